@@ -1,0 +1,44 @@
+# Two commands on a fresh machine with Python 3.11+ and git: `make demo` and `make test`. Both reuse the environment.
+PYTHON ?= python3
+VENV ?= .venv
+EXTRAS ?= slurm,tfds,notebooks,parity,dev
+BIN := $(VENV)/bin
+# where a machine keeps wheels of its own, if it does: uv does not read pip's settings
+LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
+
+.PHONY: help setup demo test lint check clean
+
+help:
+	@echo "make demo    LAVO on ListOps at the reduced budget (minutes on two cores), then the table"
+	@echo "make test    the tests that need seconds; make test MARK=slow for the others"
+	@echo "make lint    ruff            make check   the committed tables still follow from the records"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' \
+	  || { echo "error: $(PYTHON) is not Python 3.11, 3.12 or 3.13: make PYTHON=python3.11 ..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q uv
+	UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python \
+	  -e ".[$(EXTRAS)]" -c constraints.txt
+	@touch $@
+
+DEMO := paths.records=outputs/demo/records paths.tables=outputs/demo/tables
+demo: setup
+	$(BIN)/python run.py model=lavo task=lra/listops budget=reduced $(DEMO)
+	$(BIN)/python run.py do=report table=lavo/t11 $(DEMO)
+
+MARK ?= not slow and not slurm and not gpu
+test: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "$(MARK)"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+check: setup
+	$(BIN)/python run.py do=report table=all check=true
+
+clean:
+	rm -rf $(VENV) outputs .pytest_cache .ruff_cache

@@ -1,0 +1,88 @@
+"""Configuration -> task and model. What cannot be built is refused here, on the meta device, before data is touched."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from harness.compose import CONF, options
+from harness.errors import UsageError
+from harness.instantiate import call, instantiate, target
+from models.attention.base import Attention
+from tasks.base import Task
+
+
+@dataclass
+class Built:
+    task: Task
+    model: nn.Module
+    optimizer: partial
+    schedule: partial | None
+
+    def parameters(self) -> dict[str, int]:
+        """Numbers of parameters: all of them, and those inside attention layers."""
+        layers = [module for module in self.model.modules() if isinstance(module, Attention)]
+        inside = {id(p): p.numel() for layer in layers for p in layer.parameters()}
+        return {"total": sum(p.numel() for p in self.model.parameters()), "attention": sum(inside.values())}
+
+
+def build(cfg: DictConfig) -> Built:
+    """Task and model with fresh weights, on the current default device. Raises UsageError in one line."""
+    trusted = list(cfg.trusted_packages)
+    task = instantiate(without_name(cfg.task), "task", trusted)
+    attention = target(without_name(cfg.model), "model", trusted)
+    backbone = target(cfg.backbone, "backbone", trusted)
+    dimensions = task.dimensions()
+    model = call(backbone, "backbone", partial(call, attention, "model"), **dimensions)
+    check_length(model, dimensions)
+    optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
+    schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
+    return Built(task, model, partial(call, optimizer, "train.optimizer"),
+                 partial(call, schedule, "train.schedule") if schedule else None)  # fmt: skip
+
+
+def check_length(model: nn.Module, dimensions: dict[str, Any]) -> None:
+    """A backbone says with `longest` where its parameters end (None: nowhere)."""
+    longest, needed = getattr(model, "longest", None), dimensions.get("max_length")
+    if longest is not None and needed is not None and needed > longest:
+        raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {needed}")
+
+
+def refuse_what_cannot_run(cfg: DictConfig) -> Built:
+    """Build everything without memory or data. A refusal names the models that would fit in this place."""
+    try:
+        return on_meta(cfg)
+    except UsageError as error:
+        if not str(error).startswith("model"):
+            raise
+        fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
+        hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit in this place"
+        raise UsageError(f"{error}; {hint}") from error
+
+
+def on_meta(cfg: DictConfig) -> Built:
+    with torch.device("meta"):
+        built = build(cfg)
+        optimizer = built.optimizer(built.model.parameters())
+        if built.schedule is not None:
+            built.schedule(optimizer)
+    return built
+
+
+def fits(cfg: DictConfig, model: str) -> bool:
+    cfg = cfg.copy()
+    OmegaConf.set_struct(cfg, False)
+    cfg.model = OmegaConf.load(CONF / "model" / f"{model}.yaml")
+    try:
+        on_meta(cfg)
+    except UsageError:
+        return False
+    return True
+
+
+def without_name(config: DictConfig) -> dict[str, Any]:
+    container = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    return {key: value for key, value in container.items() if key != "name"}

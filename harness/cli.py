@@ -1,0 +1,144 @@
+"""The door: verbs, and every error that typing can cause turned into one line.
+
+Nothing here imports torch: `--help` and `do=list` must answer at once.
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.compose import NAMED, options, recipes
+from harness.errors import UsageError, did_you_mean, one_line
+
+# verb -> module with `run(cfg, overrides) -> exit status`
+VERBS = {
+    "train": "harness.sweep",
+    "prepare": "harness.prepare",
+    "plan": "harness.plan",
+    "status": "harness.status",
+    "report": "harness.report",
+    "verify": "harness.verify",
+    "list": "harness.listing",
+}
+# in the design, not in the house yet: said plainly, and not in the help
+LATER = ("bench",)
+
+
+def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    """Carry out `do=` for one composed configuration. Returns the exit status; says what is wrong in one line."""
+    try:
+        if cfg.do in LATER:
+            raise UsageError(f"do={cfg.do} is not there yet; there is: {', '.join(VERBS)}")
+        if cfg.do not in VERBS:
+            raise UsageError(f"there is no do={cfg.do}: {did_you_mean(cfg.do, VERBS)}")
+        return importlib.import_module(VERBS[cfg.do]).run(cfg, overrides)
+    except UsageError as error:
+        return complain(str(error))
+    except (HydraException, OmegaConfBaseException) as error:
+        return complain(translate(error, sys.argv[1:]) or str(error))
+
+
+def door(main: Callable[[], Any], statuses: list[int]) -> int:
+    """Run a Hydra main that adds each job's exit status to `statuses`; returns the status of the whole command."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
+    arguments = sys.argv[1:]
+    try:
+        refuse_unknown_flags(arguments)
+        main()
+        return max(statuses, default=0)
+    except UsageError as error:
+        return complain(str(error))
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        message = translate(error, arguments)
+        if message is None:
+            raise
+        return complain(message)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def complain(message: str) -> int:
+    print(f"error: {one_line(message)}", file=sys.stderr)
+    return 2
+
+
+def refuse_unknown_flags(arguments: Sequence[str]) -> None:
+    from hydra._internal.utils import get_args_parser
+
+    parser = get_args_parser()
+
+    def refuse(message: str) -> None:
+        raise UsageError(f"{message} (settings are typed key=value; python run.py --help)")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(list(arguments))
+
+
+def translate(error: BaseException, arguments: Sequence[str]) -> str | None:
+    """One line for an error of composition, or None for one that is not the user's."""
+    text, cause = str(error), error.__cause__
+    if found := re.search(r"Could not find '([^']+)'", text):
+        return unknown_option(found[1], text)
+    if found := re.search(r"Could not override '([^']+)'", text):
+        return unknown_key(found[1])
+    if found := re.search(r"Error merging override (\S+)", text):
+        return f"{found[1]}: {first_line(cause or error)} (python run.py --cfg job shows every key and its value)"
+    if found := re.search(r"Ambiguous value for argument '([^']+)'", text):
+        return f"{found[1]} names several values: add -m to sweep over them, python run.py -m {' '.join(arguments)}"
+    if found := re.search(r"Error parsing override '([^']*)'", text):
+        return f"'{found[1]}' is not key=value (python run.py --help)"
+    if "LexerNoViableAlt" in text or "OverrideParse" in type(error).__name__ or "Config group override" in text:
+        return f"cannot read {' '.join(arguments)}: settings are typed key=value, quoted if they hold special characters"
+    if isinstance(error, OmegaConfBaseException):
+        key = getattr(error, "full_key", None)
+        return f"{key + ': ' if key else ''}{first_line(error)} (python run.py --cfg job shows every key)"
+    if isinstance(error, HydraException):
+        return first_line(error)
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    return one_line(str(error).split("\n")[0])
+
+
+def unknown_option(path: str, text: str) -> str:
+    """`model/lavoo`, `protocol/google/lm/pg19`, `task/lra/listop`, `hydra/launcher/slrum`."""
+    for group in NAMED:
+        if path.startswith(group + "/"):
+            name = path[len(group) + 1 :]
+            known = [option for option, _ in options(group)]
+            for option in known:
+                if group in ("protocol", "budget") and name.startswith(option + "/"):
+                    task = name[len(option) + 1 :]
+                    fitting = ", ".join(recipes(task)) or "none"
+                    return f"{group} '{option}' has no recipe for task '{task}'; protocols that have: {fitting}"
+            return f"there is no {group} '{name}': {did_you_mean(name, known)} (python run.py do=list)"
+    group, _, name = path.rpartition("/")
+    listed = re.findall(r"^\t(\S+)$", text, flags=re.MULTILINE)
+    known = [option for option in listed if not option.startswith("provider=")]
+    return f"there is no {group} '{name}': {did_you_mean(name, known)}"
+
+
+def unknown_key(key: str) -> str:
+    """A key outside the schema. Compared with the keys of its own node first, then with all of them."""
+    from harness.cell import flatten
+    from harness.compose import compose
+
+    values = OmegaConf.to_container(compose(), enum_to_str=True)
+    known = {name.rpartition(".")[0] for name in flatten(values)} | set(flatten(values)) | set(NAMED)
+    parent = key.rpartition(".")[0]
+    siblings = {name for name in known if name.rpartition(".")[0] == parent} if parent else known
+    return f"there is no key '{key}': {did_you_mean(key, siblings or known)} (python run.py --cfg job shows them all)"
+

@@ -1,0 +1,147 @@
+"""The course of a run: when to evaluate, which checkpoint counts, what to save, when to stop.
+
+All of it happens at the end of an optimiser update, in one place and one order (evaluate, select, save, stop), so that
+a run which is killed anywhere and started again makes the same decisions on the same numbers.
+"""
+
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from harness.experiment import Experiment, evaluate
+from harness.progress import Progress
+from harness.runfolder import RunFolder
+from harness.schema import Rule
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass
+class Tally:
+    """What a run has done so far; survives in its checkpoint."""
+
+    examples: int = 0
+    tokens: int = 0
+    train_s: float = 0.0  # optimiser updates alone
+    wall_s: float = 0.0  # with evaluation and saving, over all attempts
+    resumes: int = 0
+    best: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
+
+
+class Course(Callback):
+    def __init__(self, cfg: Any, folder: RunFolder, progress: Progress, splits: dict[str, Any]):
+        self.train, self.checkpoint = cfg.train, cfg.checkpoint
+        self.folder, self.progress, self.splits = folder, progress, splits
+        self.tally = Tally()
+        self.stopped_by: int | None = None
+        self._rng: dict[str, Any] | None = None
+        self._handlers: dict[int, Any] = {}
+
+    # what a checkpoint holds -------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return {"tally": asdict(self.tally), "rng": {"cpu": torch.get_rng_state(), "cuda": cuda}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.tally = Tally(**state["tally"])
+        self.tally.resumes += 1
+        self._rng = state["rng"]
+
+    # the run -----------------------------------------------------------------
+
+    def on_train_start(self, trainer: pl.Trainer, experiment: Experiment) -> None:
+        if self._rng is not None:
+            torch.set_rng_state(self._rng["cpu"])
+            if self._rng["cuda"] and torch.cuda.is_available():
+                torch.cuda.set_rng_state_all(self._rng["cuda"])
+            self.progress.say(f"resumed at step {trainer.global_step}")
+        self.folder.keep_metrics_until(trainer.global_step)
+        # a signal only leaves a mark: saving inside a handler could catch a half-made update
+        self._handlers = {number: signal.signal(number, self._mark) for number in SIGNALS}
+        self._step = trainer.global_step
+        self._since = self._update_since = self._saved = time.monotonic()
+
+    def _mark(self, number: int, _frame: Any) -> None:
+        self.stopped_by = number
+        signal.signal(number, signal.SIG_DFL)  # the second one ends the process at once
+
+    def on_train_batch_start(self, trainer: pl.Trainer, experiment: Experiment, batch: Any, index: int) -> None:
+        self.tally.examples += len(next(iter(batch.values()))) * trainer.world_size
+        self.tally.tokens += experiment.task.tokens(batch) * trainer.world_size
+
+    def on_train_batch_end(self, trainer: pl.Trainer, experiment: Experiment, out: Any, batch: Any, index: int) -> None:
+        if trainer.global_step == self._step:
+            return  # gradients are still being accumulated
+        self._step = step = trainer.global_step
+        now = time.monotonic()
+        self.tally.train_s += now - self._update_since
+
+        last, steps = step == self.train.max_steps, self.train.max_steps
+        evaluated = last or step % self.train.eval_every == 0
+        if evaluated:
+            experiment.check_finite(step)
+            self._evaluate(trainer, experiment, step)
+        stop = trainer.strategy.reduce_boolean_decision(self.stopped_by is not None, all=False)
+        every = self.checkpoint.every_steps
+        due = time.monotonic() - self._saved >= self.checkpoint.every_s or bool(every and step % every == 0)
+        if last or stop or evaluated or trainer.strategy.reduce_boolean_decision(due, all=False):
+            self._save(trainer)
+        if stop:
+            trainer.should_stop = True
+        if trainer.is_global_zero:
+            self.folder.beat("running", step=step, steps=steps)
+            self.progress.update("train", step, steps, f"loss {float(experiment.loss):.4f}" if step % 10 == 0 else "")
+        self._update_since = time.monotonic()
+
+    def on_train_end(self, trainer: pl.Trainer, experiment: Experiment) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    # its parts ---------------------------------------------------------------
+
+    def _evaluate(self, trainer: pl.Trainer, experiment: Experiment, step: int) -> None:
+        rule, metric = self.train.select.rule, experiment.task.metric
+        names = ("val", "test") if rule is Rule.best_test else ("val",)
+        found: dict[str, Any] = {"step": step}
+        for name in names:
+            found[name] = evaluate(trainer, experiment, self.splits[name], self.train.eval_batch_size)
+        self.tally.last = found
+        ranked_on = "test" if rule is Rule.best_test else "val"
+        if step >= self.train.select.after * self.train.max_steps and self._better(found, ranked_on, experiment):
+            self.tally.best = found
+        if trainer.is_global_zero:
+            if self.tally.best is found and rule is not Rule.last:
+                temporary = self.folder.best.with_suffix(".tmp")
+                torch.save(experiment.model.state_dict(), temporary)
+                os.replace(temporary, self.folder.best)
+            row = {"step": step, "train/loss": float(experiment.loss), "lr": trainer.optimizers[0].param_groups[0]["lr"]}
+            row |= {f"{name}/{key}": value for name in names for key, value in found[name].items()}
+            self.folder.add_metrics(row)
+            for logger in trainer.loggers:
+                logger.log_metrics({key: value for key, value in row.items() if key != "step"}, step=step)
+            shown = " · ".join(f"{name} {metric} {found[name][metric]:.4g}" for name in names)
+            self.progress.say(f"step {step}: train loss {row['train/loss']:.4f} · {shown}")
+
+    def _better(self, found: dict[str, Any], split: str, experiment: Experiment) -> bool:
+        if self.tally.best is None:
+            return True
+        new, old = found[split][experiment.task.metric], self.tally.best[split][experiment.task.metric]
+        return new > old if experiment.task.higher_is_better else new < old
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        now = time.monotonic()
+        self.tally.wall_s += now - self._since
+        self._since = now
+        temporary = self.folder.last.with_suffix(".tmp")
+        trainer.save_checkpoint(temporary)
+        if trainer.is_global_zero:
+            os.replace(temporary, self.folder.last)
+        self._saved = time.monotonic()

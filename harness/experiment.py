@@ -1,0 +1,65 @@
+"""A task, a model and a recipe as Lightning sees them; and one pass over a split."""
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+from harness.loader import in_order
+from tasks.base import Batch, Split, Task
+
+
+class NonFiniteError(FloatingPointError):
+    """The loss is no number any more."""
+
+
+class Experiment(pl.LightningModule):
+    """`optimizer(parameters)` and `schedule(optimizer)` come from the recipe."""
+
+    def __init__(
+        self, model: nn.Module, task: Task, optimizer: Callable[[Any], Any], schedule: Callable[[Any], Any] | None
+    ):
+        super().__init__()
+        self.model, self.task = model, task
+        self._optimizer, self._schedule = optimizer, schedule
+        # on the device, looked at only now and then: reading it makes a GPU wait
+        self.register_buffer("finite", torch.ones((), dtype=torch.bool), persistent=False)
+        self.register_buffer("loss", torch.zeros(()), persistent=False)
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        loss = self.task.loss(self.model, batch)
+        self.loss = loss.detach()
+        self.finite &= torch.isfinite(self.loss)
+        return loss
+
+    def check_finite(self, step: int) -> None:
+        if not self.finite:
+            raise NonFiniteError(f"the training loss is not finite (seen at step {step})")
+
+    def configure_optimizers(self) -> Any:
+        optimizer = self._optimizer(self.model.parameters())
+        if self._schedule is None:
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": self._schedule(optimizer), "interval": "step"}}
+
+
+def evaluate(trainer: pl.Trainer, experiment: Experiment, split: Split, batch_size: int) -> dict[str, Any]:
+    """Metrics of the current weights on a whole split, with `n`, the number of examples scored.
+
+    Every example is scored exactly once, on however many devices; raises RuntimeError if the count says otherwise.
+    """
+    training = experiment.model.training
+    experiment.model.eval()
+    metrics = experiment.task.metrics().to(experiment.device)
+    scored = 0
+    with torch.no_grad(), trainer.precision_plugin.val_step_context():
+        for batch in in_order(split, batch_size, trainer.global_rank, trainer.world_size):
+            batch = {name: tensor.to(experiment.device) for name, tensor in batch.items()}
+            scored += experiment.task.score(experiment.model, batch, metrics)
+    experiment.model.train(training)
+    scored = int(trainer.strategy.reduce(torch.tensor(scored, device=experiment.device), reduce_op="sum"))
+    if scored != len(split):
+        raise RuntimeError(f"{scored} examples were scored of {len(split)}")
+    return {name: float(value) for name, value in metrics.compute().items()} | {"n": scored}

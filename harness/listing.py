@@ -1,0 +1,31 @@
+"""do=list: every name that can be typed, with one line each, read from the comment that opens its file."""
+
+from collections.abc import Sequence
+
+from omegaconf import DictConfig
+
+from harness.compose import options
+
+GROUPS = {
+    "model": "models",
+    "task": "tasks",
+    "protocol": "protocols",
+    "budget": "budgets",
+    "table": "tables",
+    "trainer": "trainers",
+    "logger": "loggers",
+    "debug": "debug aids",
+}
+
+
+def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    for group, title in GROUPS.items():
+        found = list(options(group))
+        if not found:
+            continue
+        print(f"{title} ({group}=)")
+        width = max(len(name) for name, _ in found)
+        for name, description in found:
+            print(f"  {name:<{width}}  {description}".rstrip())
+    print("\npython run.py model=<model> task=<task> [protocol=<protocol>] [budget=reduced] runs one cell")
+    return 0

@@ -1,0 +1,25 @@
+"""do=prepare: download or generate a task's data, before any job needs it."""
+
+from collections.abc import Sequence
+
+from omegaconf import DictConfig
+
+from harness.errors import UsageError, one_line
+from harness.progress import Progress
+
+
+def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    from harness.build import without_name
+    from harness.instantiate import instantiate
+    from tasks.base import DataError
+
+    task = instantiate(without_name(cfg.task), "task", list(cfg.trusted_packages))
+    try:
+        with Progress() as progress:
+            task.prepare(progress)
+        data = task.load()
+    except DataError as error:
+        raise UsageError(one_line(error)) from error
+    sizes = ", ".join(f"{count} {split}" for split, count in data.sizes.items())
+    print(f"{cfg.task.name}: {sizes} · source {data.source} · fingerprint {data.fingerprint[:12]}")
+    return 0

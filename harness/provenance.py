@@ -1,0 +1,83 @@
+"""Where a number was made: code, packages, machine."""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import resource
+import subprocess
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "numpy", "datasets")
+
+
+def git(root: Path) -> dict[str, Any]:
+    """Commit and whether tracked files differ from it; sha null outside a repository."""
+
+    def ask(*args: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(root), *args], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    return {"sha": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))}
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def hardware(device: Any) -> dict[str, Any]:
+    import torch
+
+    cuda = device.type == "cuda"
+    return {
+        "device": device.type,
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "gpu": torch.cuda.get_device_name(device) if cuda else None,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def reset_peak_memory(device: Any) -> None:
+    """Forget earlier peaks, so that cells that share a process do not inherit them."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with contextlib.suppress(OSError):  # not Linux, or a locked-down container: the peak is the process' own
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak_memory_mb(device: Any) -> float:
+    """Largest resident set (CPU) or allocation (CUDA) since the reset."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 2**10
+    except (OSError, TypeError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

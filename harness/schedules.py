@@ -1,0 +1,38 @@
+"""Learning-rate schedules of the protocols. Each reaches the optimiser's own `lr` at the end of its warm-up."""
+
+import math
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
+
+
+def one_cycle(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
+    """torch's OneCycleLR, linear (Skyformer, Nyströmformer): lr/25 up to lr, then down to lr/250,000.
+
+    As published, momentum cycles as well: Adam's first beta goes 0.95 -> 0.85 -> 0.95, whatever its configured value.
+    """
+    lr = [group["lr"] for group in optimizer.param_groups]
+    return OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=warmup / steps, anneal_strategy="linear")
+
+
+def inverse_sqrt(optimizer: Optimizer, *, warmup: int, start: float = 0.0) -> LRScheduler:
+    """Linear from `start` to lr, then lr * sqrt(warmup / step) (LRA: start 0; fairseq: start 1e-7)."""
+    lr = optimizer.param_groups[0]["lr"]
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (start + (lr - start) * step / warmup) / lr
+        return math.sqrt(warmup / max(step, 1))
+
+    return LambdaLR(optimizer, factor)
+
+
+def cosine(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
+    """Linear from 0 to lr, then half a cosine down to 0 at the last step (Latte; LRA's image tasks)."""
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return step / warmup
+        return 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1)))
+
+    return LambdaLR(optimizer, factor)

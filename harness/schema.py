@@ -1,0 +1,116 @@
+"""The harness' own keys, typed. What belongs to a model, a task or a backbone stays open: their constructors check it.
+
+Registered in Hydra's ConfigStore as `schema`, the first entry of `conf/config.yaml`'s defaults list, so that a mistyped
+key or a value of the wrong type is refused while the configuration is composed, before anything heavy is imported.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+Rerun = Enum("Rerun", ["missing", "failed", "all"])
+Budget = Enum("Budget", ["paper", "reduced", "smoke"])
+Rule = Enum("Rule", ["best_val", "last", "best_test"])
+
+
+@dataclass
+class Recipe:
+    """One paper's protocol, named; `title` says whose it is."""
+
+    name: str = MISSING
+    title: str = ""
+
+
+@dataclass
+class Scale:
+    name: Budget = MISSING
+    title: str = ""
+
+
+@dataclass
+class Select:
+    """Which checkpoint the test split is scored on. `best_test` is a leak and is stamped as one."""
+
+    rule: Rule = Rule.best_val
+    after: float = 0.0  # fraction of max_steps before which no checkpoint counts
+
+
+@dataclass
+class Train:
+    max_steps: int = MISSING  # optimiser updates
+    batch_size: int = MISSING  # examples in an update, over all devices
+    micro_batch_size: int | None = None  # examples in one forward pass of one device; null: whatever fits the update
+    eval_batch_size: int = MISSING
+    eval_every: int = MISSING  # updates between two passes over the validation split
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    schedule: dict[str, Any] = field(default_factory=dict)
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    precision: str = "32-true"  # as in lightning.pytorch.Trainer
+    select: Select = field(default_factory=Select)
+
+
+@dataclass
+class Checkpoint:
+    """How much work a killed run can lose. No effect on any number."""
+
+    every_s: float = 120.0
+    every_steps: int | None = None
+
+
+@dataclass
+class Resources:
+    gpus: int = 0
+    cpus: int | None = None  # threads of torch; null: its own choice
+    nodes: int = 1
+    memory_gb: int | None = None
+    time_min: int | None = None
+
+
+@dataclass
+class Paths:
+    data: str = "data"
+    outputs: str = "outputs"
+    records: str = "results/records"
+    paper: str = "results/paper"
+    tables: str = "results/tables"
+
+
+@dataclass
+class Config:
+    do: str = "train"
+    seed: int = 1
+    rerun: Rerun = Rerun.missing
+    check: bool = False  # do=report: write nothing, fail on a difference
+    fail_fast: bool = False  # stop a sweep at its first failed cell
+    trusted_packages: list[str] = field(default_factory=list)
+
+    model: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
+    backbone: dict[str, Any] = field(default_factory=dict)
+    # what this recipe and budget set for a model: {model name: {key: value}}, read through ${setting:key,default}
+    settings: dict[str, Any] = field(default_factory=dict)
+    protocol: Recipe = field(default_factory=Recipe)
+    budget: Scale = field(default_factory=Scale)
+    train: Train = field(default_factory=Train)
+
+    table: Any = None
+    figure: Any = None
+    trainer: dict[str, Any] = field(default_factory=dict)
+    resources: Resources = field(default_factory=Resources)
+    logger: dict[str, Any] = field(default_factory=dict)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    paths: Paths = field(default_factory=Paths)
+
+
+def setting(key: str, default: Any, *, _root_: DictConfig) -> Any:
+    """`${setting:window,16}` in a model's yaml: 16, unless the recipe or the budget sets another value."""
+    return OmegaConf.select(_root_, f"settings.{_root_.model.name}.{key}", default=default)
+
+
+def register() -> None:
+    ConfigStore.instance().store(name="schema", node=Config)
+    OmegaConf.register_new_resolver("setting", setting, replace=True)

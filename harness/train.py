@@ -1,0 +1,304 @@
+"""One cell, from its configuration to its record."""
+
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from harness import provenance, record
+from harness.cell import Cell, cell_of, changes
+from harness.compose import ROOT, search_path
+from harness.errors import UsageError, one_line
+from harness.progress import Progress, clock
+from harness.runfolder import RunFolder
+from harness.schema import Rerun, Rule
+
+TRACEBACK_CHARACTERS = 4000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended for whoever typed the command. `code` is the exit status."""
+
+    cell: str
+    state: str  # done, skipped, running, interrupted, refused, or a record's status
+    code: int
+    detail: str
+
+
+def run_cell(cfg: DictConfig, overrides: Sequence[str] = ()) -> Outcome:
+    """Train, select, test and record one cell; or say why that is not to be done. Raises nothing a user can cause."""
+    try:
+        cell = cell_of(cfg)
+    except UsageError as error:
+        return Outcome(str(cfg.model.get("name", "?")), "refused", 2, str(error))
+    settled = settle(cell, cfg)
+    if settled:
+        return settled
+    try:
+        from harness.build import refuse_what_cannot_run
+
+        refuse_what_cannot_run(cfg)
+    except UsageError as error:
+        return Outcome(str(cell), "refused", 2, str(error))
+
+    folder = RunFolder(cell.folder(cfg))
+    if not folder.claim():
+        return Outcome(str(cell), "running", 0, f"another process is at it ({folder.path}); python run.py do=status")
+    try:
+        settled = settle(cell, cfg)  # it may have finished while we asked
+        return settled or _attempt(cell, cfg, folder, overrides)
+    finally:
+        folder.release()
+
+
+def settle(cell: Cell, cfg: DictConfig) -> Outcome | None:
+    """What an earlier record leaves to do: None if the cell is to be run."""
+    path = cell.record_path(cfg)
+    if cfg.rerun is Rerun.all or not path.exists():
+        return None
+    earlier = record.read(path)
+    if earlier["status"] == "done":
+        return Outcome(str(cell), "skipped", 0, f"already done: {summary(earlier)} · {path}")
+    if cfg.rerun is Rerun.failed:
+        return None
+    what = f"{earlier['status']} earlier ({one_line(earlier['error']['message'])[:120]})"
+    return Outcome(str(cell), earlier["status"], 1, f"{what}; rerun=failed tries again · {path}")
+
+
+def _attempt(cell: Cell, cfg: DictConfig, folder: RunFolder, overrides: Sequence[str]) -> Outcome:
+    started = time.time()
+    path = cell.record_path(cfg)
+    resuming = folder.last.exists() and not path.exists() and cfg.rerun is not Rerun.all
+    if not resuming:
+        folder.clear()
+    folder.describe(cell.config, overrides)
+    from tasks.base import DataError
+
+    with Progress(folder.note) as progress:
+        progress.say(f"{cell} · {folder.path}")
+        run = Run(cell, cfg, folder, progress, resuming)
+        try:
+            outcome = run.go()
+        except DataError as error:
+            folder.beat("refused", step=0, steps=0, force=True)
+            return Outcome(str(cell), "refused", 2, one_line(error))
+        except Exception as error:
+            return _failure(run, error, started)
+        if isinstance(outcome, Outcome):
+            return outcome
+        outcome |= {"started": iso(started), "finished": iso(time.time())}
+        record.write(outcome, path)
+        folder.beat("done", step=outcome["steps"], steps=outcome["steps"], force=True)
+        return Outcome(str(cell), "done", 0, f"{summary(outcome)} · {path}")
+
+
+class Run:
+    """One attempt at a cell. `go` returns the record's entries, or an Outcome if it was interrupted."""
+
+    def __init__(self, cell: Cell, cfg: DictConfig, folder: RunFolder, progress: Progress, resuming: bool):
+        self.cell, self.cfg, self.folder, self.progress, self.resuming = cell, cfg, folder, progress, resuming
+        self.built: Any = None
+        self.course: Any = None
+        self.trainer: Any = None
+        self.data: Any = None
+
+    def go(self) -> dict[str, Any] | Outcome:
+        quiet()
+        import lightning.pytorch as pl
+        import torch
+
+        from harness.build import build
+        from harness.course import Course
+        from harness.experiment import Experiment, evaluate
+        from harness.instantiate import instantiate
+        from harness.loader import TrainStream
+
+        cfg, folder, train = self.cfg, self.folder, self.cfg.train
+        if cfg.resources.cpus:
+            torch.set_num_threads(cfg.resources.cpus)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+
+        pl.seed_everything(cfg.seed, verbose=False)
+        self.built = built = build(cfg)
+        task = built.task
+        folder.beat("preparing data", step=0, steps=train.max_steps, force=True)
+        task.prepare(self.progress)
+        self.data = task.load()
+        splits = {name: task.split(name) for name in ("train", "val", "test")}
+
+        self.course = course = Course(cfg, folder, self.progress, splits)
+        trainer_config = OmegaConf.to_container(cfg.trainer, resolve=True)
+        world = world_size(trainer_config)
+        micro = train.micro_batch_size or train.batch_size // world
+        self.trainer = trainer = instantiate(
+            trainer_config, "trainer", list(cfg.trusted_packages), max_steps=train.max_steps, precision=train.precision,
+            accumulate_grad_batches=max(1, train.batch_size // (micro * world)),
+            gradient_clip_val=train.clip_norm or train.clip_value,
+            gradient_clip_algorithm="norm" if train.clip_norm else "value",
+            callbacks=[course], logger=loggers(cfg, folder), enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, use_distributed_sampler=False, default_root_dir=str(folder.path),
+        )  # fmt: skip
+        experiment = Experiment(built.model, task, built.optimizer, built.schedule)
+        stream = TrainStream(
+            splits["train"], steps=train.max_steps, batch_size=train.batch_size, micro=micro, seed=cfg.seed,
+            rank=trainer.global_rank, world=trainer.world_size,
+        )  # fmt: skip
+        device = trainer.strategy.root_device
+        provenance.reset_peak_memory(device)
+        trainer.fit(experiment, stream, ckpt_path=str(folder.last) if self.resuming else None, weights_only=True)
+        if course.stopped_by is not None and trainer.global_step < train.max_steps:
+            return self._interrupted()
+
+        experiment.check_finite(trainer.global_step)
+        best, last = course.tally.best, course.tally.last
+        rule = train.select.rule
+        weights = digest(built.model)
+        experiment.to(device)
+        chosen = last if rule is Rule.last else best
+        if rule is not Rule.last:
+            built.model.load_state_dict(torch.load(folder.best, map_location=device, weights_only=True))
+        if rule is not Rule.best_test:
+            # the one time that the test split is looked at
+            chosen["test"] = evaluate(trainer, experiment, splits["test"], train.eval_batch_size)
+        return self.entries("done") | {
+            "metrics": {"best": best if rule is not Rule.last else chosen, "last": last},
+            "weights_sha256": weights,
+        }
+
+    def _interrupted(self) -> Outcome:
+        step, steps = self.trainer.global_step, self.cfg.train.max_steps
+        self.folder.beat("interrupted", step=step, steps=steps, force=True)
+        name = signal.Signals(self.course.stopped_by).name
+        detail = f"stopped by {name} at step {step} of {steps}, saved; the same command goes on from there"
+        return Outcome(str(self.cell), "interrupted", 128 + self.course.stopped_by, detail)
+
+    def entries(self, status: str) -> dict[str, Any]:
+        """A record of what is known so far, without metrics."""
+        import torch
+
+        tally = self.course.tally if self.course else None
+        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        train_s = tally.train_s if tally else 0.0
+        select = self.cfg.train.select
+        task = self.built.task if self.built else None
+        baseline = task.baseline() if task and self.data else None
+        resolved = OmegaConf.to_container(self.cfg, resolve=True, enum_to_str=True)
+        return {
+            "schema_version": record.SCHEMA_VERSION,
+            "cell": self.cell.names(),
+            "config": self.cell.config | {"trainer": resolved["trainer"]},
+            "changed": changes(self.cell, search_path()),
+            "status": status,
+            "error": None,
+            "metrics": None,
+            "metric": {"name": task.metric, "higher_is_better": task.higher_is_better} if task else None,
+            "selection": {
+                "rule": select.rule.name,
+                "after_steps": int(select.after * self.cfg.train.max_steps),
+                "leak": select.rule is Rule.best_test,
+            },
+            "baseline": baseline and {"name": task.baseline_name} | baseline,
+            "parameters": self.built.parameters() if self.built else {"total": 0, "attention": 0},
+            "steps": self.trainer.global_step if self.trainer else 0,
+            "tokens": tally.tokens if tally else 0,
+            "examples": tally.examples if tally else 0,
+            "wall_s": round(tally.wall_s, 3) if tally else 0.0,
+            "examples_per_s": round(tally.examples / train_s, 3) if train_s else 0.0,
+            "tokens_per_s": round(tally.tokens / train_s, 3) if train_s else 0.0,
+            "peak_memory_mb": round(provenance.peak_memory_mb(device), 1),
+            "hardware": provenance.hardware(device),
+            "versions": provenance.versions(),
+            "git": provenance.git(ROOT),
+            "data": vars(self.data) if self.data else {"source": "unknown", "fingerprint": "", "sizes": {}},
+            "resumes": tally.resumes if tally else 0,
+            "weights_sha256": None,
+        }
+
+
+def _failure(run: Run, error: Exception, started: float) -> Outcome:
+    """A failure is a value: a record with its status; the traceback goes to the run's folder."""
+    status = status_of(error)
+    text = traceback.format_exc()
+    run.folder.error.write_text(text, encoding="utf-8")
+    entry = {"type": type(error).__name__, "message": one_line(error) or type(error).__name__}
+    entries = run.entries(status) | {"error": entry | {"traceback": text[-TRACEBACK_CHARACTERS:]}}
+    entries |= {"started": iso(started), "finished": iso(time.time())}
+    path = run.cell.record_path(run.cfg)
+    record.write(entries, path)
+    run.folder.beat(status, step=entries["steps"], steps=run.cfg.train.max_steps, force=True)
+    detail = f"{entry['type']}: {entry['message'][:200]} · {run.folder.error} · rerun=failed tries again"
+    return Outcome(str(run.cell), status, 1, detail)
+
+
+def status_of(error: Exception) -> str:
+    import torch
+
+    from harness.experiment import NonFiniteError
+
+    if isinstance(error, NonFiniteError):
+        return "nan"
+    text = str(error).lower()
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text:
+        return "oom"
+    return "failed"
+
+
+def world_size(trainer: dict[str, Any]) -> int:
+    devices = trainer.get("devices", 1)
+    return (devices if isinstance(devices, int) else 1) * int(trainer.get("num_nodes", 1))
+
+
+def loggers(cfg: DictConfig, folder: RunFolder) -> list[Any] | bool:
+    from harness.instantiate import instantiate
+
+    configs = [value for value in cfg.logger.values() if value]
+    return [instantiate(config, "logger", ["wandb"], save_dir=str(folder.path)) for config in configs] or False
+
+
+def digest(model: Any) -> str:
+    """sha256 over the weights by name: two runs are the same to the bit, or they are not."""
+    import hashlib
+
+    import torch
+
+    sha = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        sha.update(name.encode() + str(tensor.dtype).encode())
+        sha.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def summary(entries: dict[str, Any]) -> str:
+    name, best = entries["metric"]["name"], entries["metrics"]["best"]
+    test = best["test"]
+    chance = f", chance {entries['baseline']['test']:.4g}" if entries["baseline"] else ""
+    leak = " [selected on test]" if entries["selection"]["leak"] else ""
+    return f"test {name} {test[name]:.4g}{leak} (n {test['n']}{chance}) · {clock(entries['wall_s'])}"
+
+
+def iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def quiet() -> None:
+    """Lightning says much that our own lines say better."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+
+
+def report_line(outcome: Outcome, out: Any = None) -> None:
+    print(f"{outcome.state}: {outcome.cell} · {outcome.detail}", file=out or sys.stdout, flush=True)
+

@@ -1,0 +1,25 @@
+"""The door of Longhaul: `python run.py model=lavo task=lra/listops`. `python run.py --help` says what can be typed."""
+
+import sys
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from harness.cli import dispatch, door  # noqa: E402
+from harness.schema import register  # noqa: E402
+
+register()
+statuses: list[int] = []
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def main(cfg: DictConfig) -> None:
+    statuses.append(dispatch(cfg, list(HydraConfig.get().overrides.task)))
+
+
+if __name__ == "__main__":
+    sys.exit(door(main, statuses))

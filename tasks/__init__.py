@@ -1,0 +1,1 @@
+"""Tasks: data, loss, metrics and decoding. One file a task, `tasks/<family>/<name>.py`."""

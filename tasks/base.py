@@ -1,0 +1,95 @@
+"""What a task is: data in splits, a loss, metrics, and the score of guessing.
+
+The harness knows a task through this page alone. A task never sees the trainer, the record or the attention: it gets a
+model (the backbone with the attention inside) and batches, and says how well the one does on the other.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from models.attention.base import Pattern
+
+Batch = dict[str, Tensor]
+# (what is being done, how much is done, of how much): drawn as a bar or a line by whoever listens
+Progress = Callable[[str, int, int], None]
+
+
+class DataError(ValueError):
+    """Data that cannot be used. The message is one line: file, line, what is wrong, and what to do."""
+
+
+class Split(Protocol):
+    """Examples that are addressed by number, so that the order is the harness' and a resumed run repeats it."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Sequence[int]) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """Where the examples came from; goes into every record.
+
+    `source` is `full` (the paper's data), `slice:<name>` (a part of it) or `synthetic` (a stand-in, or the paper's
+    generator with other settings). Only `full` may stand beside a paper's number.
+    """
+
+    source: str
+    fingerprint: str  # sha256 of the examples, hexadecimal
+    sizes: dict[str, int]  # examples in each split
+
+
+class Task(ABC):
+    """Data, loss and metrics of one experiment.
+
+    `pattern` is the slot that the attention under test fills; `metric` names the entry of `metrics()` that the tables
+    print and checkpoints are selected by.
+    """
+
+    metric: ClassVar[str]
+    higher_is_better: ClassVar[bool]
+    baseline_name: ClassVar[str]  # what `baseline()` scores: "majority class", "unigram", ...
+
+    pattern: Pattern
+
+    @abstractmethod
+    def prepare(self, progress: Progress) -> None:
+        """Download or generate what is missing under the data folder; no work if all is there. Raises DataError."""
+
+    @abstractmethod
+    def load(self) -> DataInfo:
+        """Open the prepared data. Raises DataError, naming `do=prepare`, if it is not there."""
+
+    @abstractmethod
+    def split(self, name: str) -> Split:
+        """`train`, `val` or `test` of the loaded data."""
+
+    @abstractmethod
+    def dimensions(self) -> dict[str, object]:
+        """What a backbone must know of the data before any is loaded: keyword arguments of its constructor."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Training loss, a scalar."""
+
+    @abstractmethod
+    def metrics(self) -> MetricCollection:
+        """Fresh accumulators for one pass over a split."""
+
+    @abstractmethod
+    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
+        """Add one batch to `metrics`; returns the number of examples scored."""
+
+    @abstractmethod
+    def baseline(self) -> dict[str, float]:
+        """`metric` of a guess that ignores the input, on each of `val` and `test`, in the metric's unit."""
+
+    @abstractmethod
+    def tokens(self, batch: Batch) -> int:
+        """Tokens in a batch, padding not counted."""

@@ -1,0 +1,1 @@
+"""Long Range Arena (Tay et al., 2021): classification of sequences of one to sixteen thousand tokens."""

@@ -1,0 +1,56 @@
+"""The commands that must answer at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.compose import CONF, options
+
+ROOT = Path(__file__).resolve().parents[2]
+# run.py as it is started, then what it has imported
+PROBE = """
+import runpy, sys
+sys.argv = ["run.py", *sys.argv[1:]]
+try:
+    runpy.run_path("run.py", run_name="__main__")
+except SystemExit as stop:
+    assert not stop.code, stop.code
+print("HEAVY", sorted({"torch", "lightning", "datasets", "matplotlib", "transformers"} & set(sys.modules)))
+"""
+
+
+def ask(*arguments):
+    done = subprocess.run([sys.executable, "-c", PROBE, *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", ["--help", "do=list", "do=status", "do=plan", "do=plan table=lavo/t11"])
+def test_nothing_heavy_is_imported(command):
+    assert "HEAVY []" in ask(*command.split())
+
+
+def test_help_lists_only_verbs_that_are_there():
+    from harness.cli import LATER, VERBS
+
+    text = ask("--help")
+    assert all(f"do={verb}" in text for verb in VERBS if verb != "train")
+    assert not any(f"do={verb}" in text for verb in LATER)
+
+
+def test_list_names_everything_in_conf():
+    text = ask("do=list")
+    for group in ("model", "task", "protocol", "budget", "table"):
+        for name, description in options(group):
+            assert description, f"conf/{group}/{name}.yaml: its first line should say what it is"
+            assert any(line.split()[:1] == [name] and description in line for line in text.splitlines())
+
+
+def test_every_name_is_its_file_s():
+    from omegaconf import OmegaConf
+
+    for group in ("model", "task"):
+        for name, _ in options(group):
+            assert OmegaConf.load(CONF / group / f"{name}.yaml").name == name

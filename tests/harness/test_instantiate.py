@@ -1,0 +1,36 @@
+import pytest
+
+from harness.errors import UsageError
+from harness.instantiate import instantiate
+
+
+def test_builds_with_configured_and_given_arguments():
+    layer = instantiate({"_target_": "torch.nn.Linear", "bias": False}, "layer", (), 3, out_features=4)
+    assert layer.weight.shape == (4, 3) and layer.bias is None
+
+
+@pytest.mark.parametrize("target", ["os.system", "subprocess.run", "builtins.eval", "numpy.load", "modelsx.Thing"])
+def test_a_target_outside_the_allowed_packages_is_refused(target):
+    with pytest.raises(UsageError, match="trusted_packages"):
+        instantiate({"_target_": target}, "model")
+
+
+def test_a_nested_target_is_refused_as_well():
+    with pytest.raises(UsageError, match=r"model\.inner"):
+        instantiate({"_target_": "torch.nn.Sequential", "inner": {"_target_": "os.system", "command": "true"}}, "model")
+
+
+def test_a_named_package_is_trusted():
+    assert instantiate({"_target_": "fractions.Fraction", "numerator": 3}, "x", ["fractions"]) == 3
+
+
+def test_wrong_arguments_are_named_with_what_is_near():
+    with pytest.raises(UsageError, match=r"layer \(Linear\).*'out_feature': did you mean 'out_features'"):
+        instantiate({"_target_": "torch.nn.Linear", "in_features": 3, "out_feature": 4}, "layer")
+    with pytest.raises(UsageError, match="missing a required argument: 'in_features'"):
+        instantiate({"_target_": "torch.nn.Linear"}, "layer")
+
+
+def test_a_target_that_does_not_exist():
+    with pytest.raises(UsageError, match="cannot find torch.nn.Liner"):
+        instantiate({"_target_": "torch.nn.Liner"}, "layer")

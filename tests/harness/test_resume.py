@@ -1,0 +1,120 @@
+"""A run that dies anywhere and is started again gives the numbers of one that did not, to the bit."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.compose import compose
+from harness.course import Course
+from harness.train import run_cell
+
+ROOT = Path(__file__).resolve().parents[2]
+CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+# what must be equal; how long it took and how often it was resumed is another matter
+SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")
+
+
+def the_record(folder):
+    (path,) = (folder / "records").rglob("*.json")
+    return json.loads(path.read_text())
+
+
+def run_here(folder, *overrides):
+    places = [f"paths.{name}={folder / name}" for name in ("outputs", "records")]
+    data = f"paths.data={folder.parent / 'data'}"
+    return run_cell(compose([*CELL, *places, data, *overrides]))
+
+
+@pytest.mark.parametrize("rule", ["best_val", "last"])
+@pytest.mark.parametrize("micro", [16, 4])
+@pytest.mark.parametrize("at", [1, 4, 6, 12])
+def test_a_stopped_run_goes_on_exactly(tmp_path, monkeypatch, rule, micro, at):
+    """SIGTERM at a step with and without an evaluation, with and without accumulated gradients."""
+    settings = [f"train.select.rule={rule}", f"train.micro_batch_size={micro}"]
+    whole = run_here(tmp_path / "whole", *settings)
+    assert whole.state == "done"
+
+    finish = Course.on_train_batch_end
+
+    def stop(self, trainer, *rest):
+        if trainer.global_step == at and not self.tally.resumes:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finish(self, trainer, *rest)
+
+    monkeypatch.setattr(Course, "on_train_batch_end", stop)
+    stopped = run_here(tmp_path / "parts", *settings)
+    if at < 12:
+        assert stopped.state == "interrupted" and stopped.code == 128 + signal.SIGTERM
+        assert not list((tmp_path / "parts" / "records").rglob("*.json"))
+        assert run_here(tmp_path / "parts", *settings).state == "done"
+    first, second = the_record(tmp_path / "whole"), the_record(tmp_path / "parts")
+    assert {key: first[key] for key in SAME} == {key: second[key] for key in SAME}
+    assert second["resumes"] == int(at < 12)
+    curves = [next((tmp_path / part / "outputs").rglob("metrics.csv")).read_text() for part in ("whole", "parts")]
+    assert curves[0] == curves[1]
+
+
+def start(folder, *overrides):
+    places = [f"paths.{name}={folder / name}" for name in ("outputs", "records")]
+    command = [sys.executable, str(ROOT / "run.py"), *CELL, *places, f"paths.data={folder.parent / 'data'}", *overrides]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+LONG = ["train.max_steps=600", "train.eval_every=70", "checkpoint.every_steps=11"]
+
+
+def wait_for_checkpoint(process, folder, seconds=90):
+    """Until a checkpoint appears that was not there before."""
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("last.ckpt")}
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit and process.poll() is None:
+        if any(before.get(path) != path.stat().st_mtime_ns for path in folder.rglob("last.ckpt")):
+            return
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_steps(tmp_path):
+    process = start(tmp_path / "whole", *LONG)
+    assert process.wait(timeout=300) == 0, process.stdout.read()
+    dice = random.Random(os.urandom(8))
+    kills = 0
+    for _ in range(4):
+        process = start(tmp_path / "parts", *LONG)
+        wait_for_checkpoint(process, tmp_path / "parts")
+        time.sleep(dice.uniform(0, 1.0))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.communicate()
+    process = start(tmp_path / "parts", *LONG)
+    assert process.wait(timeout=300) == 0, process.stdout.read()
+    first, second = the_record(tmp_path / "whole"), the_record(tmp_path / "parts")
+    assert kills >= 1 and second["resumes"] >= 1
+    assert {key: first[key] for key in SAME} == {key: second[key] for key in SAME}
+
+
+@pytest.mark.slow
+def test_two_identical_commands_at_once(tmp_path):
+    """One runs; the other says so and exits cleanly; afterwards neither has anything to do."""
+    first = start(tmp_path / "once", *LONG)
+    wait_for_checkpoint(first, tmp_path / "once")
+    assert first.poll() is None, "the first command ended before the second was typed"
+    second = start(tmp_path / "once", *LONG)
+    said, _ = second.communicate(timeout=120)
+    assert second.returncode == 0 and "another process is at it" in said
+    said, _ = first.communicate(timeout=300)
+    assert first.returncode == 0, said
+    third = start(tmp_path / "once", *LONG)
+    said, _ = third.communicate(timeout=120)
+    assert third.returncode == 0 and "already done" in said
+    assert the_record(tmp_path / "once")["resumes"] == 0

@@ -1,0 +1,42 @@
+import math
+
+import pytest
+import torch
+
+from harness import schedules
+
+
+def rates(make, steps, lr=0.1):
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    schedule = make(optimizer)
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return found
+
+
+def test_inverse_sqrt_is_lra_s_warmup_and_rsqrt():
+    found = rates(lambda o: schedules.inverse_sqrt(o, warmup=10), 50, lr=0.05 / math.sqrt(10))
+    for step, rate in enumerate(found):
+        assert rate == pytest.approx(0.05 * min(1, step / 10) / math.sqrt(max(step, 10)))
+
+
+def test_inverse_sqrt_starts_where_fairseq_does():
+    found = rates(lambda o: schedules.inverse_sqrt(o, warmup=4, start=1e-7), 5)
+    assert found[0] == pytest.approx(1e-7) and found[4] == pytest.approx(0.1)
+
+
+def test_cosine_peaks_after_warmup_and_ends_at_zero():
+    found = rates(lambda o: schedules.cosine(o, warmup=5, steps=20), 21)
+    assert found[0] == 0 and max(found) == found[5] == pytest.approx(0.1) and found[20] == pytest.approx(0, abs=1e-12)
+
+
+def test_one_cycle_reaches_lr_at_the_end_of_its_warmup_and_cycles_beta():
+    found = rates(lambda o: schedules.one_cycle(o, warmup=5, steps=20), 20)
+    assert found[0] == pytest.approx(0.1 / 25) and max(found) == pytest.approx(0.1)
+    assert found.index(max(found)) in (4, 5) and found[-1] < 1e-6
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.1, betas=(0.9, 0.999))
+    schedules.one_cycle(optimizer, warmup=5, steps=20)
+    assert optimizer.param_groups[0]["betas"][0] == pytest.approx(0.95)

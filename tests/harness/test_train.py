@@ -1,0 +1,146 @@
+"""One cell: its record, its failures, what is run again."""
+
+import json
+
+import pytest
+import torch
+
+from harness import record
+from harness.compose import compose
+from harness.course import Course
+from harness.experiment import Experiment
+from harness.train import run_cell
+
+CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+
+
+@pytest.fixture
+def cell(places, tmp_path_factory):
+    data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"  # made once for all tests
+    return lambda *overrides: run_cell(compose([*CELL, *places, data, *overrides]))
+
+
+def records(tmp_path):
+    return {path: record.read(path) for path in (tmp_path / "records").rglob("*.json")}
+
+
+def one_record(tmp_path):
+    (entries,) = records(tmp_path).values()
+    return entries
+
+
+def test_a_record_says_everything(cell, tmp_path):
+    outcome = cell()
+    assert (outcome.state, outcome.code) == ("done", 0)
+    entries = one_record(tmp_path)
+    best, last = entries["metrics"]["best"], entries["metrics"]["last"]
+    assert best["test"]["n"] == best["val"]["n"] == last["val"]["n"] == 96
+    assert "test" not in last or last["step"] == best["step"]
+    assert entries["status"] == "done" and entries["steps"] == 12 and entries["examples"] == 12 * 16
+    assert 12 * 16 * 20 < entries["tokens"] < 12 * 16 * 64
+    assert entries["data"]["source"] == "synthetic" and entries["data"]["sizes"] == {"train": 512, "val": 96, "test": 96}
+    assert 5 < entries["baseline"]["test"] < 40
+    assert 0 < entries["parameters"]["attention"] < entries["parameters"]["total"]
+    assert entries["changed"] == {} and entries["resumes"] == 0
+    assert str(tmp_path) not in json.dumps(entries), "a path of this machine is in the record"
+
+
+def test_the_second_time_is_no_work(cell, tmp_path, monkeypatch):
+    cell()
+    before = {path: path.stat().st_mtime_ns for path in records(tmp_path)}
+    monkeypatch.setattr(Course, "on_train_start", lambda *_: pytest.fail("trained again"))
+    assert cell().state == "skipped"
+    assert before == {path: path.stat().st_mtime_ns for path in records(tmp_path)}
+
+
+def test_rerun_all_gives_the_same_numbers(cell, tmp_path):
+    cell()
+    first = one_record(tmp_path)
+    assert cell("rerun=all").state == "done"
+    second = one_record(tmp_path)
+    assert first["metrics"] == second["metrics"] and first["weights_sha256"] == second["weights_sha256"]
+    assert second["started"] >= first["finished"]
+
+
+def test_seeds_differ(cell, tmp_path):
+    cell()
+    cell("seed=2")
+    first, second = records(tmp_path).values()
+    assert first["weights_sha256"] != second["weights_sha256"]
+    assert first["data"]["fingerprint"] == second["data"]["fingerprint"]
+
+
+def test_the_test_split_is_scored_once_and_on_the_selected_weights(cell, tmp_path, monkeypatch):
+    from harness import experiment
+
+    seen, truth = [], experiment.evaluate
+
+    def spy(trainer, module, split, size):
+        found = truth(trainer, module, split, size)
+        seen.append((split, {k: v.clone() for k, v in module.model.state_dict().items()}, found))
+        return found
+
+    monkeypatch.setattr("harness.course.evaluate", spy)
+    monkeypatch.setattr("harness.experiment.evaluate", spy)
+    cell("train.select.after=0.5")
+    entries = one_record(tmp_path)
+    passes = [entry for entry in seen if entry[0] is seen[-1][0]]
+    assert len(passes) == 1 and len(seen) == 4, "three validations, one test"
+    best = entries["metrics"]["best"]
+    assert best["step"] in (8, 12), "a checkpoint from before select.after was taken"
+    chosen = seen[best["step"] // 4 - 1]
+    assert all(torch.equal(chosen[1][name], passes[0][1][name]) for name in chosen[1])
+    assert best["val"] == chosen[2] and best["test"] == passes[0][2]
+
+
+def test_selection_on_test_is_stamped(cell, tmp_path):
+    cell("train.select.rule=best_test")
+    entries = one_record(tmp_path)
+    assert entries["selection"] == {"rule": "best_test", "after_steps": 2, "leak": True}
+
+
+def test_nan_is_a_value_and_rerun_failed_tries_again(cell, tmp_path, monkeypatch):
+    healthy = Experiment.training_step
+    monkeypatch.setattr(
+        Experiment, "training_step", lambda self, batch, index: healthy(self, batch, index) * float("nan")
+    )
+    outcome = cell()
+    assert (outcome.state, outcome.code) == ("nan", 1)
+    entries = one_record(tmp_path)
+    assert entries["status"] == "nan" and entries["metrics"] is None and "not finite" in entries["error"]["message"]
+    monkeypatch.setattr(Experiment, "training_step", healthy)
+    left = cell()
+    assert (left.state, left.code) == ("nan", 1) and "rerun=failed" in left.detail
+    assert cell("rerun=failed").state == "done"
+    assert one_record(tmp_path)["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "oom"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "oom"),
+        (RuntimeError("boom"), "failed"),
+    ],
+)
+def test_a_failure_leaves_a_record_a_traceback_and_a_status(cell, tmp_path, monkeypatch, error, status):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Experiment, "training_step", fail)
+    outcome = cell()
+    assert (outcome.state, outcome.code) == (status, 1)
+    assert one_record(tmp_path)["error"]["type"] == type(error).__name__
+    (text,) = (tmp_path / "outputs").rglob("error.txt")
+    assert "Traceback" in text.read_text()
+
+
+def test_a_refused_cell_touches_nothing(cell, tmp_path):
+    outcome = cell("model=lavo", "model.bases=64")
+    assert (outcome.state, outcome.code) == ("refused", 2) and "these would fit" in outcome.detail
+    assert not (tmp_path / "outputs").exists() and not (tmp_path / "data").exists()
+
+
+def test_what_is_not_the_recipe_is_said(cell, tmp_path):
+    cell("train.optimizer.lr=0.002")
+    assert one_record(tmp_path)["changed"] == {"train.optimizer.lr": [1e-4, 0.002]}

@@ -1,0 +1,59 @@
+"""What can be typed wrong: one line that says what and where, exit status 2, no traceback, nothing touched."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# command -> what its one line must say
+WRONG = {
+    "model=lavoo": "did you mean 'lavo'",
+    "task=lra/listop": "did you mean 'lra/listops'",
+    "protocol=skyformr": "did you mean 'skyformer'",
+    "budget=tiny": "there is: paper, reduced, smoke",
+    "sed=3": "did you mean 'seed'",
+    "seed=abc": "could not be converted to Integer",
+    "modle=lavo": "did you mean 'model'",
+    "model.windwo=3": "did you mean 'model.window'",
+    "train.max_stps=3": "did you mean 'train.max_steps'",
+    "train.max_steps=many": "could not be converted to Integer",
+    "rerun=al": "expected one of [missing, failed, all]",
+    "do=trian": "did you mean 'train'",
+    "do=bench": "not there yet",
+    "model=lavo,vanilla": "add -m to sweep",
+    "table=lavo/t99": "did you mean 'lavo/t11'",
+    "seed": "not key=value",
+    "=3": "key=value",
+    "--sweep": "unrecognized arguments: --sweep",
+    "hydra/launcher=slrum": "there is no hydra/launcher 'slrum'",
+    "task.source=${nowhere}": "nowhere",
+    "task.source=internet": "generated",
+    "task.min_length=90": "min_length",
+    "task.source=official": "path",
+    "model=linformer task.pattern=causal_self": "these would fit: lavo, local, vanilla",
+    "model=linformer backbone.max_length=32 backbone.positions=sinusoidal": "these would fit: lavo, local, performer, vanilla",
+    "model=lavo model.bases=64": "these would fit",
+    "model=custom": "model._target_ has no value",
+    "model=custom model._target_=os.system": "trusted_packages=[os]",
+    "model=lavo +model.colour=red": "colour",
+    "backbone.pooling=max": "masked_mean",
+}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_one_line_and_nothing_touched(command, tmp_path, places):
+    arguments = command.split()
+    typed = ["budget=smoke", *places, *arguments] if not command.startswith(("budget", "-")) else [*places, *arguments]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), *typed], capture_output=True, text=True, cwd=tmp_path, timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert WRONG[command] in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import record
-from harness.cell import IDENTITY
+from harness.cell import IDENTITY, flatten
 from harness.record import RecordError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    *("id", "model", "task", "protocol", "budget", "seed", "variant"),
+    *("id", "model", "task", "protocol", "budget", "seed", "variant", "changed"),
     *("status", "metric", "higher_is_better", "score", "val", "n_test", "step"),
     *("rule", "after_steps", "leak", "baseline", "baseline_name"),
     *("parameters", "attention_parameters", "steps", "tokens", "examples"),
@@ -45,7 +45,8 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     """One row per cell, columns COLUMNS. What a failed cell does not know is missing (None or NaN), never zero.
 
     `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
-    `variant` is equal for cells that differ in nothing but the seed.
+    `variant` is equal for cells that differ in nothing but the seed; `changed` is what a user set against the recipe,
+    empty for the recipe itself.
     """
     import pandas as pd
 
@@ -66,6 +67,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
         | {key: entries[key] for key in ("status", *counts)}
         | {
             "variant": variant(entries["config"]),
+            "changed": ", ".join(f"{key}={used}" for key, (_, used) in sorted(entries["changed"].items())),
             "metric": metric["name"],
             "higher_is_better": metric["higher_is_better"],
             "score": test.get(metric["name"]),
@@ -100,14 +102,7 @@ def recipe(config: dict[str, Any]) -> dict[str, Any]:
 
 def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
     """For each config, what sets it apart from the others: `model.window=16, train.optimizer.lr=0.001`."""
-    flat = [_flatten(recipe(config)) for config in configs]
+    flat = [flatten(recipe(config)) for config in configs]
     keys = sorted({key for one in flat for key in one})
     apart = [key for key in keys if len({json.dumps(one.get(key)) for one in flat}) > 1]
     return [", ".join(f"{key}={one[key]}" for key in apart if key in one) for one in flat]
-
-
-def _flatten(node: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(node, dict):
-        return {prefix: node}
-    return {key: value for name, inner in node.items() for key, value in _flatten(
-        inner, f"{prefix}.{name}" if prefix else name).items()}  # fmt: skip

@@ -3,6 +3,7 @@
 `run.py` composes through hydra.main; sweeps and tests compose through here. Both see the same files and schema.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,8 +27,19 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
     register()
     if search:
         overrides = [f"hydra.searchpath=[{','.join(search)}]", *overrides]
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+    with outside_the_application(), hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose("config", overrides=list(overrides))
+
+
+@contextlib.contextmanager
+def outside_the_application() -> Iterator[None]:
+    """Lend Hydra's one global place, which a running hydra.main holds, to a composition of our own."""
+    place = GlobalHydra.instance()
+    application, place.hydra = place.hydra, None
+    try:
+        yield
+    finally:
+        place.hydra = application
 
 
 def search_path() -> list[str]:

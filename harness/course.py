@@ -141,7 +141,7 @@ class Course(Callback):
         self.tally.wall_s += now - self._since
         self._since = now
         temporary = self.folder.last.with_suffix(".tmp")
-        trainer.save_checkpoint(temporary)
+        trainer.save_checkpoint(temporary, weights_only=False)  # weights alone could not be resumed
         if trainer.is_global_zero:
             os.replace(temporary, self.folder.last)
         self._saved = time.monotonic()

@@ -33,7 +33,8 @@ def cells(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The cells of one table, as printed. Raises UsageError for a table or a column that is not there."""
     path = Path(root) / f"{name}.csv"
     if not path.is_file():
-        raise UsageError(f"no published table '{name}' in {root}: {did_you_mean(name, (p.stem for p in path.parent.glob('*.csv')))}")  # fmt: skip  # noqa: E501
+        known = (other.stem for other in path.parent.glob("*_table*.csv"))
+        raise UsageError(f"no published table '{name}' in {root}: {did_you_mean(name, known)}")
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         if tuple(reader.fieldnames or ()) != COLUMNS:

@@ -3,9 +3,10 @@
 One file per cell and no database, so a thousand jobs can write at once. A file is whole or it is not there: it is
 written beside its place, flushed, then renamed. It is checked when written and again when read.
 
-Units: seconds; memory in MiB (`peak_memory_mb`) and GiB (`memory_gb`); scores in the metric's own unit, accuracy as a
-fraction of 1; times in ISO 8601. Numbers are finite: what is not known is null, and only an unfinished cell
-(`status` other than `done`) may not know.
+Units: seconds; memory in MiB (`peak_memory_mb`) and GiB (`memory_gb`); scores in the metric's own unit,
+which is the one that papers print (accuracy in percent); times in ISO 8601. Numbers are finite: what is not known is
+null, and only an unfinished cell (`status` other than `done`) may not know. `changed` holds, for every key that a user
+set against the recipe, the recipe's value and the one used.
 """
 
 import contextlib
@@ -101,6 +102,7 @@ SCHEMA: dict[str, Any] = {
         "seed": int,
     },
     "config": Each(AnyJson()),
+    "changed": Each(AnyJson()),  # {key: [by the recipe, used]}: empty if the cell is what its names say
     "status": STATUS,
     "error": Null({"type": str, "message": str, "traceback": str}),
     "metrics": Partial({"best": Partial(POINT), "last": Partial(POINT)}),

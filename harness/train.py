@@ -107,15 +107,17 @@ class Run:
 
     def __init__(self, cell: Cell, cfg: DictConfig, folder: RunFolder, progress: Progress, resuming: bool):
         self.cell, self.cfg, self.folder, self.progress, self.resuming = cell, cfg, folder, progress, resuming
+        self.changed = changes(cell, search_path())
         self.built: Any = None
         self.course: Any = None
         self.trainer: Any = None
         self.data: Any = None
 
     def go(self) -> dict[str, Any] | Outcome:
-        quiet()
         import lightning.pytorch as pl
         import torch
+
+        quiet()
 
         from harness.build import build
         from harness.course import Course
@@ -197,7 +199,7 @@ class Run:
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),
             "config": self.cell.config | {"trainer": resolved["trainer"]},
-            "changed": changes(self.cell, search_path()),
+            "changed": self.changed,
             "status": status,
             "error": None,
             "metrics": None,

@@ -1,7 +1,7 @@
 """do=verify: what each model can do and how large it is, measured on it, not read from its declaration.
 
 Every pattern that a model accepts is probed in float64: a causal one by changing the future, a cross one by changing
-other queries, all of them by changing what is padded. `step` is run against `forward`. Growth is how the largest tensor
+other queries, all of them by changing what is padded. `step` is run against `forward`. Memory is how the largest tensor
 of a forward and backward pass grows when the length doubles: 2 is linear, 4 is quadratic.
 """
 
@@ -37,7 +37,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     typed = [override.split("=", 1)[1] for override in overrides if override.startswith("model=")]
     chosen = typed or [name for name, _ in options("model") if name != "custom"]
     backbone = cfg.backbone
-    table = Table("model", *COLUMNS.values(), "decode state", "growth", "parameters/layer", "model", box=None,
+    table = Table("model", *COLUMNS.values(), "decode state", "memory", "parameters/layer", "model", box=None,
                   title=f"width {backbone.dim}, {backbone.heads} heads; model: {cfg.task.name} by {cfg.protocol.name}",
                   pad_edge=False)  # fmt: skip
     broken = []

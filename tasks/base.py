@@ -7,7 +7,6 @@ model (the backbone with the attention inside) and batches, and says how well th
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Protocol
 
 from torch import Tensor, nn

@@ -1,13 +1,13 @@
 """ListOps: the value of a nested expression of up to 2000 tokens, ten classes (Tay et al., Long Range Arena, 2021).
 
 Source of the data: LRA's files (`lra_release/listops-1000/basic_{train,val,test}.tsv`), LRA's generator
-(google-research/long-range-arena `lra_benchmarks/data/listops.py`, see `listops_generator`), or a slice of the older set
-of Nangia & Bowman. 96,000 / 2,000 / 2,000 examples, accuracy in percent.
+(google-research/long-range-arena `lra_benchmarks/data/listops.py`, see `listops_generator`), or a slice of the older
+set of Nangia and Bowman. 96,000 / 2,000 / 2,000 examples, accuracy in percent.
 
 Our readings:
 - Parentheses are dropped and ids fixed (LRA's input pipeline): 15 symbols, padding and unknown make 17 rows.
   Sequences are cut at `max_length` and padded to the longest of their batch, not to 2000: a backbone that counts
-  padding (X4's kin; Skyformer's mean pooling over 2048 positions) pads further itself.
+  padding (Skyformer's mean over 2048 positions, tasks.md 1.4) pads further itself.
 - Test and validation examples are the first that the generator gives, so they stay the same when fewer training
   examples are asked for.
 - The classes are uneven (0 and 9 have 17 % each): always answering the training majority is the chance level. Four
@@ -19,7 +19,7 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ NEXT = "python run.py do=prepare task=lra/listops"
 
 
 def read_tsv(file: Path, *, header: bool, progress: Progress | None = None) -> Examples:
-    """Expressions and labels of a (gzipped) text file: LRA's with its header, Source TAB Target, or label TAB expression.
+    """Expressions and labels of a (gzipped) text file: `Source TAB Target` with header, or `label TAB expression`.
 
     Every label is checked against the evaluator. Raises DataError, naming file and line.
     """
@@ -165,6 +165,7 @@ class ListOps(Task):
 
     metric = "acc"
     higher_is_better = True
+    baseline_name = "majority class"
     majority_class: int  # of the training split, once loaded
 
     def __init__(
@@ -261,7 +262,7 @@ class ListOps(Task):
 
     def _origin(self, sizes: dict[str, int]) -> str:
         if self.path is None:
-            return "full" if sizes == PAPER and self.grammar == generator.Grammar() else "synthetic"
+            return "full" if sizes == PAPER and self.grammar == generator.LRA else "synthetic"
         return "full" if self.source == "official" and sizes == PAPER else f"slice:{self.path.resolve().name}"
 
     def _folder(self, parameters: dict[str, Any]) -> Path:
@@ -287,28 +288,34 @@ class ListOps(Task):
         plain = self.path / SLICE_FILE
         return {"all": plain if plain.exists() else plain.with_suffix(".tsv.gz")}
 
-    def _make(self, progress: Callable[[str, int, int], None]) -> dict[str, Examples]:
+    def _make(self, progress: Progress) -> dict[str, Examples]:
         """All splits, generated or read. Raises DataError."""
         if self.source == "official":
             return {name: read_tsv(file, header=True, progress=progress) for name, file in self._files().items()}
-        if self.source == "slice":
-            file = self._files()["all"]
-            examples = read_tsv(file, header=False, progress=progress)
-            tenth, count = examples.count // 10, examples.count
-            if not tenth:
-                raise DataError(f"{file}:{count}: {count} examples cannot be split 80/10/10; give ten or more")
-            bits = np.random.PCG64(np.random.SeedSequence([self.data_seed]))
-            examples = examples.take(np.argsort(bits.random_raw(count), kind="stable").tolist())
-        else:
-            count = sum(self.sizes.values())
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            workers = self.workers or max(1, min(cores, count // 20_000))  # starting a process costs 10,000 examples
-            try:
-                examples = generator.generate(
-                    count, self.grammar, seed=self.data_seed, workers=workers, progress=progress
-                )
-            except BrokenProcessPool as error:
-                raise DataError(f"a generating process died (memory?); try task.workers=1 with {NEXT}") from error
-            except ValueError as error:
-                raise DataError(f"{error}; ask for fewer or widen the bounds, then {NEXT}") from error
-        return {}
+        if self.source == "generated":
+            return _cut(self._generate(progress), self.sizes["val"], self.sizes["test"])
+        file = self._files()["all"]
+        examples = read_tsv(file, header=False, progress=progress)
+        count = examples.count
+        if count < 10:
+            raise DataError(f"{file}:{count}: {count} examples cannot be split 80/10/10; give ten or more, then {NEXT}")
+        # the file is sorted by length
+        bits = np.random.PCG64(np.random.SeedSequence([self.data_seed]))
+        return _cut(examples.take(np.argsort(bits.random_raw(count), kind="stable").tolist()), count // 10, count // 10)
+
+    def _generate(self, progress: Progress) -> Examples:
+        count = sum(self.sizes.values())
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = self.workers or max(1, min(cores, count // 20_000))  # starting a process costs ~10,000 examples
+        try:
+            return generator.generate(count, self.grammar, seed=self.data_seed, workers=workers, progress=progress)
+        except BrokenProcessPool as error:
+            raise DataError(f"a generating process died (memory?); try task.workers=1 with {NEXT}") from error
+        except ValueError as error:
+            raise DataError(f"{error}; ask for fewer or widen the bounds, then {NEXT}") from error
+
+
+def _cut(examples: Examples, val: int, test: int) -> dict[str, Examples]:
+    """The first `test` examples, the next `val`, and the rest as `train`."""
+    rest = examples.part(test + val, examples.count)
+    return {"train": rest, "val": examples.part(test, test + val), "test": examples.part(0, test)}

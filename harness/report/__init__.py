@@ -1,0 +1,87 @@
+"""do=report: published tables rebuilt from the records, as Markdown, LaTeX, CSV and on the terminal.
+
+The same records give the same bytes, so that `check=true` can tell whether a committed table is out of date.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMATS = ("md", "tex", "csv")
+
+
+def report(
+    names: str | Sequence[str],
+    *,
+    conf_root: str | Path,
+    paths: Mapping[str, Any],
+    check: bool = False,
+    formats: Sequence[str] = FORMATS,
+    console: "Console | None" = None,
+) -> list[Path]:
+    """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}` and show them.
+
+    `paths` names the folders `paper` (the ledger), `records` and `tables`. Returns the files of these tables; with
+    `check`, writes and shows nothing and returns the files whose content is not what the records say. Raises UsageError
+    (and RecordError, which is one).
+    """
+    from harness.collect import load_records
+    from harness.report import latex, markdown, spec, terminal, tidy
+    from harness.report.table import build
+
+    renderers = {"md": markdown.render, "tex": latex.render, "csv": tidy.render}
+    if unknown := [name for name in formats if name not in renderers]:
+        raise UsageError(f"there is no format '{unknown[0]}': {did_you_mean(unknown[0], renderers)}")
+    names = [names] if isinstance(names, str) else list(names)
+    if names == ["all"]:
+        names = spec.names(conf_root)
+    if not names:
+        raise UsageError(f"there is no table in {Path(conf_root) / 'table'}")
+    records = load_records(paths["records"])
+    if not check:
+        console = console or terminal.console()
+    files = []
+    for name in names:
+        table = build(spec.load(name, conf_root, paths["paper"]), records)
+        made = {Path(paths["tables"]) / f"{name}.{suffix}": renderers[suffix](table) for suffix in formats}
+        if check:
+            files += [path for path, text in made.items() if not _holds(path, text)]
+            continue
+        _write(made)  # before it is shown: a pipe may close on us
+        files += made
+        terminal.show(table, console)
+        console.print(f"\n{Path(paths['tables']) / name}.{{{','.join(formats)}}}", markup=False, soft_wrap=True)
+    return files
+
+
+def run(cfg: Any, overrides: Sequence[str]) -> int:
+    """The verb. Without `table=` it means all of them. Exit status 1 if `check=true` finds a difference."""
+    from harness.compose import CONF
+
+    typed = [override.split("=", 1)[1] for override in overrides if override.startswith("table=")]
+    names = [name for name in typed if name != "null"] or ["all"]
+    stale = report(names, conf_root=CONF, paths=cfg.paths, check=cfg.check)
+    if not cfg.check:
+        return 0
+    for path in stale:
+        name = path.relative_to(cfg.paths.tables).with_suffix("").as_posix()
+        print(f"{path} is not what the records say: python run.py do=report table={name}", file=sys.stderr)
+    return int(bool(stale))
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
+
+
+def _write(made: Mapping[Path, str]) -> None:
+    from harness.record import write_whole
+
+    for path, text in made.items():
+        if not _holds(path, text):
+            write_whole(path, text)

@@ -1,0 +1,79 @@
+r"""A table in LaTeX: one `table` float for each block, with booktabs' rules.
+
+The file is a fragment: `\usepackage{booktabs}` in the preamble, `\input{t11}` where it belongs. pdfLaTeX, XeLaTeX and
+LuaLaTeX take it as it is; it holds ASCII alone.
+"""
+
+import unicodedata
+
+from harness.report.layout import Block, Cell, Table
+
+SPECIAL = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    # in text: `[` after `\\` would be an optional argument; the others print as something else in the old font encoding
+    "[": "{[}", "]": "{]}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
+    "±": r"$\pm$", "Δ": r"$\Delta$", "τ": r"$\tau$", "≈": r"$\approx$", "≤": r"$\leq$", "≥": r"$\geq$",
+    "↑": r"$\uparrow$", "↓": r"$\downarrow$", "–": "--", "—": "---", "·": r"$\cdot$", "×": r"$\times$",
+    "®": r"\textregistered{}",
+}  # fmt: skip
+
+
+def render(table: Table) -> str:
+    lines = [
+        f"% Made from the records by: {table.command}; changes are lost.",
+        r"% Needs \usepackage{booktabs}.",
+    ]
+    for section in table.sections:
+        for block in section.blocks:
+            lines += ["", *_block(f"{table.title}: {section.title}. ", block)]
+    notes = [f"{name}: {text}." for name, text in table.footnotes]
+    said = [f"{section.title}: {line}" for section in table.sections for line in section.lines]
+    lines += ["", r"\begin{flushleft}", r"\footnotesize"]
+    said = [f"Published numbers: {table.summary}.", *said, *table.caption, *notes]
+    lines += [rf"{escape(line)}\par" for line in said]
+    return "\n".join([*lines, r"\end{flushleft}"]) + "\n"
+
+
+def _block(start: str, block: Block) -> list[str]:
+    under = [rf"\par\smallskip\noindent {escape(line)}" for line in block.lines]
+    return [
+        r"\begin{table}[htbp]",
+        r"\footnotesize",
+        r"\setlength{\tabcolsep}{4pt}",
+        rf"\caption{{{escape(start + block.title)}{_sup(block.notes)}}}",
+        r"\makebox[\textwidth][c]{%",  # a wide one stands out of both margins alike
+        rf"\begin{{tabular}}{{@{{}}{block.align}@{{}}}}",
+        r"\toprule",
+        _row(block.header),
+        r"\midrule",
+        *(_row(row) for row in block.rows),
+        r"\bottomrule",
+        r"\end{tabular}}",
+        *under,
+        r"\end{table}",
+    ]
+
+
+def _row(cells: tuple[Cell, ...]) -> str:
+    return " & ".join(_cell(cell) for cell in cells) + r" \\"
+
+
+def _cell(cell: Cell) -> str:
+    text = escape(cell.text)
+    return (rf"\textbf{{{text}}}" if cell.bold else text) + _sup(cell.notes)
+
+
+def _sup(notes: tuple[str, ...]) -> str:
+    return rf"\textsuperscript{{{escape(', '.join(notes))}}}" if notes else ""
+
+
+def escape(text: str) -> str:
+    return "".join(SPECIAL.get(letter) or _ascii(letter) for letter in text)
+
+
+def _ascii(letter: str) -> str:
+    """The letter without its accent; `?` for one that has no Latin form."""
+    if letter.isascii():
+        return letter
+    return unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() or "?"

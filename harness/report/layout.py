@@ -1,0 +1,54 @@
+"""A table as it will stand on the page, whatever the page is made of: plain text, no markup, no numbers to format."""
+
+from dataclasses import dataclass, field
+
+# columns of the long CSV, one row per published or measured number
+TIDY = (
+    *("paper", "table", "row", "column", "budget", "source", "paper_value", "ours_mean", "ours_ci", "n"),
+    *("delta", "verdict", "chance", "status", "notes"),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers that have colour."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+    bold: bool = False
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One grid. `align` has an l or an r for each column; `lines` stand under it."""
+
+    title: str
+    header: tuple[Cell, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    align: str
+    notes: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    blocks: tuple[Block, ...]
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    title: str
+    summary: str
+    sections: tuple[Section, ...]
+    caption: tuple[str, ...]
+    footnotes: tuple[tuple[str, str], ...]
+    tidy: tuple[dict[str, str], ...] = field(default=())
+
+    @property
+    def command(self) -> str:
+        """What makes the files of this table."""
+        return f"python run.py do=report table={self.name}"

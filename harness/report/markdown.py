@@ -1,0 +1,51 @@
+"""A table in GitHub's Markdown."""
+
+import re
+
+from harness.report.layout import Block, Cell, Table
+
+
+def render(table: Table) -> str:
+    lines = [
+        f"<!-- Made from the records by `{table.command}`; changes are lost. -->",
+        f"# {escape(table.title)}",
+        "",
+        f"Published numbers: {escape(table.summary)}.",
+        "",
+    ]
+    for section in table.sections:
+        lines += [f"## {escape(section.title)}", ""]
+        for block in section.blocks:
+            lines += [*_block(block), ""]
+        lines += [f"- {escape(line)}" for line in section.lines] + [""] * bool(section.lines)
+    lines += ["## How to read this", ""]
+    lines += [f"- {escape(line)}" for line in table.caption]
+    lines += [f"- {_sup((name,))} {escape(text)}" for name, text in table.footnotes]
+    return "\n".join(lines) + "\n"
+
+
+def _block(block: Block) -> list[str]:
+    rule = ["---" if side == "l" else "---:" for side in block.align]
+    rows = [_row([_cell(cell) for cell in row]) for row in block.rows]
+    under = [line for text in block.lines for line in ("", escape(text))]
+    title = f"### {escape(block.title)}{_sup(block.notes)}"
+    return [title, "", _row([_cell(cell) for cell in block.header]), _row(rule), *rows, *under]
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell) -> str:
+    text = escape(cell.text)
+    return (f"**{text}**" if cell.bold else text) + _sup(cell.notes)
+
+
+def _sup(notes: tuple[str, ...]) -> str:
+    return f"<sup>{escape(', '.join(notes))}</sup>" if notes else ""
+
+
+def escape(text: str) -> str:
+    """Plain text, as text: `|` would end a cell, `<` start a tag, `*` or `_` emphasis."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\|*_`\[\]])", r"\\\1", text)

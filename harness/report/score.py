@@ -1,0 +1,124 @@
+"""What our records say of one model in one column: seeds that ended, seeds that failed, and how that is written."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.collect import differences
+from harness.errors import UsageError
+from harness.report.spec import Column
+from harness.statistics import Estimate, apart, estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_SCORE = "no test score"
+LEAK = "[test leak]"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One model in one configuration. `seeds`: seed -> score in the table's unit; `failures`: status -> seeds."""
+
+    model: str
+    setting: str  # what was set against the recipe, or sets it apart from other configurations; empty for the recipe
+    seeds: dict[int, float]
+    failures: dict[str, int]
+    leak: bool = False
+    parameters: int | None = None
+    examples_per_s: float | None = None
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return estimate(list(self.seeds.values())) if self.seeds else None
+
+    @property
+    def broken(self) -> str:
+        """`oom`, `2 nan, 1 failed`; empty if every seed ended well."""
+        if len(self.failures) == 1 and not self.seeds and sum(self.failures.values()) == 1:
+            return next(iter(self.failures))
+        return ", ".join(f"{count} {status}" for status, count in sorted(self.failures.items()))
+
+    @property
+    def status(self) -> str:
+        if not self.failures:
+            return "done"
+        return f"{len(self.seeds)} done, {self.broken}" if self.seeds else self.broken
+
+    def text(self, decimals: int) -> str:
+        """`61.23 ± 0.45 (3)`; failures are named, never averaged over."""
+        ours = self.estimate
+        if ours is None:
+            return self.broken
+        spread = "" if ours.half_width is None else f" ± {ours.half_width:.{decimals}f}"
+        count = f"{ours.n}; {self.broken}" if self.failures else f"{ours.n}"
+        return f"{ours.mean:.{decimals}f}{spread} ({count}){' ' + LEAK if self.leak else ''}"
+
+
+def of_column(cells: "pd.DataFrame", place: Column) -> "pd.DataFrame":
+    """The cells that measure a column. One that broke off before its task was built has no metric yet."""
+    metric = cells["metric"].isna() | (cells["metric"] == place.metric)
+    return cells[(cells["task"] == place.task) & metric]
+
+
+def scores(rows: "pd.DataFrame", configs: Mapping[str, dict[str, Any]]) -> list[Score]:
+    """One score for each model and configuration among the cells of one column.
+
+    Cells of one model are averaged only if they differ in nothing but the seed. Raises UsageError for two cells that
+    do not even differ in that.
+    """
+    found = []
+    for model, of_model in rows.groupby("model", sort=True):
+        groups = [group for _, group in of_model.groupby("variant", sort=True)]
+        settings = [group["changed"].iloc[0] for group in groups]
+        if len(set(settings)) < len(groups):  # a recipe that was edited since, or what a user may set freely
+            settings = differences([configs[group["id"].iloc[0]] for group in groups])
+        for setting, group in sorted(zip(settings, groups, strict=True), key=lambda pair: pair[0]):
+            twice = group[group["seed"].duplicated(keep=False)]
+            if len(twice):
+                ids = " and ".join(twice["id"])
+                raise UsageError(f"{model}: records {ids} are one cell, with one seed and configuration; remove one")
+            found.append(_score(model, setting, group))
+    return found
+
+
+def _score(model: str, setting: str, group: "pd.DataFrame") -> Score:
+    ended = (group["status"] == "done") & group["score"].notna()
+    statuses = group["status"][~ended].replace("done", NO_SCORE)
+    speed, parameters = group["examples_per_s"][ended].dropna(), group["parameters"].dropna()
+    done = group[ended].sort_values("seed")
+    return Score(
+        model=model,
+        setting=setting,
+        seeds={int(seed): float(score) for seed, score in zip(done["seed"], done["score"], strict=True)},
+        failures=dict(Counter(statuses)),
+        leak=bool(group["leak"][ended].any()),
+        parameters=int(parameters.max()) if len(parameters) else None,
+        examples_per_s=float(speed.mean()) if len(speed) else None,
+    )
+
+
+def average(parts: Sequence[Sequence[Score]]) -> Score | None:
+    """The mean over columns, seed by seed; None unless every column has a score, in the recipe's configuration alone.
+
+    A seed counts if it ended in every column; if no seed did, there is no average.
+    """
+    if not all(len(part) == 1 and part[0].seeds and not part[0].setting for part in parts):
+        return None
+    only = [part[0] for part in parts]
+    shared = sorted(set.intersection(*(set(score.seeds) for score in only)))
+    if not shared:
+        return None
+    seeds = {seed: sum(score.seeds[seed] for score in only) / len(only) for seed in shared}
+    failures = dict(sum((Counter(score.failures) for score in only), Counter()))
+    return Score(only[0].model, "", seeds, failures, leak=any(score.leak for score in only))
+
+
+def winner(found: Sequence[Score], higher_is_better: bool) -> Score | None:
+    """The best score, if its interval does not overlap the runner-up's and no seed of it failed."""
+    sign = 1 if higher_is_better else -1
+    ranked = sorted((score for score in found if score.estimate), key=lambda score: -sign * score.estimate.mean)
+    if len(ranked) < 2 or ranked[0].failures or not apart(ranked[0].estimate, ranked[1].estimate):
+        return None
+    return ranked[0]

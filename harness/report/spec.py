@@ -1,0 +1,188 @@
+"""What a table is made of: `conf/table/<name>.yaml`, checked, with the published numbers it names."""
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness import ledger
+from harness.errors import UsageError, did_you_mean, one_line
+
+
+@dataclass(frozen=True)
+class Column:
+    """One measured column. `column` and `condition` are the ledger's, where they are not the yaml's own key."""
+
+    task: str
+    metric: str
+    column: str = ""
+    condition: str = ""
+
+
+@dataclass(frozen=True)
+class Footnote:
+    """A known defect of published numbers: of these rows and columns, None for all."""
+
+    id: str
+    text: str
+    rows: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A published number, as printed."""
+
+    text: str
+    number: float
+    higher_is_better: bool
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The yaml's keys. `printed` is what the ledger has for them.
+
+    `rows`: the ledger's label -> model; `gpu_hours`: of a row and seed.
+    """
+
+    name: str
+    title: str
+    paper: str
+    ledger: str
+    protocol: str
+    unit: str
+    rows: dict[str, str]
+    columns: dict[str, Column]
+    tolerance: dict[str, float]
+    seeds: tuple[int, ...]
+    gpu_hours: float
+    gpu: str = "GPU"
+    chance: bool = False
+    averages: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    footnotes: tuple[Footnote, ...] = ()
+    printed: dict[tuple[str, str], Printed] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Columns and averages, in order."""
+        return (*self.columns, *self.averages)
+
+    def label(self, model: str) -> str | None:
+        """The paper's name of a model; None if its table has no such row."""
+        return next((label for label, name in self.rows.items() if name == model), None)
+
+    def decimals(self, column: str) -> int:
+        return max(ledger.decimals(cell.text) for (_, name), cell in self.printed.items() if name == column)
+
+    def higher_is_better(self, column: str) -> bool:
+        return next(cell.higher_is_better for (_, name), cell in self.printed.items() if name == column)
+
+    def notes(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
+        """Footnotes of a whole row, of a whole column, or, with both given, of that one cell alone."""
+        found = []
+        for note in self.footnotes:
+            by_row, by_column = note.rows is not None, note.columns is not None
+            if (by_row, by_column) != (row is not None, column is not None):
+                continue
+            if (not by_row or row in note.rows) and (not by_column or column in note.columns):
+                found.append(note.id)
+        return tuple(found)
+
+    def all_notes(self, row: str, column: str) -> tuple[str, ...]:
+        """Every footnote that bears on one published number."""
+        found = (*self.notes(column=column), *self.notes(row=row), *self.notes(row=row, column=column))
+        return tuple(dict.fromkeys(found))
+
+
+def names(conf_root: str | os.PathLike[str]) -> list[str]:
+    folder = Path(conf_root) / "table"
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+
+
+def load(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> Spec:
+    """The table `<conf_root>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit."""
+    path = Path(conf_root) / "table" / f"{name}.yaml"
+    if not path.is_file():
+        raise UsageError(f"there is no table '{name}': {did_you_mean(name, names(conf_root))} (python run.py do=list)")
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
+    try:
+        spec = _parse(name, raw, paper_root)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return spec
+
+
+def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
+    _keys(raw, Spec, "", given={"name", "printed"})
+    columns = {}
+    for column, place in raw["columns"].items():
+        _keys(place, Column, f"columns.{column}")
+        columns[column] = Column(**{"column": column} | place)
+    footnotes = []
+    for place, note in enumerate(raw.get("footnotes") or []):
+        _keys(note, Footnote, f"footnotes[{place}]")
+        lists = {key: tuple(note[key]) for key in ("rows", "columns") if note.get(key) is not None}
+        footnotes.append(Footnote(**note | lists))
+    averages = {average: tuple(parts) for average, parts in (raw.get("averages") or {}).items()}
+    _known("tolerance", {"reproduced", "close"}, raw["tolerance"])
+    _known("tolerance", raw["tolerance"], {"reproduced", "close"})
+    for average, parts in averages.items():
+        _known(f"averages.{average}", parts, columns)
+    for note in footnotes:
+        _known(f"footnotes.{note.id}.rows", note.rows or (), raw["rows"])
+        _known(f"footnotes.{note.id}.columns", note.columns or (), (*columns, *averages))
+    return Spec(
+        **{key: value for key, value in raw.items() if key not in ("columns", "averages", "footnotes", "seeds")},
+        name=name,
+        columns=columns,
+        averages=averages,
+        footnotes=tuple(footnotes),
+        seeds=tuple(raw["seeds"]),
+        printed=_printed(raw["ledger"], raw["rows"], columns, averages, paper_root),
+    )
+
+
+def _printed(
+    table: str, rows: dict[str, str], columns: dict[str, Column], averages: dict[str, Any], root: str | os.PathLike[str]
+) -> dict[tuple[str, str], Printed]:
+    """(row, column) -> what the paper prints there. Every row of the ledger must have a model, every column a print."""
+    cells = ledger.cells(table, root)
+    places = columns | {average: Column("", "", column=average) for average in averages}
+    found = {}
+    for name, place in places.items():
+        here = [cell for cell in cells if (cell["column"], cell["condition"]) == (place.column, place.condition)]
+        if not here:
+            raise UsageError(f"columns: {table}.csv has no {name}: {did_you_mean(name, {c['column'] for c in cells})}")
+        _known("rows", rows, {cell["row"] for cell in cells})
+        _known(f"{table}.csv: rows", {cell["row"] for cell in here}, rows)
+        for cell in here:
+            if not math.isnan(cell["number"]):
+                found[cell["row"], name] = Printed(cell["value"], cell["number"], bool(cell["higher_is_better"]))
+        if not any(column == name for _, column in found):
+            raise UsageError(f"columns: {table}.csv prints no number in {name}")
+    return found
+
+
+def _keys(raw: Any, cls: type, where: str, given: Iterable[str] = ()) -> None:
+    """Keys of a mapping against the fields of the dataclass it is to become."""
+    if not isinstance(raw, dict):
+        raise UsageError(f"{where or 'the file'} is not a mapping")
+    own = {each.name: each for each in fields(cls) if each.name not in set(given)}
+    _known(where or "keys", raw, own)
+    required = [key for key, each in own.items() if each.default is MISSING and each.default_factory is MISSING]
+    if missing := [key for key in required if key not in raw]:
+        raise UsageError(f"{where + '.' if where else ''}{missing[0]} is missing")
+
+
+def _known(where: str, words: Iterable[str], options: Iterable[str]) -> None:
+    options = list(options)
+    for word in words:
+        if word not in options:
+            raise UsageError(f"{where}: there is no '{word}': {did_you_mean(str(word), map(str, options))}")

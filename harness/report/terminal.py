@@ -1,0 +1,76 @@
+"""A table on the terminal: colour and rules where there is one, aligned plain text where there is a file or a pipe."""
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from harness.report.layout import Block, Cell, Table
+
+WIDTH = 100  # of plain text; a terminal has its own
+TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
+ASCII = str.maketrans({
+    "±": "+-", "Δ": "d", "τ": "tau", "≈": "~", "≤": "<=", "≥": ">=", "↑": "(higher is better)",
+    "↓": "(lower is better)", "–": "-", "·": "|", "×": "x",
+})  # fmt: skip
+
+
+def console() -> Console:
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=WIDTH)
+
+
+def show(table: Table, console: Console) -> None:
+    _Page(console).show(table)
+
+
+class _Page:
+    def __init__(self, console: Console):
+        self.console, self.ascii = console, console.options.ascii_only
+
+    def show(self, table: Table) -> None:
+        self.line(table.title, "bold")
+        self.line(f"published numbers: {table.summary}", "dim")
+        for section in table.sections:
+            self.console.print()
+            self.line(section.title, "bold underline")
+            for block in section.blocks:
+                self.console.print()
+                self.block(block)
+            if section.lines:
+                self.console.print()
+            for line in section.lines:
+                self.line(line, "dim")
+        self.console.print()
+        for name, text in table.footnotes:
+            self.line(f"[{name}] {text}", "dim")
+        for line in table.caption:
+            self.line(line, "dim")
+
+    def block(self, block: Block) -> None:
+        self.line(block.title + _marks(block.notes), "bold")
+        frame = box.SIMPLE_HEAD if self.console.is_terminal and not self.ascii else None
+        grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
+        for cell, side in zip(block.header, block.align, strict=True):
+            grid.add_column(self.text(cell), justify="left" if side == "l" else "right", overflow="fold")
+        for row in block.rows:
+            grid.add_row(*(self.text(cell) for cell in row))
+        self.console.print(grid)
+        for line in block.lines:
+            self.line(line)
+
+    def line(self, text: str, style: str = "") -> None:
+        self.console.print(Text(self.plain(text), style=style))
+
+    def text(self, cell: Cell) -> Text:
+        style = f"{TONES[cell.tone]} bold" if cell.bold else TONES[cell.tone]
+        # a plain page has no bold face
+        mark = "*" if cell.bold and not self.console.is_terminal else ""
+        return Text(self.plain(cell.text + mark + _marks(cell.notes)), style=style)
+
+    def plain(self, text: str) -> str:
+        return text.translate(ASCII).encode("ascii", "replace").decode() if self.ascii else text
+
+
+def _marks(notes: tuple[str, ...]) -> str:
+    return "".join(f" [{name}]" for name in notes)

@@ -1,0 +1,86 @@
+"""Linformer: keys and values projected along the sequence (Wang et al., 2020, arXiv 2006.04768).
+
+    head_i = softmax( Q (E_i' K)' / sqrt(E) ) (F_i' V),   E_i, F_i in R^(n x r)                   (7)
+
+Time O(N r D), memory O(N (D + H r)); the length n is built into E and F. Neither causal nor for decoding: every slot of
+the projection mixes all positions.
+
+Who shares what (§4 of the paper leaves it open, the tables differ): `share` uses one matrix for keys and values,
+`per_head` gives every head its own. Skyformer's code, and so LAVO Table 11: both. LRA's code: share, one matrix for all
+heads. The linformer package: neither. `one_kv_head` projects to one key and one value head which all queries read.
+A sequence shorter than `max_length` uses the first rows. Padded keys and values are set to zero before the projection;
+LRA's code lets them in.
+
+    B batch, N length, n longest length, H heads, E head width, r rank
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import MultiHead, Pattern
+
+
+def linformer(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_map: Tensor,
+    value_map: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q (B, H, N, E), k and v (B, H or 1, N, E), maps (H or 1, N, r), mask (B, N) True at padding -> (B, H, N, E)."""
+    if key_padding_mask is not None:
+        hidden = key_padding_mask[:, None, :, None]
+        k, v = k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
+    k, v = key_map.mT @ k, value_map.mT @ v  # (B, H or 1, r, E)
+    heads = q.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k.expand(-1, heads, -1, -1), v.expand(-1, heads, -1, -1), dropout_p=dropout
+    )
+
+
+class Linformer(MultiHead):
+    """Multi-head Linformer; its maps are drawn from N(0, 0.02^2), as in Skyformer's code.
+
+    Raises ValueError for a rank below 1, and for a sequence longer than `max_length`.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+    fixed_length: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        rank: int = 128,
+        per_head: bool = False,
+        share: bool = True,
+        one_kv_head: bool = False,
+    ):
+        kv_dim = dim // heads if one_kv_head else None
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout, kv_dim=kv_dim)
+        if rank < 1:
+            raise ValueError(f"Linformer needs rank >= 1, not {rank}")
+        size = (heads if per_head else 1, max_length, rank)
+        self.key_map = nn.Parameter(torch.empty(size))  # (H or 1, n, r)
+        self.value_map = None if share else nn.Parameter(torch.empty(size))
+        for parameter in (self.key_map, self.value_map):
+            if parameter is not None:
+                nn.init.normal_(parameter, std=0.02)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        length = k.shape[2]
+        if length > self.max_length:
+            raise ValueError(f"Linformer was built for {self.max_length} tokens and got {length}")
+        key_map = self.key_map[:, :length]
+        value_map = key_map if self.value_map is None else self.value_map[:, :length]
+        return linformer(q, k, v, key_map, value_map, key_padding_mask=key_padding_mask, dropout=self.active_dropout)

@@ -1,0 +1,78 @@
+"""Local attention: softmax over a window (Luong et al., 2015, arXiv 1508.04025, as in the CAB benchmark).
+
+    o_i = sum_{j in W(i)} softmax_j(<q_i, k_j> / sqrt(E)) v_j
+    causal self:     W(i) = { j : i - w < j <= i }    w keys, the query's own among them
+    noncausal self:  W(i) = { j : |i - j| <= w }      2 w + 1 keys
+
+Time O(N w D), memory O(N D). Decoding keeps the last w keys and values: 2 w D numbers a layer. The two windows are
+those of CAB's LocalAttention. Padding is hidden; CAB lets duplicates of the first and last key in once a padding mask
+is given, which is not imitated (D-20). LRA's "local attention" is strided, another model (D-23).
+
+    B batch, N length, H heads, E head width, w window
+"""
+
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.attention.base import MultiHead, Pattern, State
+from models.layers.banded import banded_attention
+
+
+def local(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: int,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
+    left, right = (window - 1, 0) if causal else (window, window)
+    return banded_attention(q, k, v, left=left, right=right, key_padding_mask=key_padding_mask, dropout=dropout)
+
+
+class Local(MultiHead):
+    """Multi-head attention to the neighbourhood. Raises ValueError for a window below 1."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        window: int = 16,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if window < 1:
+            raise ValueError(f"Local needs window >= 1, not {window}")
+        self.window = window
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return local(
+            q,
+            k,
+            v,
+            window=self.window,
+            causal=self.pattern.causal,
+            key_padding_mask=key_padding_mask,
+            dropout=self.active_dropout,
+        )
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        return self.empty_cache(batch, self.window)
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        slot = state["seen"] % self.window  # of the token that has just left the window
+        state["k"][:, :, slot], state["v"][:, :, slot] = k, v
+        seen = state["seen"] + 1
+        filled = slice(0, min(seen, self.window))
+        y = F.scaled_dot_product_attention(q[:, :, None], state["k"][:, :, filled], state["v"][:, :, filled])
+        return y[:, :, 0], {**state, "seen": seen}

@@ -1,0 +1,97 @@
+"""Performer: softmax by positive orthogonal random features, FAVOR+ (Choromanski et al., 2021, arXiv 2009.14794).
+
+    phi(x) = m^-1/2 ( exp( W x E^-1/4 - |x|^2 E^-1/2 / 2 - c ) + eps )                            (Lemma 1, §2.4)
+    o_i = phi(q_i)' S / max( phi(q_i)' z, floor ),   S = sum_j phi(k_j) v_j',  z = sum_j phi(k_j)
+
+Time O(N m D), memory O(N H m). c keeps exp in range: the maximum of W x E^-1/4, for queries over
+features, for keys over features and positions. The latter looks at the future, so there is no causal self form (D-27);
+in the cross patterns the context is wholly visible and nothing leaks.
+
+W has orthogonal rows in blocks of E with the norms of Gaussian vectors, one matrix per head, drawn once and saved with
+the weights. CAB draws new, not orthogonal features at every training step; that is not imitated. floor is 1e-6 as in
+Google's code; `cab_compat` takes CAB's 0.1, which biases rows with a small sum (D-20). eps = 1e-4. Padding is left out
+of the maximum and of the sums. All is computed in float32. No attention weights are formed, so dropout drops nothing.
+
+    B batch, N query length, M key length, H heads, E head width, m features
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from models.attention.base import MultiHead, Pattern
+from models.layers.precision import widen, without_autocast
+
+EPSILON = 1e-4
+FLOOR, CAB_FLOOR = 1e-6, 0.1
+
+
+def performer(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    directions: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+    floor: float = FLOOR,
+) -> Tensor:
+    """q (B, H, N, E), k and v (B, H, M, E), directions (H, m, E), mask (B, M) True at padding -> (B, H, N, E)."""
+    with without_autocast(q):
+        phi_q = features(widen(q), widen(directions), over=(-1,))  # (B, H, N, m)
+        hidden = None if key_padding_mask is None else key_padding_mask[:, None, :, None]
+        phi_k = features(widen(k), widen(directions), over=(-2, -1), hidden=hidden)  # (B, H, M, m)
+        numerator = phi_q @ (phi_k.mT @ widen(v))  # (B, H, N, E)
+        normaliser = phi_q @ phi_k.sum(-2, keepdim=True).mT  # (B, H, N, 1)
+        return (numerator / normaliser.clamp(min=floor)).to(v.dtype)
+
+
+def features(x: Tensor, directions: Tensor, *, over: tuple[int, ...], hidden: Tensor | None = None) -> Tensor:
+    """phi of x (B, H, N, E) along directions (H, m, E), with c the maximum `over` these axes: (B, H, N, m).
+
+    Where `hidden` (B, 1, N, 1) is True the features are zero.
+    """
+    x = x * x.shape[-1] ** -0.25
+    along = x @ directions.mT  # (B, H, N, m)
+    if hidden is not None:
+        along = along.masked_fill(hidden, torch.finfo(along.dtype).min)
+    phi = torch.exp(along - along.amax(over, keepdim=True) - x.square().sum(-1, keepdim=True) / 2) + EPSILON
+    if hidden is not None:
+        phi = phi.masked_fill(hidden, 0.0)
+    return phi * directions.shape[1] ** -0.5
+
+
+def orthogonal_features(heads: int, features: int, head_dim: int) -> Tensor:
+    """(heads, features, head_dim): Gaussian rows, orthogonal to the others of their block of head_dim."""
+    blocks = math.ceil(features / head_dim)
+    rotations = torch.linalg.qr(torch.randn(heads, blocks, head_dim, head_dim))[0].mT  # rows orthonormal
+    norms = torch.randn(heads, features, head_dim).norm(dim=-1, keepdim=True)  # chi, head_dim degrees of freedom
+    return rotations.flatten(1, 2)[:, :features] * norms
+
+
+class Performer(MultiHead):
+    """Multi-head FAVOR+ attention. Raises ValueError for fewer than one feature."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern) - {Pattern.CAUSAL_SELF}
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        features: int = 64,
+        cab_compat: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if features < 1:
+            raise ValueError(f"Performer needs features >= 1, not {features}")
+        self.floor = CAB_FLOOR if cab_compat else FLOOR
+        self.register_buffer("directions", orthogonal_features(heads, features, self.head_dim))  # (H, m, E)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return performer(q, k, v, self.directions, key_padding_mask=key_padding_mask, floor=self.floor)

@@ -1,0 +1,61 @@
+"""Softmax attention (Vaswani et al., 2017, arXiv 1706.03762): the baseline of every table.
+
+    Attention(Q, K, V) = softmax(Q K' / sqrt(E)) V                                              (1)
+
+Time O(N M D). Memory O((N + M) D) with torch's fused kernels; with weight dropout or a padding mask some of them fall
+back to all N M scores. Decoding keeps all keys and values: 2 N D numbers a layer.
+
+    B batch, N query length, M key length, H heads, E head width
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.attention.base import MultiHead, Pattern, State
+
+
+def softmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
+    if key_padding_mask is None:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+    visible = ~key_padding_mask[:, None, None]  # (B, 1, 1, M)
+    if causal:
+        past = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+        visible = visible & past  # (B, 1, N, M)
+    # a padded query may see nothing, which not every kernel survives: its row means nothing, so it may see everything
+    visible = visible | ~visible.any(-1, keepdim=True)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout)
+
+
+class Vanilla(MultiHead):
+    """Multi-head softmax attention. Raises ValueError on decoding past `max_length`."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
+    linear: ClassVar[bool] = False
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        causal = self.pattern is Pattern.CAUSAL_SELF
+        return softmax_attention(q, k, v, causal=causal, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        return self.empty_cache(batch, self.max_length)
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        seen = state["seen"]
+        if seen == self.max_length:
+            raise ValueError(f"decoding past max_length {self.max_length}")
+        state["k"][:, :, seen], state["v"][:, :, seen] = k, v
+        seen += 1
+        y = F.scaled_dot_product_attention(q[:, :, None], state["k"][:, :, :seen], state["v"][:, :, :seen])
+        return y[:, :, 0], {**state, "seen": seen}

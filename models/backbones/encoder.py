@@ -1,0 +1,168 @@
+"""Transformer encoder that reads a sequence of symbols and names its class (Vaswani et al., 2017; the LRA tasks).
+
+The options are the union of what four recipes for the Long Range Arena do (tasks.md §1.3-1.6):
+
+    google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
+    skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
+    luna       post-LN, embedding norm, embeddings times sqrt(D), sinusoidal positions, `cls`, one Linear without bias
+    latte      pre-LN, `masked_mean` over the tokens that are not padding
+
+    B batch, N length, D width, C classes
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern
+from models.layers.feedforward import FeedForward
+from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
+
+Choice = TypeVar("Choice")
+
+
+def choose(options: Mapping[str, Choice], name: str, value: str) -> Choice:
+    """options[value]. Raises ValueError that lists the options."""
+    if value not in options:
+        raise ValueError(f"{name} is one of {', '.join(options)}, not {value}")
+    return options[value]
+
+
+def cls_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
+    """State of the learned vector in front."""
+    return states[:, 0]
+
+
+def mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
+    """Sum over the tokens by the longest length: padding up to `max_length` counts, as in Skyformer's code.
+
+    So a batch may be padded to any length, or to none, with the same result.
+    """
+    return (states * valid).sum(1) / max_length
+
+
+def masked_mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
+    """Mean over the tokens."""
+    return (states * valid).sum(1) / valid.sum(1).clamp(min=1)
+
+
+Pooling = Callable[[Tensor, Tensor, int], Tensor]  # (B, N, D), (B, N, 1), max_length -> (B, D)
+POOLING: dict[str, Pooling] = {"cls": cls_pooling, "mean": mean_pooling, "masked_mean": masked_mean_pooling}
+POSITIONS = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions, "none": NoPositions}
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
+
+
+class PreNormLayer(nn.Module):
+    """x + f(LN(x)) for f = attention, then for f = feed-forward."""
+
+    def __init__(self, attention: Attention, dim: int, ffn_dim: int, dropout: float):
+        super().__init__()
+        self.attention, self.ffn = attention, FeedForward(dim, ffn_dim, dropout)
+        self.attention_norm, self.ffn_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, padding: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
+        y, carry = self.attention(self.attention_norm(x), key_padding_mask=padding, carry=carry)
+        x = x + self.dropout(y)
+        return x + self.ffn(self.ffn_norm(x)), carry
+
+
+class PostNormLayer(PreNormLayer):
+    """LN(x + f(x)) for f = attention, then for f = feed-forward."""
+
+    def forward(self, x: Tensor, padding: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
+        y, carry = self.attention(x, key_padding_mask=padding, carry=carry)
+        x = self.attention_norm(x + self.dropout(y))
+        return self.ffn_norm(x + self.ffn(x)), carry
+
+
+LAYERS = {"pre": PreNormLayer, "post": PostNormLayer}
+
+
+class EncoderClassifier(nn.Module):
+    """Embedding, positions, `layers` x (attention, feed-forward), pooling, classifier: tokens (B, N) -> logits (B, C).
+
+    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
+    the sequence is one longer. `head_dim` is the hidden width of the classifier, None for a single Linear. `padding_id`
+    is the token that is no token, None if there is none. Raises ValueError for an unknown option, and for a sequence
+    longer than `max_length`.
+    """
+
+    def __init__(
+        self,
+        attention: Callable[..., Attention],
+        *,
+        pattern: Pattern | str = Pattern.NONCAUSAL_SELF,
+        vocab_size: int,
+        classes: int,
+        max_length: int,
+        dim: int,
+        heads: int,
+        layers: int,
+        ffn_dim: int,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        norm: str = "pre",
+        positions: str = "learned",
+        pooling: str = "masked_mean",
+        head_dim: int | None = None,
+        head_activation: str = "relu",
+        head_bias: bool = True,
+        head_dropout: float = 0.0,
+        final_norm: bool = True,
+        embedding_norm: bool = False,
+        embedding_scale: bool = False,
+        embedding_std: float = 0.02,
+        padding_id: int | None = 0,
+    ):
+        super().__init__()
+        self.max_length, self.padding_id = max_length, padding_id
+        self.pool = choose(POOLING, "pooling", pooling)
+        layer = choose(LAYERS, "norm", norm)
+        self.embedding = nn.Embedding(vocab_size, dim, padding_idx=padding_id)
+        nn.init.normal_(self.embedding.weight, std=embedding_std)
+        if padding_id is not None:
+            nn.init.zeros_(self.embedding.weight[padding_id])
+        self.cls = None
+        if self.pool is cls_pooling:
+            self.cls = nn.Parameter(torch.empty(dim))
+            nn.init.normal_(self.cls, std=embedding_std)
+        length = max_length + (self.cls is not None)
+        self.scale = math.sqrt(dim) if embedding_scale else 1.0
+        self.positions = choose(POSITIONS, "positions", positions)(length, dim)
+        self.embedding_norm = nn.LayerNorm(dim) if embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            layer(
+                attention(dim, heads, pattern=pattern, max_length=length, dropout=attention_dropout),
+                dim,
+                ffn_dim,
+                dropout,
+            )
+            for _ in range(layers)
+        )
+        self.final_norm = nn.LayerNorm(dim) if final_norm else nn.Identity()
+        activation = choose(ACTIVATIONS, "head_activation", head_activation)
+        hidden = [] if head_dim is None else [nn.Linear(dim, head_dim, bias=head_bias), activation()]
+        self.head = nn.Sequential(
+            nn.Dropout(head_dropout), *hidden, nn.Linear(head_dim or dim, classes, bias=head_bias)
+        )  # fmt: skip
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens (B, N), long -> logits (B, C)."""
+        if tokens.shape[1] > self.max_length:
+            raise ValueError(f"a sequence of {tokens.shape[1]} tokens, but max_length is {self.max_length}")
+        padding = None if self.padding_id is None else tokens == self.padding_id  # (B, N)
+        x = self.embedding(tokens)  # (B, N, D)
+        if self.cls is not None:
+            x = torch.cat([self.cls.expand(len(x), 1, -1), x], 1)
+            padding = None if padding is None else nn.functional.pad(padding, (1, 0), value=False)
+        x = self.dropout(self.embedding_norm(self.positions(x * self.scale)))
+        carry = None
+        for layer in self.layers:
+            x, carry = layer(x, padding, carry)
+        valid = x.new_ones(1, x.shape[1], 1) if padding is None else (~padding)[:, :, None].to(x.dtype)
+        return self.head(self.pool(self.final_norm(x), valid, self.max_length))

@@ -1,0 +1,215 @@
+"""Softmax attention inside a band, in time and memory that grow as the length, not as its square.
+
+    o_i = sum_{j = i-left}^{i+right} softmax_j( scale <q_i, k_j> + bias_{j-i+left} ) v_j
+
+Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are made
+tile by tile in what the cache holds, and made again in the backward pass rather than kept: O(N E) memory plus one tile.
+The backward pass is written out, because autograd through overlapping key blocks copies them once more per product:
+
+    P = softmax(S),  dV = P' dO,  dS = P * (dO V' - rowsum(dO * O)),  dQ = dS K,  dK = dS' Q
+    dbias_c = sum of dS_ij over j - i + left = c
+
+    B batch, H heads, N length, E head width, G blocks, b queries of a block, L keys of a block
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.layers.precision import widen, without_autocast
+
+# scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
+TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+
+
+def banded_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    left: int,
+    right: int,
+    bias: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of q, k, v (B, H, N, E) in which query i sees the keys i - left <= j <= i + right.
+
+    `bias` (H, left + right + 1) is added to the score of key j at column j - i + left. `key_padding_mask` (B, N) is
+    True at keys that nobody sees; a query that sees no key gets zeros. `dropout` is the share of weights dropped,
+    whatever the mode of the calling module. `scale` is E^-1/2 unless given. The softmax is taken in float32, or in
+    float64. Returns (B, H, N, E). Raises ValueError for a negative reach or a bias of another width.
+    """
+    if left < 0 or right < 0:
+        raise ValueError(f"a band reaches 0 or more keys to either side, not left={left}, right={right}")
+    if bias is not None and bias.shape != (q.shape[1], left + right + 1):
+        raise ValueError(f"band bias is {tuple(bias.shape)}, not {(q.shape[1], left + right + 1)}")
+    n = q.shape[2]
+    near_left, near_right = min(left, n - 1), min(right, n - 1)  # in this sequence nobody reaches further
+    if bias is not None:
+        bias = bias[:, left - near_left : left + near_right + 1]
+    if scale is None:
+        scale = q.shape[-1] ** -0.5
+    # one draw from the common stream stands for all masks of this call, so that backward can make them again
+    seed = int(torch.randint(2**31, ())) if dropout else 0
+    return _Banded.apply(q, k, v, bias, key_padding_mask, _Band(near_left, near_right, scale, dropout, seed))
+
+
+@dataclass(frozen=True)
+class _Band:
+    left: int
+    right: int
+    scale: float
+    dropout: float
+    seed: int
+
+
+class _Banded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
+        with without_autocast(q):
+            blocks = _Blocks(q, k, v, bias, padding, band)
+            out = torch.empty_like(blocks.q)  # (B, H, G, b, E)
+            for tile in blocks.tiles():
+                weights = blocks.weights(tile)
+                keep = blocks.keep(tile, weights)
+                out[tile.index] = (weights if keep is None else weights * keep).to(v.dtype) @ blocks.v[tile.index].mT
+            out = blocks.join(out)
+        ctx.band = band
+        ctx.save_for_backward(q, k, v, bias, padding, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, bias, padding, out = ctx.saved_tensors
+        with without_autocast(q):
+            blocks = _Blocks(q, k, v, bias, padding, ctx.band)
+            # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
+            row = blocks.cut((widen(grad) * widen(out)).sum(-1, keepdim=True))  # (B, H, G, b, 1)
+            grad = blocks.cut(grad)
+            dq = torch.empty_like(blocks.q)
+            dk, dv = blocks.zeros(), blocks.zeros()
+            dscores = blocks.band.new_zeros(q.shape[1], blocks.size, blocks.span)  # (H, b, L), summed over all blocks
+            for tile in blocks.tiles():
+                g = grad[tile.index]
+                weights = blocks.weights(tile)
+                ds = widen(g @ blocks.v[tile.index])
+                keep = blocks.keep(tile, weights)
+                if keep is not None:
+                    ds.mul_(keep)
+                ds.sub_(row[tile.index]).mul_(weights)
+                blocks.add(dv, tile, (weights if keep is None else weights.mul_(keep)).to(v.dtype).mT @ g)
+                if bias is not None:
+                    dscores += ds.sum((0, 2))
+                ds = ds.to(q.dtype)
+                dq[tile.index] = ds @ blocks.k[tile.index].mT
+                blocks.add(dk, tile, ds.mT @ blocks.q[tile.index])
+            dbias = None if bias is None else blocks.fold_bias(dscores).to(bias.dtype)
+            dq = blocks.join(dq) * ctx.band.scale
+        inner = slice(ctx.band.left, ctx.band.left + q.shape[2])
+        return dq, dk[:, :, inner].to(k.dtype), dv[:, :, inner].to(v.dtype), dbias, None, None
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Some examples and some of their blocks, worked off together."""
+
+    number: int
+    rows: slice
+    blocks: slice
+
+    @property
+    def index(self) -> tuple[slice, slice, slice]:
+        return self.rows, slice(None), self.blocks
+
+
+class _Blocks:
+    """q, k, v of one call cut into blocks; keys and values are overlapping views."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
+        self.batch, self.heads, self.length, self.width = q.shape
+        self.left, self.right, self.dropout, self.seed = band.left, band.right, band.dropout, band.seed
+        reach = band.left + band.right
+        # wide blocks make scores outside the band, narrow ones copy a key more often: a quarter of the band (measured)
+        self.size = min(max(32, 1 << max(0, reach // 4 - 1).bit_length()), self.length)  # b
+        self.span = self.size + reach  # L
+        self.count = -(-self.length // self.size)  # G
+        # blocks' keys lie at [g b, g b + L): room for the last block, in whole blocks so that `add` can write them
+        self.total = (self.count - 1 + -(-self.span // self.size)) * self.size
+        self.q = self.cut(q * band.scale)  # (B, H, G, b, E)
+        self.k, self.v = self.windows(k), self.windows(v)  # (B, H, G, E, L)
+        self.padded = padding is not None
+        hidden = padding if self.padded else torch.zeros(1, self.length, dtype=torch.bool, device=q.device)
+        hidden = F.pad(hidden, (self.left, self.total - self.left - self.length), value=True)
+        self.hidden = hidden.unfold(1, self.span, self.size)[:, None, : self.count, None]  # (B or 1, 1, G, 1, L)
+        self.column = torch.arange(self.span, device=q.device) - torch.arange(self.size, device=q.device)[:, None]
+        inside = (self.column >= 0) & (self.column <= reach)  # (b, L)
+        if bias is None:
+            bias = self.q.new_zeros(1, reach + 1)
+        bias = widen(bias)[:, self.column.clamp(0, reach)]
+        self.band = bias.masked_fill(~inside, float("-inf"))[:, None]  # (H or 1, 1, b, L)
+
+    def cut(self, x: Tensor) -> Tensor:
+        """(B, H, N, E) -> (B, H, G, b, E)."""
+        return F.pad(x, (0, 0, 0, self.count * self.size - self.length)).unflatten(2, (self.count, self.size))
+
+    def join(self, x: Tensor) -> Tensor:
+        """(B, H, G, b, E) -> (B, H, N, E)."""
+        return x.flatten(2, 3)[:, :, : self.length]
+
+    def windows(self, x: Tensor) -> Tensor:
+        """(B, H, N, E) -> (B, H, G, E, L), a view into one padded copy."""
+        x = F.pad(x, (0, 0, self.left, self.total - self.left - self.length))
+        return x.unfold(2, self.span, self.size)[:, :, : self.count]
+
+    def tiles(self) -> Iterator[_Tile]:
+        budget = TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE
+        block = self.heads * self.size * self.span
+        rows = min(self.batch, max(1, budget // block))
+        blocks = min(self.count, max(1, budget // (rows * block)))
+        starts = [(r, g) for r in range(0, self.batch, rows) for g in range(0, self.count, blocks)]
+        for number, (r, g) in enumerate(starts):
+            yield _Tile(number, slice(r, min(r + rows, self.batch)), slice(g, min(g + blocks, self.count)))
+
+    def weights(self, tile: _Tile) -> Tensor:
+        """Softmax of the scores of a tile, (rows, H, blocks, b, L), zero at hidden keys."""
+        scores = widen(self.q[tile.index] @ self.k[tile.index])
+        scores += self.band
+        first, last = tile.blocks.start * self.size, tile.blocks.stop * self.size
+        if not self.padded and first >= self.left and last + self.right <= self.length:
+            return scores.softmax(-1)
+        hidden = self.hidden[tile.rows if self.padded else slice(None), :, tile.blocks]
+        # finite, so that a row without any visible key is no 0/0; the second fill makes it zero
+        scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
+        return scores.softmax(-1).masked_fill_(hidden, 0.0)
+
+    def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
+        """Dropout's factors for a tile, the same at every call."""
+        if not self.dropout:
+            return None
+        generator = torch.Generator(like.device).manual_seed(self.seed + tile.number)
+        return torch.empty_like(like).bernoulli_(1 - self.dropout, generator=generator).div_(1 - self.dropout)
+
+    def zeros(self) -> Tensor:
+        """What gradients of keys and values are added up in: (B, H, total, E), in full precision."""
+        return self.band.new_zeros(self.batch, self.heads, self.total, self.width)
+
+    def add(self, total: Tensor, tile: _Tile, part: Tensor) -> None:
+        """total[g b : g b + L] += part[g] for every block g of a tile; part is (rows, H, blocks, L, E)."""
+        for piece, start in enumerate(range(0, self.span, self.size)):
+            width = min(self.size, self.span - start)
+            lane = total[tile.rows, :, (tile.blocks.start + piece) * self.size : (tile.blocks.stop + piece) * self.size]
+            lane.unflatten(2, (-1, self.size))[..., :width, :] += part[..., start : start + width, :]
+
+    def fold_bias(self, dscores: Tensor) -> Tensor:
+        """(H, b, L) -> (H, left + right + 1), the sums along the diagonals."""
+        reach = self.left + self.right
+        out = dscores.new_zeros(self.heads, reach + 1)
+        inside = (self.column >= 0) & (self.column <= reach)
+        return out.index_add_(1, self.column[inside], dscores[:, inside])

@@ -1,0 +1,21 @@
+"""LAVO Table 11 as the tests of the report see it: its spec, and every renderer by the ending of its golden page."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from harness.report import latex, markdown, spec, terminal, tidy
+
+ROOT = Path(__file__).resolve().parents[3]
+CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
+T11 = spec.load("lavo/t11", CONF, PAPER)
+
+
+def plain(table, width=100, **kwargs):
+    text = io.StringIO()
+    terminal.show(table, Console(file=text, width=width, highlight=False, **kwargs))
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+RENDER = {"md": markdown.render, "tex": latex.render, "csv": tidy.render, "txt": plain}

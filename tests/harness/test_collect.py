@@ -1,0 +1,86 @@
+"""Records -> frame: nothing skipped, nothing twice, what failed stays a gap."""
+
+import math
+import runpy
+from pathlib import Path
+
+import pytest
+
+from harness.collect import COLUMNS, differences, frame, load_records, variant
+from harness.record import RecordError, write
+
+made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
+
+
+def test_every_record_once_in_an_order_of_its_own(tmp_path):
+    records = [made(model, seed=seed) for model in ("vanilla", "lavo") for seed in (2, 1)]
+    for place, record in enumerate(records):
+        write(record, tmp_path / f"{place}/deep/er/{9 - place}.json")
+    loaded = load_records(tmp_path)
+    assert [(each["cell"]["model"], each["cell"]["seed"]) for each in loaded] == [
+        ("lavo", 1), ("lavo", 2), ("vanilla", 1), ("vanilla", 2)]  # fmt: skip
+
+
+def test_no_folder_no_records(tmp_path):
+    assert load_records(tmp_path / "none") == []
+    assert list(frame([]).columns) == list(COLUMNS)
+
+
+def test_a_broken_record_is_an_error_with_its_name(tmp_path):
+    write(made(), tmp_path / "good.json")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "bad.json").write_text("{", encoding="utf-8")
+    with pytest.raises(RecordError, match=r"sub/bad\.json"):
+        load_records(tmp_path)
+
+
+def test_two_records_of_one_cell_name_both_files(tmp_path):
+    write(made(), tmp_path / "a.json")
+    write(made(), tmp_path / "b.json")
+    with pytest.raises(RecordError, match=r"a\.json and .*b\.json"):
+        load_records(tmp_path)
+
+
+def test_a_file_half_written_is_not_a_record(tmp_path):
+    write(made(), tmp_path / "a.json")
+    (tmp_path / ".b.json.1.abcd.tmp").write_text("{", encoding="utf-8")
+    assert len(load_records(tmp_path)) == 1
+
+
+def test_a_row():
+    row = frame([made("lavo", "lra/text", 3, 0.65)]).iloc[0]
+    assert (row["model"], row["task"], row["seed"], row["budget"]) == ("lavo", "lra/text", 3, "paper")
+    assert (row["score"], row["val"], row["step"], row["n_test"]) == (65.0, 64.0, 40000, 25000)
+    assert (row["parameters"], row["attention_parameters"]) == (72514, 16384)
+    assert row["hardware"] == "GPU® A&B"
+
+
+def test_the_rule_decides_which_checkpoint_counts():
+    record = made(score=0.6)
+    record["metrics"]["last"]["test"] = {"acc": 40.0, "loss": 1.0, "n": 25000}
+    assert frame([record])["score"][0] == 60.0
+    record["selection"]["rule"] = "last"
+    assert frame([record])["score"][0] == 40.0
+
+
+def test_failures_have_no_score():
+    broken = made(status="nan", metric=None, parameters=None, steps=None)
+    broken["metrics"] = {"best": made(score=0.9)["metrics"]["best"], "last": None}
+    table = frame([made(score=0.6), broken])
+    assert table["score"][0] == 60.0 and math.isnan(table["score"][1])
+    assert math.isnan(table["parameters"][1]) and math.isnan(table["steps"][1])
+    assert table["status"].tolist() == ["done", "nan"]
+
+
+def test_no_test_split_is_a_gap_not_the_validation_score():
+    record = made(score=0.6)
+    del record["metrics"]["best"]["test"]
+    assert frame([record])["score"].isna().all()
+
+
+def test_seeds_are_one_variant_and_settings_are_not():
+    one, two, other = made(seed=1), made(seed=2), made(seed=2, settings={"window": 64})
+    assert variant(one["config"]) == variant(two["config"]) != variant(other["config"])
+    assert differences([one["config"], other["config"]]) == ["", "model.window=64"]
+    moved = one["config"] | {"trainer": {"accelerator": "gpu"}}
+    assert variant(moved) == variant(one["config"])

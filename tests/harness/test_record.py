@@ -1,0 +1,220 @@
+"""Records: what is one, that they are whole or not there, and that many processes can write at once."""
+
+import copy
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.record import SCHEMA_VERSION, RecordError, read, validate, write
+
+made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
+
+
+def changed(key, value, **kwargs):
+    """A record with one entry, addressed by its dotted key, set; or removed if the value is `...`."""
+    record = copy.deepcopy(made(**kwargs))
+    *parents, last = key.split(".")
+    node = record
+    for parent in parents:
+        node = node[parent]
+    if value is ...:
+        del node[last]
+    else:
+        node[last] = value
+    return record
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "new" / "folder" / "one.json"
+    write(made(), path)
+    assert read(path) == made()
+    assert made()["schema_version"] == SCHEMA_VERSION
+    assert [file.name for file in path.parent.iterdir()] == ["one.json"]
+
+
+def test_same_record_same_bytes(tmp_path):
+    shuffled = dict(reversed(made().items()))
+    write(made(), tmp_path / "a.json")
+    write(shuffled, tmp_path / "b.json")
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("steps", ...),
+        ("cell.seed", ...),
+        ("metrics.best.val.n", ...),
+        ("versions.torch", ...),
+        ("colour", "blue"),
+        ("cell.colour", "blue"),
+        ("metrics.best.train", {}),
+        ("cell.id", "xyz"),
+        ("cell.budget", "huge"),
+        ("cell.seed", "1"),
+        ("cell.seed", True),
+        ("cell.seed", 1.0),
+        ("git.dirty", 0),
+        ("status", "fine"),
+        ("status", None),
+        ("metrics", None),
+        ("metric", None),
+        ("steps", None),
+        ("wall_s", float("nan")),
+        ("metrics.best.test.acc", float("inf")),
+        ("metrics.best.test.acc", "0.6"),
+        ("config.lr", float("nan")),
+        ("config.path", Path("x")),
+        ("config.betas", (0.9, 0.99)),
+        ("data.source", "partial"),
+        ("data.source", "unknown"),
+        ("data.sizes.train", 0.5),
+        ("started", "yesterday"),
+        ("hardware.gpu", 4),
+        ("weights_sha256", "not hex"),
+        ("metrics.last.val.acc", ...),
+        ("selection.rule", "best"),
+        ("error", {"type": "E", "message": "m", "traceback": ""}),
+    ],
+)
+def test_refused_with_the_key_in_one_line(tmp_path, key, value):
+    record = changed(key, value)
+    with pytest.raises(RecordError) as refused:
+        write(record, tmp_path / "one.json")
+    message = str(refused.value)
+    assert key in message and str(tmp_path / "one.json") in message and "\n" not in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_mistyped_key_is_named_with_its_neighbour():
+    record = changed("stepz", 3)
+    with pytest.raises(RecordError, match="stepz: unknown key; did you mean 'steps'"):
+        validate(record)
+
+
+def test_a_leak_cannot_be_hidden():
+    with pytest.raises(RecordError, match=r"selection\.leak"):
+        validate(changed("selection", {"rule": "best_test", "after_steps": 0, "leak": False}))
+
+
+def test_another_schema_version_says_so():
+    with pytest.raises(RecordError, match="schema_version: 2; this Longhaul reads 1"):
+        validate(changed("schema_version", 2))
+
+
+@pytest.mark.parametrize("status", ["failed", "oom", "nan", "timeout", "preempted"])
+def test_an_unfinished_cell_may_know_little(status):
+    record = made(status=status)
+    for key in ("metrics", "metric", "parameters", "steps", "tokens", "examples", "examples_per_s", "peak_memory_mb"):
+        record[key] = None
+    record["data"] = {"source": "unknown", "fingerprint": "", "sizes": {}}
+    validate(record)
+
+
+def test_an_unfinished_cell_says_why():
+    with pytest.raises(RecordError, match="error: null"):
+        validate(changed("error", None, status="oom"))
+
+
+def test_integers_are_floats_but_not_the_other_way():
+    validate(changed("wall_s", 3))
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("", "line 1"),
+        ('{"schema_version": 1,\n "cell": ', "line 2"),
+        ("[]", "mapping"),
+        ('{"schema_version": NaN}', "NaN"),
+        ("{}", "missing"),
+        (json.dumps(changed("cell.seed", "1")), "cell.seed"),
+    ],
+)
+def test_broken_files_name_themselves(tmp_path, text, says):
+    path = tmp_path / "one.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RecordError) as refused:
+        read(path)
+    assert str(path) in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_bytes_that_are_no_text_and_a_missing_file(tmp_path):
+    (tmp_path / "one.json").write_bytes(b"\xff\xfe\x00")
+    for name in ("one.json", "none.json"):
+        with pytest.raises(RecordError, match=name):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_record(tmp_path, monkeypatch, step):
+    path = tmp_path / "one.json"
+    write(made(score=0.1), path)
+
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="no space left"):
+        write(made(score=0.2), path)
+    monkeypatch.undo()
+    assert read(path) == made(score=0.1)
+    assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
+
+
+def test_content_is_on_disk_before_the_name_and_the_name_before_return(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(descriptor):
+        calls.append(f"fsync {os.readlink(f'/proc/self/fd/{descriptor}')}")
+        fsync(descriptor)
+
+    def noted_replace(source, target):
+        calls.append("replace")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    write(made(), tmp_path / "one.json")
+    assert calls[0].endswith(".tmp") and calls[1] == "replace" and calls[2] == f"fsync {tmp_path}"
+
+
+WRITER = """
+import json, sys
+from harness.record import write
+record, root, me = json.load(open(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+for turn in range(12):
+    record["steps"] = me * 1000 + turn
+    write(record, f"{root}/shared.json")
+    write(record, f"{root}/{me}-{turn}.json")
+"""
+
+
+def test_many_processes_write_at_once(tmp_path):
+    source, root = tmp_path / "source.txt", tmp_path / "records"
+    source.write_text(json.dumps(made()), encoding="utf-8")
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, source, root, str(me)]) for me in range(6)]
+    seen = 0
+    while any(writer.poll() is None for writer in writers):
+        if (root / "shared.json").exists():
+            seen += read(root / "shared.json")["steps"] >= 0  # never half a record
+    assert [writer.wait() for writer in writers] == [0] * 6
+    assert seen
+    assert len([read(path) for path in root.iterdir()]) == 6 * 12 + 1
+
+
+def test_cold_start_stays_light():
+    """`do=list` and friends must not pay for pandas, SciPy or torch."""
+    code = (
+        "import sys, harness.record, harness.ledger, harness.collect, harness.statistics, harness.report\n"
+        "assert not {'pandas', 'scipy', 'numpy', 'torch', 'rich'} & set(sys.modules), sorted(sys.modules)\n"
+        "import harness.report.table, harness.report.terminal, harness.report.markdown, harness.report.latex\n"
+        "assert 'torch' not in sys.modules and 'lightning' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

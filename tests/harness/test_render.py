@@ -1,0 +1,97 @@
+"""Every renderer against its golden page, and against text that would break its format.
+
+After an intended change: `UPDATE_GOLDEN=1 python -m pytest tests/harness/test_render.py`, then read the difference.
+"""
+
+import csv
+import io
+import os
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.report import latex, markdown, terminal, tidy
+from harness.report.layout import Block, Cell, Section, Table
+from harness.report.table import build
+
+GOLDEN = Path(__file__).parent / "golden_report"
+synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+T11, RENDER, plain = (pages["T11"], pages["RENDER"], pages["plain"])
+example = synthetic["example"]
+EXAMPLE = build(T11, example())
+
+
+@pytest.mark.parametrize("suffix", RENDER)
+def test_golden_page(suffix):
+    path = GOLDEN / f"t11.{suffix}"
+    text = RENDER[suffix](EXAMPLE)
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("suffix", RENDER)
+def test_order_of_the_records_does_not_matter(suffix):
+    one, other = EXAMPLE, build(T11, example()[::-1])
+    assert RENDER[suffix](one) == RENDER[suffix](other)
+
+
+def nasty():
+    text = r'50% & $a_b^c #{x} ~\y|z| <b> *i* [0.5] "q" é ±Δτ≈≤≥↑↓–· 漢'
+    grid = Block(text, (Cell(text), Cell("b")), ((Cell("[1]", ("X1",)), Cell(text, bold=True)),), "lr", lines=(text,))
+    return Table("a/b", text, text, (Section(text, (grid,), (text,)),), (text,), (("X1", text),))
+
+
+def test_latex_is_escaped():
+    text = latex.render(nasty())
+    assert text.isascii()
+    assert r"50\% \& \$a\_b\textasciicircum{}c \#\{x\} \textasciitilde{}\textbackslash{}y" in text
+    assert "\n[" not in text and "{[}1{]}" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+@pytest.mark.parametrize("table", [EXAMPLE, nasty()], ids=["example", "special characters"])
+def test_latex_compiles(tmp_path, table):
+    (tmp_path / "t11.tex").write_text(latex.render(table), encoding="utf-8")
+    wrapper = "\\documentclass{article}\\usepackage{booktabs}\n\\begin{document}\\input{t11}\\end{document}\n"
+    (tmp_path / "page.tex").write_text(wrapper, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_markdown_cells_stay_cells():
+    grid = [line for line in markdown.render(nasty()).splitlines() if line.startswith("| ")]
+    assert all(line.replace("\\|", "").count("|") == 3 for line in grid) and len(grid) == 3
+    assert "&lt;b&gt; \\*i\\*" in grid[-1]
+
+
+def test_csv_is_tidy():
+    found = list(csv.DictReader(io.StringIO(tidy.render(EXAMPLE))))
+    keys = [(row["row"], row["column"], row["budget"], row["source"], row["notes"]) for row in found]
+    assert len(set(keys)) == len(keys)
+    (row,) = [row for row in found if (row["row"], row["column"]) == ("LAVO", "Text")]
+    assert row == {
+        "paper": "lavo", "table": "lavo/t11", "row": "LAVO", "column": "Text", "budget": "paper", "source": "full",
+        "paper_value": "65.28", "ours_mean": "67.2000", "ours_ci": "0.4968", "n": "3", "delta": "1.9200",
+        "verdict": "close", "chance": "50.0000", "status": "done", "notes": "X11",
+    }  # fmt: skip
+    assert len([row for row in found if row["paper_value"]]) == 60
+
+
+def test_terminal_fits_and_degrades():
+    table = EXAMPLE
+    colour = plain(table, force_terminal=True, color_system="truecolor")
+    assert "\x1b[" in colour and "─" in colour
+    text = plain(table)
+    assert "\x1b[" not in text and "─" not in text and max(map(len, text.splitlines())) <= 100
+    assert "67.20 ± 0.50 (3)*" in text  # bold has no face here
+    page = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    terminal.show(table, Console(file=page, width=100))
+    page.flush()
+    assert b"67.20 +- 0.50 (3)*" in page.buffer.getvalue()

@@ -1,0 +1,364 @@
+"""The report: the rules that keep a table honest, the verb, and mistakes in a table's yaml."""
+
+import io
+import itertools
+import runpy
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness import report as verb
+from harness.errors import UsageError
+from harness.record import write
+from harness.report import latex, markdown, report, spec
+from harness.report.table import build
+
+GOLDEN = Path(__file__).parent / "golden_report"
+synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+CONF, PAPER, T11, RENDER, plain = (pages["CONF"], pages["PAPER"], pages["T11"], pages["RENDER"], pages["plain"])
+made, seeds, example = synthetic["record"], synthetic["seeds"], synthetic["example"]
+EXAMPLE = build(T11, example())
+REDUCED = {"budget": "reduced", "source": "synthetic"}
+
+
+def block(records, title, section=0):
+    """The one block of these records whose title starts so."""
+    blocks = build(T11, records).sections[section].blocks
+    found = [each for each in blocks if each.title.startswith(title)]
+    assert len(found) == 1, [each.title for each in blocks]
+    return found[0]
+
+
+def rows(block):
+    """{first cell: texts of the others}"""
+    return {row[0].text: [cell.text for cell in row[1:]] for row in block.rows}
+
+
+def bold(block):
+    return [cell.text for row in block.rows for cell in row if cell.bold]
+
+
+def test_rows_stand_in_the_papers_order_with_its_print():
+    found = rows(block(seeds("lavo", "lra/text", [0.67, 0.68]), "Text"))
+    assert list(found) == list(T11.rows)
+    assert found["LAVO"] == ["65.28", "67.50 ± 6.35 (2)", "+2.22", "reproduced"]
+    assert found["vanilla"] == ["61.95", "–", "–", "not run (≈ 3 GPU-hours)"]
+
+
+def test_a_seed_alone_has_no_interval():
+    assert rows(block([made("lavo", "lra/text", 1, 0.6)], "Text"))["LAVO"][1] == "60.00 (1)"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        REDUCED,
+        {"budget": "reduced"},
+        {"source": "synthetic"},
+        {"source": "slice:a"},
+        {"changed": {"train.max_steps": [50000, 10]}},
+    ],
+)
+def test_only_the_papers_recipe_on_full_data_stands_beside_the_paper(other):
+    table = build(T11, [made("lavo", "lra/text", 1, 0.7777, **other)])
+    paper, reduced = table.sections
+    assert "77.77" not in str(paper) and "77.77" in str(reduced)
+    (row,) = [row for row in table.tidy if row["ours_mean"]]
+    assert (row["paper_value"], row["delta"], row["verdict"]) == ("", "", "")
+
+
+def test_no_paper_number_in_a_section_of_ours():
+    section = EXAMPLE.sections[1]
+    printed = {cell.text for cell in T11.printed.values()}
+    shown = {cell.text for each in section.blocks for row in each.rows for cell in row}
+    assert section.blocks and not shown & printed
+
+
+@pytest.mark.parametrize("suffix", RENDER)
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        {"budget": "smoke"},
+        {"protocol": "google"},
+        {"task": "lm/pg19"},
+        {"metric": {"name": "loss", "higher_is_better": False}},
+    ],
+)
+def test_smoke_runs_and_other_protocols_tasks_and_metrics_do_not_enter(suffix, stranger):
+    records = [made(**({"model": "vanilla", "task": "lra/text", "score": 0.9} | stranger))]
+    assert RENDER[suffix](build(T11, records)) == RENDER[suffix](build(T11, []))
+
+
+def test_a_column_without_runs_is_no_list_of_not_run():
+    table = build(T11, [])
+    (overview,) = table.sections[0].blocks
+    assert [cell.text for cell in overview.header] == ["model", *T11.columns, "AVG"]
+    assert rows(overview)["LAVO"] == ["65.28", "40.57", "80.17", "72.14", "40.55", "59.74"]
+    assert "≈ 150 GPU-hours a seed (A100)" in overview.lines[0]
+    assert plain(table).count("not run") == 1  # the summary's
+    assert table.summary.endswith("50 not run")
+
+
+def test_cost_of_what_is_missing():
+    (left,) = [
+        each for each in build(T11, seeds("lavo", "lra/text", [0.6])).sections[0].blocks if each.lines[0][:3] == "Not"
+    ]
+    assert "ListOps, Retrieval, Pathfinder, Image; all 10 rows ≈ 120 GPU-hours" in left.lines[0]
+
+
+def test_failures_are_values_and_in_no_mean():
+    records = [
+        *seeds("lavo", "lra/text", [0.60, 0.62]),
+        made("lavo", "lra/text", 3, status="nan"),
+        made("vanilla", "lra/text", 1, status="oom"),
+        made("performer", "lra/text", 1, status="failed"),
+        made("performer", "lra/text", 2, status="failed"),
+    ]
+    found = rows(block(records, "Text"))
+    assert found["LAVO"][1] == "61.00 ± 12.71 (2; 1 nan)"
+    assert found["vanilla"][1:] == ["oom", "–", "failed"]
+    assert found["Performer"][1] == "2 failed"
+    assert build(T11, records).summary == "0 reproduced · 0 close · 1 off · 2 failed · 47 not run"
+
+
+def test_a_cell_that_broke_off_before_its_task_was_built_is_shown():
+    lost = {"metric": None, "data": {"source": "unknown", "fingerprint": "", "sizes": {}}, "baseline": None}
+    assert rows(block([made("lavo", "lra/text", 1, status="failed", **lost)], "Text"))["LAVO"][1] == "failed"
+
+
+def test_no_test_score_is_not_replaced_by_validation():
+    record = made("lavo", "lra/text", 1, 0.6)
+    del record["metrics"]["best"]["test"]
+    assert rows(block([record], "Text"))["LAVO"][1] == "no test score"
+
+
+def everywhere(model, scores):
+    return [record for place in T11.columns.values() for record in seeds(model, place.task, scores)]
+
+
+def test_an_average_needs_every_part():
+    records = everywhere("lavo", [0.50, 0.52])
+    assert rows(block(records, "AVG"))["LAVO"] == ["59.74", "51.00 ± 12.71 (2)", "-8.74", "off"]
+    assert rows(block(records, "AVG"))["vanilla"][2:] == ["–", "not run (parts missing)"]
+    missing = [record for record in records if record["cell"]["task"] != "lra/image"]
+    assert not [each for each in build(T11, missing).sections[0].blocks if each.title.startswith("AVG")]
+    assert "no row has all of its parts" in plain(build(T11, missing))
+
+
+def test_an_average_is_over_seeds_that_ended_everywhere():
+    records = everywhere("lavo", [0.50, 0.52, 0.54])
+    broken = [made("lavo", "lra/image", 3, status="oom") if r["cell"]["task"] == "lra/image" and r["cell"]["seed"] == 3
+              else r for r in records]  # fmt: skip
+    assert rows(block(broken, "AVG"))["LAVO"][1] == "51.00 ± 12.71 (2; 1 oom)"
+
+
+def test_chance_stands_beside_the_column():
+    tenth = {"name": "majority class", "val": 17.0, "test": 16.8}
+    assert "chance 16.80 (majority class)" in block([made("lavo", "lra/listops", baseline=tenth)], "ListOps").title
+    assert "chance not measured" in block([made("lavo", "lra/listops", baseline=None)], "ListOps").title
+    reduced = block([made("lavo", "lra/listops", 1, 0.40, baseline=tenth, **REDUCED)], "ListOps", 1)
+    assert "chance 16.80" in reduced.title and rows(reduced)["LAVO"][1] == "+23.20"
+    unknown = block([made("lavo", "lra/listops", 1, 0.40, baseline=None, **REDUCED)], "ListOps", 1)
+    assert rows(unknown)["LAVO"][1] == "–"
+
+
+def test_no_difference_has_no_minus():
+    assert rows(block([made("vanilla", "lra/text", 1, 0.61949)], "Text"))["vanilla"][2] == "+0.00"
+
+
+def test_direction_is_shown():
+    assert "↑" in block(seeds("lavo", "lra/text", [0.6]), "Text").title
+
+
+def test_bold_is_best_and_clear_of_the_runner_up():
+    far = seeds("vanilla", "lra/text", [0.50, 0.501, 0.502])
+    assert bold(block(far + seeds("lavo", "lra/text", [0.60, 0.601, 0.602]), "Text")) == ["60.10 ± 0.25 (3)"]
+    near = seeds("lavo", "lra/text", [0.50, 0.505, 0.506])
+    assert bold(block(far + near, "Text")) == []
+    assert bold(block(far + seeds("lavo", "lra/text", [0.60]), "Text")) == []  # no interval
+    assert bold(block(far, "Text")) == []  # nobody to beat
+    survivor = [*seeds("lavo", "lra/text", [0.60, 0.601, 0.602]), made("lavo", "lra/text", 4, status="nan")]
+    assert bold(block(far + survivor, "Text")) == []
+
+
+def test_a_new_model_needs_no_registration():
+    records = [*seeds("mixer_x", "lra/text", [0.7]), *seeds("mixer_x", "lra/listops", [0.5], **REDUCED)]
+    assert rows(block(records, "Text"))["mixer_x (not in the paper)"][:2] == ["–", "70.00 (1)"]
+    assert "mixer_x (not in the paper)" in rows(block(records, "ListOps", 1))
+    assert [row["notes"] for row in build(T11, records).tidy if row["row"] == "mixer_x"] == ["not in the paper"] * 2
+
+
+def test_two_configurations_are_never_one_mean():
+    records = [made("lavo", "lra/text", seed, 0.6, settings={"window": seed * 16}) for seed in (1, 2)]
+    found = rows(block(records, "Text"))
+    assert found["LAVO (model.window=16)"][1] == found["LAVO (model.window=32)"][1] == "60.00 (1)"
+    assert "1 in several settings" in build(T11, records).summary
+    both = [record for place in T11.columns.values() for record in [
+        made("lavo", place.task, 1, 0.6), made("lavo", place.task, 1, 0.7, settings={"window": 64})]]  # fmt: skip
+    assert not [each for each in build(T11, both).sections[0].blocks if each.title.startswith("AVG")]
+
+
+def test_a_changed_recipe_says_what_was_changed():
+    changed = {"changed": {"train.max_steps": [50000, 10], "model.window": [16, 64]}, "settings": {"window": 64}}
+    records = [made("lavo", "lra/text", 1, 0.6), made("lavo", "lra/text", 1, 0.7, **changed)]
+    assert rows(block(records, "Text"))["LAVO"][1] == "60.00 (1)"
+    ours = block(records, "Text", 1)
+    assert ours.title.startswith("Text, accuracy % ↑ · paper budget, full data")
+    assert list(rows(ours)) == ["LAVO (model.window=64, train.max_steps=10)"]
+
+
+def test_one_seed_twice_is_an_error():
+    twin = made("lavo", "lra/text", 1, 0.6)
+    twin["cell"]["id"] = "abc"
+    with pytest.raises(UsageError, match="one cell"):
+        build(T11, [made("lavo", "lra/text", 1, 0.6), twin])
+
+
+def test_a_test_leak_is_stamped():
+    table = build(T11, [made("lavo", "lra/text", 1, 0.6, leak=True)])
+    assert rows(block([made("lavo", "lra/text", 1, 0.6, leak=True)], "Text"))["LAVO"][1] == "60.00 (1) [test leak]"
+    for suffix in RENDER:
+        assert "test leak" in RENDER[suffix](table).replace("\\[", "[")
+    assert any("TEST LEAK" in line for line in table.sections[0].lines)
+    assert "leak" not in plain(build(T11, [made("lavo", "lra/text", 1, 0.6)])).lower()
+
+
+def test_reduced_runs_are_ranked_and_their_ordering_compared():
+    # the paper has LAVO 40.57 > BigBird 39.25 > vanilla 38.37 > Linformer 37.45
+    scores = {"linformer": [0.2, 0.21], "bigbird": [0.4, 0.41], "vanilla": [0.3, 0.31], "lavo": [0.35, 0.36]}
+    records = [record for model, values in scores.items() for record in seeds(model, "lra/listops", values, **REDUCED)]
+    found = block(records + seeds("mixer_x", "lra/listops", [0.9, 0.9], **REDUCED), "ListOps", 1)
+    assert list(rows(found)) == ["mixer_x (not in the paper)", "BigBird", "LAVO", "vanilla", "Linformer"]
+    assert "Kendall τ = 0.67 [0.67, 0.67] over 4 shared rows" in found.lines[0]
+    assert rows(found)["LAVO"][2:] == ["72,514", "296", "synthetic"]
+    failed = [*records, made("performer", "lra/listops", 1, status="oom", **REDUCED)]
+    assert list(rows(block(failed, "ListOps", 1)))[-1] == "Performer"
+    assert "over 4 shared rows" in block(failed, "ListOps", 1).lines[0]
+    assert "needs >= 3 shared rows" in block(records[:4], "ListOps", 1).lines[0]
+    first = [record for record in records if record["cell"]["seed"] == 1]
+    assert "needs >= 2 seeds" in block(first, "ListOps", 1).lines[0]
+
+
+def test_other_data_is_another_block():
+    records = [made("lavo", "lra/image", 1, 0.3, source=s, budget="reduced") for s in ("synthetic", "slice:a", "full")]
+    titles = [each.title for each in build(T11, records).sections[1].blocks]
+    assert len(titles) == 3 and all(
+        f"{s} data" in t for s, t in zip(("full", "slice:a", "synthetic"), titles, strict=True)
+    )
+    other = {"source": "synthetic", "fingerprint": "cafe", "sizes": {}}
+    mixed = [made("lavo", "lra/image", **REDUCED), made("vanilla", "lra/image", **REDUCED) | {"data": other}]
+    assert "Caution: these runs saw 2 different sets of data." in block(mixed, "Image", 1).lines
+
+
+def test_footnotes_stand_at_their_cells():
+    found = block(seeds("lavo", "lra/text", [0.6]), "Text")
+    assert found.notes == ("X11",)
+    assert {row[0].text: row[1].notes for row in found.rows}["LAVO"] == ()
+    assert all(row[1].notes == ("X12",) for row in found.rows if row[0].text != "LAVO")
+    (overview,) = build(T11, []).sections[0].blocks
+    marked = {cell.text: cell.notes for cell in overview.header if cell.notes}
+    assert marked == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
+    page = build(T11, [])
+    assert "<sup>X12</sup>" in markdown.render(page) and r"\textsuperscript{X12}" in latex.render(page)
+    assert "vanilla [X12]" in plain(page)
+    assert {row["notes"] for row in page.tidy if row["row"] == "vanilla"} == {"X11; X12", "X12", "X4; X12"}
+    for name, text in page.footnotes:
+        assert text in plain(page, width=200) and f"[{name}]" in plain(page)
+
+
+def test_caption():
+    dirty = made("lavo", "lra/text", 2, 0.6, git={"sha": None, "dirty": True})
+    text = plain(build(T11, [made("lavo", "lra/text", 1, 0.6), dirty]), width=200)
+    for part in (
+        "Protocol skyformer", "best_val from step 10,000 on", "Seeds: 2 a row; the table asks for 3", "GPU® A&B",
+        "1 of 2 runs were made with uncommitted changes", "95 % t interval",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+@pytest.fixture
+def places(tmp_path):
+    for place, record in enumerate(example()):
+        write(record, tmp_path / "records" / f"{place}.json")
+    return {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
+
+
+def quiet():
+    return Console(file=io.StringIO(), width=100)
+
+
+def test_report_writes_shows_and_checks(places):
+    wanted = [places["tables"] / f"lavo/t11.{suffix}" for suffix in ("md", "tex", "csv")]
+    assert report("all", conf_root=CONF, paths=places, check=True) == wanted
+    assert not places["tables"].exists()  # check writes nothing
+
+    page = quiet()
+    assert report("lavo/t11", conf_root=CONF, paths=places, console=page) == wanted
+    for path, name in itertools.product(wanted, ["md", "tex", "csv"]):
+        if path.suffix == f".{name}":
+            assert path.read_text(encoding="utf-8") == (GOLDEN / f"t11.{name}").read_text(encoding="utf-8")
+    assert "Paper budget" in page.file.getvalue() and "lavo/t11.{md,tex,csv}" in page.file.getvalue().replace("\n", "")
+
+    assert report("all", conf_root=CONF, paths=places, check=True) == []
+    wanted[1].write_text("edited", encoding="utf-8")
+    assert report("all", conf_root=CONF, paths=places, check=True) == [wanted[1]]
+    write(made("skyformer", "lra/text", 1, 0.6), places["records"] / "new.json")
+    assert report("all", conf_root=CONF, paths=places, check=True) == wanted
+
+
+def test_only_the_formats_asked_for(places):
+    assert [path.suffix for path in report("all", conf_root=CONF, paths=places, formats=["csv"], console=quiet())] == [
+        ".csv"
+    ]
+    with pytest.raises(UsageError, match="there is no format 'html'"):
+        report("all", conf_root=CONF, paths=places, formats=["html"])
+
+
+def test_a_broken_record_stops_the_report(places):
+    (places["records"] / "bad.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"bad\.json"):
+        report("all", conf_root=CONF, paths=places, console=quiet())
+
+
+def test_the_verb(places, capsys, monkeypatch):
+    from omegaconf import OmegaConf
+
+    def cfg(check):
+        return OmegaConf.create({"check": check, "paths": {key: str(path) for key, path in places.items()}})
+
+    assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3 and all(line.endswith("python run.py do=report table=lavo/t11") for line in errors)
+    assert verb.run(cfg(False), ["do=report"]) == 0
+    assert "LAVO Table 11" in capsys.readouterr().out
+    assert verb.run(cfg(True), ["do=report"]) == 0
+    with pytest.raises(UsageError, match=r"no table 'lavo/t12': did you mean 'lavo/t11'"):
+        verb.run(cfg(True), ["table=lavo/t12"])
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("tolerance: {reproduced: 1.0, close: 3.0}", "tolerance: {reproduced: 1.0}", "tolerance: there is no 'close'"),
+        ("protocol: skyformer", "protocols: skyformer", "keys: there is no 'protocols': did you mean 'protocol'"),
+        ("protocol: skyformer\n", "", "protocol is missing"),
+        ("  LAVO: lavo\n", "", "there is no 'LAVO'"),
+        ("  LAVO: lavo\n", "  LAVOO: lavo\n", "rows: there is no 'LAVOO': did you mean 'LAVO'"),
+        ("  Image: {task", "  Imagee: {task", "averages.AVG: there is no 'Image'"),
+        ("metric: acc}\n\naver", "metrics: acc}\n\naver", "columns.Image: there is no 'metrics'"),
+        ("ledger: lavo_table11", "ledger: lavo_table99", "no published table 'lavo_table99'"),
+        ("columns: [Text]", "columns: [Texts]", "footnotes.X11.columns: there is no 'Texts'"),
+        ("title: ", "title: [", "no yaml"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
+    text = (CONF / "table" / "lavo" / "t11.yaml").read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "bad.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        spec.load("bad", tmp_path, PAPER)
+    message = str(refused.value)
+    assert "bad.yaml" in message and says in message and "\n" not in message

@@ -1,0 +1,126 @@
+"""Banded attention against softmax attention with an explicit mask."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.layers import banded
+from models.layers.banded import banded_attention
+
+
+def masked(q, k, v, *, left, right, bias=None, key_padding_mask=None, scale=None):
+    """The definition, with all scores."""
+    position = torch.arange(q.shape[2])
+    relative = position - position[:, None]
+    hidden = (relative < -left) | (relative > right)
+    if key_padding_mask is not None:
+        hidden = hidden | key_padding_mask[:, None, None]
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if bias is not None:
+        scores = scores + bias[:, (relative + left).clamp(0, left + right)]
+    return scores.masked_fill(hidden, -1e30).softmax(-1).masked_fill(hidden, 0.0) @ v
+
+
+def tensors(length, left, right, *, batch=2, heads=3, width=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(batch, heads, length, width)] * 3 + [(heads, left + right + 1)]
+    return [torch.randn(s, generator=generator, dtype=torch.float64).requires_grad_() for s in shapes]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    length=st.integers(1, 150),
+    left=st.integers(0, 170),
+    right=st.integers(0, 170),
+    biased=st.booleans(),
+    padded=st.booleans(),
+    tile=st.sampled_from([1, 5000, 2**19]),
+)
+def test_equals_the_masked_softmax(length, left, right, biased, padded, tile):
+    q, k, v, bias = tensors(length, left, right)
+    mask = None
+    if padded:
+        mask = torch.rand(2, length, generator=torch.Generator().manual_seed(length)) < 0.4
+    options = {"left": left, "right": right, "bias": bias if biased else None, "key_padding_mask": mask}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(banded, "TILE_CPU", tile)
+        ours, theirs = banded_attention(q, k, v, **options), masked(q, k, v, **options)
+        cotangent = torch.randn(ours.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        leaves = (q, k, v, bias) if biased else (q, k, v)
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+        for a, b in zip(
+            torch.autograd.grad(ours, leaves, cotangent), torch.autograd.grad(theirs, leaves, cotangent), strict=True
+        ):
+            torch.testing.assert_close(a, b, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_gradcheck(dropout, padded):
+    q, k, v, bias = tensors(37, 3, 2, batch=1, heads=2, width=2)
+    mask = torch.arange(37)[None] >= 30 if padded else None
+
+    def attention(q, k, v, bias):
+        torch.manual_seed(0)  # the same weights dropped at every call
+        return banded_attention(q, k, v, left=3, right=2, bias=bias, key_padding_mask=mask, dropout=dropout)
+
+    assert torch.autograd.gradcheck(attention, (q, k, v, bias), fast_mode=True)
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    torch.manual_seed(0)
+    q, k = torch.zeros(2, 2, 500, 4), torch.zeros(2, 2, 500, 4)
+    v = torch.ones(2, 2, 500, 4)
+    y = banded_attention(q, k, v, left=9, right=0, dropout=0.25)  # a mean of 10 ones, each 0 or 4/3
+    kept = y[:, :, 20:, 0] * 0.75
+    assert abs(kept.mean().item() - 0.75) < 0.01
+    assert abs(kept.var().item() - 0.75 * 0.25 / 10) < 0.003
+
+
+def test_dropout_differs_from_tile_to_tile(monkeypatch):
+    monkeypatch.setattr(banded, "TILE_CPU", 1)
+    q, v = torch.zeros(2, 1, 64, 4), torch.ones(2, 1, 64, 4)
+    y = banded_attention(q, q, v, left=9, right=9, dropout=0.5)[..., 0].flatten(0, 1)
+    assert not torch.equal(y[0], y[1])
+    assert not torch.equal(y[0, 9:23], y[0, 41:55])
+
+
+def test_scale():
+    q, k, v, _ = tensors(20, 4, 0)
+    torch.testing.assert_close(
+        banded_attention(q, k, v, left=4, right=0, scale=1.0), masked(q, k, v, left=4, right=0, scale=1.0)
+    )
+
+
+def test_a_query_that_sees_no_key_gets_zeros_and_gives_no_gradient():
+    q, k, v, _ = tensors(40, 2, 0)
+    mask = torch.arange(40).expand(2, 40) < 10
+    y = banded_attention(q, k, v, left=2, right=0, key_padding_mask=mask)
+    y.sum().backward()
+    assert (y[:, :, :10] == 0).all()
+    assert all(torch.isfinite(t.grad).all() for t in (q, k, v))
+    assert (v.grad[:, :, :10] == 0).all()
+
+
+def test_bfloat16_takes_the_softmax_in_float32():
+    q, k, v, bias = (t.detach() for t in tensors(80, 9, 9))
+    small = [t.bfloat16() for t in (q, k, v)]
+    exact = masked(*(t.double() for t in small), left=9, right=9, bias=bias)
+    y = banded_attention(*small, left=9, right=9, bias=bias.float())
+    assert y.dtype is torch.bfloat16
+    assert (y.double() - exact).abs().max() < 0.02
+
+
+def test_time_and_memory_are_refused_to_no_length():
+    """Half a million keys: all scores would be a terabyte."""
+    x = torch.randn(1, 1, 2**19, 2)
+    assert torch.isfinite(banded_attention(x, x, x, left=3, right=0)).all()
+
+
+def test_refusals():
+    q, k, v, bias = tensors(5, 1, 1)
+    with pytest.raises(ValueError, match="left=-1"):
+        banded_attention(q, k, v, left=-1, right=0)
+    with pytest.raises(ValueError, match=r"\(3, 3\), not \(3, 4\)"):
+        banded_attention(q, k, v, left=1, right=2, bias=bias)

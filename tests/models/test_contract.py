@@ -1,0 +1,305 @@
+"""The contract of `models/attention/base.py`, for every yaml in `conf/model/` and every pattern that it supports."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+from twins import TWINS, trainable
+from zoo import (
+    CASES,
+    CAUSAL_SELF,
+    CLASSES,
+    CROSS,
+    DIM,
+    HEADS,
+    MAX_LENGTH,
+    NAMES,
+    SELF,
+    build,
+    inputs,
+    load,
+    padding,
+    run,
+)
+
+from models.attention.base import Pattern
+
+LENGTHS = (1, 2, 3, 13, 31)  # 1, below the window, primes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_has_a_twin(name):
+    assert name in TWINS, f"conf/model/{name}.yaml has no twin: write its equations into tests/models/twins.py"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_patterns_are_refused(name):
+    for pattern in set(Pattern) - CLASSES[name].patterns:
+        with pytest.raises(ValueError, match=f"has no {pattern} form"):
+            build(name, pattern)
+    with pytest.raises(ValueError, match="sideways"):
+        build(name, "sideways")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_width_must_be_a_multiple_of_heads(name):
+    pattern = min(CLASSES[name].patterns)
+    with pytest.raises(ValueError, match="15 is not a multiple of 2 heads"):
+        build(name, pattern, dim=15)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_context_is_for_cross_patterns_alone(name, pattern):
+    x, _ = inputs(pattern, 5)
+    with pytest.raises(ValueError, match="context"):
+        build(name, pattern)(x, None if pattern.cross else x)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_equals_its_twin_in_output_and_every_gradient(name, pattern, padded):
+    for length in (1, 3, 41):  # 41: several windows, and more than a block of the banded attention
+        check_twin(build(name, pattern).double(), TWINS[name].forward, pattern, length, padded)
+
+
+def check_twin(model, twin, pattern, length, padded):
+    x, context = inputs(pattern, length, dtype=torch.float64, context=length)
+    mask = padding(2, length, max(1, length - 2)) if padded else None
+    leaves = {"x": x.requires_grad_()} | dict(model.named_parameters())
+    if context is not None:
+        leaves["context"] = context.requires_grad_()
+    leaves = {key: leaf for key, leaf in leaves.items() if leaf.requires_grad}
+    cotangent = torch.randn(x.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    if padded and not pattern.cross:
+        cotangent[mask] = 0.0  # rows of padded queries mean nothing
+    ours, theirs = run(model, x, context, key_padding_mask=mask), twin(model, x, context, mask)
+    rows = cotangent.abs().sum(-1) > 0
+    torch.testing.assert_close(ours[rows], theirs[rows], atol=1e-10, rtol=0)
+    assert torch.isfinite(ours).all()
+    gradients = [
+        torch.autograd.grad((y * cotangent).sum(), list(leaves.values()), allow_unused=True, materialize_grads=True)
+        for y in (ours, theirs)
+    ]
+    for key, a, b in zip(leaves, *gradients, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-9, rtol=0, msg=lambda text, key=key: f"gradient of {key}: {text}")
+
+
+VARIANTS = [(name, pattern, variant) for name, pattern in CASES if name in TWINS for variant in TWINS[name].variants]
+
+
+@pytest.mark.parametrize(("name", "pattern", "variant"), VARIANTS)
+def test_variants_equal_their_twin_and_decode(name, pattern, variant):
+    model = build(name, pattern, **variant).double()
+    check_twin(model, TWINS[name].forward, pattern, 13, padded=True)
+    hyper = load(name)[1] | variant
+    assert trainable(model) == TWINS[name].parameters(DIM, HEADS, pattern, MAX_LENGTH, hyper)
+    if (name, pattern) in CAUSAL_SELF:
+        check_decoding(model)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_odd_and_short_lengths(name, pattern):
+    model = build(name, pattern)
+    for length in LENGTHS:
+        x, context = inputs(pattern, length, context=1)
+        assert run(model, x, context).shape == x.shape
+        assert torch.isfinite(run(model, x, context)).all()
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_carry_comes_back(name, pattern):
+    x, context = inputs(pattern, 5)
+    carry = build(name, pattern)(x, context, carry=None)[1]
+    y, _ = build(name, pattern)(x, context, carry=carry)
+    assert y.shape == x.shape
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_examples_do_not_see_each_other(name, pattern):
+    model = build(name, pattern)
+    x, context = inputs(pattern, 13, batch=3)
+    together = run(model, x, context)
+    alone = [run(model, x[i : i + 1], None if context is None else context[i : i + 1]) for i in range(3)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_padding_is_as_if_it_were_not_there(name, pattern):
+    model = build(name, pattern).double()
+    real = 13
+    x, context = inputs(pattern, 19, dtype=torch.float64, context=19)
+    mask = torch.arange(19).expand(2, 19) >= real
+    other_x, other_context = inputs(pattern, 19, dtype=torch.float64, context=19, seed=2)
+    padded, other = (x, other_x) if context is None else (context, other_context)
+    changed = torch.where(mask[..., None], 100 * other, padded)
+    arguments = [(x, context), (changed, None) if context is None else (x, changed)]
+    reference, content = (run(model, *pair, key_padding_mask=mask) for pair in arguments)
+    short = run(model, x[:, :real], None) if context is None else run(model, x, context[:, :real])
+    rows = slice(0, real) if context is None else slice(None)
+    torch.testing.assert_close(reference[:, rows], content[:, rows], atol=1e-10, rtol=0)
+    torch.testing.assert_close(reference[:, rows], short[:, rows], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern):
+    model = build(name, pattern)
+    x, context = inputs(pattern, 7, context=7)
+    x.requires_grad_()
+    mask = torch.tensor([[True] * 7, [False] * 7])
+    y = run(model, x, context, key_padding_mask=mask)
+    y.sum().backward()
+    assert torch.isfinite(y).all()
+    assert torch.isfinite(x.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
+def test_prefix_invariance(name, pattern):
+    """Neither what follows nor how much of it changes what came before."""
+    model = build(name, pattern).double()
+    x, _ = inputs(pattern, 41, dtype=torch.float64)
+    other, _ = inputs(pattern, 41, dtype=torch.float64, seed=2)
+    whole = run(model, x)
+    for length in (1, 4, 5, 16, 29, 40):
+        changed = torch.cat([x[:, :length], 10 * other[:, length:]], 1)
+        torch.testing.assert_close(run(model, changed)[:, :length], whole[:, :length], atol=1e-10, rtol=0)
+        torch.testing.assert_close(run(model, x[:, :length]), whole[:, :length], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
+def test_no_gradient_from_the_future(name, pattern):
+    model = build(name, pattern).double()
+    x, _ = inputs(pattern, 23, dtype=torch.float64)
+    x.requires_grad_()
+    y = run(model, x)
+    for i in (0, 3, 4, 15, 22):
+        (gradient,) = torch.autograd.grad(y[:, i].sum(), x, retain_graph=True)
+        assert (gradient[:, i + 1 :] == 0).all()
+        assert (gradient[:, i] != 0).any()
+
+
+@pytest.mark.parametrize(("name", "pattern"), CROSS)
+def test_cross_queries_do_not_see_each_other(name, pattern):
+    """So that a decoder may ask one query at a time: what makes a cross pattern causal."""
+    model = build(name, pattern).double()
+    x, context = inputs(pattern, 13, dtype=torch.float64)
+    whole = run(model, x, context)
+    for i in (0, 5, 12):
+        torch.testing.assert_close(run(model, x[:, i : i + 1], context), whole[:, i : i + 1], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
+def test_decoding_equals_forward(name, pattern):
+    check_decoding(build(name, pattern).double())
+
+
+def check_decoding(model):
+    x, _ = inputs(model.pattern, 43, dtype=torch.float64)
+    sizes, rows = [], []
+    with torch.no_grad():
+        state = model.init_state(len(x))
+        for x_t in x.unbind(1):
+            y_t, state = model.step(x_t, state)
+            rows.append(y_t)
+            sizes.append(sum(leaf.numel() for leaf in tree_flatten(state)[0] if isinstance(leaf, torch.Tensor)))
+        torch.testing.assert_close(torch.stack(rows, 1), run(model, x), atol=1e-10, rtol=0)
+    if model.linear:
+        assert len(set(sizes)) == 1, "the state of a linear model grew"
+
+
+@pytest.mark.parametrize(("name", "pattern"), [case for case in CASES if case not in CAUSAL_SELF])
+def test_only_causal_self_attention_decodes(name, pattern):
+    with pytest.raises((ValueError, NotImplementedError), match="decode"):
+        build(name, pattern).init_state(2)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_bfloat16_is_close(name, pattern):
+    model = build(name, pattern)
+    x, context = inputs(pattern, 31)
+    exact = run(model, x, context)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = run(model, x.requires_grad_(), context)
+    y.float().sum().backward()
+    # a share of bfloat16's 2^-8 for each product on the way
+    assert (y.float() - exact).abs().max() <= 0.03 * exact.abs().max()
+    assert torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_extreme_inputs_stay_finite(name, pattern):
+    model = build(name, pattern)
+    x, context = inputs(pattern, 31)
+    x = (1e3 * x).requires_grad_()
+    y = run(model, x, None if context is None else 1e3 * context)
+    y.sum().backward()
+    assert torch.isfinite(y).all()
+    assert torch.isfinite(x.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_initialisation_follows_the_seed(name, pattern):
+    one, same, other = (build(name, pattern, seed=seed, stir=False).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(one[key], same[key]) for key in one)
+    assert any(not torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_parameter_count_is_the_formula(name, pattern):
+    _, hyper = load(name)
+    assert trainable(build(name, pattern)) == TWINS[name].parameters(DIM, HEADS, pattern, MAX_LENGTH, hyper)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_dropout_acts_in_training_only(name, pattern):
+    model, without = build(name, pattern, dropout=0.5), build(name, pattern, dropout=0.0)
+    x, context = inputs(pattern, 13)
+    torch.testing.assert_close(run(model, x, context), run(without, x, context), atol=0, rtol=0)
+    torch.testing.assert_close(run(without.train(), x, context), run(model, x, context), atol=1e-6, rtol=1e-5)
+    model.train()
+    torch.manual_seed(5)
+    first, second = run(model, x, context), run(model, x, context)
+    torch.manual_seed(5)
+    assert torch.equal(first, run(model, x, context))
+    assert torch.equal(first, second) is not model.has_weights
+
+
+class Largest(TorchDispatchMode):
+    """Numbers in the largest storage that an operation makes, backward included."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_flatten(out)[0]:
+            if isinstance(leaf, torch.Tensor):
+                self.numbers = max(self.numbers, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return out
+
+
+LINEAR = [case for case in SELF if CLASSES[case[0]].linear]
+
+
+@pytest.mark.parametrize(("name", "pattern"), LINEAR)
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_memory_grows_as_the_length(name, pattern, padded):
+    lengths, sizes = (512, 1024, 2048), []
+    # of width 32 with 8 slots, so that (n, slots, width) is larger than what a linear method has to make
+    slots, width = 8, 32
+    _, hyper = load(name)
+    overrides = {key: slots for key in ("bases", "rank", "features") if key in hyper}
+    for n in lengths:
+        model = build(name, pattern, dim=width, max_length=n, **overrides)
+        x = torch.randn(1, n, width, requires_grad=True)
+        mask = torch.arange(n)[None] >= n - 5 if padded else None
+        with Largest() as largest:
+            run(model, x, key_padding_mask=mask).sum().backward()
+        sizes.append(largest.numbers)
+        assert largest.numbers < n * slots * width
+        assert largest.numbers < n * n
+    assert all(b <= 2.1 * a for a, b in pairwise(sizes)), sizes

@@ -1,0 +1,116 @@
+"""Outputs and gradients of public reference implementations (numbers only), reproduced from their inputs and weights.
+
+The files lie beside the project, in `shared/golden`; without them these tests are skipped. A new model adds a row.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from zoo import load, run
+
+from models.attention.base import Pattern
+
+FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "golden"
+PROJECTIONS = {
+    "w_q": "q_proj.weight",
+    "w_k": "k_proj.weight",
+    "w_v": "v_proj.weight",
+    "w_o": "out_proj.weight",
+    "b_q": "q_proj.bias",
+    "b_k": "k_proj.bias",
+    "b_v": "v_proj.bias",
+    "b_o": "out_proj.bias",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """How a case is built: yaml, hyper-parameters, and the parameter or buffer of each role that is no projection.
+
+    A projection's bias that the case does not have is set to zero.
+    """
+
+    model: str
+    hyper: dict[str, Any] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
+
+
+PERFORMER = Row("performer", {"features": 16, "cab_compat": True}, {"proj": "directions"})
+LINFORMER_ROLES = {"E_k": "key_map", "E_v": "value_map"}
+ROWS = {
+    "vanilla_ns_n63": Row("vanilla"),
+    "vanilla_cs_n63": Row("vanilla"),
+    "vanilla_nc_n48_m41": Row("vanilla"),
+    "local_ns_n63_w5": Row("local", {"window": 5}),
+    "local_cs_n63_w5": Row("local", {"window": 5}),
+    "performer_ns_n63": PERFORMER,
+    "performer_nc_n48_m41": PERFORMER,
+    "linformer_ns_n63": Row("linformer", {"rank": 8, "share": False}, LINFORMER_ROLES),
+    "linformer_ns_n63_shared_kv": Row("linformer", {"rank": 8, "share": False, "one_kv_head": True}, LINFORMER_ROLES),
+}
+FLOAT32_RELATIVE = 1e-5
+
+
+def errors(case: str, dtype: torch.dtype, causal: bool = False) -> tuple[float, float, float]:
+    """(largest error of y, largest error of a gradient, the case's tolerance for y).
+
+    In float64 errors are absolute, in float32 relative to the largest entry of y, or of all gradients: that of the key
+    bias is zero but for rounding.
+    """
+    row = ROWS[case]
+    with np.load(FOLDER / f"{case}.npz") as file:
+        meta = json.loads(str(file["meta"]))
+        arrays = {key: torch.from_numpy(file[key]) for key in file if key != "meta"}
+    pattern = Pattern.CAUSAL_CROSS if causal else Pattern(meta["pattern"])
+    cls, hyper = load(row.model)
+    size = meta["hyper"]
+    model = cls(size["d"], size["heads"], pattern=pattern, max_length=size["n"], **{**hyper, **row.hyper}).to(dtype)
+    roles = PROJECTIONS | row.roles
+    targets = dict(model.named_parameters()) | dict(model.named_buffers())
+    assert set(targets) == set(roles.values()), "a role is missing"
+    with torch.no_grad():
+        for role, name in roles.items():
+            target = targets[name]
+            target.copy_(arrays[role].reshape(target.shape) if role in arrays else torch.zeros_like(target))
+
+    def given(name: str) -> torch.Tensor | None:
+        return arrays[name].to(dtype).requires_grad_() if name in arrays else None
+
+    leaves = {"x": given("x"), "context": given("context")} | {role: targets[name] for role, name in roles.items()}
+    mask = arrays.get("context_padding_mask", arrays.get("key_padding_mask"))
+    y = run(model, leaves["x"], leaves["context"], key_padding_mask=mask)
+    y.backward(arrays["g"].to(dtype))
+
+    def error(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
+        """Largest difference of (ours, reference), by the largest reference in float32."""
+        difference = max((ours.double() - reference.reshape(ours.shape)).abs().max() for ours, reference in pairs)
+        unit = 1.0 if dtype is torch.float64 else max(reference.abs().max() for _, reference in pairs)
+        return float(difference / unit)
+
+    stored = {key[1:]: array for key, array in arrays.items() if key[0] == "d" and key[1:] in leaves}
+    assert {"x", "w_q", "w_o"} <= set(stored)
+    gradients = error([(leaves[key].grad, array) for key, array in stored.items()])
+    return error([(y.detach(), arrays["y"])]), gradients, meta["tolerance_max_abs"]
+
+
+# the numbers of a noncausal cross case are those of the causal one: its rows do not see each other
+CASES = [(case, causal) for case in ROWS for causal in (False, True) if not causal or "_nc_" in case]
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="no ../shared/golden beside the project")
+@pytest.mark.parametrize(("case", "causal"), CASES)
+class TestGolden:
+    def test_float64(self, case, causal):
+        y, gradients, tolerance = errors(case, torch.float64, causal)
+        assert y <= tolerance
+        assert gradients <= 10 * tolerance
+
+    def test_float32(self, case, causal):
+        y, gradients, _ = errors(case, torch.float32, causal)
+        assert y <= FLOAT32_RELATIVE
+        assert gradients <= 10 * FLOAT32_RELATIVE

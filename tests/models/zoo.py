@@ -1,0 +1,73 @@
+"""Every model in `conf/model/`, in a size for tests."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from models.attention.base import Attention, Pattern
+
+FOLDER = Path(__file__).resolve().parents[2] / "conf" / "model"
+DIM, HEADS, MAX_LENGTH = 16, 2, 64
+# hyper-parameters that a model shares with these names are set to these values
+TINY = {"window": 4, "bases": 4, "rank": 8, "features": 8}
+
+
+def load(name: str) -> tuple[type[Attention], dict[str, Any]]:
+    """(class, its own hyper-parameters in the tiny size) of a yaml."""
+    config = OmegaConf.create({"model": OmegaConf.load(FOLDER / f"{name}.yaml"), "settings": {}})
+    hyper = OmegaConf.to_container(config.model, resolve=True)
+    del hyper["name"]
+    module, _, cls = hyper.pop("_target_").rpartition(".")
+    hyper.update({key: value for key, value in TINY.items() if key in hyper})
+    return getattr(importlib.import_module(module), cls), hyper
+
+
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "custom")
+CLASSES = {name: load(name)[0] for name in NAMES}
+CASES = [(name, pattern) for name in NAMES for pattern in sorted(CLASSES[name].patterns)]
+SELF = [case for case in CASES if not case[1].cross]
+CROSS = [case for case in CASES if case[1].cross]
+CAUSAL_SELF = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
+
+
+def build(name: str, pattern: Pattern, *, seed: int = 0, stir: bool = True, **overrides: Any) -> Attention:
+    """A tiny model in evaluation mode. `stir` moves every parameter, so that none hides behind a zero."""
+    torch.manual_seed(seed)
+    cls, hyper = load(name)
+    arguments = {"pattern": pattern, "max_length": MAX_LENGTH, **hyper, **overrides}
+    model = cls(arguments.pop("dim", DIM), arguments.pop("heads", HEADS), **arguments).eval()
+    if stir:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def inputs(
+    pattern: Pattern,
+    length: int,
+    *,
+    batch: int = 2,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 1,
+    context: int = 11,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(x, context or None)."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(batch, length, DIM, generator=generator, dtype=torch.float64)
+    y = torch.randn(batch, context, DIM, generator=generator, dtype=torch.float64) if pattern.cross else None
+    return x.to(dtype), None if y is None else y.to(dtype)
+
+
+def padding(batch: int, length: int, real: int) -> torch.Tensor:
+    """(B, length), True from `real` on in the first sequence, from half of it on in the second."""
+    ends = torch.tensor([real, max(1, real // 2)] * batch)[:batch, None]
+    return torch.arange(length)[None] >= ends
+
+
+def run(model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return model(*args, **kwargs)[0]

@@ -1,0 +1,305 @@
+"""Where ListOps examples come from: the generator through the cache, LRA's files, a slice; and everything broken."""
+
+import gzip
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from listops_helpers import NEXT, loaded, one_line, quiet, small
+
+from tasks import cache
+from tasks.base import DataError
+from tasks.lra import listops
+from tasks.lra.listops import ListOps
+from tasks.lra.listops_generator import evaluate, format_expression, parse
+
+SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_listops"
+
+
+def never(*call):
+    raise AssertionError(f"worked although all was there: {call}")
+
+
+def folder_of(root) -> Path:
+    [manifest] = Path(root).rglob(cache.MANIFEST)
+    return manifest.parent
+
+
+# generated data and its cache
+
+
+def test_prepare_load_and_no_second_work(tmp_path):
+    task, calls = small(tmp_path), []
+    with pytest.raises(DataError) as error:
+        task.load()
+    one_line(error, "not there", NEXT)
+    task.prepare(lambda *call: calls.append(call))
+    assert calls[-1][1:] == (390, 390)
+    task.prepare(never)
+    info = task.load()
+    assert (info.source, info.sizes) == ("synthetic", {"train": 300, "val": 40, "test": 50})
+    assert len(info.fingerprint) == 64
+    for name, size in info.sizes.items():
+        batch = task.split(name).batch(range(size))
+        assert len(task.split(name)) == size
+        for tokens, label in zip(batch["tokens"], batch["label"], strict=True):
+            assert evaluate(tokens[tokens > 0].numpy()) == label
+    manifest = json.loads((folder_of(tmp_path) / cache.MANIFEST).read_text())
+    assert manifest["parameters"]["data_seed"] == 0 and manifest["parameters"]["generator_version"]
+    counts = manifest["splits"]["train"]["class_counts"]
+    assert counts == np.bincount(task.split("train").examples.labels).tolist()
+    assert 20 < manifest["splits"]["val"]["length"]["min"] <= manifest["splits"]["val"]["length"]["max"] < 64
+
+
+def test_evaluation_splits_do_not_depend_on_the_training_size(tmp_path):
+    few, many = loaded(tmp_path / "few", train=100), loaded(tmp_path / "many")
+    for name in ("val", "test"):
+        assert cache.content(few.split(name).examples) == cache.content(many.split(name).examples)
+    assert cache.content(few.split("train").examples) == cache.content(many.split("train").examples.part(0, 100))
+
+
+def test_fingerprint_is_that_of_the_examples(tmp_path):
+    info = [loaded(tmp_path / str(i), **changes).load() for i, changes in enumerate(({}, {}, {"data_seed": 1}))]
+    assert info[0] == info[1] and info[0].fingerprint != info[2].fingerprint
+
+
+def test_full_only_at_the_papers_settings(tmp_path, monkeypatch):
+    monkeypatch.setattr(listops, "PAPER", {"train": 30, "val": 5, "test": 5})
+    sizes = {"train": 30, "val": 5, "test": 5}
+    for changes, source in (({}, "full"), ({"train": 31}, "synthetic"), ({"max_depth": 9}, "synthetic")):
+        task = ListOps(data_root=tmp_path, **{**sizes, **changes})
+        task.prepare(quiet)
+        assert task.load().source == source
+
+
+def test_exhausted_grammar_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(listops.generator, "PATIENCE", 3)
+    with pytest.raises(DataError) as error:
+        small(tmp_path, min_length=3, max_length=5, max_depth=2, max_args=2, train=400).prepare(quiet)
+    one_line(error, "found", "different", NEXT)
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
+def flip(file: Path):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+DAMAGES = {
+    "flipped bit": lambda f: flip(f / "train.arrow"),
+    "cut": lambda f: (f / "val.arrow").write_bytes((f / "val.arrow").read_bytes()[:300]),
+    "empty": lambda f: (f / "test.arrow").write_bytes(b""),
+    "missing split": lambda f: (f / "test.arrow").unlink(),
+    "splits exchanged": lambda f: (f / "test.arrow").write_bytes((f / "val.arrow").read_bytes()),
+    "missing manifest": lambda f: (f / cache.MANIFEST).unlink(),
+    "half a manifest": lambda f: (f / cache.MANIFEST).write_text((f / cache.MANIFEST).read_text()[:99]),
+    "binary manifest": lambda f: (f / cache.MANIFEST).write_bytes(b"\xff\xfe\x00"),
+    "another manifest": lambda f: (f / cache.MANIFEST).write_text("[]"),
+    "manifest of nothing": lambda f: (f / cache.MANIFEST).write_text(
+        json.dumps({**json.loads((f / cache.MANIFEST).read_text()), "splits": {}})
+    ),
+    "other parameters": lambda f: (f / cache.MANIFEST).write_text(
+        (f / cache.MANIFEST).read_text().replace('"data_seed": 0', '"data_seed": 7')
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_damage_is_named_and_repaired(tmp_path, damage):
+    task = loaded(tmp_path)
+    fingerprint = task.load().fingerprint
+    damage(folder_of(tmp_path) if list(tmp_path.rglob(cache.MANIFEST)) else tmp_path)
+    with pytest.raises(DataError) as error:
+        small(tmp_path).load()
+    one_line(error, tmp_path, NEXT)
+    task.prepare(quiet)
+    assert task.load().fingerprint == fingerprint
+    assert len(list((tmp_path / "lra" / "listops").iterdir())) == 1, "nothing is left beside the cache"
+
+
+def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(file, examples):
+        file.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cache, "_write_arrow", interrupted)
+        small(tmp_path).prepare(quiet)
+    assert not list((tmp_path / "lra" / "listops").iterdir())
+    loaded(tmp_path)
+
+
+def test_many_prepare_at_once(tmp_path):
+    for round_ in range(3):  # the second and third find a damaged cache
+        if round_:
+            flip(folder_of(tmp_path) / "train.arrow")
+        together, errors = threading.Barrier(4), []
+
+        def prepare(together=together, errors=errors):
+            task = small(tmp_path)
+            together.wait()
+            try:
+                task.prepare(quiet)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=prepare) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+        assert len(list((tmp_path / "lra" / "listops").iterdir())) == 1
+        small(tmp_path).load()
+
+
+def test_unwritable_data_folder_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError) as error:
+        small(tmp_path / "file").prepare(quiet)
+    one_line(error, "cannot write", NEXT)
+
+
+# official files and slices
+
+
+def write_official(folder: Path, task: ListOps, end="\r\n"):
+    """LRA's text files of a task's splits (its csv writer ends lines in CR LF)."""
+    folder.mkdir()
+    for name in ("train", "val", "test"):
+        split = task.split(name)
+        rows = [
+            f"{format_expression(tokens)}\t{label}{end}"
+            for tokens, label in zip(np.split(*edges(split.examples)), split.examples.labels, strict=True)
+        ]
+        (folder / f"basic_{name}.tsv").write_bytes(f"Source\tTarget{end}{''.join(rows)}".encode())
+
+
+def edges(examples):
+    return examples.tokens, examples.offsets[1:-1]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_official_round_trip(tmp_path, monkeypatch, end):
+    generated = loaded(tmp_path / "generated")
+    write_official(tmp_path / "listops-1000", generated, end)
+    calls = []
+    official = small(tmp_path / "data", source="official", path=tmp_path / "listops-1000")
+    official.prepare(lambda *call: calls.append(call))
+    official.prepare(never)
+    info = official.load()
+    assert (info.source, info.sizes) == ("slice:listops-1000", generated.load().sizes)
+    assert info.fingerprint == generated.load().fingerprint
+    part = small(tmp_path / "data", source="official", path=tmp_path / "listops-1000", train=100, val=10)
+    part.prepare(never)
+    assert part.load().sizes == {"train": 100, "val": 10, "test": 50}
+    assert part.load().fingerprint != info.fingerprint
+    monkeypatch.setattr(listops, "PAPER", generated.load().sizes)
+    assert official.load().source == "full" and part.load().source == "slice:listops-1000"
+
+
+def test_changed_official_files_are_other_data(tmp_path):
+    write_official(tmp_path / "files", loaded(tmp_path / "generated"))
+    task = small(tmp_path / "data", source="official", path=tmp_path / "files")
+    task.prepare(quiet)
+    file = tmp_path / "files" / "basic_train.tsv"
+    file.write_bytes(file.read_bytes()[: file.read_bytes().rindex(b"\r\n(")] + b"\r\n")
+    with pytest.raises(DataError, match=NEXT):
+        task.load()
+    task.prepare(quiet)
+    assert task.load().sizes["train"] == 299
+
+
+GOOD = "( ( ( [MAX 2 ) 9 ) ] )\t9"
+HEADER = "Source\tTarget"
+BROKEN = {
+    "no header": ([GOOD, GOOD], 1, "header"),
+    "other columns": (["Target\tSource", GOOD], 1, "header"),
+    "empty": ([], 1, "no examples"),
+    "header only": ([HEADER], 1, "no examples"),
+    "one column": ([HEADER, GOOD, "( ( ( [MAX 2 ) 9 ) ] )"], 3, "1 columns"),
+    "three columns": ([HEADER, GOOD + "\t1"], 2, "3 columns"),
+    "blank line": ([HEADER, GOOD, "", GOOD], 3, "columns"),
+    "long label": ([HEADER, GOOD, GOOD + "9"], 3, "label '99'"),
+    "word as label": ([HEADER, GOOD[:-1] + "x"], 2, "label 'x'"),
+    "empty label": ([HEADER, GOOD[:-1]], 2, "label ''"),
+    "wrong label": ([HEADER, GOOD, GOOD[:-1] + "2"], 3, "label 2, but the expression is 9"),
+    "not UTF-8": ([HEADER, GOOD, b"( \xff )\t1"], 3, "UTF-8"),
+    "open operator": ([HEADER, "( ( [MAX 2 ) 9 )\t9"], 2, "not closed"),
+    "no operator": ([HEADER, "( ( 2 9 ) ] )\t9"], 2, "without an operator"),
+    "lost parenthesis": ([HEADER, GOOD[2:]], 2, "parentheses"),
+    "unknown operator": ([HEADER, GOOD.replace("[MAX", "[FIRST")], 2, "unknown token '[FIRST'"),
+    "number of two digits": ([HEADER, GOOD.replace("2", "12")], 2, "unknown token '12'"),
+}
+
+
+@pytest.mark.parametrize(("lines", "number", "reason"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_official_file(tmp_path, lines, number, reason):
+    for name in ("train", "val", "test"):
+        (tmp_path / f"basic_{name}.tsv").write_text(f"{HEADER}\n{GOOD}\n")
+    file = tmp_path / "basic_val.tsv"
+    file.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines))
+    task = small(tmp_path / "data", source="official", path=tmp_path)
+    with pytest.raises(DataError) as error:
+        task.prepare(quiet)
+    one_line(error, f"{file}:{number}: ", reason, NEXT)
+    assert not (tmp_path / "data").exists(), "nothing half-written"
+
+
+@pytest.mark.parametrize("cut", [1, 3, 6, 14])
+def test_cut_off_last_line(tmp_path, cut):
+    for name in ("train", "val", "test"):
+        (tmp_path / f"basic_{name}.tsv").write_text(f"{HEADER}\n{GOOD}\n{GOOD}"[:-cut])
+    with pytest.raises(DataError) as error:
+        small(tmp_path / "data", source="official", path=tmp_path).prepare(quiet)
+    one_line(error, "basic_train.tsv:3: ", "cut off", NEXT)
+
+
+@pytest.mark.parametrize("source", ["official", "slice"])
+def test_missing_files(tmp_path, source):
+    task = small(tmp_path / "data", source=source, path=tmp_path / "nowhere")
+    for act in (task.load, lambda: task.prepare(quiet)):
+        with pytest.raises(DataError) as error:
+            act()
+        one_line(error, "nowhere", ":1: No such file", NEXT)
+
+
+def test_slice_is_split_by_its_seed(tmp_path):
+    texts = [f"( ( ( [MIN {i % 10} ) {i // 10} ) ] )" for i in range(95)]
+    lines = "".join(f"{evaluate(parse(text))}\t{text}\n" for text in texts)
+    (tmp_path / "tiny").mkdir()
+    with gzip.open(tmp_path / "tiny" / f"{listops.SLICE_FILE}.gz", "wt") as stream:
+        stream.write(lines)
+    tasks = [
+        loaded(tmp_path / "data", source="slice", path=tmp_path / "tiny", data_seed=seed, train=10**6, val=9, test=9)
+        for seed in (0, 0, 1)
+    ]
+    infos = [task.load() for task in tasks]
+    assert infos[0].sizes == {"train": 77, "val": 9, "test": 9} and infos[0].source == "slice:tiny"
+    assert infos[0] == infos[1] and infos[0].fingerprint != infos[2].fingerprint
+    seen = [tuple(row) for name in infos[0].sizes for row in np.split(*edges(tasks[0].split(name).examples))]
+    assert sorted(seen) == sorted(tuple(parse(text)) for text in texts)
+
+
+@pytest.mark.parametrize("damage", ["cut", "no gzip", "few"])
+def test_broken_slice(tmp_path, damage):
+    file = tmp_path / f"{listops.SLICE_FILE}.gz"
+    data = gzip.compress("".join(f"{i % 10}\t{i % 10}\n" for i in range(9 if damage == "few" else 999)).encode())
+    file.write_bytes({"cut": data[:-20], "no gzip": b"9\t9\n", "few": data}[damage])
+    with pytest.raises(DataError) as error:
+        small(tmp_path / "data", source="slice", path=tmp_path).prepare(quiet)
+    one_line(error, f"{file}:", NEXT)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
+def test_real_slice(tmp_path):
+    task = ListOps(data_root=tmp_path, source="slice", path=SLICE)
+    task.prepare(quiet)
+    info = task.load()
+    assert (info.source, info.sizes) == ("slice:lra_listops", {"train": 8000, "val": 1000, "test": 1000})
+    assert max(np.diff(task.split(name).examples.offsets).max() for name in info.sizes) == 939
+    assert 5 < task.baseline()["test"] < 20

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness.cli import dispatch, door  # noqa: E402
-from harness.schema import register  # noqa: E402
+from harness.cli import dispatch, door
+from harness.schema import register
 
 register()
 statuses: list[int] = []
@@ -18,7 +18,8 @@ statuses: list[int] = []
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
-    statuses.append(dispatch(cfg, list(HydraConfig.get().overrides.task)))
+    typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    statuses.append(dispatch(cfg, typed))
 
 
 if __name__ == "__main__":

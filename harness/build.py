@@ -40,8 +40,12 @@ def build(cfg: DictConfig) -> Built:
     check_length(model, dimensions)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
     schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
-    return Built(task, model, partial(call, optimizer, "train.optimizer"),
-                 partial(call, schedule, "train.schedule") if schedule else None)  # fmt: skip
+    return Built(
+        task,
+        model,
+        partial(call, optimizer, "train.optimizer"),
+        partial(call, schedule, "train.schedule") if schedule else None,
+    )
 
 
 def check_length(model: nn.Module, dimensions: dict[str, Any]) -> None:

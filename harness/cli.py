@@ -100,7 +100,9 @@ def translate(error: BaseException, arguments: Sequence[str]) -> str | None:
     if found := re.search(r"Error parsing override '([^']*)'", text):
         return f"'{found[1]}' is not key=value (python run.py --help)"
     if "LexerNoViableAlt" in text or "OverrideParse" in type(error).__name__ or "Config group override" in text:
-        return f"cannot read {' '.join(arguments)}: settings are typed key=value, quoted if they hold special characters"
+        return (
+            f"cannot read {' '.join(arguments)}: settings are typed key=value, quoted if they hold special characters"
+        )
     if isinstance(error, OmegaConfBaseException):
         key = getattr(error, "full_key", None)
         return f"{key + ': ' if key else ''}{first_line(error)} (python run.py --cfg job shows every key)"
@@ -141,4 +143,3 @@ def unknown_key(key: str) -> str:
     parent = key.rpartition(".")[0]
     siblings = {name for name in known if name.rpartition(".")[0] == parent} if parent else known
     return f"there is no key '{key}': {did_you_mean(key, siblings or known)} (python run.py --cfg job shows them all)"
-

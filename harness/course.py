@@ -122,7 +122,11 @@ class Course(Callback):
                 temporary = self.folder.best.with_suffix(".tmp")
                 torch.save(experiment.model.state_dict(), temporary)
                 os.replace(temporary, self.folder.best)
-            row = {"step": step, "train/loss": float(experiment.loss), "lr": trainer.optimizers[0].param_groups[0]["lr"]}
+            row = {
+                "step": step,
+                "train/loss": float(experiment.loss),
+                "lr": trainer.optimizers[0].param_groups[0]["lr"],
+            }
             row |= {f"{name}/{key}": value for name in names for key, value in found[name].items()}
             self.folder.add_metrics(row)
             for logger in trainer.loggers:

@@ -31,7 +31,9 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     print(f"{len(plan.cells)} cells: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
     todo = len(plan.cells) - counts.get("done", 0)
     if todo:
-        print(f"to do: {clock(total)} on one such device" + (f", and {unknown} cells of unknown cost" if unknown else ""))
+        print(
+            f"to do: {clock(total)} on one such device" + (f", and {unknown} cells of unknown cost" if unknown else "")
+        )
         if unknown and cfg.table is not None and cfg.budget.name.name == "paper":
             print(f"published scale: about {cfg.table.gpu_hours} GPU-hours a row (A100)")
     for name, why in plan.absent.items():

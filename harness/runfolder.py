@@ -1,12 +1,12 @@
 """The folder of one run: who works in it, how far it is, what it said. All of it is derived; the record is the truth.
 
-    owner            held (flock) by the process that runs the cell; the kernel lets go when that process dies
-    heartbeat.json   state, step, host, pid; rewritten every few seconds
-    metrics.csv      one row per evaluation
-    log.txt          the plain progress lines
-    error.txt        traceback of a failure
-    .hydra/          config.yaml (resolved) and overrides.yaml
-    checkpoints/     last.ckpt (everything), best.pt (weights)
+owner            held (flock) by the process that runs the cell; the kernel lets go when that process dies
+heartbeat.json   state, step, host, pid; rewritten every few seconds
+metrics.csv      one row per evaluation
+log.txt          the plain progress lines
+error.txt        traceback of a failure
+.hydra/          config.yaml (resolved) and overrides.yaml
+checkpoints/     last.ckpt (everything), best.pt (weights)
 """
 
 import csv

@@ -84,8 +84,10 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         if outcome.state == "interrupted" or (cfg.fail_fast and outcome.code):
             break
     if len(plan.cells) > 1:
-        counts = {state: sum(outcome.state == state for outcome in outcomes) for state in dict.fromkeys(
-            outcome.state for outcome in outcomes)}  # fmt: skip
+        counts = {
+            state: sum(outcome.state == state for outcome in outcomes)
+            for state in dict.fromkeys(outcome.state for outcome in outcomes)
+        }
         print(", ".join(f"{count} {state}" for state, count in counts.items()))
         for name, why in plan.absent.items():
             print(f"left out: {name} ({why})")

@@ -143,18 +143,32 @@ class Run:
         world = world_size(trainer_config)
         micro = train.micro_batch_size or train.batch_size // world
         self.trainer = trainer = instantiate(
-            trainer_config, "trainer", list(cfg.trusted_packages), max_steps=train.max_steps, precision=train.precision,
+            trainer_config,
+            "trainer",
+            list(cfg.trusted_packages),
+            max_steps=train.max_steps,
+            precision=train.precision,
             accumulate_grad_batches=max(1, train.batch_size // (micro * world)),
             gradient_clip_val=train.clip_norm or train.clip_value,
             gradient_clip_algorithm="norm" if train.clip_norm else "value",
-            callbacks=[course], logger=loggers(cfg, folder), enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, use_distributed_sampler=False, default_root_dir=str(folder.path),
-        )  # fmt: skip
+            callbacks=[course],
+            logger=loggers(cfg, folder),
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            default_root_dir=str(folder.path),
+        )
         experiment = Experiment(built.model, task, built.optimizer, built.schedule)
         stream = TrainStream(
-            splits["train"], steps=train.max_steps, batch_size=train.batch_size, micro=micro, seed=cfg.seed,
-            rank=trainer.global_rank, world=trainer.world_size,
-        )  # fmt: skip
+            splits["train"],
+            steps=train.max_steps,
+            batch_size=train.batch_size,
+            micro=micro,
+            seed=cfg.seed,
+            rank=trainer.global_rank,
+            world=trainer.world_size,
+        )
         device = trainer.strategy.root_device
         provenance.reset_peak_memory(device)
         trainer.fit(experiment, stream, ckpt_path=str(folder.last) if self.resuming else None, weights_only=True)
@@ -303,4 +317,3 @@ def quiet() -> None:
 
 def report_line(outcome: Outcome, out: Any = None) -> None:
     print(f"{outcome.state}: {outcome.cell} · {outcome.detail}", file=out or sys.stdout, flush=True)
-

@@ -37,9 +37,17 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     typed = [override.split("=", 1)[1] for override in overrides if override.startswith("model=")]
     chosen = typed or [name for name, _ in options("model") if name != "custom"]
     backbone = cfg.backbone
-    table = Table("model", *COLUMNS.values(), "decode state", "memory", "parameters/layer", "model", box=None,
-                  title=f"width {backbone.dim}, {backbone.heads} heads; model: {cfg.task.name} by {cfg.protocol.name}",
-                  pad_edge=False)  # fmt: skip
+    table = Table(
+        "model",
+        *COLUMNS.values(),
+        "decode state",
+        "memory",
+        "parameters/layer",
+        "model",
+        box=None,
+        title=f"width {backbone.dim}, {backbone.heads} heads; model: {cfg.task.name} by {cfg.protocol.name}",
+        pad_edge=False,
+    )
     broken = []
     for name in chosen:
         row, faults = examine(cfg, name)
@@ -85,8 +93,9 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
 
 def make(cfg: DictConfig, pattern: Pattern) -> Attention:
     build = {"pattern": pattern.value, "max_length": LENGTH * 4}
-    model = instantiate(without_name(cfg.model), "model", list(cfg.trusted_packages), cfg.backbone.dim,
-                        cfg.backbone.heads, **build)  # fmt: skip
+    model = instantiate(
+        without_name(cfg.model), "model", list(cfg.trusted_packages), cfg.backbone.dim, cfg.backbone.heads, **build
+    )
     return model.double().eval()
 
 

@@ -9,14 +9,37 @@ import unicodedata
 from harness.report.layout import Block, Cell, Table
 
 SPECIAL = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
     # in text: `[` after `\\` would be an optional argument; the others print as something else in the old font encoding
-    "[": "{[}", "]": "{]}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''",
-    "±": r"$\pm$", "Δ": r"$\Delta$", "τ": r"$\tau$", "≈": r"$\approx$", "≤": r"$\leq$", "≥": r"$\geq$",
-    "↑": r"$\uparrow$", "↓": r"$\downarrow$", "–": "--", "—": "---", "·": r"$\cdot$", "×": r"$\times$",
+    "[": "{[}",
+    "]": "{]}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "±": r"$\pm$",
+    "Δ": r"$\Delta$",
+    "τ": r"$\tau$",
+    "≈": r"$\approx$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "–": "--",
+    "—": "---",
+    "·": r"$\cdot$",
+    "×": r"$\times$",
     "®": r"\textregistered{}",
-}  # fmt: skip
+}
 
 
 def render(table: Table) -> str:

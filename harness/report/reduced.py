@@ -40,9 +40,15 @@ def reduced_section(spec: Spec, cells: "pd.DataFrame", configs: dict[str, Any]) 
 def _ranked(found: Sequence[Score], higher_is_better: bool) -> list[Score]:
     """Best first; rows without a score last."""
     sign = -1 if higher_is_better else 1
-    return sorted(found, key=lambda score: (
-        score.estimate is None, sign * score.estimate.mean if score.estimate else 0.0, score.model, score.setting,
-    ))  # fmt: skip
+    return sorted(
+        found,
+        key=lambda score: (
+            score.estimate is None,
+            sign * score.estimate.mean if score.estimate else 0.0,
+            score.model,
+            score.setting,
+        ),
+    )
 
 
 def _block(
@@ -61,14 +67,16 @@ def _block(
         ours = score.estimate
         above = signed(ours.mean - level, decimals) if ours and level is not None else "–"
         setting = f" ({score.setting})" if score.setting else ""
-        rows.append((
-            Cell(name_of(spec, score.model) + setting),
-            Cell(score.text(decimals), bold=score is best, tone="" if ours else "bad"),
-            Cell(above),
-            Cell(f"{score.parameters:,}" if score.parameters else "–"),
-            Cell(f"{score.examples_per_s:,.3g}" if score.examples_per_s else "–"),
-            Cell(source),
-        ))  # fmt: skip
+        rows.append(
+            (
+                Cell(name_of(spec, score.model) + setting),
+                Cell(score.text(decimals), bold=score is best, tone="" if ours else "bad"),
+                Cell(above),
+                Cell(f"{score.parameters:,}" if score.parameters else "–"),
+                Cell(f"{score.examples_per_s:,.3g}" if score.examples_per_s else "–"),
+                Cell(source),
+            )
+        )
     word = "chance" if spec.chance else "baseline"
     header = ("model", "ours: mean ± CI (n)", f"Δ to {word}", "parameters", "examples/s", "data")
     arrow = "↑" if spec.higher_is_better(column) else "↓"

@@ -138,11 +138,15 @@ def _overview(spec: Spec, columns: Sequence[str]) -> Block:
     rows = []
     for label in spec.rows:
         printed = [spec.printed.get((label, column)) for column in columns]
-        rows.append((
-            Cell(label, spec.notes(row=label)),
-            *(Cell(cell.text if cell else "–", spec.notes(row=label, column=column))
-              for cell, column in zip(printed, columns, strict=True)),
-        ))  # fmt: skip
+        rows.append(
+            (
+                Cell(label, spec.notes(row=label)),
+                *(
+                    Cell(cell.text if cell else "–", spec.notes(row=label, column=column))
+                    for cell, column in zip(printed, columns, strict=True)
+                ),
+            )
+        )
     tasks = [column for column in columns if column in spec.columns]
     lines = []
     if tasks:

@@ -9,10 +9,21 @@ from harness.report.layout import Block, Cell, Table
 
 WIDTH = 100  # of plain text; a terminal has its own
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
-ASCII = str.maketrans({
-    "±": "+-", "Δ": "d", "τ": "tau", "≈": "~", "≤": "<=", "≥": ">=", "↑": "(higher is better)",
-    "↓": "(lower is better)", "–": "-", "·": "|", "×": "x",
-})  # fmt: skip
+ASCII = str.maketrans(
+    {
+        "±": "+-",
+        "Δ": "d",
+        "τ": "tau",
+        "≈": "~",
+        "≤": "<=",
+        "≥": ">=",
+        "↑": "(higher is better)",
+        "↓": "(lower is better)",
+        "–": "-",
+        "·": "|",
+        "×": "x",
+    }
+)
 
 
 def console() -> Console:

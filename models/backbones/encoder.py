@@ -1,6 +1,6 @@
 """Transformer encoder that reads a sequence of symbols and names its class (Vaswani et al., 2017; the LRA tasks).
 
-The options are the union of what four recipes for the Long Range Arena do (tasks.md §1.3-1.6):
+The options are the union of what four recipes for the Long Range Arena do (docs/decisions.md):
 
     google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
@@ -88,7 +88,7 @@ class EncoderClassifier(nn.Module):
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
     the sequence is one longer. `head_dim` is the hidden width of the classifier, None for a single Linear. `padding_id`
     is the token that is no token, None if there is none. Raises ValueError for an unknown option, and for a sequence
-    longer than `max_length`.
+    longer than `longest`: `max_length` where positions, pooling or attention end there, None where nothing does.
     """
 
     def __init__(
@@ -145,16 +145,18 @@ class EncoderClassifier(nn.Module):
             for _ in range(layers)
         )
         self.final_norm = nn.LayerNorm(dim) if final_norm else nn.Identity()
+        fixed = self.positions.ends or self.pool is mean_pooling or any(y.attention.fixed_length for y in self.layers)
+        self.longest = max_length if fixed else None
         activation = choose(ACTIVATIONS, "head_activation", head_activation)
         hidden = [] if head_dim is None else [nn.Linear(dim, head_dim, bias=head_bias), activation()]
         self.head = nn.Sequential(
             nn.Dropout(head_dropout), *hidden, nn.Linear(head_dim or dim, classes, bias=head_bias)
-        )  # fmt: skip
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> logits (B, C)."""
-        if tokens.shape[1] > self.max_length:
-            raise ValueError(f"a sequence of {tokens.shape[1]} tokens, but max_length is {self.max_length}")
+        if self.longest is not None and tokens.shape[1] > self.longest:
+            raise ValueError(f"a sequence of {tokens.shape[1]} tokens, but max_length is {self.longest}")
         padding = None if self.padding_id is None else tokens == self.padding_id  # (B, N)
         x = self.embedding(tokens)  # (B, N, D)
         if self.cls is not None:

@@ -23,18 +23,25 @@ def sinusoidal_positions(length: int, dim: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """x (B, N, D) + the sinusoids of positions 0 .. N - 1. No parameters."""
+    """x (B, N, D) + the sinusoids of positions 0 .. N - 1, also past `max_length`. No parameters."""
+
+    ends = False
 
     def __init__(self, max_length: int, dim: int):
         super().__init__()
         self.register_buffer("table", sinusoidal_positions(max_length, dim), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.table[: x.shape[1]].to(x.dtype)
+        length = x.shape[1]
+        if length > len(self.table):
+            self.table = sinusoidal_positions(length, x.shape[2]).to(x.device)
+        return x + self.table[:length].to(x.dtype)
 
 
 class LearnedPositions(nn.Module):
     """x (B, N, D) + one learned vector for each of the positions 0 .. N - 1, drawn from N(0, 0.02^2) (BERT's)."""
+
+    ends = True  # there is no vector for a position past the last
 
     def __init__(self, max_length: int, dim: int):
         super().__init__()
@@ -47,6 +54,8 @@ class LearnedPositions(nn.Module):
 
 class NoPositions(nn.Module):
     """x as it is: for attention that tells positions apart by itself."""
+
+    ends = False
 
     def __init__(self, max_length: int, dim: int):
         super().__init__()

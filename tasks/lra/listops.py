@@ -7,11 +7,11 @@ set of Nangia and Bowman. 96,000 / 2,000 / 2,000 examples, accuracy in percent.
 Our readings:
 - Parentheses are dropped and ids fixed (LRA's input pipeline): 15 symbols, padding and unknown make 17 rows.
   Sequences are cut at `max_length` and padded to the longest of their batch, not to 2000: a backbone that counts
-  padding (Skyformer's mean over 2048 positions, tasks.md 1.4) pads further itself.
+  padding (Skyformer's mean over 2048 positions) pads further itself.
 - Test and validation examples are the first that the generator gives, so they stay the same when fewer training
   examples are asked for.
 - The classes are uneven (0 and 9 have 17 % each): always answering the training majority is the chance level. Four
-  published rows are at it (tasks.md 1.2; X9 for the Performer: two random features).
+  published rows are at it (X9 for the Performer: two random features).
 - `append_eos`: fairseq's dictionary, which Luna's code uses, keeps an end symbol (X13): id 17, inside `max_length`.
 """
 

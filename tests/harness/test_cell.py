@@ -14,15 +14,34 @@ def test_the_same_command_is_the_same_cell():
 
 
 def test_whatever_changes_a_number_is_another_cell():
-    others = ["seed=2", "train.optimizer.lr=0.5", "model.window=4", "task.max_depth=3", "backbone.layers=3",
-              "protocol=google", "budget=reduced", "train.precision=bf16-mixed", "task.source=slice"]  # fmt: skip
+    others = [
+        "seed=2",
+        "train.optimizer.lr=0.5",
+        "model.window=4",
+        "task.max_depth=3",
+        "backbone.layers=3",
+        "protocol=google",
+        "budget=reduced",
+        "train.precision=bf16-mixed",
+        "task.source=slice",
+    ]
     assert len({identity(), *(identity(other) for other in others)}) == len(others) + 1
 
 
 def test_places_and_manners_are_not_identity():
-    for other in ["paths.data=/elsewhere", "paths.outputs=x", "trainer=cpu", "resources.cpus=3", "rerun=all",
-                  "checkpoint.every_s=1", "train.micro_batch_size=2", "train.eval_batch_size=7", "logger=tensorboard",
-                  "fail_fast=true", "task.data_root=/elsewhere"]:  # fmt: skip
+    for other in [
+        "paths.data=/elsewhere",
+        "paths.outputs=x",
+        "trainer=cpu",
+        "resources.cpus=3",
+        "rerun=all",
+        "checkpoint.every_s=1",
+        "train.micro_batch_size=2",
+        "train.eval_batch_size=7",
+        "logger=tensorboard",
+        "fail_fast=true",
+        "task.data_root=/elsewhere",
+    ]:
         assert identity(other) == identity(), other
 
 

@@ -18,7 +18,11 @@ def test_every_record_once_in_an_order_of_its_own(tmp_path):
         write(record, tmp_path / f"{place}/deep/er/{9 - place}.json")
     loaded = load_records(tmp_path)
     assert [(each["cell"]["model"], each["cell"]["seed"]) for each in loaded] == [
-        ("lavo", 1), ("lavo", 2), ("vanilla", 1), ("vanilla", 2)]  # fmt: skip
+        ("lavo", 1),
+        ("lavo", 2),
+        ("vanilla", 1),
+        ("vanilla", 2),
+    ]
 
 
 def test_no_folder_no_records(tmp_path):

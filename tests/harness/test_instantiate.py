@@ -32,5 +32,5 @@ def test_wrong_arguments_are_named_with_what_is_near():
 
 
 def test_a_target_that_does_not_exist():
-    with pytest.raises(UsageError, match="cannot find torch.nn.Liner"):
+    with pytest.raises(UsageError, match=r"cannot find torch\.nn\.Liner"):
         instantiate({"_target_": "torch.nn.Liner"}, "layer")

@@ -15,17 +15,21 @@ class Numbers:
         return {"index": torch.as_tensor(list(indices))}
 
 
+def joined(batches):
+    return [index for batch in batches for index in batch]
+
+
 def drain(stream):
     return [batch["index"].tolist() for batch in stream]
 
 
 def test_an_epoch_visits_every_example_once():
-    seen = sum(drain(TrainStream(Numbers(12), steps=3, batch_size=4, micro=4, seed=1)), [])
+    seen = joined(drain(TrainStream(Numbers(12), steps=3, batch_size=4, micro=4, seed=1)))
     assert sorted(seen) == list(range(12))
 
 
 def test_epochs_differ_and_a_batch_may_straddle_them():
-    seen = sum(drain(TrainStream(Numbers(10), steps=5, batch_size=4, micro=4, seed=1)), [])
+    seen = joined(drain(TrainStream(Numbers(10), steps=5, batch_size=4, micro=4, seed=1)))
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
     assert seen[:10] != seen[10:]
 
@@ -60,7 +64,7 @@ def test_an_update_holds_the_same_examples_however_it_is_shared(micro, world):
     per_update = 8 // (micro * world)
     for step, expected in enumerate(whole):
         parts = [batch for rank in ranks for batch in rank[step * per_update : (step + 1) * per_update]]
-        assert sorted(sum(parts, [])) == sorted(expected)
+        assert sorted(joined(parts)) == sorted(expected)
 
 
 def test_a_batch_that_cannot_be_shared_is_refused():

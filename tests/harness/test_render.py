@@ -77,10 +77,22 @@ def test_csv_is_tidy():
     assert len(set(keys)) == len(keys)
     (row,) = [row for row in found if (row["row"], row["column"]) == ("LAVO", "Text")]
     assert row == {
-        "paper": "lavo", "table": "lavo/t11", "row": "LAVO", "column": "Text", "budget": "paper", "source": "full",
-        "paper_value": "65.28", "ours_mean": "67.2000", "ours_ci": "0.4968", "n": "3", "delta": "1.9200",
-        "verdict": "close", "chance": "50.0000", "status": "done", "notes": "X11",
-    }  # fmt: skip
+        "paper": "lavo",
+        "table": "lavo/t11",
+        "row": "LAVO",
+        "column": "Text",
+        "budget": "paper",
+        "source": "full",
+        "paper_value": "65.28",
+        "ours_mean": "67.2000",
+        "ours_ci": "0.4968",
+        "n": "3",
+        "delta": "1.9200",
+        "verdict": "close",
+        "chance": "50.0000",
+        "status": "done",
+        "notes": "X11",
+    }
     assert len([row for row in found if row["paper_value"]]) == 60
 
 

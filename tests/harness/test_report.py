@@ -149,8 +149,10 @@ def test_an_average_needs_every_part():
 
 def test_an_average_is_over_seeds_that_ended_everywhere():
     records = everywhere("lavo", [0.50, 0.52, 0.54])
-    broken = [made("lavo", "lra/image", 3, status="oom") if r["cell"]["task"] == "lra/image" and r["cell"]["seed"] == 3
-              else r for r in records]  # fmt: skip
+    broken = [
+        made("lavo", "lra/image", 3, status="oom") if r["cell"]["task"] == "lra/image" and r["cell"]["seed"] == 3 else r
+        for r in records
+    ]
     assert rows(block(broken, "AVG"))["LAVO"][1] == "51.00 ± 12.71 (2; 1 oom)"
 
 
@@ -195,8 +197,11 @@ def test_two_configurations_are_never_one_mean():
     found = rows(block(records, "Text"))
     assert found["LAVO (model.window=16)"][1] == found["LAVO (model.window=32)"][1] == "60.00 (1)"
     assert "1 in several settings" in build(T11, records).summary
-    both = [record for place in T11.columns.values() for record in [
-        made("lavo", place.task, 1, 0.6), made("lavo", place.task, 1, 0.7, settings={"window": 64})]]  # fmt: skip
+    both = [
+        record
+        for place in T11.columns.values()
+        for record in [made("lavo", place.task, 1, 0.6), made("lavo", place.task, 1, 0.7, settings={"window": 64})]
+    ]
     assert not [each for each in build(T11, both).sections[0].blocks if each.title.startswith("AVG")]
 
 
@@ -272,9 +277,13 @@ def test_caption():
     dirty = made("lavo", "lra/text", 2, 0.6, git={"sha": None, "dirty": True})
     text = plain(build(T11, [made("lavo", "lra/text", 1, 0.6), dirty]), width=200)
     for part in (
-        "Protocol skyformer", "best_val from step 10,000 on", "Seeds: 2 a row; the table asks for 3", "GPU® A&B",
-        "1 of 2 runs were made with uncommitted changes", "95 % t interval",
-    ):  # fmt: skip
+        "Protocol skyformer",
+        "best_val from step 10,000 on",
+        "Seeds: 2 a row; the table asks for 3",
+        "GPU® A&B",
+        "1 of 2 runs were made with uncommitted changes",
+        "95 % t interval",
+    ):
         assert part in text, part
 
 

@@ -38,7 +38,11 @@ def test_a_record_says_everything(cell, tmp_path):
     assert "test" not in last or last["step"] == best["step"]
     assert entries["status"] == "done" and entries["steps"] == 12 and entries["examples"] == 12 * 16
     assert 12 * 16 * 20 < entries["tokens"] < 12 * 16 * 64
-    assert entries["data"]["source"] == "synthetic" and entries["data"]["sizes"] == {"train": 512, "val": 96, "test": 96}
+    assert entries["data"]["source"] == "synthetic" and entries["data"]["sizes"] == {
+        "train": 512,
+        "val": 96,
+        "test": 96,
+    }
     assert 5 < entries["baseline"]["test"] < 40
     assert 0 < entries["parameters"]["attention"] < entries["parameters"]["total"]
     assert entries["changed"] == {} and entries["resumes"] == 0

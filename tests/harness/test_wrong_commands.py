@@ -35,7 +35,10 @@ WRONG = {
     "task.min_length=90": "min_length",
     "task.source=official": "path",
     "model=linformer task.pattern=causal_self": "these would fit: lavo, local, vanilla",
-    "model=linformer backbone.max_length=32 backbone.positions=sinusoidal": "these would fit: lavo, local, performer, vanilla",
+    "model=linformer backbone.max_length=32 backbone.positions=none backbone.pooling=masked_mean": (
+        "parameters for 32 tokens, the task has up to 64; these would fit: lavo, local, performer, vanilla"
+    ),
+    "backbone.max_length=32": "no model would fit",
     "model=lavo model.bases=64": "these would fit",
     "model=custom": "model._target_ has no value",
     "model=custom model._target_=os.system": "trusted_packages=[os]",
@@ -49,9 +52,13 @@ def test_one_line_and_nothing_touched(command, tmp_path, places):
     arguments = command.split()
     typed = ["budget=smoke", *places, *arguments] if not command.startswith(("budget", "-")) else [*places, *arguments]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), *typed], capture_output=True, text=True, cwd=tmp_path, timeout=120,
+        [sys.executable, str(ROOT / "run.py"), *typed],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr

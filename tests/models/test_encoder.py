@@ -37,10 +37,18 @@ def tokens(length=17, batch=3, seed=0):
 def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim):
     for activation, flag in itertools.product(ACTIVATIONS, (False, True)):
         model = encoder(
-            norm=norm, positions=positions, pooling=pooling, head_dim=head_dim, head_activation=activation,
-            head_bias=flag, final_norm=flag, embedding_norm=not flag, embedding_scale=flag, head_dropout=0.1,
+            norm=norm,
+            positions=positions,
+            pooling=pooling,
+            head_dim=head_dim,
+            head_activation=activation,
+            head_bias=flag,
+            final_norm=flag,
+            embedding_norm=not flag,
+            embedding_scale=flag,
+            head_dropout=0.1,
             embedding_std=1.0,
-        ).train()  # fmt: skip
+        ).train()
         logits = model(tokens())
         logits.square().sum().backward()
         assert logits.shape == (3, 3)

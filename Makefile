@@ -31,7 +31,7 @@ demo: setup
 
 MARK ?= not slow and not slurm and not gpu
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "$(MARK)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "$(MARK)"
 
 lint: setup
 	$(BIN)/ruff check .

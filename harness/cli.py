@@ -52,6 +52,8 @@ def door(main: Callable[[], Any], statuses: list[int]) -> int:
     try:
         refuse_unknown_flags(arguments)
         main()
+        if len(statuses) > 1:
+            print(f"{len(statuses)} commands, {len(statuses) - statuses.count(0)} of them with an error")
         return max(statuses, default=0)
     except UsageError as error:
         return complain(str(error))

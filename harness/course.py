@@ -20,6 +20,7 @@ from harness.runfolder import RunFolder
 from harness.schema import Rule
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+READ_LOSS_EVERY = 10  # updates: reading it makes a GPU wait
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Course(Callback):
         self.folder, self.progress, self.splits = folder, progress, splits
         self.tally = Tally()
         self.stopped_by: int | None = None
+        self._loss = ""
         self._rng: dict[str, Any] | None = None
         self._handlers: dict[int, Any] = {}
 
@@ -98,7 +100,9 @@ class Course(Callback):
             trainer.should_stop = True
         if trainer.is_global_zero:
             self.folder.beat("running", step=step, steps=steps)
-            self.progress.update("train", step, steps, f"loss {float(experiment.loss):.4f}" if step % 10 == 0 else "")
+            if step % READ_LOSS_EVERY == 0:
+                self._loss = f"loss {float(experiment.loss):.4f}"
+            self.progress.update("train", step, steps, self._loss)
         self._update_since = time.monotonic()
 
     def on_train_end(self, trainer: pl.Trainer, experiment: Experiment) -> None:

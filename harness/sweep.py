@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from harness.cell import Cell, cell_of
 from harness.compose import CONF, compose, options, recipes, search_path
 from harness.errors import UsageError
+from harness.schema import Budget
 from harness.train import Outcome, report_line, run_cell
 
 
@@ -21,6 +22,7 @@ class Planned:
     overrides: tuple[str, ...]
     cfg: DictConfig
     cell: Cell
+    gpu_hours: float | None = None  # what the table's authors' scale costs, on one of its GPUs
 
 
 @dataclass(frozen=True)
@@ -33,39 +35,52 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
     """The cells of a command. `overrides` are what the user typed."""
     if cfg.table is None:
         return Plan((Planned(tuple(overrides), cfg, cell_of(cfg)),), {})
-    return expand_table(cfg, overrides)
+    tables = [cfg.table]
+    if cfg.table.get("all"):
+        tables = [OmegaConf.load(CONF / "table" / f"{name}.yaml") for name, _ in options("table") if name != "all"]
+    cells: dict[str, Planned] = {}
+    absent: dict[str, str] = {}
+    for table in tables:
+        plan = expand_table(table, cfg, overrides)
+        cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
+        absent |= plan.absent
+    if not cells:
+        why = "; ".join(f"{name}: {reason}" for name, reason in absent.items()) or "nothing typed belongs to it"
+        raise UsageError(f"this table has no cell that can run: {why}")
+    return Plan(tuple(cells.values()), absent)
 
 
-def expand_table(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
-    table = cfg.table
-    typed = {override.lstrip("+~").split("=")[0] for override in overrides}
-    # what the user typed beside the table holds for every cell; a typed model, task or seed narrows the table
-    shared = [override for override in overrides if not override.startswith(("table=", "do=", "seed="))]
-    models = {name for name, _ in options("model")}
-    tasks = {name for name, _ in options("task")}
+def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -> Plan:
+    """A table's cells. A typed seed or task narrows it; a typed model is its only row, in the paper's table or not."""
+    typed = dict(override.lstrip("+~").split("=", 1) for override in overrides if "=" in override)
+    # everything else that was typed holds for every cell
+    shared = [
+        override for override in overrides if override.split("=")[0] not in ("table", "do", "seed", "model", "task")
+    ]
+    models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
+    rows = dict(table.rows)
+    if "model" in typed:
+        listed = {row: model for row, model in rows.items() if model == typed["model"]}
+        rows = listed or {cfg.model.name: typed["model"]}
     seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
+    hours = table.gpu_hours / len(table.columns) if cfg.budget.name is Budget.paper else None
     absent, cells = {}, []
-    for row, model in table.rows.items():
-        if "model" in typed and model != cfg.model.name:
-            continue
+    for row, model in rows.items():
         if model not in models:
             absent[row] = f"no model '{model}' yet"
             continue
         for column, place in table.columns.items():
-            if "task" in typed and place.task != cfg.task.name:
+            if "task" in typed and place.task != typed["task"]:
                 continue
             if place.task not in tasks or table.protocol not in recipes(place.task):
                 absent[column] = f"no task '{place.task}' yet"
                 continue
-            names = [f"model={model}", f"task={place.task}", f"protocol={table.protocol}"]
-            own = [*names, *(override for override in shared if not override.startswith(("model=", "task=")))]
+            own = [f"model={model}", f"task={place.task}", f"protocol={table.protocol}", *shared]
             composed = compose(own, search_path())
             for seed in seeds:
                 one = composed.copy()
                 one.seed = int(seed)
-                cells.append(Planned((*own, f"seed={seed}"), one, cell_of(one)))
-    if not cells:
-        raise UsageError(f"this table has no cell that can run: {'; '.join(f'{k}: {v}' for k, v in absent.items())}")
+                cells.append(Planned((*own, f"seed={seed}"), one, cell_of(one), hours))
     return Plan(tuple(cells), absent)
 
 
@@ -84,19 +99,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         if outcome.state == "interrupted" or (cfg.fail_fast and outcome.code):
             break
     if len(plan.cells) > 1:
-        counts = {
-            state: sum(outcome.state == state for outcome in outcomes)
-            for state in dict.fromkeys(outcome.state for outcome in outcomes)
-        }
-        print(", ".join(f"{count} {state}" for state, count in counts.items()))
+        states = [outcome.state for outcome in outcomes]
+        print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
         for name, why in plan.absent.items():
             print(f"left out: {name} ({why})")
     return max(outcome.code for outcome in outcomes)
-
-
-def table_names() -> list[str]:
-    return [name for name, _ in options("table")]
-
-
-def table_spec(name: str) -> DictConfig:
-    return OmegaConf.load(CONF / "table" / f"{name}.yaml")

@@ -108,6 +108,7 @@ class Run:
     def __init__(self, cell: Cell, cfg: DictConfig, folder: RunFolder, progress: Progress, resuming: bool):
         self.cell, self.cfg, self.folder, self.progress, self.resuming = cell, cfg, folder, progress, resuming
         self.changed = changes(cell, search_path())
+        self.git = provenance.git(ROOT)  # of the code that is about to run, whatever is edited meanwhile
         self.built: Any = None
         self.course: Any = None
         self.trainer: Any = None
@@ -183,9 +184,11 @@ class Run:
         chosen = last if rule is Rule.last else best
         if rule is not Rule.last:
             built.model.load_state_dict(torch.load(folder.best, map_location=device, weights_only=True))
+        started = time.monotonic()
         if rule is not Rule.best_test:
             # the one time that the test split is looked at
             chosen["test"] = evaluate(trainer, experiment, splits["test"], train.eval_batch_size)
+        course.tally.wall_s += time.monotonic() - started
         return self.entries("done") | {
             "metrics": {"best": best if rule is not Rule.last else chosen, "last": last},
             "weights_sha256": weights,
@@ -234,7 +237,7 @@ class Run:
             "peak_memory_mb": round(provenance.peak_memory_mb(device), 1),
             "hardware": provenance.hardware(device),
             "versions": provenance.versions(),
-            "git": provenance.git(ROOT),
+            "git": self.git,
             "data": vars(self.data) if self.data else {"source": "unknown", "fingerprint": "", "sizes": {}},
             "resumes": tally.resumes if tally else 0,
             "weights_sha256": None,

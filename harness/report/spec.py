@@ -12,6 +12,8 @@ import yaml
 from harness import ledger
 from harness.errors import UsageError, did_you_mean, one_line
 
+ALL = "all"  # `table=all` is no table: it stands for all of them
+
 
 @dataclass(frozen=True)
 class Column:
@@ -100,7 +102,8 @@ class Spec:
 
 def names(conf_root: str | os.PathLike[str]) -> list[str]:
     folder = Path(conf_root) / "table"
-    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+    found = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+    return sorted(name for name in found if name != ALL)
 
 
 def load(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> Spec:

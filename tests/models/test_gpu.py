@@ -1,0 +1,39 @@
+"""The same code on a GPU: float32 equal to the CPU's, outputs and gradients; bfloat16 near it; the same twice."""
+
+import pytest
+import torch
+from zoo import CASES, build, inputs, padding, run
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+def pass_through(name, pattern, device, *, autocast=False):
+    """(output, gradient of x and of every parameter) on the CPU, in float32."""
+    model = build(name, pattern).to(device)
+    x, context = (None if t is None else t.to(device) for t in inputs(pattern, 53))
+    mask = padding(2, 53 if context is None else context.shape[1], 9).to(device)
+    x.requires_grad_()
+    with torch.autocast(device, torch.bfloat16, enabled=autocast):
+        y = run(model, x, context, key_padding_mask=mask)
+    y.float().pow(2).sum().backward()
+    found = [y, x.grad, *(p.grad for p in model.parameters() if p.grad is not None)]
+    return [tensor.detach().float().cpu() for tensor in found]
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_float32_equals_the_cpu(name, pattern, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    for ours, theirs in zip(pass_through(name, pattern, "cuda"), pass_through(name, pattern, "cpu"), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * max(1.0, theirs.abs().max().item()))
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_bfloat16_is_close(name, pattern):
+    rough, exact = (pass_through(name, pattern, "cuda", autocast=on)[0] for on in (True, False))
+    assert (rough - exact).abs().max() <= 0.03 * exact.abs().max()
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_the_same_twice(name, pattern):
+    first, second = pass_through(name, pattern, "cuda"), pass_through(name, pattern, "cuda")
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))

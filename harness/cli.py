@@ -29,6 +29,7 @@ VERBS = {
 }
 # in the design, not in the house yet: said plainly, and not in the help
 LATER = ("bench",)
+STOPPED = 128  # exit statuses from here on: a signal ended the run
 
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -38,11 +39,14 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
             raise UsageError(f"do={cfg.do} is not there yet; there is: {', '.join(VERBS)}")
         if cfg.do not in VERBS:
             raise UsageError(f"there is no do={cfg.do}: {did_you_mean(cfg.do, VERBS)}")
-        return importlib.import_module(VERBS[cfg.do]).run(cfg, overrides)
+        status = importlib.import_module(VERBS[cfg.do]).run(cfg, overrides)
     except UsageError as error:
         return complain(str(error))
     except (HydraException, OmegaConfBaseException) as error:
         return complain(translate(error, sys.argv[1:]) or str(error))
+    if status >= STOPPED or (status and cfg.fail_fast):
+        raise SystemExit(status)  # a sweep ends here; its other commands are not begun
+    return status
 
 
 def door(main: Callable[[], Any], statuses: list[int]) -> int:

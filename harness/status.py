@@ -7,8 +7,8 @@ from omegaconf import DictConfig
 
 from harness.collect import load_records
 from harness.errors import one_line
+from harness.outcome import summary
 from harness.states import last_line, state_of_folder
-from harness.train import summary
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:

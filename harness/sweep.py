@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from harness.cell import Cell, cell_of
 from harness.compose import CONF, compose, options, recipes, search_path
 from harness.errors import UsageError
+from harness.outcome import Outcome, report_line, run_cell
 from harness.schema import Budget
-from harness.train import Outcome, report_line, run_cell
 
 
 @dataclass(frozen=True)

@@ -1,109 +1,32 @@
-"""One cell, from its configuration to its record."""
+"""One attempt at a cell: build, prepare, fit, select, test; what it found, as the entries of a record."""
 
 import logging
 import os
 import signal
-import sys
 import time
-import traceback
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from harness import provenance, record
-from harness.cell import Cell, cell_of, changes
+from harness.cell import Cell, changes
 from harness.compose import ROOT, search_path
-from harness.errors import UsageError, one_line
-from harness.progress import Progress, clock
+from harness.progress import Progress
 from harness.runfolder import RunFolder
-from harness.schema import Rerun, Rule
-
-TRACEBACK_CHARACTERS = 4000
+from harness.schema import Rule
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a cell ended for whoever typed the command. `code` is the exit status."""
+class Interrupted(Exception):
+    """A signal stopped the run at a step boundary, and all of it was saved."""
 
-    cell: str
-    state: str  # done, skipped, running, interrupted, refused, or a record's status
-    code: int
-    detail: str
-
-
-def run_cell(cfg: DictConfig, overrides: Sequence[str] = ()) -> Outcome:
-    """Train, select, test and record one cell; or say why that is not to be done. Raises nothing a user can cause."""
-    try:
-        cell = cell_of(cfg)
-    except UsageError as error:
-        return Outcome(str(cfg.model.get("name", "?")), "refused", 2, str(error))
-    settled = settle(cell, cfg)
-    if settled:
-        return settled
-    try:
-        from harness.build import refuse_what_cannot_run
-
-        refuse_what_cannot_run(cfg)
-    except UsageError as error:
-        return Outcome(str(cell), "refused", 2, str(error))
-
-    folder = RunFolder(cell.folder(cfg))
-    if not folder.claim():
-        return Outcome(str(cell), "running", 0, f"another process is at it ({folder.path}); python run.py do=status")
-    try:
-        settled = settle(cell, cfg)  # it may have finished while we asked
-        return settled or _attempt(cell, cfg, folder, overrides)
-    finally:
-        folder.release()
-
-
-def settle(cell: Cell, cfg: DictConfig) -> Outcome | None:
-    """What an earlier record leaves to do: None if the cell is to be run."""
-    path = cell.record_path(cfg)
-    if cfg.rerun is Rerun.all or not path.exists():
-        return None
-    earlier = record.read(path)
-    if earlier["status"] == "done":
-        return Outcome(str(cell), "skipped", 0, f"already done: {summary(earlier)} · {path}")
-    if cfg.rerun is Rerun.failed:
-        return None
-    what = f"{earlier['status']} earlier ({one_line(earlier['error']['message'])[:120]})"
-    return Outcome(str(cell), earlier["status"], 1, f"{what}; rerun=failed tries again · {path}")
-
-
-def _attempt(cell: Cell, cfg: DictConfig, folder: RunFolder, overrides: Sequence[str]) -> Outcome:
-    started = time.time()
-    path = cell.record_path(cfg)
-    resuming = folder.last.exists() and not path.exists() and cfg.rerun is not Rerun.all
-    if not resuming:
-        folder.clear()
-    folder.describe(cell.config, overrides)
-    from tasks.base import DataError
-
-    with Progress(folder.note) as progress:
-        progress.say(f"{cell} · {folder.path}")
-        run = Run(cell, cfg, folder, progress, resuming)
-        try:
-            outcome = run.go()
-        except DataError as error:
-            folder.beat("refused", step=0, steps=0, force=True)
-            return Outcome(str(cell), "refused", 2, one_line(error))
-        except Exception as error:
-            return _failure(run, error, started)
-        if isinstance(outcome, Outcome):
-            return outcome
-        outcome |= {"started": iso(started), "finished": iso(time.time())}
-        record.write(outcome, path)
-        folder.beat("done", step=outcome["steps"], steps=outcome["steps"], force=True)
-        return Outcome(str(cell), "done", 0, f"{summary(outcome)} · {path}")
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code  # exit status
 
 
 class Run:
-    """One attempt at a cell. `go` returns the record's entries, or an Outcome if it was interrupted."""
+    """One attempt at a cell. `entries` is a record of what is known at any moment, also after a failure."""
 
     def __init__(self, cell: Cell, cfg: DictConfig, folder: RunFolder, progress: Progress, resuming: bool):
         self.cell, self.cfg, self.folder, self.progress, self.resuming = cell, cfg, folder, progress, resuming
@@ -114,7 +37,8 @@ class Run:
         self.trainer: Any = None
         self.data: Any = None
 
-    def go(self) -> dict[str, Any] | Outcome:
+    def go(self) -> dict[str, Any]:
+        """Carry it out. Raises Interrupted, and whatever goes wrong."""
         import lightning.pytorch as pl
         import torch
 
@@ -174,7 +98,7 @@ class Run:
         provenance.reset_peak_memory(device)
         trainer.fit(experiment, stream, ckpt_path=str(folder.last) if self.resuming else None, weights_only=True)
         if course.stopped_by is not None and trainer.global_step < train.max_steps:
-            return self._interrupted()
+            raise self._interrupted()
 
         experiment.check_finite(trainer.global_step)
         best, last = course.tally.best, course.tally.last
@@ -194,12 +118,14 @@ class Run:
             "weights_sha256": weights,
         }
 
-    def _interrupted(self) -> Outcome:
-        step, steps = self.trainer.global_step, self.cfg.train.max_steps
+    def _interrupted(self) -> Interrupted:
+        step, steps, number = self.trainer.global_step, self.cfg.train.max_steps, self.course.stopped_by
         self.folder.beat("interrupted", step=step, steps=steps, force=True)
-        name = signal.Signals(self.course.stopped_by).name
-        detail = f"stopped by {name} at step {step} of {steps}, saved; the same command goes on from there"
-        return Outcome(str(self.cell), "interrupted", 128 + self.course.stopped_by, detail)
+        name = signal.Signals(number).name
+        message = (
+            f"stopped by {name} at step {step} of {steps}, saved; the same command (without rerun=all) goes on there"
+        )
+        return Interrupted(message, 128 + number)
 
     def entries(self, status: str) -> dict[str, Any]:
         """A record of what is known so far, without metrics."""
@@ -244,34 +170,6 @@ class Run:
         }
 
 
-def _failure(run: Run, error: Exception, started: float) -> Outcome:
-    """A failure is a value: a record with its status; the traceback goes to the run's folder."""
-    status = status_of(error)
-    text = traceback.format_exc()
-    run.folder.error.write_text(text, encoding="utf-8")
-    entry = {"type": type(error).__name__, "message": one_line(error) or type(error).__name__}
-    entries = run.entries(status) | {"error": entry | {"traceback": text[-TRACEBACK_CHARACTERS:]}}
-    entries |= {"started": iso(started), "finished": iso(time.time())}
-    path = run.cell.record_path(run.cfg)
-    record.write(entries, path)
-    run.folder.beat(status, step=entries["steps"], steps=run.cfg.train.max_steps, force=True)
-    detail = f"{entry['type']}: {entry['message'][:200]} · {run.folder.error} · rerun=failed tries again"
-    return Outcome(str(run.cell), status, 1, detail)
-
-
-def status_of(error: Exception) -> str:
-    import torch
-
-    from harness.experiment import NonFiniteError
-
-    if isinstance(error, NonFiniteError):
-        return "nan"
-    text = str(error).lower()
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text:
-        return "oom"
-    return "failed"
-
-
 def world_size(trainer: dict[str, Any]) -> int:
     devices = trainer.get("devices", 1)
     return (devices if isinstance(devices, int) else 1) * int(trainer.get("num_nodes", 1))
@@ -297,18 +195,6 @@ def digest(model: Any) -> str:
     return sha.hexdigest()
 
 
-def summary(entries: dict[str, Any]) -> str:
-    name, best = entries["metric"]["name"], entries["metrics"]["best"]
-    test = best["test"]
-    chance = f", chance {entries['baseline']['test']:.4g}" if entries["baseline"] else ""
-    leak = " [selected on test]" if entries["selection"]["leak"] else ""
-    return f"test {name} {test[name]:.4g}{leak} (n {test['n']}{chance}) · {clock(entries['wall_s'])}"
-
-
-def iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
 def quiet() -> None:
     """Lightning says much that our own lines say better."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -316,7 +202,3 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", module="lightning")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-
-
-def report_line(outcome: Outcome, out: Any = None) -> None:
-    print(f"{outcome.state}: {outcome.cell} · {outcome.detail}", file=out or sys.stdout, flush=True)

@@ -13,7 +13,7 @@ import pytest
 
 from harness.compose import compose
 from harness.course import Course
-from harness.train import run_cell
+from harness.outcome import run_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]

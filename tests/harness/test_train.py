@@ -1,6 +1,8 @@
 """One cell: its record, its failures, what is run again."""
 
 import json
+import os
+import signal
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from harness import record
 from harness.compose import compose
 from harness.course import Course
 from harness.experiment import Experiment
-from harness.train import run_cell
+from harness.outcome import run_cell
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
@@ -137,6 +139,42 @@ def test_a_failure_leaves_a_record_a_traceback_and_a_status(cell, tmp_path, monk
     assert one_record(tmp_path)["error"]["type"] == type(error).__name__
     (text,) = (tmp_path / "outputs").rglob("error.txt")
     assert "Traceback" in text.read_text()
+
+
+def test_after_a_failure_the_work_so_far_is_not_lost(cell, tmp_path, monkeypatch):
+    healthy, steps = Experiment.training_step, []
+
+    def fail_at_seven(self, batch, index):
+        steps.append(self.global_step)
+        if self.global_step == 7 and steps.count(7) == 1:
+            raise RuntimeError("disk full")
+        return healthy(self, batch, index)
+
+    monkeypatch.setattr(Experiment, "training_step", fail_at_seven)
+    assert cell().state == "failed"
+    assert cell("rerun=failed").state == "done"
+    assert steps == [*range(8), *range(4, 12)], "it should go on from the checkpoint of step 4"
+    broken = one_record(tmp_path)
+    cell("rerun=all")
+    assert one_record(tmp_path)["weights_sha256"] == broken["weights_sha256"]
+
+
+def test_a_second_run_that_was_stopped_goes_on_although_there_is_a_record(cell, tmp_path, monkeypatch):
+    cell()
+    first = one_record(tmp_path)
+    finish = Course.on_train_batch_end
+
+    def stop(self, trainer, *rest):
+        if trainer.global_step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finish(self, trainer, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Course, "on_train_batch_end", stop)
+        assert cell("rerun=all").state == "interrupted"
+    assert cell().state == "done"
+    second = one_record(tmp_path)
+    assert second["resumes"] == 1 and second["weights_sha256"] == first["weights_sha256"]
 
 
 def test_a_refused_cell_touches_nothing(cell, tmp_path):

@@ -1,0 +1,157 @@
+"""What becomes of a cell when its command is typed: skipped, refused, run to its record, or failed with one."""
+
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from harness import record
+from harness.cell import Cell, cell_of
+from harness.compose import ROOT
+from harness.errors import UsageError, one_line
+from harness.progress import Progress, clock
+from harness.runfolder import RunFolder
+from harness.schema import Rerun
+from harness.train import Interrupted, Run
+
+TRACEBACK_CHARACTERS = 4000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended for whoever typed the command. `code` is the exit status."""
+
+    cell: str
+    state: str  # done, skipped, running, interrupted, refused, or a record's status
+    code: int
+    detail: str
+
+
+def run_cell(cfg: DictConfig, overrides: Sequence[str] = ()) -> Outcome:
+    """Train, select, test and record one cell; or say why that is not to be done. Raises nothing a user can cause."""
+    try:
+        cell = cell_of(cfg)
+    except UsageError as error:
+        return Outcome(str(cfg.model.get("name", "?")), "refused", 2, str(error))
+    settled = settle(cell, cfg)
+    if settled:
+        return settled
+    try:
+        from harness.build import refuse_what_cannot_run
+
+        refuse_what_cannot_run(cfg)
+    except UsageError as error:
+        return Outcome(str(cell), "refused", 2, str(error))
+
+    folder = RunFolder(cell.folder(cfg))
+    if not folder.claim():
+        return Outcome(str(cell), "running", 0, f"another process is at it ({folder.path}); python run.py do=status")
+    try:
+        settled = settle(cell, cfg)  # it may have finished while we asked
+        return settled or _attempt(cell, cfg, folder, overrides)
+    finally:
+        folder.release()
+
+
+def settle(cell: Cell, cfg: DictConfig) -> Outcome | None:
+    """What an earlier record leaves to do: None if the cell is to be run."""
+    path = cell.record_path(cfg)
+    if cfg.rerun is Rerun.all or not path.exists() or unfinished(RunFolder(cell.folder(cfg)), path):
+        return None
+    earlier = record.read(path)
+    if earlier["status"] == "done":
+        return Outcome(str(cell), "skipped", 0, f"already done: {summary(earlier)} · {path}")
+    if cfg.rerun is Rerun.failed:
+        return None
+    what = f"{earlier['status']} earlier ({one_line(earlier['error']['message'])[:120]})"
+    return Outcome(str(cell), earlier["status"], 1, f"{what}; rerun=failed tries again · {path}")
+
+
+def unfinished(folder: RunFolder, path: Path) -> bool:
+    """A run that was begun (again) and did not come to its record: its last checkpoint is younger than any record."""
+    return folder.last.exists() and not (path.exists() and path.stat().st_mtime >= folder.last.stat().st_mtime)
+
+
+def resumable(folder: RunFolder, path: Path, rerun: Rerun) -> bool:
+    """Go on from the last checkpoint? Yes after a kill or a failure; not after a loss that was no number."""
+    if rerun is Rerun.all or not folder.last.exists():
+        return False
+    return unfinished(folder, path) or record.read(path)["status"] not in ("done", "nan")
+
+
+def _attempt(cell: Cell, cfg: DictConfig, folder: RunFolder, overrides: Sequence[str]) -> Outcome:
+    started = time.time()
+    path = cell.record_path(cfg)
+    resuming = resumable(folder, path, cfg.rerun)
+    if not resuming:
+        folder.clear()
+    folder.describe(cell.config, overrides)
+    from tasks.base import DataError
+
+    with Progress(folder.note) as progress:
+        progress.say(f"{cell} · {folder.path}")
+        run = Run(cell, cfg, folder, progress, resuming)
+        try:
+            entries = run.go()
+        except Interrupted as stop:
+            return Outcome(str(cell), "interrupted", stop.code, str(stop))
+        except DataError as error:
+            folder.beat("refused", step=0, steps=0, force=True)
+            return Outcome(str(cell), "refused", 2, one_line(error))
+        except Exception as error:
+            return _failure(run, error, started)
+        entries |= {"started": iso(started), "finished": iso(time.time())}
+        record.write(entries, path)
+        folder.beat("done", step=entries["steps"], steps=entries["steps"], force=True)
+        return Outcome(str(cell), "done", 0, f"{summary(entries)} · {path}")
+
+
+def _failure(run: Run, error: Exception, started: float) -> Outcome:
+    """A failure is a value: a record with its status; the traceback goes to the run's folder."""
+    status = status_of(error)
+    # a record names no folder of this machine
+    text = traceback.format_exc().replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "")
+    run.folder.error.write_text(text, encoding="utf-8")
+    entry = {"type": type(error).__name__, "message": one_line(error) or type(error).__name__}
+    entries = run.entries(status) | {"error": entry | {"traceback": text[-TRACEBACK_CHARACTERS:]}}
+    entries |= {"started": iso(started), "finished": iso(time.time())}
+    path = run.cell.record_path(run.cfg)
+    record.write(entries, path)
+    run.folder.beat(status, step=entries["steps"], steps=run.cfg.train.max_steps, force=True)
+    detail = f"{entry['type']}: {entry['message'][:200]} · {run.folder.error} · rerun=failed tries again"
+    return Outcome(str(run.cell), status, 1, detail)
+
+
+def status_of(error: Exception) -> str:
+    import torch
+
+    from harness.experiment import NonFiniteError
+
+    if isinstance(error, NonFiniteError):
+        return "nan"
+    text = str(error).lower()
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text:
+        return "oom"
+    return "failed"
+
+
+def report_line(outcome: Outcome, out: Any = None) -> None:
+    print(f"{outcome.state}: {outcome.cell} · {outcome.detail}", file=out or sys.stdout, flush=True)
+
+
+def summary(entries: dict[str, Any]) -> str:
+    name, best = entries["metric"]["name"], entries["metrics"]["best"]
+    test = best["test"]
+    chance = f", chance {entries['baseline']['test']:.4g}" if entries["baseline"] else ""
+    leak = " [selected on test]" if entries["selection"]["leak"] else ""
+    return f"test {name} {test[name]:.4g}{leak} (n {test['n']}{chance}) · {clock(entries['wall_s'])}"
+
+
+def iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

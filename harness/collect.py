@@ -81,7 +81,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "baseline_name": baseline.get("name"),
             "parameters": parameters.get("total") or None,
             "attention_parameters": parameters.get("attention"),
-            "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} threads)",
+            "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
             "source": data["source"],
             "fingerprint": data["fingerprint"],
             "sha": entries["git"]["sha"],

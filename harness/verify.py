@@ -35,7 +35,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
     torch.set_num_threads(1)
     typed = [override.split("=", 1)[1] for override in overrides if override.startswith("model=")]
-    chosen = typed or [name for name, _ in options("model") if name != "custom"]
+    chosen = typed or [name for name, _ in options("model") if not OmegaConf.is_missing(yaml_of(name), "_target_")]
     backbone = cfg.backbone
     table = Table(
         "model",
@@ -55,7 +55,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         broken += [f"{name}: {fault}" for fault in faults]
     Console(width=None if Console().is_terminal else 140, highlight=False).print(table)
     print("NS CS NC CC: noncausal and causal self, noncausal and causal cross. ok: holds when measured, -: refused,")
-    print("LEAK: sees what it must not. decode state: numbers per layer after 40 / 80 tokens.")
+    print("LEAK: sees what it must not. memory: growth of the largest tensor, forward and backward, as length doubles.")
+    print(f"decode state: numbers a layer keeps to decode {LENGTH} / {2 * LENGTH} tokens.")
     for fault in broken:
         print(f"broken: {fault}")
     return 1 if broken else 0
@@ -65,7 +66,7 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
     """The row of one model, and what is wrong with it."""
     cfg = cfg.copy()
     OmegaConf.set_struct(cfg, False)
-    cfg.model = OmegaConf.load(CONF / "model" / f"{name}.yaml") if cfg.model.name != name else cfg.model
+    cfg.model = yaml_of(name) if cfg.model.name != name else cfg.model
     cells, faults, state, layer = [], [], "-", None
     for pattern in COLUMNS:
         torch.manual_seed(0)
@@ -78,7 +79,8 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
         cells.append("ok" if not wrong else "LEAK")
         faults += [f"{pattern} depends on {what}" for what in wrong]
         if pattern is Pattern.CAUSAL_SELF:
-            state, error = decode(layer)
+            sizes = [numbers(make(cfg, pattern, length).init_state(1)) for length in (LENGTH, 2 * LENGTH)]
+            state, error = " / ".join(f"{size:,}" for size in sizes), step_gap(layer)
             if not error <= TOLERANCE:
                 faults.append(f"step differs from forward by {error:.1e}")
     noncausal = make(cfg, next(pattern for pattern, cell in zip(COLUMNS, cells, strict=True) if cell != "-"))
@@ -91,8 +93,12 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
     return [*cells, state, f"{large / small:.1f}", per_layer, whole], faults
 
 
-def make(cfg: DictConfig, pattern: Pattern) -> Attention:
-    build = {"pattern": pattern.value, "max_length": LENGTH * 4}
+def yaml_of(name: str) -> DictConfig:
+    return OmegaConf.load(CONF / "model" / f"{name}.yaml")
+
+
+def make(cfg: DictConfig, pattern: Pattern, max_length: int = 4 * LENGTH) -> Attention:
+    build = {"pattern": pattern.value, "max_length": max_length}
     model = instantiate(
         without_name(cfg.model), "model", list(cfg.trusted_packages), cfg.backbone.dim, cfg.backbone.heads, **build
     )
@@ -127,16 +133,18 @@ def gap(a: Tensor, b: Tensor) -> float:
     return float((a - b).detach().abs().max())
 
 
-def decode(layer: Attention) -> tuple[str, float]:
-    """Size of the state after 40 and 80 tokens, and the largest difference between `step` and `forward`."""
-    x = torch.randn(1, 80, layer.dim, dtype=torch.double)
-    state, sizes, rows = layer.init_state(1), [], []
-    for t in range(x.shape[1]):
-        row, state = layer.step(x[:, t], state)
+def step_gap(layer: Attention) -> float:
+    """Largest difference between `step` and `forward` over LENGTH tokens."""
+    x = torch.randn(1, LENGTH, layer.dim, dtype=torch.double)
+    state, rows = layer.init_state(1), []
+    for x_t in x.unbind(1):
+        row, state = layer.step(x_t, state)
         rows.append(row)
-        if t + 1 in (40, 80):
-            sizes.append(sum(leaf.numel() for leaf in tree_leaves(state) if isinstance(leaf, Tensor)))
-    return f"{sizes[0]:,} / {sizes[1]:,}", gap(torch.stack(rows, dim=1), layer(x)[0])
+    return gap(torch.stack(rows, dim=1), layer(x)[0])
+
+
+def numbers(state: Any) -> int:
+    return sum(leaf.numel() for leaf in tree_leaves(state) if isinstance(leaf, Tensor))
 
 
 class Largest(TorchDispatchMode):

@@ -56,7 +56,7 @@ def report(
         _write(made)  # before it is shown: a pipe may close on us
         files += made
         terminal.show(table, console)
-        console.print(f"\n{Path(paths['tables']) / name}.{{{','.join(formats)}}}", markup=False, soft_wrap=True)
+        console.print("\n" + "\n".join(map(str, made)), markup=False, soft_wrap=True)
     return files
 
 

@@ -1,0 +1,65 @@
+"""do=verify measures: a model that declares what it does not hold is found out."""
+
+import sys
+
+import pytest
+
+from harness.compose import compose
+from harness.verify import examine, run
+
+MODULE = '''
+from models.attention.base import Attention, Pattern
+from models.attention.vanilla import Vanilla
+
+
+class Leaky(Vanilla):
+    """Says that it is causal and looks ahead; makes all scores."""
+
+    patterns = frozenset({Pattern.CAUSAL_SELF})
+
+    def attend(self, q, k, v, key_padding_mask):
+        return (q @ k.mT).softmax(-1) @ v
+
+
+class Forgetful(Vanilla):
+    """Attends to padding."""
+
+    patterns = frozenset({Pattern.NONCAUSAL_SELF})
+
+    def attend(self, q, k, v, key_padding_mask):
+        return super().attend(q, k, v, None)
+'''
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    (tmp_path / "foreign.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield lambda name: compose(
+        ["model=custom", f"model._target_=foreign.{name}", "model.name=mine", "trusted_packages=[foreign]"]
+    )
+    sys.modules.pop("foreign", None)
+
+
+def test_a_leak_is_found_whatever_the_model_declares(foreign):
+    row, faults = examine(foreign("Leaky"), "mine")
+    assert row[:4] == ["-", "LEAK", "-", "-"]
+    assert {"causal_self depends on the future", "causal_self depends on the total length"} <= set(faults)
+    assert any("step differs from forward" in fault for fault in faults)
+    assert row[5] == "4.0", "all scores: quadratic"
+
+
+def test_attention_to_padding_is_found(foreign):
+    row, faults = examine(foreign("Forgetful"), "mine")
+    assert row[0] == "LEAK" and faults == ["noncausal_self depends on padding"]
+
+
+def test_every_model_of_the_house_holds(capsys):
+    assert run(compose(), []) == 0
+    shown = capsys.readouterr().out
+    assert "LEAK:" in shown and shown.count("LEAK") == 1 and "broken" not in shown
+
+
+def test_a_broken_model_gives_exit_status_1(foreign, capsys):
+    assert run(foreign("Leaky"), ["model=mine"]) == 1
+    assert "broken: mine: causal_self depends on the future" in capsys.readouterr().out

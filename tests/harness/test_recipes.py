@@ -1,0 +1,88 @@
+"""Every recipe builds at every budget with every model, and trains a few steps; and it says what the papers say."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness.build import on_meta
+from harness.cell import flatten
+from harness.compose import CONF, compose, options, recipes
+from harness.outcome import run_cell
+
+TASKS = [name for name, _ in options("task")]
+MODELS = [name for name, _ in options("model") if name != "custom"]
+RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
+
+
+@pytest.mark.parametrize("budget", ["paper", "reduced", "smoke"])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("protocol", "task"), RECIPES)
+def test_builds(protocol, task, model, budget):
+    built = on_meta(compose([f"model={model}", f"task={task}", f"protocol={protocol}", f"budget={budget}"]))
+    assert 0 < built.parameters()["attention"] < built.parameters()["total"]
+
+
+@pytest.mark.parametrize(("protocol", "task"), RECIPES)
+def test_trains(protocol, task, places):
+    overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places]
+    outcome = run_cell(compose(overrides))
+    assert outcome.state == "done", outcome.detail
+    assert ("[selected on test]" in outcome.detail) == (protocol == "latte")
+
+
+@pytest.mark.parametrize("group", ["protocol", "budget"])
+def test_every_setting_is_one_that_its_model_reads(group):
+    """`settings: {lavo: {window: 256}}` has an effect only where the model's yaml asks for it."""
+    for path in sorted((CONF / group).rglob("*.yaml")):
+        for model, keys in (OmegaConf.load(path).get("settings") or {}).items():
+            text = (CONF / "model" / f"{model}.yaml").read_text(encoding="utf-8")
+            for key in keys:
+                assert f"${{setting:{key}," in text, f"{path}: {model} reads no '{key}'"
+
+
+# what the published code and tables say of ListOps
+PUBLISHED = {
+    "skyformer": {
+        "backbone.layers": 2, "backbone.dim": 64, "backbone.heads": 2, "backbone.ffn_dim": 128,
+        "backbone.positions": "learned", "backbone.norm": "pre", "backbone.pooling": "mean",
+        "backbone.max_length": 2048, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
+        "train.batch_size": 32, "train.optimizer.lr": 1e-4, "train.schedule.warmup": 1000, "train.max_steps": 50_000,
+        "train.eval_every": 500, "train.clip_value": 1.0, "train.optimizer.eps": 1e-6,
+        "train.optimizer.weight_decay": 0.0, "train.select.rule": "best_val", "train.select.after": 0.2,
+        "model.bases": 32, "model.window": 256,
+    },
+    "google": {
+        "backbone.layers": 4, "backbone.dim": 512, "backbone.heads": 8, "backbone.ffn_dim": 1024,
+        "backbone.head_dim": 1024, "backbone.positions": "sinusoidal", "backbone.pooling": "cls",
+        "backbone.embedding_std": 1.0, "backbone.final_norm": True, "train.batch_size": 32,
+        "train.optimizer.lr": 0.05 / 1000**0.5, "train.optimizer.betas": [0.9, 0.98], "train.optimizer.eps": 1e-9,
+        "train.optimizer.weight_decay": 0.1, "train.schedule.warmup": 1000, "train.max_steps": 5000,
+        "train.select.rule": "last",
+    },
+    "luna": {
+        "backbone.layers": 1, "backbone.dim": 512, "backbone.heads": 8, "backbone.ffn_dim": 2048,
+        "backbone.norm": "post", "backbone.head_dim": None, "backbone.head_bias": False,
+        "backbone.embedding_norm": True, "backbone.embedding_scale": True, "backbone.embedding_std": 512**-0.5,
+        "task.append_eos": True, "train.optimizer.lr": 1e-4, "train.optimizer.betas": [0.9, 0.98],
+        "train.optimizer.weight_decay": 1e-4, "train.schedule.warmup": 1000, "train.schedule.start": 1e-7,
+        "train.max_steps": 5000, "train.batch_size": 32, "train.select.rule": "best_val",
+    },
+    "latte": {
+        "backbone.layers": 6, "backbone.dim": 128, "backbone.heads": 4, "backbone.pooling": "masked_mean",
+        "train.optimizer.lr": 1e-3, "train.optimizer.weight_decay": 0.01, "train.batch_size": 64,
+        "train.max_steps": 50 * 96_000 // 64, "train.clip_norm": 1.0, "train.schedule.warmup": 0,
+        "train.select.rule": "best_test",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", PUBLISHED)
+def test_listops_is_as_published(protocol):
+    cfg = compose(["model=lavo", "task=lra/listops", f"protocol={protocol}"])
+    found = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    for key, value in PUBLISHED[protocol].items():
+        assert found[key] == (pytest.approx(value) if isinstance(value, float) else value), key
+    data = {
+        key: found[f"task.{key}"]
+        for key in ("min_length", "max_length", "max_depth", "max_args", "train", "val", "test")
+    }
+    assert list(data.values()) == [500, 2000, 10, 10, 96_000, 2_000, 2_000]

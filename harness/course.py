@@ -37,9 +37,9 @@ class Tally:
 
 
 class Course(Callback):
-    def __init__(self, cfg: Any, folder: RunFolder, progress: Progress, splits: dict[str, Any]):
+    def __init__(self, cfg: Any, folder: RunFolder, progress: Progress):
         self.train, self.checkpoint = cfg.train, cfg.checkpoint
-        self.folder, self.progress, self.splits = folder, progress, splits
+        self.folder, self.progress = folder, progress
         self.tally = Tally()
         self.stopped_by: int | None = None
         self._loss = ""
@@ -116,7 +116,7 @@ class Course(Callback):
         names = ("val", "test") if rule is Rule.best_test else ("val",)
         found: dict[str, Any] = {"step": step}
         for name in names:
-            found[name] = evaluate(trainer, experiment, self.splits[name], self.train.eval_batch_size)
+            found[name] = evaluate(trainer, experiment, experiment.task.split(name), self.train.eval_batch_size)
         self.tally.last = found
         ranked_on = "test" if rule is Rule.best_test else "val"
         if step >= self.train.select.after * self.train.max_steps and self._better(found, ranked_on, experiment):

@@ -51,8 +51,11 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
         raise UsageError(f"{where} ({name}): {one_line(error)}{hint}") from error
     try:
         return build.func(*args, **kwargs)
-    except ValueError as error:
-        raise UsageError(f"{where} ({name}): {one_line(error)}") from error
+    except Exception as error:
+        # Lightning's own way to say that a setting or a device is not there
+        if isinstance(error, (ValueError, ImportError)) or type(error).__name__ == "MisconfigurationException":
+            raise UsageError(f"{where} ({name}): {one_line(error)}") from error
+        raise
 
 
 def check_targets(config: Any, where: str, trusted: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress, clock
 from harness.runfolder import RunFolder
 from harness.schema import Rerun
-from harness.train import Interrupted, Run
+from harness.train import Interrupted, Run, make_trainer
 
 TRACEBACK_CHARACTERS = 4000
 
@@ -39,6 +39,7 @@ def run_cell(cfg: DictConfig, overrides: Sequence[str] = ()) -> Outcome:
         cell = cell_of(cfg)
     except UsageError as error:
         return Outcome(str(cfg.model.get("name", "?")), "refused", 2, str(error))
+    folder = RunFolder(cell.folder(cfg))
     settled = settle(cell, cfg)
     if settled:
         return settled
@@ -46,10 +47,10 @@ def run_cell(cfg: DictConfig, overrides: Sequence[str] = ()) -> Outcome:
         from harness.build import refuse_what_cannot_run
 
         refuse_what_cannot_run(cfg)
+        make_trainer(cfg, folder)
     except UsageError as error:
         return Outcome(str(cell), "refused", 2, str(error))
 
-    folder = RunFolder(cell.folder(cfg))
     if not folder.claim():
         return Outcome(str(cell), "running", 0, f"another process is at it ({folder.path}); python run.py do=status")
     try:
@@ -101,7 +102,7 @@ def _attempt(cell: Cell, cfg: DictConfig, folder: RunFolder, overrides: Sequence
             entries = run.go()
         except Interrupted as stop:
             return Outcome(str(cell), "interrupted", stop.code, str(stop))
-        except DataError as error:
+        except (DataError, UsageError) as error:
             folder.beat("refused", step=0, steps=0, force=True)
             return Outcome(str(cell), "refused", 2, one_line(error))
         except Exception as error:

@@ -42,12 +42,9 @@ class Run:
         import lightning.pytorch as pl
         import torch
 
-        quiet()
-
         from harness.build import build
         from harness.course import Course
         from harness.experiment import Experiment, evaluate
-        from harness.instantiate import instantiate
         from harness.loader import TrainStream
 
         cfg, folder, train = self.cfg, self.folder, self.cfg.train
@@ -61,35 +58,14 @@ class Run:
         folder.beat("preparing data", step=0, steps=train.max_steps, force=True)
         task.prepare(self.progress)
         self.data = task.load()
-        splits = {name: task.split(name) for name in ("train", "val", "test")}
-
-        self.course = course = Course(cfg, folder, self.progress, splits)
-        trainer_config = OmegaConf.to_container(cfg.trainer, resolve=True)
-        world = world_size(trainer_config)
-        micro = train.micro_batch_size or train.batch_size // world
-        self.trainer = trainer = instantiate(
-            trainer_config,
-            "trainer",
-            list(cfg.trusted_packages),
-            max_steps=train.max_steps,
-            precision=train.precision,
-            accumulate_grad_batches=max(1, train.batch_size // (micro * world)),
-            gradient_clip_val=train.clip_norm or train.clip_value,
-            gradient_clip_algorithm="norm" if train.clip_norm else "value",
-            callbacks=[course],
-            logger=loggers(cfg, folder),
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            use_distributed_sampler=False,
-            default_root_dir=str(folder.path),
-        )
+        self.course = course = Course(cfg, folder, self.progress)
+        self.trainer = trainer = make_trainer(cfg, folder, course)
         experiment = Experiment(built.model, task, built.optimizer, built.schedule)
         stream = TrainStream(
-            splits["train"],
+            task.split("train"),
             steps=train.max_steps,
             batch_size=train.batch_size,
-            micro=micro,
+            micro=micro_batch_size(train, trainer.world_size),
             seed=cfg.seed,
             rank=trainer.global_rank,
             world=trainer.world_size,
@@ -111,7 +87,7 @@ class Run:
         started = time.monotonic()
         if rule is not Rule.best_test:
             # the one time that the test split is looked at
-            chosen["test"] = evaluate(trainer, experiment, splits["test"], train.eval_batch_size)
+            chosen["test"] = evaluate(trainer, experiment, task.split("test"), train.eval_batch_size)
         course.tally.wall_s += time.monotonic() - started
         return self.entries("done") | {
             "metrics": {"best": best if rule is not Rule.last else chosen, "last": last},
@@ -170,16 +146,36 @@ class Run:
         }
 
 
-def world_size(trainer: dict[str, Any]) -> int:
-    devices = trainer.get("devices", 1)
-    return (devices if isinstance(devices, int) else 1) * int(trainer.get("num_nodes", 1))
-
-
-def loggers(cfg: DictConfig, folder: RunFolder) -> list[Any] | bool:
+def make_trainer(cfg: DictConfig, folder: RunFolder, *callbacks: Any) -> Any:
+    """Lightning's Trainer as `trainer=` and the recipe configure it. Raises UsageError."""
     from harness.instantiate import instantiate
 
-    configs = [value for value in cfg.logger.values() if value]
-    return [instantiate(config, "logger", ["wandb"], save_dir=str(folder.path)) for config in configs] or False
+    quiet()
+    train, trusted = cfg.train, list(cfg.trusted_packages)
+    loggers = [instantiate(config, "logger", trusted, save_dir=str(folder.path)) for config in cfg.logger.values()]
+    config = OmegaConf.to_container(cfg.trainer, resolve=True)
+    world = (config["devices"] if isinstance(config["devices"], int) else 1) * config["num_nodes"]
+    return instantiate(
+        config,
+        "trainer",
+        trusted,
+        max_steps=train.max_steps,
+        precision=train.precision,
+        accumulate_grad_batches=max(1, train.batch_size // (micro_batch_size(train, world) * world)),
+        gradient_clip_val=train.clip_norm or train.clip_value,
+        gradient_clip_algorithm="norm" if train.clip_norm else "value",
+        callbacks=list(callbacks),
+        logger=loggers,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        default_root_dir=str(folder.path),
+    )
+
+
+def micro_batch_size(train: Any, world: int) -> int:
+    return train.micro_batch_size or max(1, train.batch_size // world)
 
 
 def digest(model: Any) -> str:
@@ -196,7 +192,9 @@ def digest(model: Any) -> str:
 
 
 def quiet() -> None:
-    """Lightning says much that our own lines say better."""
+    """Lightning says much that our own lines say better. It sets its own levels when it is imported."""
+    import lightning.pytorch  # noqa: F401
+
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")

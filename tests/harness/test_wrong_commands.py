@@ -44,6 +44,8 @@ WRONG = {
     "model=custom model._target_=os.system": "trusted_packages=[os]",
     "model=lavo +model.colour=red": "colour",
     "backbone.pooling=max": "masked_mean",
+    "trainer=cpu trainer.accelerator=abacus": "abacus",
+    "trainer=cpu train.precision=7": "7",
 }
 
 

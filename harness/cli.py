@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -41,9 +43,9 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
             raise UsageError(f"there is no do={cfg.do}: {did_you_mean(cfg.do, VERBS)}")
         status = importlib.import_module(VERBS[cfg.do]).run(cfg, overrides)
     except UsageError as error:
-        return complain(str(error))
+        return complain(str(error), overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        return complain(translate(error, sys.argv[1:]) or str(error))
+        return complain(translate(error, sys.argv[1:]) or str(error), overrides)
     if status >= STOPPED or (status and cfg.fail_fast):
         raise SystemExit(status)  # a sweep ends here; its other commands are not begun
     return status
@@ -75,8 +77,11 @@ def door(main: Callable[[], Any], statuses: list[int]) -> int:
         return 0
 
 
-def complain(message: str) -> int:
-    print(f"error: {one_line(message)}", file=sys.stderr)
+def complain(message: str, overrides: Sequence[str] = ()) -> int:
+    """One line. In a sweep it also says which of its commands is meant."""
+    swept = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
+    which = f" [{' '.join(overrides)}]" if swept and overrides else ""
+    print(f"error: {one_line(message)}{which}", file=sys.stderr)
     return 2
 
 

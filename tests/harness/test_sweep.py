@@ -1,0 +1,96 @@
+"""Which cells a command means, and what a sweep does when one of them cannot run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import sweep
+from harness.compose import compose
+from harness.outcome import Outcome
+from harness.plan import estimate
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ["table=lavo/t11", "budget=smoke"]
+
+
+def cells(*overrides):
+    typed = [*TABLE, *overrides]
+    return sweep.expand(compose(typed), typed)
+
+
+def names(plan):
+    return {(planned.cell.model, planned.cell.task, planned.cell.seed) for planned in plan.cells}
+
+
+def test_a_table_is_rows_by_columns_by_seeds():
+    plan = cells()
+    models, tasks, seeds = map(set, zip(*names(plan), strict=True))
+    assert models == {"vanilla", "lavo", "linformer", "performer"} and "lra/listops" in tasks and seeds == {1, 2, 3}
+    assert len(plan.cells) == len(models) * len(tasks) * len(seeds)
+    assert {planned.cell.protocol for planned in plan.cells} == {"skyformer"}
+    assert plan.absent["Reformer"] == "no model 'reformer' yet"
+    assert not set(plan.absent) & {"vanilla", "LAVO", "ListOps"}
+
+
+def test_what_is_typed_narrows_it_and_holds_for_every_cell():
+    plan = cells("model=lavo", "seed=7", "task=lra/listops", "train.max_steps=5")
+    assert names(plan) == {("lavo", "lra/listops", 7)}
+    assert plan.cells[0].cfg.train.max_steps == 5
+
+
+def test_a_model_that_the_paper_does_not_have_gets_its_row():
+    assert {model for model, _, _ in names(cells("model=local"))} == {"local"}
+    own = cells("model=custom", "model.name=mine", "model._target_=pkg.Mine", "trusted_packages=[pkg]")
+    assert {model for model, _, _ in names(own)} == {"mine"}
+
+
+def test_all_tables_share_their_cells():
+    plan = sweep.expand(compose(["table=all", "budget=smoke"]), ["table=all", "budget=smoke"])
+    ids = [planned.cell.id for planned in plan.cells]
+    assert len(ids) == len(set(ids)) and {planned.cell.id for planned in cells().cells} <= set(ids)
+
+
+def test_a_cell_of_a_table_is_the_cell_of_the_same_names():
+    (planned,) = cells("model=lavo", "seed=2").cells
+    typed = ["model=lavo", "task=lra/listops", "protocol=skyformer", "budget=smoke", "seed=2"]
+    assert planned.cell.id == sweep.expand(compose(typed), typed).cells[0].cell.id
+
+
+@pytest.mark.parametrize(("fail_fast", "ran"), [(False, 3), (True, 2)])
+def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast, ran):
+    states = iter([("done", 0), ("failed", 1), ("done", 0)])
+    monkeypatch.setattr(sweep, "run_cell", lambda cfg, overrides: Outcome("a cell", *next(states), "why"))
+    typed = [*TABLE, "model=lavo", f"fail_fast={fail_fast}"]
+    assert sweep.run(compose(typed), typed) == 1
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).count("a cell") == ran
+    assert f"{ran - 1} done, 1 failed" in shown.out
+
+
+def test_a_plan_s_estimate_is_of_the_same_cell_at_another_seed():
+    one, other = cells("model=lavo", "seed=1").cells + cells("model=lavo", "seed=2").cells
+    entries = {
+        "status": "done", "wall_s": 61.0, "config": one.cell.config, "cell": {"seed": 1},
+        "hardware": {"gpu": None, "cpu": "a CPU"},
+    }  # fmt: skip
+    assert estimate(other, [entries]) == (61.0, "seed 1 on a CPU")
+    assert estimate(other, [entries | {"status": "oom"}]) == (None, "")
+    (paper,) = sweep.expand(
+        compose(["table=lavo/t11", "model=lavo", "seed=1"]), ["table=lavo/t11", "model=lavo", "seed=1"]
+    ).cells
+    assert estimate(paper, [entries])[0] == 15 / 5 * 3600
+
+
+def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), "-m", "model=linformer,local", "task.pattern=causal_self",
+         "budget=smoke", "trainer=cpu", *places],
+        capture_output=True, text=True, cwd=tmp_path, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    assert line.startswith("error: model (Linformer)") and "[model=linformer task.pattern=causal_self" in line
+    assert "done: local" in done.stdout and "2 commands, 1 of them with an error" in done.stdout

@@ -10,7 +10,10 @@ def one_cycle(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
     """torch's OneCycleLR, linear (Skyformer, Nyströmformer): lr/25 up to lr, then down to lr/250,000.
 
     As published, momentum cycles as well: Adam's first beta goes 0.95 -> 0.85 -> 0.95, whatever its configured value.
+    Raises ValueError for a warm-up that does not end.
     """
+    if not 0 <= warmup < steps:
+        raise ValueError(f"warmup is {warmup} of {steps} steps; lower it as well, train.schedule.warmup=...")
     lr = [group["lr"] for group in optimizer.param_groups]
     return OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=warmup / steps, anneal_strategy="linear")
 

@@ -29,6 +29,12 @@ def test_trains(protocol, task, places):
     assert ("[selected on test]" in outcome.detail) == (protocol == "latte")
 
 
+@pytest.mark.parametrize("name", [name for name, _ in options("debug")])
+def test_debug_aids_train(name, places):
+    outcome = run_cell(compose([f"debug={name}", "budget=smoke", "trainer=cpu", *places]))
+    assert outcome.state == "done", outcome.detail
+
+
 @pytest.mark.parametrize("group", ["protocol", "budget"])
 def test_every_setting_is_one_that_its_model_reads(group):
     """`settings: {lavo: {window: 256}}` has an effect only where the model's yaml asks for it."""

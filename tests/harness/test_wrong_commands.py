@@ -44,6 +44,7 @@ WRONG = {
     "model=custom model._target_=os.system": "trusted_packages=[os]",
     "model=lavo +model.colour=red": "colour",
     "backbone.pooling=max": "masked_mean",
+    "train.max_steps=2": "warmup is 3 of 2 steps; lower it as well, train.schedule.warmup=...",
     "trainer=cpu trainer.accelerator=abacus": "abacus",
     "trainer=cpu train.precision=7": "7",
 }

@@ -83,13 +83,12 @@ class Course(Callback):
         if trainer.global_step == self._step:
             return  # gradients are still being accumulated
         self._step = step = trainer.global_step
-        now = time.monotonic()
-        self.tally.train_s += now - self._update_since
-
         last, steps = step == self.train.max_steps, self.train.max_steps
         evaluated = last or step % self.train.eval_every == 0
         if evaluated:
-            experiment.check_finite(step)
+            experiment.check_finite(step)  # waits for the device, so that the time below is that of finished work
+        self.tally.train_s += time.monotonic() - self._update_since
+        if evaluated:
             self._evaluate(trainer, experiment, step)
         stop = trainer.strategy.reduce_boolean_decision(self.stopped_by is not None, all=False)
         every = self.checkpoint.every_steps

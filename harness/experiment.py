@@ -1,5 +1,6 @@
 """A task, a model and a recipe as Lightning sees them; and one pass over a split."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from tasks.base import Batch, Split, Task
 
 
 class NonFiniteError(FloatingPointError):
-    """The loss is no number any more."""
+    """A loss or a score is no number any more."""
 
 
 class Experiment(pl.LightningModule):
@@ -48,7 +49,8 @@ class Experiment(pl.LightningModule):
 def evaluate(trainer: pl.Trainer, experiment: Experiment, split: Split, batch_size: int) -> dict[str, Any]:
     """Metrics of the current weights on a whole split, with `n`, the number of examples scored.
 
-    Every example is scored exactly once, on however many devices; raises RuntimeError if the count says otherwise.
+    Every example is scored exactly once, on however many devices; raises RuntimeError if the count says otherwise, and
+    NonFiniteError for a score that is no number.
     """
     training = experiment.model.training
     experiment.model.eval()
@@ -62,4 +64,7 @@ def evaluate(trainer: pl.Trainer, experiment: Experiment, split: Split, batch_si
     scored = int(trainer.strategy.reduce(torch.tensor(scored, device=experiment.device), reduce_op="sum"))
     if scored != len(split):
         raise RuntimeError(f"{scored} examples were scored of {len(split)}")
-    return {name: float(value) for name, value in metrics.compute().items()} | {"n": scored}
+    found = {name: float(value) for name, value in metrics.compute().items()}
+    if broken := [name for name, value in found.items() if not math.isfinite(value)]:
+        raise NonFiniteError(f"{broken[0]} of an evaluation is not finite (step {trainer.global_step})")
+    return found | {"n": scored}

@@ -121,6 +121,17 @@ def test_nan_is_a_value_and_rerun_failed_tries_again(cell, tmp_path, monkeypatch
     assert one_record(tmp_path)["status"] == "done"
 
 
+def test_a_score_that_is_no_number_is_a_value_too(cell, tmp_path, monkeypatch):
+    from models.backbones.encoder import EncoderClassifier
+
+    healthy = EncoderClassifier.forward
+    monkeypatch.setattr(
+        EncoderClassifier, "forward", lambda self, x: healthy(self, x) * (1.0 if self.training else float("nan"))
+    )
+    assert cell().state == "nan"
+    assert "of an evaluation is not finite (step 4)" in one_record(tmp_path)["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

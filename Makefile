@@ -1,4 +1,4 @@
-# Two commands on a fresh machine with Python 3.11+ and git: `make demo` and `make test`. Both reuse the environment.
+# Two commands on a fresh machine with Python 3.11 and git: `make demo` and `make test`. Both reuse the environment.
 PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= slurm,tfds,notebooks,dev

@@ -19,7 +19,6 @@ IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget", "seed")
 # of those, what names a place or a manner of working
 PLACES = {"task": ("data_root", "workers")}
 MANNERS = {"train": ("micro_batch_size", "eval_batch_size")}
-TITLES = ("protocol", "budget")
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,6 @@ def cell_of(cfg: DictConfig) -> Cell:
     for group, keys in (PLACES | MANNERS).items():
         for key in keys:
             config[group].pop(key, None)
-    for group in TITLES:
-        config[group] = {"name": config[group]["name"]}
     if config["task"].get("path"):
         config["task"]["path"] = PurePath(config["task"]["path"]).name
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))

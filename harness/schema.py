@@ -18,16 +18,14 @@ Rule = Enum("Rule", ["best_val", "last", "best_test"])
 
 @dataclass
 class Recipe:
-    """One paper's protocol, named; `title` says whose it is."""
+    """One paper's protocol."""
 
     name: str = MISSING
-    title: str = ""
 
 
 @dataclass
 class Scale:
     name: Budget = MISSING
-    title: str = ""
 
 
 @dataclass
@@ -63,11 +61,7 @@ class Checkpoint:
 
 @dataclass
 class Resources:
-    gpus: int = 0
     cpus: int | None = None  # threads of torch; null: its own choice
-    nodes: int = 1
-    memory_gb: int | None = None
-    time_min: int | None = None
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -17,14 +16,12 @@ ENDED = ("interrupted", "refused", "done")
 class State:
     name: str  # missing, running, dead, interrupted, or a record's status
     detail: str = ""
-    record: dict[str, Any] | None = None
 
 
 def state_of(cell: Cell, cfg: DictConfig) -> State:
     path = cell.record_path(cfg)
     if path.exists():
-        entries = record.read(path)
-        return State(entries["status"], "", entries)
+        return State(record.read(path)["status"])
     return state_of_folder(cell.folder(cfg)) or State("missing")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from harness.cell import Cell
 from harness.collect import load_records
 from harness.errors import one_line
 from harness.outcome import summary
@@ -24,8 +25,9 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
             said = f" · {last_line(folder)}" if state.name == "dead" else ""
             rows[folder.relative_to(root).as_posix()] = (state.name, state.detail + said)
     for entries in load_records(cfg.paths.records):
-        cell = entries["cell"]
-        name = f"{cell['task']}/{cell['protocol']}/{cell['budget']}/{cell['model']}-s{cell['seed']}-{cell['id'][:8]}"
+        name = Cell(entries["cell"]["id"], entries["config"]).path.as_posix()
+        if name in rows and rows[name][0] == "running":
+            continue  # again, with rerun=
         if entries["status"] == "done":
             rows[name] = ("done", summary(entries))
         else:

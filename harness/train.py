@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from harness import provenance, record
 from harness.cell import Cell, changes
 from harness.compose import ROOT, search_path
+from harness.errors import UsageError
 from harness.progress import Progress
 from harness.runfolder import RunFolder
 from harness.schema import Rule
@@ -152,6 +153,8 @@ def make_trainer(cfg: DictConfig, folder: RunFolder, *callbacks: Any) -> Any:
 
     quiet()
     train, trusted = cfg.train, list(cfg.trusted_packages)
+    if train.clip_norm and train.clip_value:
+        raise UsageError("train.clip_norm and train.clip_value are both set: set one of them to null")
     loggers = [instantiate(config, "logger", trusted, save_dir=str(folder.path)) for config in cfg.logger.values()]
     config = OmegaConf.to_container(cfg.trainer, resolve=True)
     world = (config["devices"] if isinstance(config["devices"], int) else 1) * config["num_nodes"]

@@ -45,6 +45,7 @@ WRONG = {
     "model=lavo +model.colour=red": "colour",
     "backbone.pooling=max": "masked_mean",
     "train.max_steps=2": "warmup is 3 of 2 steps; lower it as well, train.schedule.warmup=...",
+    "train.clip_norm=1": "both set",
     "trainer=cpu trainer.accelerator=abacus": "abacus",
     "trainer=cpu train.precision=7": "7",
 }

@@ -1,0 +1,51 @@
+"""do=status: what each run is, from its record or its heartbeat."""
+
+import json
+
+from harness import status
+from harness.cell import cell_of
+from harness.compose import compose
+from harness.outcome import run_cell
+from harness.runfolder import RunFolder
+
+
+def line(cfg, cell, capsys):
+    assert status.run(cfg, []) == 0
+    (found,) = [row for row in capsys.readouterr().out.splitlines() if row.startswith(cell.path.as_posix())]
+    return found
+
+
+def test_from_nothing_to_done_and_again(places, capsys):
+    cfg = compose(["model=local", "budget=smoke", "trainer=cpu", *places])
+    cell = cell_of(cfg)
+    status.run(cfg, [])
+    assert "no run yet" in capsys.readouterr().out
+
+    folder = RunFolder(cell.folder(cfg))
+    folder.claim()
+    folder.beat("running", step=3, steps=12)
+    assert "running" in line(cfg, cell, capsys)
+    folder.release()
+    folder.note("train 3/12")
+    assert "dead" in (dead := line(cfg, cell, capsys)) and "step 3/12" in dead
+
+    run_cell(cfg)
+    assert "done" in line(cfg, cell, capsys)
+    folder.claim()
+    folder.beat("running", step=5, steps=12, force=True)
+    assert "running" in line(cfg, cell, capsys), "a second run is under way, whatever the first one left"
+    folder.release()
+
+
+def test_a_failure_shows_what_went_wrong(places, capsys, monkeypatch):
+    from harness.experiment import Experiment
+
+    def fail(*_):
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr(Experiment, "training_step", fail)
+    cfg = compose(["model=local", "budget=smoke", "trainer=cpu", *places])
+    run_cell(cfg)
+    shown = line(cfg, cell_of(cfg), capsys)
+    assert "failed" in shown and "the disk is full" in shown
+    assert json.loads(next(cell_of(cfg).folder(cfg).glob("heartbeat.json")).read_text())["state"] == "failed"

@@ -13,7 +13,17 @@ from models.attention.base import Attention, Pattern
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "model"
 DIM, HEADS, MAX_LENGTH = 16, 2, 64
 # hyper-parameters that a model shares with these names are set to these values
-TINY = {"window": 4, "bases": 4, "rank": 8, "features": 8}
+TINY = {
+    "window": 4,
+    "bases": 4,
+    "rank": 8,
+    "features": 8,
+    "latents": 8,
+    "slots": 4,
+    "segment": 8,
+    "segments": [4, 16],
+    "ratios": [1, 2],
+}
 
 
 def load(name: str) -> tuple[type[Attention], dict[str, Any]]:
@@ -26,7 +36,9 @@ def load(name: str) -> tuple[type[Attention], dict[str, Any]]:
     return getattr(importlib.import_module(module), cls), hyper
 
 
-NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "custom")
+EVERY = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "custom")
+NAMES = [name for name in EVERY if issubclass(load(name)[0], Attention)]
+DECODERS = [name for name in EVERY if name not in NAMES]  # models that take the whole decoder's place
 CLASSES = {name: load(name)[0] for name in NAMES}
 CASES = [(name, pattern) for name in NAMES for pattern in sorted(CLASSES[name].patterns)]
 SELF = [case for case in CASES if not case[1].cross]

@@ -1,0 +1,73 @@
+"""Positions against their definitions and against published conventions."""
+
+import math
+
+import pytest
+import torch
+from golden import golden, needs_golden
+
+from models.layers.positions import rotary_frequencies, rotate, xpos_scale
+
+
+def turned(x, positions, width, sign=1):
+    """Each pair (2j, 2j + 1) by its own 2 x 2 matrix."""
+    y = x.clone()
+    for n, t in enumerate(positions.tolist()):
+        for j in range(width // 2):
+            a = sign * t * 10000 ** (-2 * j / width)
+            matrix = torch.tensor([[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]], dtype=x.dtype)
+            y[..., n, 2 * j : 2 * j + 2] = x[..., n, 2 * j : 2 * j + 2] @ matrix.T
+    return y
+
+
+@pytest.mark.parametrize("width", [2, 6, 8])
+def test_a_rotation_turns_its_pairs_and_leaves_the_rest(width):
+    x = torch.randn(2, 3, 5, 8, dtype=torch.double)
+    positions = torch.arange(3, 8)
+    y = rotate(x, positions, rotary_frequencies(width))
+    torch.testing.assert_close(y, turned(x, positions, width))
+    torch.testing.assert_close(rotate(y, positions, rotary_frequencies(width), inverse=True), x)
+
+
+def test_scores_depend_on_the_distance_alone():
+    q, k = torch.randn(2, 1, 9, 8, dtype=torch.double)
+    scores = [rotate(q, torch.arange(9) + t) @ rotate(k, torch.arange(9) + t).mT for t in (0, 1000)]
+    torch.testing.assert_close(*scores, atol=1e-10, rtol=0)
+
+
+def test_far_positions_keep_their_digits_in_float32():
+    x = torch.randn(1, 8)
+    position = torch.tensor([131_071])
+    torch.testing.assert_close(rotate(x, position).double(), rotate(x.double(), position), atol=1e-6, rtol=0)
+
+
+def test_gradient():
+    x = torch.randn(2, 3, 6, dtype=torch.double, requires_grad=True)
+    frequencies = rotary_frequencies(4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, f: rotate(x, torch.arange(3), f), (x, frequencies))
+
+
+def test_odd_widths_are_refused():
+    with pytest.raises(ValueError, match="7 is odd"):
+        rotary_frequencies(7)
+
+
+@needs_golden
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_published_conventions(interleaved):
+    meta, arrays = golden("rope_conventions_n41")
+    positions = meta["hyper"]["first_position"] + torch.arange(41)
+    for name in "qk":
+        ours = rotate(arrays[name], positions, interleaved=interleaved)
+        theirs = arrays[f"{name}_{'inter' if interleaved else 'half'}"]
+        torch.testing.assert_close(ours, theirs, atol=meta["tolerance_max_abs"], rtol=0)
+
+
+@needs_golden
+def test_published_xpos():
+    meta, arrays = golden("rope_xpos_n41")
+    positions = torch.arange(41)
+    scale = xpos_scale(positions - math.ceil(41 / 2), meta["hyper"]["dh"])
+    for name, factor in (("q", scale), ("k", 1 / scale)):
+        ours = rotate(arrays[name], positions, scale=factor)
+        torch.testing.assert_close(ours, arrays[f"{name}_xpos"], atol=meta["tolerance_max_abs"], rtol=0)

@@ -1,0 +1,77 @@
+"""The specification of every model: its equations, position by position, in float64, and its parameter count.
+
+Nothing here is fast, and nothing is shared with the models but the parameters' names. Each module of this package has a
+table TWINS, by the name of the yaml; a model without an entry in one of them fails `test_contract.py`.
+
+A twin is `f(model, x, context, padding) -> y`: x (B, N, D), context (B, M, D) or None, padding (B, N or M), True at
+padding, or None. A count is `f(dim, heads, pattern, max_length, hyper) -> int`, buffers left out.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from models.attention.base import Pattern
+
+
+class Twin(NamedTuple):
+    forward: Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
+    parameters: Callable[[int, int, Pattern, int, dict[str, Any]], int]
+    variants: tuple[dict[str, Any], ...] = ()  # other hyper-parameters than the yaml's that change what is computed
+
+
+def heads_of(x: Tensor, heads: int) -> list[Tensor]:
+    """(N, D) -> heads times (N, E)."""
+    return list(x.chunk(heads, dim=-1))
+
+
+def per_sequence(mix: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A twin from a function of one sequence: mix(model, x (N, D), source (M, D), padding (M,), causal) -> (N, D)."""
+
+    def forward(model: Any, x: Tensor, context: Tensor | None, padding: Tensor | None) -> Tensor:
+        source = x if context is None else context
+        if padding is None:
+            padding = torch.zeros(source.shape[:2], dtype=torch.bool)
+        causal = model.pattern is Pattern.CAUSAL_SELF
+        return torch.stack([mix(model, x[b], source[b], padding[b], causal) for b in range(len(x))])
+
+    return forward
+
+
+def per_head(mix: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The projections around one head: mix(model, h, q (N, E), k, v (M, E), padding, causal) -> (N, E)."""
+
+    def one(model: Any, x: Tensor, source: Tensor, padding: Tensor, causal: bool) -> Tensor:
+        q = heads_of(model.q_proj(x), model.heads)
+        k, v = model.k_proj(source), model.v_proj(source)
+        one_kv_head = k.shape[-1] < x.shape[-1]
+        k = [k] * model.heads if one_kv_head else heads_of(k, model.heads)
+        v = [v] * model.heads if one_kv_head else heads_of(v, model.heads)
+        out = [mix(model, h, q[h], k[h], v[h], padding, causal) for h in range(model.heads)]
+        return model.out_proj(torch.cat(out, dim=-1))
+
+    return per_sequence(one)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, keys: list[int], bias: dict[int, Tensor] | None = None) -> Tensor:
+    """Softmax attention of one query q (E) to the rows `keys` of k and v; nothing seen gives zeros."""
+    if not keys:
+        return torch.zeros_like(q)
+    scores = torch.stack([q @ k[j] / math.sqrt(len(q)) + (bias[j] if bias else 0.0) for j in keys])
+    weights = scores.softmax(0)
+    return sum(w * v[j] for w, j in zip(weights, keys, strict=True))
+
+
+def projections(dim: int) -> int:
+    return 4 * dim * dim + 4 * dim
+
+
+def only_projections(dim, heads, pattern, max_length, hyper):
+    return projections(dim)
+
+
+def trainable(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

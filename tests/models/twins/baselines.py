@@ -1,0 +1,77 @@
+"""Baselines."""
+
+import math
+
+import torch
+
+from twins.base import Twin, attend, only_projections, per_head, projections
+
+
+@per_head
+def vanilla(model, h, q, k, v, padding, causal):
+    rows = []
+    for i in range(len(q)):
+        keys = [j for j in range(len(k)) if not padding[j] and (j <= i or not causal)]
+        rows.append(attend(q[i], k, v, keys))
+    return torch.stack(rows)
+
+
+@per_head
+def local(model, h, q, k, v, padding, causal):
+    w, rows = model.window, []
+    for i in range(len(q)):
+        keys = [j for j in range(len(k)) if (i - w < j <= i if causal else abs(i - j) <= w) and not padding[j]]
+        rows.append(attend(q[i], k, v, keys))
+    return torch.stack(rows)
+
+
+@per_head
+def linformer(model, h, q, k, v, padding, causal):
+    key_map = model.key_map[h if len(model.key_map) > 1 else 0]
+    value_map = key_map
+    if model.value_map is not None:
+        value_map = model.value_map[h if len(model.value_map) > 1 else 0]
+    slots = range(key_map.shape[1])
+    tokens = [j for j in range(len(k)) if not padding[j]]
+    short_k = torch.stack([sum(key_map[j, s] * k[j] for j in tokens) for s in slots])
+    short_v = torch.stack([sum(value_map[j, s] * v[j] for j in tokens) for s in slots])
+    return torch.stack([attend(row, short_k, short_v, list(slots)) for row in q])
+
+
+def linformer_parameters(dim, heads, pattern, max_length, hyper):
+    maps = (1 if hyper["share"] else 2) * (heads if hyper["per_head"] else 1) * max_length * hyper["rank"]
+    saved = 2 * (dim + 1) * (dim - dim // heads) if hyper["one_kv_head"] else 0
+    return projections(dim) + maps - saved
+
+
+@per_head
+def performer(model, h, q, k, v, padding, causal):
+    directions, head_dim = model.directions[h], q.shape[-1]
+    tokens = [j for j in range(len(k)) if not padding[j]]
+
+    def along(x):
+        return directions @ x * head_dim**-0.25
+
+    def phi(x, c):
+        return (torch.exp(along(x) - x @ x * head_dim**-0.5 / 2 - c) + 1e-4) / math.sqrt(len(directions))
+
+    key_max = torch.stack([along(k[j]) for j in tokens]).max()
+    phi_k = {j: phi(k[j], key_max) for j in tokens}
+    rows = []
+    for x in q:
+        phi_q = phi(x, along(x).max())
+        scores = {j: phi_q @ phi_k[j] for j in tokens}
+        rows.append(sum(scores[j] * v[j] for j in tokens) / sum(scores.values()).clamp(min=model.floor))
+    return torch.stack(rows)
+
+
+TWINS = {
+    "vanilla": Twin(vanilla, only_projections),
+    "local": Twin(local, only_projections, ({"window": 1}, {"window": 100})),
+    "linformer": Twin(
+        linformer,
+        linformer_parameters,
+        ({"per_head": True}, {"share": False}, {"per_head": True, "share": False}, {"one_kv_head": True}),
+    ),
+    "performer": Twin(performer, only_projections, ({"cab_compat": True}, {"features": 21})),
+}

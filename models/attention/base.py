@@ -83,6 +83,9 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
+    def follow(self, previous: "Attention") -> None:
+        """A backbone says once that this layer gets the carry of `previous`: drop what only a first layer needs."""
+
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """State before the first token (causal self-attention only)."""
         raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")

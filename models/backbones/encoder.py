@@ -12,6 +12,7 @@ The options are the union of what four recipes for the Long Range Arena do (docs
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -144,6 +145,8 @@ class EncoderClassifier(nn.Module):
             )
             for _ in range(layers)
         )
+        for previous, layer in pairwise(self.layers):
+            layer.attention.follow(previous.attention)
         self.final_norm = nn.LayerNorm(dim) if final_norm else nn.Identity()
         fixed = self.positions.ends or self.pool is mean_pooling or any(y.attention.fixed_length for y in self.layers)
         self.longest = max_length if fixed else None

@@ -76,8 +76,13 @@ def peak_memory_mb(device: Any) -> float:
 
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    return resident_mb("VmHWM")
+
+
+def resident_mb(which: str = "VmRSS") -> float:
+    """Resident set of this process, now or (`VmHWM`) at its peak."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
-        return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 2**10
+        return int(re.search(which + r":\s+(\d+)", status)[1]) / 2**10
     except (OSError, TypeError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # not Linux: there is only the peak

@@ -65,12 +65,31 @@ class Resources:
 
 
 @dataclass
+class Bench:
+    """do=bench: what one layer costs."""
+
+    models: list[str] = field(default_factory=list)  # model=a,b; none: the composed one
+    lengths: list[int] = field(default_factory=lambda: [1024, 2048, 4096, 8192, 16384])  # lengths=a,b
+    what: list[str] = field(default_factory=lambda: ["forward"])  # what=forward,train,decode
+    peer: str = "vanilla"  # what all are compared with
+    pattern: str = "causal_self"
+    dim: int = 256
+    heads: int = 4
+    batch: int = 1
+    precision: str = "float32"
+    rounds: int = 5  # samples of each point
+    limit_s: float = 30.0  # a call that would take longer is not made
+
+
+@dataclass
 class Paths:
     data: str = "data"
     outputs: str = "outputs"
     records: str = "results/records"
     paper: str = "results/paper"
+    bench: str = "results/bench"
     tables: str = "results/tables"
+    figures: str = "results/figures"
 
 
 @dataclass
@@ -97,6 +116,7 @@ class Config:
     resources: Resources = field(default_factory=Resources)
     logger: dict[str, Any] = field(default_factory=dict)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    bench: Bench = field(default_factory=Bench)
     paths: Paths = field(default_factory=Paths)
 
 

@@ -11,7 +11,12 @@ Per head, with directions b_1 .. b_r, orthonormal at first (Table 1: r = 64, w =
     cross: y   = W_o F_global with H = mean_j B x_j over the source                          (5, 6)
 
 The memory is r numbers per head: softmax(q X~') X~ with rows X~_r = H_r b_r is two products with B, so neither X~ nor
-anything of n r E numbers is made. Time O(n (w + r) D), memory O(n (D + h r)), decoding state O(w D + h r).
+anything of n r E numbers is made. They are made tile by tile and again in the backward pass, which is written out. With
+u = s q B', p = softmax(u H), y = p H, o = y B:
+
+    dy = do B',  dl = p (dy H - <p, dy H>),  dH = p dy + u dl,  dq = s (dl H) B,  dB = y' do + s (dl H)' q
+
+Time O(n (w + r) D), memory O(n D), decoding state O(w D + h r).
 
 Where the paper is silent: bases per head, trainable, not re-orthogonalised, r <= E (D-1); P per head, from zero (D-2);
 s = E^-1/2 in both halves, 1 in the global one with `global_scale` off (D-3); noncausal queries share one H over all
@@ -22,10 +27,13 @@ window H = 0 and the local half is still halved (D-1b); padding is left out of s
     B batch, N length, M source length, H heads, E head width, R bases, W windows
 """
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from models.attention.base import (
     INPUT_GAIN,
@@ -40,6 +48,7 @@ from models.layers.banded import banded_attention
 from models.layers.precision import widen, without_autocast
 
 CROSS_SOURCES = ("raw", "value")
+TILE = 2048  # queries whose r logits are held at once
 
 
 def lavo(
@@ -74,20 +83,98 @@ def lavo(
     )
     remembered = local if raw is None else raw
     if causal:
+        per_memory = window if raw is None else 1
         memory = past_memory(remembered, bases, key_padding_mask, window=window if raw is None else None)
     else:
-        memory = mean_memory(remembered, bases, key_padding_mask)
-    return (local + read(q, memory, bases, dropout=dropout, scale=scale)) / 2
+        per_memory, memory = None, mean_memory(remembered, bases, key_padding_mask)
+    return (local + read(q, memory, bases, window=per_memory, dropout=dropout, scale=scale)) / 2
 
 
-def read(q: Tensor, memory: Tensor, bases: Tensor, *, dropout: float = 0.0, scale: float | None = None) -> Tensor:
-    """softmax(q X~') X~ of q (B, H, N, E), memory H (B, H, N or 1, R) and bases (H, R, E): (B, H, N, E)."""
+def read(
+    q: Tensor,
+    memory: Tensor,
+    bases: Tensor,
+    *,
+    window: int | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(q X~') X~ of q (B, H, N, E) and bases (H, R, E): (B, H, N, E).
+
+    Memory H is (B, H, W, R), one for each `window` queries, or (B, H, 1, R), one for all of them.
+    """
     if scale is None:
         scale = q.shape[-1] ** -0.5
-    memory = memory.to(q.dtype)
-    logits = (q @ bases.mT.to(q.dtype)) * memory * scale  # (B, H, N, R)
-    weights = nn.functional.dropout(widen(logits).softmax(-1), dropout).to(q.dtype)
-    return (weights * memory) @ bases.to(q.dtype)
+    seed = int(torch.randint(2**31, ())) if dropout else 0
+    per_memory = q.shape[2] if window is None else window
+    with without_autocast(q):
+        return _Read.apply(q, memory.to(q.dtype), bases.to(q.dtype), per_memory, dropout, scale, seed)
+
+
+class _Read(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, memory, bases, window: int, dropout: float, scale: float, seed: int) -> Tensor:
+        ctx.save_for_backward(q, memory, bases)
+        ctx.options = window, dropout, scale, seed
+        out = torch.empty_like(q)
+        for rows, memories in tiles(q.shape[2], window):
+            h = spread(memory, memories, rows, window)  # (B, H, T, R)
+            p = ((q[:, :, rows] @ bases.mT).mul_(h).mul_(scale)).softmax(-1, dtype=widen(h).dtype)
+            out[:, :, rows] = (kept(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, memory, bases = ctx.saved_tensors
+        window, dropout, scale, seed = ctx.options
+        with without_autocast(q):
+            dq, dmemory, dbases = torch.empty_like(q), torch.zeros_like(widen(memory)), torch.zeros_like(widen(bases))
+            for rows, memories in tiles(q.shape[2], window):
+                h = spread(memory, memories, rows, window)
+                u = (q[:, :, rows] @ bases.mT).mul_(scale)
+                p = (u * h).softmax(-1, dtype=dbases.dtype)
+                dy = widen(grad[:, :, rows] @ bases.mT)
+                weights = kept(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
+                dh = weights * dy
+                y = (weights * h).to(q.dtype)
+                dl = dh * h  # p dp, so far
+                dl -= p * dl.sum(-1, keepdim=True)
+                dh += u * dl
+                du = (dl * h).mul_(scale).to(q.dtype)
+                dq[:, :, rows] = du @ bases
+                dbases += (y.mT @ grad[:, :, rows] + du.mT @ q[:, :, rows]).sum(0)
+                dmemory[:, :, memories] += gathered(dh, memories, window)
+        return dq, dmemory.to(memory.dtype), dbases.to(bases.dtype), None, None, None, None
+
+
+def tiles(length: int, window: int) -> Iterator[tuple[slice, slice]]:
+    """(queries, their memories) of each tile: whole windows, or a part of one that is longer than a tile."""
+    size = max(1, TILE // window) * window if window <= TILE else TILE
+    for start in range(0, length, size):
+        stop = min(start + size, length)
+        yield slice(start, stop), slice(start // window, -(-stop // window))
+
+
+def spread(memory: Tensor, memories: slice, rows: slice, window: int) -> Tensor:
+    """The memory of every query of a tile."""
+    chosen = memory[:, :, memories]
+    return chosen if chosen.shape[2] == 1 else chosen.repeat_interleave(window, 2)[:, :, : rows.stop - rows.start]
+
+
+def gathered(rows: Tensor, memories: slice, window: int) -> Tensor:
+    """(B, H, T, R) -> sums over the queries of each memory."""
+    if memories.stop - memories.start == 1:
+        return rows.sum(2, keepdim=True)
+    return F.pad(rows, (0, 0, 0, -rows.shape[2] % window)).unflatten(2, (-1, window)).sum(3)
+
+
+def kept(p: Tensor, dropout: float, seed: int) -> Tensor:
+    """p with a share of its entries dropped, the same at every call with this seed."""
+    if not dropout:
+        return p
+    generator = torch.Generator(p.device).manual_seed(seed)
+    return p * torch.empty_like(p).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
 
 
 def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -103,27 +190,28 @@ def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None
 
 
 def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None, *, window: int | None) -> Tensor:
-    """Mean of B x over what each query may remember of x (B, H, N, E): (B, H, N, R), zero where that is nothing.
+    """Mean of B x over what queries may remember of x (B, H, N, E), zero where that is nothing.
 
-    That is the windows before the query's own, or with `window=None` all tokens up to it.
+    That is all windows before, for the queries of each window: (B, H, W, R). With `window=None` it is all tokens up to
+    the query: (B, H, N, R).
     """
-    length = x.shape[2]
     with without_autocast(x):
-        valid = x.new_ones(1, length) if key_padding_mask is None else (~key_padding_mask).to(x.dtype)  # (B or 1, N)
+        valid = (
+            x.new_ones(1, x.shape[2]) if key_padding_mask is None else (~key_padding_mask).to(x.dtype)
+        )  # (B or 1, N)
         x = widen(x * valid[:, None, :, None])
         valid = widen(valid)[:, None, :, None]
         if window is None:
             return (x @ widen(bases).mT).cumsum(2) / valid.cumsum(2).clamp(min=1)
         total = windows_before(x, window) @ widen(bases).mT  # (B, H, W, R)
-        memory = total / windows_before(valid, window).clamp(min=1)
-        return memory.repeat_interleave(window, 2)[:, :, :length]
+        return total / windows_before(valid, window).clamp(min=1)
 
 
 def windows_before(x: Tensor, window: int) -> Tensor:
     """(B, H, N, F) -> (B, H, W, F): for each window, the next one to begin included, the sum over all before it."""
     full = x.shape[2] // window  # windows; a last, incomplete one is before none
     sums = x[:, :, : full * window].unflatten(2, (full, window)).sum(3).cumsum(2)
-    return nn.functional.pad(sums, (0, 0, 1, 0))
+    return F.pad(sums, (0, 0, 1, 0))
 
 
 class LAVO(Attention):
@@ -214,7 +302,7 @@ class LAVO(Attention):
         if self.position_bias is not None:
             age = (slot - torch.arange(filled, device=q.device)) % window  # of each slot, 0 for this token
             bias = self.position_bias[:, window - 1 - age][:, None].to(q.dtype)  # (H, 1, filled)
-        local = nn.functional.scaled_dot_product_attention(
+        local = F.scaled_dot_product_attention(
             q[:, :, None], state["k"][:, :, :filled], state["v"][:, :, :filled], attn_mask=bias
         )  # (B, H, 1, E)
         past, current = state["past"], state["current"]

@@ -4,7 +4,9 @@
 
 Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are made
 tile by tile in what the cache holds, and made again in the backward pass rather than kept: O(N E) memory plus one tile.
-The backward pass is written out, because autograd through overlapping key blocks copies them once more per product:
+On a CPU, without padding and dropout, they are left to torch's fused attention, which takes the band as an additive mask
+and hands out the logarithm of each row's sum, so that backward needs no second softmax. The backward pass is written
+out, because autograd through overlapping key blocks copies them once more per product:
 
     P = softmax(S),  dV = P' dO,  dS = P * (dO V' - rowsum(dO * O)),  dQ = dS K,  dK = dS' Q
     dbias_c = sum of dS_ij over j - i + left = c
@@ -24,6 +26,7 @@ from models.layers.precision import widen, without_autocast
 
 # scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
 TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+FUSED = (torch.float32, torch.float64)  # what torch's fused attention on a CPU takes together with a mask
 
 
 def banded_attention(
@@ -75,19 +78,23 @@ class _Banded(torch.autograd.Function):
         with without_autocast(q):
             blocks = _Blocks(q, k, v, bias, padding, band)
             out = torch.empty_like(blocks.q)  # (B, H, G, b, E)
-            for tile in blocks.tiles():
+            sums = out.new_empty(out.shape[:-1]) if blocks.fused else None  # (B, H, G, b), logarithms
+            for tile in blocks.tiles(forward=True):
+                if sums is not None:
+                    blocks.attend(tile, out, sums)
+                    continue
                 weights = blocks.weights(tile)
                 keep = blocks.keep(tile, weights)
                 out[tile.index] = (weights if keep is None else weights * keep).to(v.dtype) @ blocks.v[tile.index].mT
             out = blocks.join(out)
         ctx.band = band
-        ctx.save_for_backward(q, k, v, bias, padding, out)
+        ctx.save_for_backward(q, k, v, bias, padding, out, sums)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, bias, padding, out = ctx.saved_tensors
+        q, k, v, bias, padding, out, sums = ctx.saved_tensors
         with without_autocast(q):
             blocks = _Blocks(q, k, v, bias, padding, ctx.band)
             # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
@@ -98,7 +105,7 @@ class _Banded(torch.autograd.Function):
             dscores = blocks.band.new_zeros(q.shape[1], blocks.size, blocks.span)  # (H, b, L), summed over all blocks
             for tile in blocks.tiles():
                 g = grad[tile.index]
-                weights = blocks.weights(tile)
+                weights = blocks.weights(tile, sums)
                 ds = widen(g @ blocks.v[tile.index])
                 keep = blocks.keep(tile, weights)
                 if keep is not None:
@@ -144,6 +151,7 @@ class _Blocks:
         self.total = (self.count - 1 + -(-self.span // self.size)) * self.size
         self.q = self.cut(q * band.scale)  # (B, H, G, b, E)
         self.k, self.v = self.windows(k), self.windows(v)  # (B, H, G, E, L)
+        self.fused = q.device.type == "cpu" and q.dtype in FUSED and not band.dropout and padding is None
         self.padded = padding is not None
         hidden = padding if self.padded else torch.zeros(1, self.length, dtype=torch.bool, device=q.device)
         hidden = F.pad(hidden, (self.left, self.total - self.left - self.length), value=True)
@@ -168,23 +176,52 @@ class _Blocks:
         x = F.pad(x, (0, 0, self.left, self.total - self.left - self.length))
         return x.unfold(2, self.span, self.size)[:, :, : self.count]
 
-    def tiles(self) -> Iterator[_Tile]:
+    def tiles(self, *, forward: bool = False) -> Iterator[_Tile]:
+        """Blocks at the ends, where keys are missing, stand in tiles of their own, and so do those between them."""
         budget = TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE
         block = self.heads * self.size * self.span
         rows = min(self.batch, max(1, budget // block))
-        blocks = min(self.count, max(1, budget // (rows * block)))
-        starts = [(r, g) for r in range(0, self.batch, rows) for g in range(0, self.count, blocks)]
-        for number, (r, g) in enumerate(starts):
-            yield _Tile(number, slice(r, min(r + rows, self.batch)), slice(g, min(g + blocks, self.count)))
+        blocks = max(1, budget // (rows * block))
+        low = min(-(-self.left // self.size), self.count)
+        high = max(low, (self.length - self.right) // self.size)
+        number = 0
+        for r in range(0, self.batch, rows):
+            for first, last in ((0, low), (low, high), (high, self.count)):
+                # the fused forward makes no scores, so that it needs no tiles where all blocks share one mask
+                step = last - first if forward and self.fused and first == low else blocks
+                for g in range(first, last, max(1, step)):
+                    yield _Tile(number, slice(r, min(r + rows, self.batch)), slice(g, min(g + step, last)))
+                    number += 1
 
-    def weights(self, tile: _Tile) -> Tensor:
-        """Softmax of the scores of a tile, (rows, H, blocks, b, L), zero at hidden keys."""
-        scores = widen(self.q[tile.index] @ self.k[tile.index])
-        scores += self.band
+    def hidden_in(self, tile: _Tile) -> Tensor | None:
+        """Keys that are padding or past an end, (rows or 1, 1, blocks, 1, L); None if this tile has none."""
         first, last = tile.blocks.start * self.size, tile.blocks.stop * self.size
         if not self.padded and first >= self.left and last + self.right <= self.length:
+            return None
+        return self.hidden[tile.rows if self.padded else slice(None), :, tile.blocks]
+
+    def attend(self, tile: _Tile, out: Tensor, sums: Tensor) -> None:
+        """Fill a tile of the output (B, H, G, b, E) and of the logarithms of its rows' sums (B, H, G, b)."""
+        mask = self.band.to(self.q.dtype).transpose(0, 1)  # (1, H or 1, b, L)
+        hidden = self.hidden_in(tile)
+        if hidden is not None:
+            mask = mask.masked_fill(hidden[0].transpose(0, 1), float("-inf"))  # (blocks, H or 1, b, L)
+        for row in range(tile.rows.start, tile.rows.stop):
+            q, k, v = (x[row, :, tile.blocks].transpose(0, 1) for x in (self.q, self.k.mT, self.v.mT))
+            y, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask, scale=1.0)
+            out[row, :, tile.blocks] = y.transpose(0, 1)
+            sums[row, :, tile.blocks] = total.transpose(0, 1)
+
+    def weights(self, tile: _Tile, sums: Tensor | None = None) -> Tensor:
+        """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` is what `attend` left."""
+        scores = widen(self.q[tile.index] @ self.k[tile.index])
+        scores += self.band
+        hidden = self.hidden_in(tile)
+        if sums is not None:
+            weights = scores.sub_(sums[tile.index][..., None]).exp_()
+            return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
+        if hidden is None:
             return scores.softmax(-1)
-        hidden = self.hidden[tile.rows if self.padded else slice(None), :, tile.blocks]
         # finite, so that a row without any visible key is no 0/0; the second fill makes it zero
         scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill_(hidden, 0.0)

@@ -302,4 +302,5 @@ def test_memory_grows_as_the_length(name, pattern, padded):
         sizes.append(largest.numbers)
         assert largest.numbers < n * slots * width
         assert largest.numbers < n * n
-    assert all(b <= 2.1 * a for a, b in pairwise(sizes)), sizes
+    # twice as much for twice the length, but for what is padded to whole blocks
+    assert all(b <= 2.25 * a for a, b in pairwise(sizes)), sizes

@@ -1,5 +1,6 @@
 """Configuration -> task and model. What cannot be built is refused here, on the meta device, before data is touched."""
 
+import inspect
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,10 +34,8 @@ def build(cfg: DictConfig) -> Built:
     """Task and model with fresh weights, on the current default device. Raises UsageError in one line."""
     trusted = list(cfg.trusted_packages)
     task = instantiate(without_name(cfg.task), "task", trusted)
-    attention = target(without_name(cfg.model), "model", trusted)
-    backbone = target(cfg.backbone, "backbone", trusted)
     dimensions = task.dimensions()
-    model = call(backbone, "backbone", partial(call, attention, "model"), **dimensions)
+    model = build_model(target(without_name(cfg.model), "model", trusted), cfg, dimensions)
     check_length(model, dimensions)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
     schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
@@ -46,6 +45,26 @@ def build(cfg: DictConfig) -> Built:
         partial(call, optimizer, "train.optimizer"),
         partial(call, schedule, "train.schedule") if schedule else None,
     )
+
+
+def build_model(model: partial, cfg: DictConfig, dimensions: dict[str, Any]) -> nn.Module:
+    """A backbone around attention, or a model that takes the whole backbone's place and its keys."""
+    backbone = target(cfg.backbone, "backbone", list(cfg.trusted_packages))
+    if is_attention(model):
+        return call(backbone, "backbone", partial(call, model, "model"), **dimensions)
+    pattern, patterns = dimensions.get("pattern"), sorted(getattr(model.func, "patterns", ()))
+    if pattern not in patterns:
+        has = f"it has: {', '.join(patterns)}" if patterns else "it says of no pattern that it has it"
+        raise UsageError(f"model: {model.func.__qualname__} has no {pattern} form ({has})")
+    if not set(model.func.__mro__) & set(backbone.func.__mro__) - set(nn.Module.__mro__):
+        raise UsageError(f"model: {model.func.__qualname__} cannot stand in the place of {backbone.func.__qualname__}")
+    return call(partial(model.func, **backbone.keywords | model.keywords), "model", **dimensions)
+
+
+def is_attention(model: partial) -> bool:
+    """Whether a model is one layer, which a backbone calls as often as it has layers, or builds `layers` itself."""
+    makers = model.func.__mro__ if isinstance(model.func, type) else (model.func,)
+    return not any("layers" in inspect.signature(maker).parameters for maker in makers if maker is not object)
 
 
 def check_length(model: nn.Module, dimensions: dict[str, Any]) -> None:

@@ -54,8 +54,14 @@ def take_turns(
     rounds: int = 5,
     least_s: float = 0.05,
     gate: bool = True,
+    rest_s: float = 0.0,
+    helpers: Sequence[int] = (),
 ) -> dict[str, Timing]:
-    """Timings of calls that alternate, `rounds` samples of each. A first call of each is not counted."""
+    """Timings of calls that alternate, `rounds` samples of each. A first call of each is not counted.
+
+    `gate` throws disturbed samples away. `rest_s`: pause before each sample, and one uncounted call after it, for
+    candidates whose threads would disturb the next one's. `helpers`: process ids whose work is ours.
+    """
     calls, samples = {}, {name: [] for name in candidates}
     for name, function in candidates.items():
         function()
@@ -64,10 +70,13 @@ def take_turns(
     for _ in range(rounds):
         for name, function in candidates.items():
             while True:
-                before = _foreign_s()
+                if rest_s:
+                    time.sleep(rest_s)
+                    function()
+                before = _foreign_s(helpers)
                 start = time.perf_counter()
                 seconds = _seconds(function, calls[name], device)
-                quiet = _foreign_s() - before <= FOREIGN * (time.perf_counter() - start) + _TICK
+                quiet = _foreign_s(helpers) - before <= FOREIGN * (time.perf_counter() - start) + _TICK
                 if quiet or not gate or spare == 0:
                     break
                 spare -= 1
@@ -88,15 +97,20 @@ def _seconds(function: Callable[[], object], calls: int, device: Any) -> float:
 _TICK = 2 / os.sysconf("SC_CLK_TCK")  # what the counters below cannot tell from nothing
 
 
-def _foreign_s() -> float:
+def _foreign_s(helpers: Sequence[int]) -> float:
     """CPU seconds that this machine has given to other processes; 0 where nobody tells."""
+    ticks = os.sysconf("SC_CLK_TCK")
     try:
         with open("/proc/stat", encoding="ascii") as file:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        ours = 0
+        for pid in helpers:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                ours += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))  # user and system ticks
     except (OSError, ValueError):
         return 0.0
     own = os.times()
-    busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    busy = (user + nice + system + irq + softirq + steal - ours) / ticks
     return busy - own.user - own.system - own.children_user - own.children_system
 
 

@@ -5,7 +5,7 @@ other queries, all of them by changing what is padded. `step` is run against `fo
 of a forward and backward pass grows when the length doubles: 2 is linear, 4 is quadratic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,13 +14,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.build import on_meta, without_name
+from harness.build import is_attention, on_meta, without_name
 from harness.compose import CONF, options
 from harness.errors import UsageError
-from harness.instantiate import instantiate
+from harness.instantiate import instantiate, target
 from models.attention.base import Attention, Pattern
 
 LENGTH, CUT, TOLERANCE = 96, 41, 1e-9
+WHOLE = 1280  # tokens for a model that is a whole decoder
 COLUMNS = {
     Pattern.NONCAUSAL_SELF: "NS",
     Pattern.CAUSAL_SELF: "CS",
@@ -57,6 +58,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     print("NS CS NC CC: noncausal and causal self, noncausal and causal cross. ok: holds when measured, -: refused,")
     print("LEAK: sees what it must not. memory: growth of the largest tensor, forward and backward, as length doubles.")
     print(f"decode state: numbers a layer keeps to decode {LENGTH} / {2 * LENGTH} tokens.")
+    print(f"A whole decoder (no parameters/layer) was given two layers and {WHOLE:,} tokens.")
     for fault in broken:
         print(f"broken: {fault}")
     return 1 if broken else 0
@@ -67,13 +69,16 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
     cfg = cfg.copy()
     OmegaConf.set_struct(cfg, False)
     cfg.model = yaml_of(name) if cfg.model.name != name else cfg.model
+    if not is_attention(target(without_name(cfg.model), "model", list(cfg.trusted_packages))):
+        return examine_whole(cfg)
     cells, faults, state, layer = [], [], "-", None
     for pattern in COLUMNS:
         torch.manual_seed(0)
         try:
             layer = make(cfg, pattern)
-        except UsageError:
+        except UsageError as refusal:
             cells.append("-")
+            why = str(refusal)
             continue
         wrong = [what for what, error in probe(layer).items() if not error <= TOLERANCE]
         cells.append("ok" if not wrong else "LEAK")
@@ -83,6 +88,8 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
             state, error = " / ".join(f"{size:,}" for size in sizes), step_gap(layer)
             if not error <= TOLERANCE:
                 faults.append(f"step differs from forward by {error:.1e}")
+    if layer is None:
+        return [*cells, "-", "-", "-", "refused"], [f"no pattern can be built at these sizes: {why}"]
     noncausal = make(cfg, next(pattern for pattern, cell in zip(COLUMNS, cells, strict=True) if cell != "-"))
     small, large = (largest_tensor(noncausal, length) for length in (LENGTH * 2, LENGTH * 4))
     try:
@@ -91,6 +98,31 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
         whole = "refused"
     per_layer = f"{sum(p.numel() for p in noncausal.parameters()):,}"
     return [*cells, state, f"{large / small:.1f}", per_layer, whole], faults
+
+
+def examine_whole(cfg: DictConfig) -> tuple[list[str], list[str]]:
+    """The row of a model that takes the whole backbone's place: two layers of it, probed by their logits."""
+    sizes = {"vocab_size": 64, "dim": cfg.backbone.dim, "heads": cfg.backbone.heads, "layers": 2, "ffn_dim": 128}
+    torch.manual_seed(0)
+    model = instantiate(
+        without_name(cfg.model), "model", list(cfg.trusted_packages), **sizes, max_length=2 * WHOLE, dropout=0.0
+    )
+    model = model.double().eval()
+    tokens, other = torch.randint(64, (2, 2, WHOLE))
+    cut = WHOLE - WHOLE // 8
+    mixed = torch.cat([tokens[:, :cut], other[:, cut:]], dim=1)
+    kept = cut - model.scored(WHOLE).start
+    with torch.no_grad():
+        faults = []
+        if not gap(model(tokens)[:, :kept], model(mixed)[:, :kept]) <= TOLERANCE:
+            faults.append("causal_self depends on the future")
+        logits, state = model.read(tokens)
+        if not (error := gap(logits, model(tokens)[:, -1])) <= TOLERANCE:
+            faults.append(f"read differs from forward by {error:.1e}")
+    largest = [largest_of(lambda n=n: model(tokens[:, :1].expand(2, n)).sum().backward()) for n in (WHOLE, 2 * WHOLE)]
+    parameters = f"{sum(p.numel() for p in model.parameters()):,}"
+    row = ["-", "LEAK" if faults and "future" in faults[0] else "ok", "-", "-"]
+    return [*row, f"{numbers(state):,}", f"{largest[1] / largest[0]:.1f}", "-", parameters], faults
 
 
 def yaml_of(name: str) -> DictConfig:
@@ -163,6 +195,10 @@ class Largest(TorchDispatchMode):
 def largest_tensor(layer: Attention, length: int) -> int:
     x = torch.randn(1, length, layer.dim, dtype=torch.double, requires_grad=True)
     context = torch.randn(1, length, layer.dim, dtype=torch.double) if layer.pattern.cross else None
+    return largest_of(lambda: layer(x, context)[0].sum().backward())
+
+
+def largest_of(call: Callable[[], object]) -> int:
     with Largest() as largest:
-        layer(x, context)[0].sum().backward()
+        call()
     return largest.numel

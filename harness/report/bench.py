@@ -49,17 +49,9 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
     """Header and rows: time of each length with its ratio to the peer, slopes, crossover, memory at the longest."""
     peer = measured["settings"]["peer"]
     lengths = [point["length"] for point in next(iter(series.values()))]
-    base = (
-        {point["length"]: point["ms"] for point in series[peer] if point["outcome"] == "ok"} if peer in series else {}
-    )
-    header = [
-        "model",
-        *(f"{n:,}" for n in lengths),
-        "time ~ n^",
-        "memory ~ n^",
-        "MB at the longest",
-        f"beats {peer} from",
-    ]
+    base = {point["length"]: point["ms"] for point in series.get(peer, []) if point["outcome"] == "ok"}
+    header = ["model", *(f"{n:,}" for n in lengths), "time ~ n^", "memory ~ n^", "MiB at the longest"]
+    header.append(f"beats {peer} from")
     rows = []
     for name, points in series.items():
         cells = [name]
@@ -100,7 +92,7 @@ def setting(measured: dict[str, Any]) -> str:
 
 def notes(measured: dict[str, Any]) -> list[str]:
     lines = [
-        "Medians; in brackets how many times faster than the peer in the same run. Slopes of the upper half of lengths.",
+        "Medians; in brackets how many times faster than the peer in the same run. Slopes: the upper half of lengths.",
     ]
     disturbed = sum(point.get("disturbed", 0) for point in measured["points"])
     if disturbed:

@@ -23,7 +23,9 @@ WRONG = {
     "train.max_steps=many": "could not be converted to Integer",
     "rerun=al": "expected one of [missing, failed, all]",
     "do=trian": "did you mean 'train'",
-    "do=bench": "not there yet",
+    "do=bench model=lavoo": "did you mean 'lavo'",
+    "do=bench model=local what=backward": "there is: decode, forward, train",
+    "model=perceiver_ar": "PerceiverAR has no noncausal_self form (it has: causal_self); these would fit: ",
     "model=lavo,vanilla": "add -m to sweep",
     "table=lavo/t99": "did you mean 'lavo/t11'",
     "seed": "not key=value",
@@ -34,9 +36,9 @@ WRONG = {
     "task.source=internet": "generated",
     "task.min_length=90": "min_length",
     "task.source=official": "path",
-    "model=linformer task.pattern=causal_self": "these would fit: lavo, local, vanilla",
+    "model=linformer task.pattern=causal_self": "these would fit: ",
     "model=linformer backbone.max_length=32 backbone.positions=none backbone.pooling=masked_mean": (
-        "parameters for 32 tokens, the task has up to 64; these would fit: lavo, local, performer, vanilla"
+        "parameters for 32 tokens, the task has up to 64; these would fit: "
     ),
     "backbone.max_length=32": "no model would fit",
     "model=lavo model.bases=64": "these would fit",

@@ -1,0 +1,1 @@
+"""Goals of the core algorithms: `python -m benchmarks.attention`."""

@@ -1,0 +1,75 @@
+"""Speed, memory and accuracy goals of the core algorithms on a CPU, each beside its peer in the same run.
+
+    python -m benchmarks.attention [--only C4 C6] [--rounds 5] [--threads 2] [--out results/bench/goals-cpu.json]
+
+Every line is a ratio of medians of alternating samples (harness/stopwatch.py), a slope, a byte count or an error, with
+the goal that it is held against. Sequence lengths are in tokens; `core` is the mixing alone, `layer` has projections.
+The JAX scan is timed where jax is installed (pip install "jax[cpu]"), in a process of its own.
+"""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.attention.subjects import Line
+
+# freed memory goes back to the kernel by default, and each first touch of a page costs more than the arithmetic:
+# set for both sides, before the process starts
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**36)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", help="ids of goals: C1 .. C14")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("results/bench/goals-cpu.json"))
+    args = parser.parse_args()
+    if any(os.environ.get(key) != value for key, value in MALLOC.items()):
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.attention", *sys.argv[1:]], os.environ | MALLOC)
+    import torch
+
+    from benchmarks.attention import decoding, numbers, speed
+    from benchmarks.attention.subjects import Line, Setting
+    from harness.provenance import git, hardware, versions
+    from harness.record import write_whole
+
+    torch.set_num_threads(args.threads)
+    lines: list[Line] = []
+    print(f"{'':5}{'':78}{'measured':>12}{'goal':>12}")
+    goals = speed.GOALS | decoding.GOALS | numbers.GOALS
+    for id in args.only or goals:
+        for line in goals[id](Setting(rounds=args.rounds)):
+            lines.append(line)
+            print(show(line), flush=True)
+    print(f"{sum(line.met for line in lines)} of {len(lines)} goals met")
+    if args.only:
+        return  # a part is no record of the whole
+    measured = {
+        "schema": 1,
+        "kind": "goals",
+        "name": args.out.stem,
+        "lines": [asdict(line) | {"met": line.met} for line in lines],
+        "rounds": args.rounds,
+        "hardware": hardware(torch.device("cpu")),
+        "versions": versions(),
+        "git": git(Path(__file__).resolve().parents[2]),
+        "environment": MALLOC,
+    }
+    write_whole(args.out, json.dumps(measured, indent=1) + "\n")
+    print(f"written to {args.out}")
+
+
+def show(line: "Line") -> str:
+    value = f"{line.value:.3g} {line.unit}"
+    mark = "" if line.met else "  missed"
+    return f"{line.id:5}{line.what:78}{value:>12}{'>=' if line.at_least else '<=':>6} {line.goal:<8.3g}{mark}"
+
+
+if __name__ == "__main__":
+    main()

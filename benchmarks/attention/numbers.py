@@ -1,0 +1,100 @@
+"""C13 and C14: memory of a token, and errors against float64."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from models.layers.dilated import dilated_attention
+from torch import Tensor
+
+from benchmarks.attention.speed import global_only
+from benchmarks.attention.subjects import CPU, Line, Setting, Subject, heads
+from benchmarks.latte_scan import latte_layer, materialised_layer
+from harness.stopwatch import peak_mb
+from models.attention.lavo import lavo
+from models.layers.banded import banded_attention
+from models.layers.packed_prefix import ACTIVATIONS, packed_prefix
+from models.layers.running_softmax import running_softmax
+
+
+def layer(function: Callable[..., Tensor], length: int) -> Subject:
+    generator = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(2, length, 128, generator=generator)]
+    leaves += [torch.randn(128, 128, generator=generator) * 128**-0.5 for _ in range(3)]
+    return Subject(partial(function, heads=4), *leaves)
+
+
+def growth(make: Callable[[int], Subject], short: int, long: int, batch: int) -> float:
+    """KiB that a forward and backward pass takes for each further token."""
+    sizes = [peak_mb(make(length).train, CPU) for length in (short, long)]
+    return (sizes[1] - sizes[0]) * 1024 / ((long - short) * batch)
+
+
+def c13(setting: Setting) -> Iterator[Line]:
+    ours = growth(partial(layer, latte_layer), 8192, 32768, batch=2)
+    peer = growth(partial(layer, materialised_layer), 1024, 4096, batch=2)
+    yield Line(
+        "C13", "Latte layer (2 x 4 heads, D=128), memory of forward + backward a token", ours, 12.0, False, "KiB"
+    )
+    yield Line("C13", "the same vs materialised sums", peer / ours, 10.0)
+
+    def subject(length: int) -> Subject:
+        q, x = heads(4, length, 64, 64)
+        return Subject(global_only, q, x, torch.linalg.qr(torch.randn(4, 64, 64))[0])
+
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        subject(4096).function(*subject(4096).leaves)
+    yield Line(
+        "C13", "LAVO: largest tensor kept for backward, in numbers of q", max(kept) / (4 * 4096 * 64), 1.0, False
+    )
+
+
+def errors(function: Callable[..., Tensor], leaves: list[Tensor], dtype: torch.dtype) -> tuple[float, float]:
+    """Largest error of the output, and of any gradient, each by the largest entry of the float64 run."""
+    results = []
+    for kind in (dtype, torch.float64):
+        inputs = [leaf.to(dtype).to(kind).requires_grad_() for leaf in leaves]  # float64 sees the rounded numbers
+        y = function(*inputs)
+        results.append([y.detach(), *torch.autograd.grad(y, inputs, torch.ones_like(y).cos())])
+    relative = [float((a.double() - b).abs().max() / b.abs().max()) for a, b in zip(*results, strict=True)]
+    return relative[0], max(relative[1:])
+
+
+def c14(setting: Setting) -> Iterator[Line]:
+    def latte(q: Tensor, logits: Tensor, v: Tensor) -> Tensor:
+        return running_softmax(q.softmax(-1), logits, v)
+
+    generator = torch.Generator().manual_seed(0)
+    q, logits, v = heads(8, 256, 32, 32, 32)
+    scales = torch.tensor([1.0, 10.0, 1000.0]).repeat(11)[:32]
+    jumps = (torch.rand(8, 256, 32, generator=generator) < 0.05) * 300 * torch.rand(8, 256, 32, generator=generator)
+    long = heads(2, 65536, 16, 16, 16)
+    ramp = torch.linspace(0, 3000, 65536)[:, None]
+    cases = {
+        "Latte, 256, logits times 1, 10, 1000, jumps of 300": (latte, [q, logits * scales + jumps.cumsum(1), v]),
+        "Latte, 65,536, logits N(0, 1)": (latte, long),
+        "Latte, 65,536, ramp to 3,000": (latte, [long[0], long[1] + ramp, long[2]]),
+    }
+    for name, (function, leaves) in cases.items():
+        for dtype, goal in ((torch.float32, 2e-6), (torch.bfloat16, 1.5e-2)):
+            worst = max(errors(function, leaves, dtype))
+            yield Line("C14", f"{name}, {str(dtype)[6:]}, output and gradients", worst, goal, False, "")
+    four = heads(4, 4096, 64, 64, 64)
+    bases = torch.linalg.qr(torch.randn(4, 64, 64, generator=generator))[0]
+    bias = 0.1 * torch.randn(4, 511, generator=generator)
+    slots = torch.randn(1, 4, 32, 64, generator=generator)
+    luna = partial(packed_prefix, activation=ACTIVATIONS["softplus"], scale=1 / 8)
+    dilated = partial(dilated_attention, segments=(512, 1024, 2048), ratios=(1, 2, 4), causal=True, detach=False)
+    others = {
+        "LAVO": (partial(lavo, window=256, causal=True), [*four, bases, bias]),
+        "window": (partial(banded_attention, left=255, right=0), four),
+        "Luna": (luna, [*four, slots]),
+        "LongNet": (dilated, four),
+    }
+    for name, (function, leaves) in others.items():
+        worst = max(errors(function, leaves, torch.float32))
+        yield Line("C14", f"{name}, 4,096, float32, output and gradients", worst, 1e-6, False, "")
+
+
+GOALS = {"C13": c13, "C14": c14}

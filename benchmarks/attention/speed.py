@@ -1,0 +1,244 @@
+"""C1 to C11: how many times faster than a peer in the same run, and how time grows with the length."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from models.layers.dilated import dilated_attention
+from torch import Tensor
+
+from benchmarks.attention.latte_worker import JaxLatte
+from benchmarks.attention.luna_loop import luna_loop
+from benchmarks.attention.subjects import (
+    Line,
+    Setting,
+    Subject,
+    heads,
+    latte_core,
+    lavo_subject,
+    luna_subject,
+    ratios,
+    sdpa,
+)
+from benchmarks.latte_scan import latte_layer, loop_layer, materialised_layer
+from harness.stopwatch import exponent
+from models.attention.lavo import past_memory, read
+from models.layers.banded import banded_attention
+from models.layers.packed_prefix import packed_prefix
+from models.layers.running_softmax import running_softmax
+
+LATTE_LAYERS = {"C1": (2, 4, 128, 128, 4.0, 10.0), "C2": (1, 8, 512, 128, 2.4, 5.5)}
+
+
+def c1_c2(setting: Setting, id: str) -> Iterator[Line]:
+    """Latte layers of Listing 1 at 65,536 tokens against the paper's scan in JAX at the better of two unrolls."""
+    for batch, number, dim, latents, forward_goal, train_goal in [LATTE_LAYERS[id]]:
+        generator = torch.Generator().manual_seed(0)
+        x, q, k, v = (
+            torch.randn(*shape, generator=generator) * gain
+            for shape, gain in (((batch, 65536, dim), 1.0), *(((dim, n), dim**-0.5) for n in (latents, latents, dim)))
+        )
+        ours = Subject(partial(latte_layer, heads=number), x, q, k, v)
+        for goal, what, call in (
+            (forward_goal, "forward", ours.forward),
+            (train_goal, "forward + backward", ours.train),
+        ):
+            peers = [JaxLatte(unroll, number, (x, q, k, v), what) for unroll in (1, 10)]
+            try:
+                names = {f"jax {peer.unroll}": peer.call for peer in peers}
+                times = setting.seconds(
+                    {"ours": call, **names}, rest_s=0.4, helpers=[peer.pid for peer in peers], least_s=0.0
+                )
+            finally:
+                for peer in peers:
+                    peer.close()
+            best = min(times[name] for name in names)
+            size = f"layer B={batch} H={number} D={dim}, 65,536"
+            yield Line(id, f"Latte {size} vs the paper's scan in JAX, {what}", best / times["ours"], goal)
+
+
+def c3(setting: Setting) -> Iterator[Line]:
+    """The same layer, in torch, token by token and with all prefix sums at once."""
+    generator = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(2, 4096, 128, generator=generator)]
+    leaves += [torch.randn(128, n, generator=generator) * 128**-0.5 for n in (128, 128, 128)]
+    ours = Subject(partial(latte_layer, heads=4), *leaves)
+    for name, layer, goals in (("loop", loop_layer, (15, 25)), ("materialised sums", materialised_layer, (20, 17))):
+        yield from ratios(
+            "C3", f"Latte layer, 4,096, vs {name}", setting, ours, Subject(partial(layer, heads=4), *leaves), goals
+        )
+
+
+def c4(setting: Setting) -> Iterator[Line]:
+    for length, goal in ((4096, 7.0), (16384, 24.0)):
+        yield from ratios(
+            "C4",
+            f"Latte core (8 heads of 32, 32 latents), {length:,}, vs softmax",
+            setting,
+            latte_core(8, length),
+            sdpa(8, length, 32),
+            (goal, goal),
+        )
+
+
+def c5(setting: Setting) -> Iterator[Line]:
+    """Logits that jump by hundreds, against logits that do not."""
+    q, logits, v = heads(8, 16384, 32, 32, 32)
+    jumps = logits + 100.0 * torch.arange(16384)[:, None] // 64 % 7
+    calm, wild = (Subject(lambda q, k, v: running_softmax(q.softmax(-1), k, v), q, k, v) for k in (logits, jumps))
+    times = setting.both({"calm": calm, "wild": wild})
+    for name, place in (("forward", 0), ("forward + backward", 1)):
+        yield Line(
+            "C5",
+            f"always-stable path vs fast path, 16,384, {name}",
+            times["wild"][place] / times["calm"][place],
+            2.5,
+            at_least=False,
+        )
+    finite = all(torch.isfinite(t).all() for t in (wild.forward(), *wild.train()))
+    yield Line("C5", "share of finite numbers under jumps of hundreds", float(finite), 1.0, unit="")
+
+
+def c6(setting: Setting) -> Iterator[Line]:
+    goals = {1024: (1.0, 1.0), 8192: (6.5, 5.5), 16384: (12.5, 10.5), 32768: (22.0, None)}
+    for length, goal in goals.items():
+        yield from ratios(
+            "C6",
+            f"LAVO (4 heads of 64, r 64, w 256), {length:,}, vs softmax",
+            setting,
+            lavo_subject(length),
+            sdpa(4, length, 64),
+            goal,
+        )
+
+
+def global_only(q: Tensor, x: Tensor, bases: Tensor) -> Tensor:
+    return read(q, past_memory(x, bases, window=None), bases, window=1)
+
+
+def global_materialised(q: Tensor, x: Tensor, bases: Tensor) -> Tensor:
+    """Equation 4 with every X~ made: (H, N, r, E)."""
+    count = torch.arange(1, x.shape[2] + 1)[:, None]
+    memory = (x @ bases.mT).cumsum(2) / count
+    rows = memory[..., None] * bases[:, None]
+    return ((rows @ q[..., None] / 8).softmax(-2) * rows).sum(-2)
+
+
+def c7(setting: Setting) -> Iterator[Line]:
+    def subject(function: Callable[..., Tensor], length: int) -> Subject:
+        q, x = heads(4, length, 64, 64)
+        return Subject(
+            function, q, x, torch.linalg.qr(torch.randn(4, 64, 64, generator=torch.Generator().manual_seed(0)))[0]
+        )
+
+    yield from ratios(
+        "C7",
+        "LAVO, global half only, 16,384, vs softmax",
+        setting,
+        subject(global_only, 16384),
+        sdpa(4, 16384, 64),
+        (30, 30),
+    )
+    yield from ratios(
+        "C7",
+        "LAVO, global half only, 4,096, vs materialised",
+        setting,
+        subject(global_only, 4096),
+        subject(global_materialised, 4096),
+        (14, 14),
+    )
+
+
+def c8(setting: Setting) -> Iterator[Line]:
+    yield from ratios(
+        "C8",
+        "Luna core (8 heads of 32, 32 slots), 16,384, vs softmax",
+        setting,
+        luna_subject(packed_prefix, 16384),
+        sdpa(8, 16384, 32),
+        (20, 20),
+    )
+    yield from ratios(
+        "C8",
+        "Luna core, 4,096, vs loop",
+        setting,
+        luna_subject(packed_prefix, 4096),
+        luna_subject(luna_loop, 4096),
+        (28, None),
+    )
+
+
+def c9(setting: Setting) -> Iterator[Line]:
+    for length, goals in ((16384, (3.5, 3.0)), (32768, (6.0, None))):
+        q, k, v = heads(4, length, 64, 64, 64)
+        ours = Subject(
+            partial(dilated_attention, segments=(2048, 4096, 8192), ratios=(1, 2, 4), causal=True, detach=False),
+            q,
+            k,
+            v,
+        )
+        yield from ratios(
+            "C9", f"LongNet (2048,1)(4096,2)(8192,4), {length:,}, vs softmax", setting, ours, sdpa(4, length, 64), goals
+        )
+
+
+def c10(setting: Setting) -> Iterator[Line]:
+    q, k, v = heads(4, 8192, 64, 64, 64)
+    bias = torch.zeros(4, 256)
+    window = Subject(lambda q, k, v, bias: banded_attention(q, k, v, left=255, right=0, bias=bias), q, k, v, bias)
+    times = setting.both({"window": window, "softmax": sdpa(4, 8192, 64)})
+    yield Line(
+        "C10",
+        "window of 256 with learnable bias, 8,192, vs softmax, forward",
+        times["window"][0] / times["softmax"][0],
+        0.12,
+        at_least=False,
+    )
+    yield Line(
+        "C10",
+        "the same, forward + backward vs its own forward",
+        times["window"][1] / times["window"][0],
+        4.0,
+        at_least=False,
+    )
+
+
+def c11(setting: Setting) -> Iterator[Line]:
+    """Slopes of time over length."""
+    makers = {
+        "Latte core": (partial(latte_core, 8), 65536),
+        "Luna core": (partial(luna_subject, packed_prefix), 65536),
+        "LAVO": (lavo_subject, 131072),
+        "LAVO, global half": (
+            lambda n: Subject(global_only, *heads(4, n, 64, 64), torch.linalg.qr(torch.randn(4, 64, 64))[0]),
+            131072,
+        ),
+        "window of 256": (
+            lambda n: Subject(partial(banded_attention, left=255, right=0), *heads(4, n, 64, 64, 64)),
+            65536,
+        ),
+    }
+    for name, (make, longest) in makers.items():
+        lengths = [4096 * 4**i for i in range(int(math.log(longest / 4096, 4)) + 1)]
+        lengths += [longest] if lengths[-1] != longest else []
+        subjects = {n: make(n) for n in lengths}
+        for what, kind in (("forward", "forward"), ("forward + backward", "train")):
+            times = setting.seconds({str(n): getattr(subject, kind) for n, subject in subjects.items()})
+            slope = exponent(lengths, [times[str(n)] for n in lengths])
+            yield Line("C11", f"{name}, 4,096 to {longest:,}, time ~ n^a, {what}", slope, 1.05, at_least=False, unit="")
+
+
+GOALS = {
+    "C1": partial(c1_c2, id="C1"),
+    "C2": partial(c1_c2, id="C2"),
+    "C3": c3,
+    "C4": c4,
+    "C5": c5,
+    "C6": c6,
+    "C7": c7,
+    "C8": c8,
+    "C9": c9,
+    "C10": c10,
+    "C11": c11,
+}

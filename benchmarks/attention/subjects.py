@@ -1,0 +1,103 @@
+"""What the goals share: lines, subjects of a measurement, inputs."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from harness.stopwatch import take_turns
+from models.attention.lavo import lavo
+from models.layers.packed_prefix import ACTIVATIONS
+from models.layers.running_softmax import running_softmax
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measured number: `value` must be at least, or at most, `goal`."""
+
+    id: str
+    what: str
+    value: float
+    goal: float
+    at_least: bool = True
+    unit: str = "×"
+
+    @property
+    def met(self) -> bool:
+        return self.value >= self.goal if self.at_least else self.value <= self.goal
+
+
+@dataclass(frozen=True)
+class Setting:
+    rounds: int = 5
+
+    def seconds(self, candidates: dict[str, Callable[[], object]], **options) -> dict[str, float]:
+        """Median seconds of calls that take turns."""
+        timings = take_turns(candidates, device=CPU, rounds=self.rounds, **options)
+        return {name: timing.median for name, timing in timings.items()}
+
+    def both(self, subjects: dict[str, "Subject"]) -> dict[str, tuple[float, float]]:
+        """{name: (forward, forward and backward)} in seconds."""
+        forward = self.seconds({name: subject.forward for name, subject in subjects.items()})
+        train = self.seconds({name: subject.train for name, subject in subjects.items()})
+        return {name: (forward[name], train[name]) for name in subjects}
+
+
+class Subject:
+    """A function of tensors, and what its backward pass is fed."""
+
+    def __init__(self, function: Callable[..., Tensor], *leaves: Tensor):
+        self.function, self.leaves = function, [leaf.detach().requires_grad_() for leaf in leaves]
+
+    @torch.no_grad()
+    def forward(self) -> Tensor:
+        return self.function(*self.leaves)
+
+    def train(self) -> tuple[Tensor, ...]:
+        y = self.function(*self.leaves)
+        return torch.autograd.grad(y, self.leaves, torch.ones_like(y))
+
+
+def heads(number: int, length: int, *widths: int) -> list[Tensor]:
+    """Random (1, H, N, width) tensors, laid out as split projections are: tokens before heads."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(1, length, number, width, generator=generator).transpose(1, 2) for width in widths]
+
+
+def sdpa(number: int, length: int, width: int) -> Subject:
+    attention = partial(F.scaled_dot_product_attention, is_causal=True)
+    return Subject(attention, *heads(number, length, width, width, width))
+
+
+def ratios(
+    id: str, what: str, setting: Setting, ours: Subject, peer: Subject, goals: tuple[float | None, float | None]
+) -> Iterator[Line]:
+    """How many times faster than the peer, forward and with backward."""
+    times = setting.both({"ours": ours, "peer": peer})
+    for name, place in (("forward", 0), ("forward + backward", 1)):
+        if goals[place] is not None:
+            yield Line(id, f"{what}, {name}", times["peer"][place] / times["ours"][place], goals[place])
+
+
+def latte_core(number: int, length: int, latents: int = 32, width: int = 32) -> Subject:
+    q, logits, v = heads(number, length, latents, latents, width)
+    return Subject(lambda q, logits, v: running_softmax(q.softmax(-1), logits, v), q, logits, v)
+
+
+def lavo_subject(length: int, window: int = 256) -> Subject:
+    q, k, v = heads(4, length, 64, 64, 64)
+    generator = torch.Generator().manual_seed(0)
+    bases = torch.linalg.qr(torch.randn(4, 64, 64, generator=generator))[0]
+    bias = 0.1 * torch.randn(4, 2 * window - 1, generator=generator)
+    return Subject(partial(lavo, window=window, causal=True), q, k, v, bases, bias)
+
+
+def luna_subject(function: Callable[..., Tensor], length: int) -> Subject:
+    q, memory, pack_k = heads(8, length, 32, 32, 32)
+    (pack_q,) = heads(8, 32, 32)
+    return Subject(partial(function, activation=ACTIVATIONS["softplus"], scale=32**-0.5), q, memory, pack_k, pack_q)

@@ -1,0 +1,134 @@
+"""do=bench: what it measures, what it refuses, and that its measuring is sound."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from harness import stopwatch
+from harness.bench import measure, run
+from harness.cli import lists_of_bench
+from harness.compose import compose
+from harness.errors import UsageError
+from harness.report.bench import page
+
+CPU = torch.device("cpu")
+SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "bench.lengths=[32,64,128]"]
+
+
+@pytest.fixture
+def bench(places, tmp_path):
+    def composed(*overrides):
+        folders = [f"paths.bench={tmp_path / 'bench'}", f"paths.figures={tmp_path / 'figures'}"]
+        typed = [*SMALL, *overrides]
+        return compose([*places, *folders, *typed]), typed
+
+    return composed
+
+
+def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
+    assert run(*bench("bench.models=[local,vanilla_rope]", "bench.what=[forward,train,decode]")) == 0
+    (path,) = (tmp_path / "bench").glob("*.json")
+    measured = json.loads(path.read_text())
+    points = measured["points"]
+    assert len(points) == 3 * 3 * 3, "measures x lengths x models, softmax among them"
+    assert all(point["outcome"] == "ok" and point["ms"] > 0 for point in points)
+    assert set(measured["models"]) == {"local", "vanilla_rope", "vanilla"}
+    decoded = {p["model"]: p["memory_mb"] for p in points if p["what"] == "decode" and p["length"] == 128}
+    assert decoded["vanilla"] == pytest.approx(2 * 129 * 16 * 4 / 2**20), "keys and values of 129 tokens, float32"
+    text = (tmp_path / "tables" / "bench" / f"{measured['name']}.md").read_text()
+    assert "Forward and backward" in text and "| vanilla\\_rope |" in text and "time ~ n^" in text
+    for suffix in ("png", "pdf"):
+        assert (tmp_path / "figures" / "bench" / f"{measured['name']}.{suffix}").stat().st_size > 1000
+    assert "Forward and backward" in capsys.readouterr().out
+
+
+def test_a_page_is_the_same_each_time(bench, tmp_path):
+    measured = measure(*bench("bench.models=[local]"))
+    texts = [page(measured, tmp_path / name, tmp_path / name)[0].read_bytes() for name in ("a", "b")]
+    assert texts[0] == texts[1]
+
+
+def test_what_takes_too_long_is_not_measured_and_said(bench):
+    points = measure(*bench("bench.models=[local]", "bench.limit_s=1e-9"))["points"]
+    assert [p["outcome"].split(":")[0] for p in points if p["model"] == "local"] == ["ok", "skipped", "skipped"]
+
+
+def test_models_without_the_pattern_are_named(bench):
+    measured = measure(*bench("bench.models=[linformer,local]"))
+    assert "Linformer has no causal_self form" in measured["absent"]["linformer"]
+    assert "linformer" not in measured["models"]
+
+
+def test_decoding_is_causal(bench):
+    points = measure(*bench("bench.models=[local]", "bench.what=[decode]", "bench.pattern=noncausal_self"))["points"]
+    assert {point["outcome"] for point in points} == {"only causal_self decodes, this is noncausal_self"}
+
+
+def test_typed_hyperparameters_reach_the_model_and_not_its_peer(bench):
+    measured = measure(*bench("bench.models=[local]", "model=local", "model.window=3"))
+    assert measured["models"]["local"]["window"] == 3
+    assert measured["models"]["vanilla"] == {"_target_": "models.attention.vanilla.Vanilla"}
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("bench.models=[lavoo]", "did you mean 'lavo'"),
+        ("bench.what=[backward]", "bench.what: there is no 'backward': there is: decode, forward, train"),
+        ("bench.precision=float8", "bench.precision: there is no 'float8'"),
+        ("bench.lengths=[0]", "are no lengths"),
+        ("bench.models=[vanilla]", "nothing to measure beside vanilla"),
+        ("+model.colour=red", "model.colour"),
+        ("bench.pattern=sideways", "sideways"),
+    ],
+)
+def test_refusals(bench, override, says):
+    with pytest.raises(UsageError, match=says):
+        measure(*bench("model=local", override))
+
+
+def test_lists_of_bench_are_no_sweep():
+    typed = ["do=bench", "model=a,b", "lengths=1,2", "what=[forward]", "model.window=3"]
+    found = ["do=bench", "bench.models=[a,b]", "bench.lengths=[1,2]", "bench.what=[forward]", "model.window=3"]
+    assert lists_of_bench(typed) == found
+    assert lists_of_bench(["model=a,b"]) == ["model=a,b"]
+
+
+def test_exponent_and_crossover():
+    sizes = [2**i for i in range(5, 10)]
+    assert stopwatch.exponent(sizes, [3e-6 * n**1.5 for n in sizes]) == pytest.approx(1.5)
+    assert stopwatch.exponent([4], [1.0]) is None
+    square, line = [float(n * n) for n in sizes], [100.0 * n for n in sizes]
+    assert stopwatch.crossover(sizes, line, square) == pytest.approx(100)
+    assert stopwatch.crossover(sizes, square, line) is None
+    assert stopwatch.crossover(sizes, [x / 1e6 for x in line], square) == sizes[0]
+
+
+def test_candidates_take_turns_and_disturbed_samples_are_thrown_away(monkeypatch):
+    order = []
+    foreign = iter([0.0, 9.0] + [9.0] * 1000)  # others were busy during the first sample alone
+    monkeypatch.setattr(stopwatch, "_foreign_s", lambda helpers: next(foreign))
+    calls = {name: lambda name=name: order.append(name) for name in "ab"}
+    timings = stopwatch.take_turns(calls, device=CPU, rounds=3, least_s=0.0)
+    samples = order[4:]  # after a first call and one that says how many make a sample
+    assert samples == ["a", "a", "b", "a", "b", "a", "b"]
+    assert all(len(timing.samples) == 3 and timing.disturbed == 0 for timing in timings.values())
+
+
+def test_patience_ends_and_is_told(monkeypatch):
+    busy = iter(range(0, 10**6, 5))
+    monkeypatch.setattr(stopwatch, "_foreign_s", lambda helpers: float(next(busy)))
+    timing = stopwatch.take_turns({"a": lambda: None}, device=CPU, rounds=3, least_s=0.0)["a"]
+    assert timing.disturbed == 3
+
+
+def test_work_of_another_process_is_seen():
+    assert stopwatch._foreign_s(()) >= 0
+    assert math.isfinite(stopwatch._foreign_s(()))
+
+
+def test_peak_memory_is_what_a_call_takes():
+    assert stopwatch.peak_mb(lambda: torch.ones(2**24), CPU) == pytest.approx(64, rel=0.2)
+    assert stopwatch.peak_mb(lambda: None, CPU) < 5

@@ -2,8 +2,9 @@
 
     python run.py do=bench model=lavo,latte lengths=1024,4096,16384 what=forward,train,decode
 
-One layer alone, random input, every model in turn within one run (harness/stopwatch.py). `forward` is without
-gradients; `train` is forward and backward; `decode` is one more token after so many. Measurements go to
+One layer alone, or with `bench.layers=2` a language model of two; random input, every model in turn within one run
+(harness/stopwatch.py). `forward` is without gradients; `train` is forward and backward; `decode` is one more token
+after so many. Measurements go to
 `<paths.bench>/<name>.json`, `do=report` makes the page and the picture of them.
 """
 
@@ -19,12 +20,13 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from harness.build import build_model, is_attention
 from harness.compose import CONF, ROOT, options
 from harness.errors import UsageError, did_you_mean
-from harness.instantiate import instantiate
+from harness.instantiate import instantiate, target
 from harness.progress import Progress
 from harness.provenance import git, hardware, versions
 from harness.record import write_whole
@@ -34,6 +36,7 @@ from models.attention.base import Attention, Pattern
 SCHEMA = 1
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 HAND_BACK = "skipped"  # a point that would take longer than bench.limit_s
+VOCABULARY = 256  # of the decoders
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -55,7 +58,7 @@ def measure(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     if cfg.resources.cpus:
         torch.set_num_threads(cfg.resources.cpus)
     names = models_of(cfg)
-    makers = {name: partial(layer, cfg, hyper_of(cfg, name, overrides), device) for name in names}
+    makers = {name: partial(subject, cfg, hyper_of(cfg, name, overrides), device) for name in names}
     checks = {"bench.what": (bench.what, MEASURES), "bench.precision": ([bench.precision], DTYPES)}
     for key, (given, known) in checks.items():
         if unknown := [value for value in given if value not in known]:
@@ -76,7 +79,9 @@ def measure(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     with Progress() as progress:
         for what in bench.what:
             points += measure_what(cfg, what, lengths, {name: makers[name] for name in names}, device, progress)
-    settings = {key: bench[key] for key in ("pattern", "dim", "heads", "batch", "precision", "peer", "rounds")}
+    settings = {
+        key: bench[key] for key in ("pattern", "dim", "heads", "batch", "layers", "precision", "peer", "rounds")
+    }
     hyper = {name: hyper_of(cfg, name, overrides) for name in names}
     identity = json.dumps([settings, hyper, lengths, list(bench.what), str(device)], sort_keys=True)
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -113,28 +118,32 @@ def models_of(cfg: DictConfig) -> list[str]:
 
 
 def hyper_of(cfg: DictConfig, name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """A model's yaml with its own defaults, and what was typed as model.key=value if it has that key."""
+    """A model's yaml with its own defaults, and what was typed as model.key=value."""
     config = OmegaConf.create({"model": OmegaConf.load(CONF / "model" / f"{name}.yaml"), "settings": {}})
     hyper = OmegaConf.to_container(config, resolve=True)["model"]
     if name != cfg.bench.peer:
-        typed = [
-            override.lstrip("+")[len("model.") :] for override in overrides if override.lstrip("+")[:6] == "model."
-        ]
-        given = OmegaConf.to_container(OmegaConf.from_dotlist(typed))
-        if unknown := sorted(set(given) - set(hyper)):
-            raise UsageError(f"model.{unknown[0]}: {name} has no such key: {did_you_mean(unknown[0], hyper)}")
-        hyper |= given
+        typed = [override.lstrip("+") for override in overrides if override.lstrip("+").startswith("model.")]
+        given = OmegaConf.to_container(OmegaConf.from_dotlist(typed)).get("model", {})
+        hyper |= {key: value for key, value in given.items() if key in hyper or name == cfg.model.name}
     return {key: value for key, value in hyper.items() if key != "name"}
 
 
-def layer(cfg: DictConfig, hyper: dict[str, Any], device: torch.device, length: int, where: str | None = None) -> Any:
-    """One layer for sequences of `length`, weights of seed 0."""
+def subject(
+    cfg: DictConfig, hyper: dict[str, Any], device: torch.device, length: int, where: str | None = None
+) -> nn.Module:
+    """What is measured for sequences of `length`, with weights of seed 0: a layer, or a decoder of `bench.layers`."""
     torch.manual_seed(0)
-    bench = cfg.bench
-    build = {"pattern": bench.pattern, "max_length": length}
-    model = instantiate(hyper, "model", list(cfg.trusted_packages), bench.dim, bench.heads, **build)
-    if not isinstance(model, Attention):
-        raise UsageError(f"model: {type(model).__name__} is a whole decoder, do=bench measures one attention layer")
+    bench, trusted = cfg.bench, list(cfg.trusted_packages)
+    if bench.layers is None:
+        if not is_attention(target(hyper, "model", trusted)):
+            raise UsageError("model: it is a whole decoder, not one layer: add bench.layers=2 to measure decoders")
+        model = instantiate(hyper, "model", trusted, bench.dim, bench.heads, pattern=bench.pattern, max_length=length)
+    else:
+        cfg = cfg.copy()
+        sizes = {"dim": bench.dim, "heads": bench.heads, "layers": bench.layers, "ffn_dim": 4 * bench.dim}
+        cfg.backbone = {**bench.decoder, **sizes}
+        dimensions = {"vocab_size": VOCABULARY, "max_length": length, "pattern": bench.pattern}
+        model = build_model(target(hyper, "model", trusted), cfg, dimensions)
     return model.to(where or device, DTYPES[bench.precision]).eval()
 
 
@@ -142,7 +151,7 @@ def measure_what(
     cfg: DictConfig,
     what: str,
     lengths: Sequence[int],
-    makers: dict[str, Callable[..., Attention]],
+    makers: dict[str, Callable[..., nn.Module]],
     device: torch.device,
     progress: Progress,
 ) -> list[dict[str, Any]]:
@@ -185,44 +194,50 @@ def forecast(seen: Sequence[tuple[int, float]], length: int) -> float:
     return seconds * (length / size) * (length / size if growth > 1.5 else 1.0)
 
 
-def source(model: Attention, cfg: DictConfig, device: torch.device, length: int) -> tuple[Tensor, Tensor | None]:
+def inputs(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Tensor, ...]:
+    """What `model` is called with: x, in the cross patterns a context too, or the tokens of a decoder."""
     generator = torch.Generator().manual_seed(1)
-    shape = (cfg.bench.batch, length, cfg.bench.dim)
-    x, context = (torch.randn(shape, generator=generator).to(device, DTYPES[cfg.bench.precision]) for _ in range(2))
-    return x, context if model.pattern.cross else None
+    shape = (cfg.bench.batch, length)
+    if not isinstance(model, Attention):
+        return (torch.randint(VOCABULARY, shape, generator=generator).to(device),)
+    number = 2 if model.pattern.cross else 1
+    made = (torch.randn(*shape, cfg.bench.dim, generator=generator) for _ in range(number))
+    return tuple(x.to(device, DTYPES[cfg.bench.precision]) for x in made)
 
 
-def forward(model: Attention, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, None]:
-    x, context = source(model, cfg, device, length)
-
-    @torch.no_grad()
-    def call() -> Tensor:
-        return model(x, context)[0]
-
-    return call, None
+def output(model: nn.Module, *given: Tensor) -> Tensor:
+    y = model(*given)
+    return y[0] if isinstance(model, Attention) else y
 
 
-def train(model: Attention, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, None]:
-    x, context = source(model.train(), cfg, device, length)
-    x.requires_grad_()
+def forward(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, None]:
+    return torch.no_grad()(partial(output, model, *inputs(model, cfg, device, length))), None
+
+
+def train(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, None]:
+    given = inputs(model.train(), cfg, device, length)
+    leaves = [x.requires_grad_() for x in given if x.is_floating_point()]
 
     def call() -> None:
-        model.zero_grad(set_to_none=True)
-        x.grad = None
-        model(x, context)[0].sum().backward()
+        for leaf in (*leaves, *model.parameters()):
+            leaf.grad = None
+        output(model, *given).sum().backward()
 
     return call, None
 
 
 @torch.no_grad()
-def decode(model: Attention, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, float]:
-    """One token at position `length`, again and again. Memory is that of the state."""
-    if model.pattern is not Pattern.CAUSAL_SELF:
-        raise NotImplementedError(f"only causal_self decodes, this is {model.pattern}")
-    x, _ = source(model, cfg, device, 64)
-    state = model.init_state(cfg.bench.batch)
-    for position in range(length):
-        state = model.step(x[:, position % 64], state)[1]
+def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, float]:
+    """One token after `length` others, again and again. Memory is that of the state."""
+    if cfg.bench.pattern != Pattern.CAUSAL_SELF:
+        raise NotImplementedError(f"only causal_self decodes, this is {cfg.bench.pattern}")
+    (x,) = inputs(model, cfg, device, length)
+    if isinstance(model, Attention):
+        state = model.init_state(cfg.bench.batch)
+        for x_t in x.unbind(1):
+            state = model.step(x_t, state)[1]
+    else:
+        state = model.read(x)[1]
 
     @torch.no_grad()
     def call() -> Tensor:

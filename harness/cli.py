@@ -79,13 +79,16 @@ LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.wha
 
 
 def lists_of_bench(arguments: Sequence[str]) -> list[str]:
-    """`do=bench model=a,b lengths=1,2` -> `do=bench bench.models=[a,b] bench.lengths=[1,2]`; else as it is."""
+    """`do=bench model=a,b lengths=1,2` -> `do=bench model=a bench.models=[a,b] bench.lengths=[1,2]`; else as it is."""
     if "do=bench" not in arguments:
         return list(arguments)
     found = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        found.append(f"{LISTS[key]}=[{value.strip('[]')}]" if equals and key in LISTS else argument)
+        if equals and key in LISTS:
+            found.append(f"{LISTS[key]}=[{value.strip('[]')}]")
+        if not equals or key not in LISTS or key == "model":
+            found.append(argument.split(",")[0] if key == "model" else argument)  # model.key=value is the first one's
     return found
 
 

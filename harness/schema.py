@@ -76,6 +76,8 @@ class Bench:
     dim: int = 256
     heads: int = 4
     batch: int = 1
+    layers: int | None = None  # of `decoder`, with each model in it; null: one layer alone
+    decoder: dict[str, Any] = field(default_factory=lambda: {"_target_": "models.backbones.decoder.DecoderLM"})
     precision: str = "float32"
     rounds: int = 5  # samples of each point
     limit_s: float = 30.0  # a call that would take longer is not made

@@ -84,8 +84,9 @@ def milliseconds(value: float) -> str:
 def setting(measured: dict[str, Any]) -> str:
     s, machine = measured["settings"], measured["hardware"]
     where = machine["gpu"] or f"{machine['cpu']}, {machine['threads']} threads"
+    what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
     return (
-        f"{s['pattern']}, width {s['dim']}, {s['heads']} heads, batch {s['batch']}, {s['precision']}; {where}; "
+        f"{what}, {s['pattern']}, width {s['dim']}, {s['heads']} heads, batch {s['batch']}, {s['precision']}; {where}; "
         f"torch {measured['versions']['torch']}"
     )
 

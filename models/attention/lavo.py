@@ -289,25 +289,29 @@ class LAVO(Attention):
         if self.pattern is not Pattern.CAUSAL_SELF:
             raise ValueError(f"LAVO decodes with pattern causal_self, not {self.pattern}")
         ring = self.bases.new_zeros(2, batch, self.heads, self.window, self.head_dim)
-        sums = widen(self.bases.new_zeros(2, batch, self.heads, self.bases.shape[1]))
+        sums = widen(self.bases.new_zeros(2, batch, self.heads, 1, self.bases.shape[1]))
         return {"k": ring[0], "v": ring[1], "past": sums[0], "current": sums[1], "seen": 0}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v = (linear(x_t).unflatten(-1, (-1, self.head_dim)) for linear in (self.q_proj, self.k_proj, self.v_proj))
-        seen, window = state["seen"], self.window  # q, k, v (B, H, E)
+        x, q, k, v = (
+            y.unflatten(-1, (-1, self.head_dim))[:, :, None]  # (B, H, 1, E)
+            for y in (x_t, self.q_proj(x_t), self.k_proj(x_t), self.v_proj(x_t))
+        )
+        y, state = self.attend_step(q, k, v, x, state)
+        return self.out_proj(y.flatten(1)), state
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Query, key, value and input of one token, (B, H, 1, E) -> (B, H, 1, E)."""
+        seen, window, past, current = state["seen"], self.window, state["past"], state["current"]
         slot = seen % window
-        state["k"][:, :, slot], state["v"][:, :, slot] = k, v
+        state["k"][:, :, slot : slot + 1], state["v"][:, :, slot : slot + 1] = k, v
         filled = min(seen + 1, window)
         bias = None
         if self.position_bias is not None:
-            age = (slot - torch.arange(filled, device=q.device)) % window  # of each slot, 0 for this token
-            bias = self.position_bias[:, window - 1 - age][:, None].to(q.dtype)  # (H, 1, filled)
-        local = F.scaled_dot_product_attention(
-            q[:, :, None], state["k"][:, :, :filled], state["v"][:, :, :filled], attn_mask=bias
-        )  # (B, H, 1, E)
-        past, current = state["past"], state["current"]
-        remembered = local if self.dissection else x_t.unflatten(-1, (-1, self.head_dim))[:, :, None]
-        z = (remembered @ self.bases.mT)[:, :, 0]  # (B, H, R)
+            # the ring's slots are in the order of age but for where it turns
+            bias = self.position_bias[:, :window].roll(slot + 1, 1)[:, None, :filled].to(q.dtype)
+        local = F.scaled_dot_product_attention(q, state["k"][:, :, :filled], state["v"][:, :, :filled], attn_mask=bias)
+        z = (local if self.dissection else x) @ self.bases.mT  # (B, H, 1, R)
         if self.dissection:
             count = seen - slot
             if slot == 0:
@@ -316,6 +320,7 @@ class LAVO(Attention):
         else:
             count = seen + 1
             past = past + z
-        memory = (past / max(count, 1))[:, :, None]  # (B, H, 1, R)
-        y = (local + read(q[:, :, None], memory, self.bases, scale=self.global_scale)) / 2
-        return self.out_proj(y.flatten(1)), {**state, "past": past, "current": current, "seen": seen + 1}
+        memory = past / max(count, 1)
+        weights = (q @ self.bases.mT * memory * self.global_scale).softmax(-1)
+        y = (local + (weights * memory).to(q.dtype) @ self.bases) / 2
+        return y, {**state, "past": past, "current": current, "seen": seen + 1}

@@ -66,6 +66,15 @@ def test_decoding_is_causal(bench):
     assert {point["outcome"] for point in points} == {"only causal_self decodes, this is noncausal_self"}
 
 
+def test_a_whole_decoder_is_measured_beside_decoders(bench):
+    typed = ["bench.models=[perceiver_ar]", "model=perceiver_ar", "model.latents=16"]
+    assert (
+        "add bench.layers=2" in measure(*bench(*typed, "bench.models=[perceiver_ar,local]"))["absent"]["perceiver_ar"]
+    )
+    points = measure(*bench(*typed, "bench.layers=2", "bench.what=[forward,train,decode]"))["points"]
+    assert {(point["model"], point["outcome"]) for point in points} == {("perceiver_ar", "ok"), ("vanilla", "ok")}
+
+
 def test_typed_hyperparameters_reach_the_model_and_not_its_peer(bench):
     measured = measure(*bench("bench.models=[local]", "model=local", "model.window=3"))
     assert measured["models"]["local"]["window"] == 3
@@ -80,7 +89,7 @@ def test_typed_hyperparameters_reach_the_model_and_not_its_peer(bench):
         ("bench.precision=float8", "bench.precision: there is no 'float8'"),
         ("bench.lengths=[0]", "are no lengths"),
         ("bench.models=[vanilla]", "nothing to measure beside vanilla"),
-        ("+model.colour=red", "model.colour"),
+        ("+model.colour=red", "colour"),
         ("bench.pattern=sideways", "sideways"),
     ],
 )
@@ -91,7 +100,14 @@ def test_refusals(bench, override, says):
 
 def test_lists_of_bench_are_no_sweep():
     typed = ["do=bench", "model=a,b", "lengths=1,2", "what=[forward]", "model.window=3"]
-    found = ["do=bench", "bench.models=[a,b]", "bench.lengths=[1,2]", "bench.what=[forward]", "model.window=3"]
+    found = [
+        "do=bench",
+        "bench.models=[a,b]",
+        "model=a",
+        "bench.lengths=[1,2]",
+        "bench.what=[forward]",
+        "model.window=3",
+    ]
     assert lists_of_bench(typed) == found
     assert lists_of_bench(["model=a,b"]) == ["model=a,b"]
 

@@ -3,7 +3,8 @@
     Attention(Q, K, V) = softmax(Q K' / sqrt(E)) V                                              (1)
 
 Time O(N M D). Memory O((N + M) D) with torch's fused kernels; with weight dropout or a padding mask some of them fall
-back to all N M scores. Decoding keeps all keys and values: 2 N D numbers a layer.
+back to all N M scores. Decoding keeps all keys and values: 2 N D numbers a layer. `RotaryVanilla` turns queries and
+keys by their positions before the product (Su et al., 2021, arXiv 2104.09864; base 10000, channel pairs side by side).
 
     B batch, N query length, M key length, H heads, E head width
 """
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
+from models.layers.positions import rotary_frequencies, rotate
 
 
 def softmax_attention(
@@ -59,3 +61,21 @@ class Vanilla(MultiHead):
         seen += 1
         y = F.scaled_dot_product_attention(q[:, :, None], state["k"][:, :, :seen], state["v"][:, :, :seen])
         return y[:, :, 0], {**state, "seen": seen}
+
+
+class RotaryVanilla(Vanilla):
+    """Self-attention with rotary positions. Raises ValueError for an odd head width."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+
+    def __init__(self, dim: int, heads: int, *, pattern: Pattern | str, max_length: int, dropout: float = 0.0):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        rotary_frequencies(self.head_dim)  # refuses an odd width
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        positions = torch.arange(q.shape[2], device=q.device)
+        return super().attend(rotate(q, positions), rotate(k, positions), v, key_padding_mask)
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        position = torch.tensor([state["seen"]], device=q.device)
+        return super().attend_step(rotate(q, position), rotate(k, position), v, state)

@@ -4,32 +4,22 @@ The options are the union of what four recipes for the Long Range Arena do (docs
 
     google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
-    luna       post-LN, embedding norm, embeddings times sqrt(D), sinusoidal positions, `cls`, one Linear without bias
+    luna       post-LN, embedding norm, embeddings times sqrt(D), sinusoidal positions, `cls` or `packed`, one Linear
+               without bias
     latte      pre-LN, `masked_mean` over the tokens that are not padding
 
     B batch, N length, D width, C classes
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
-from models.layers.feedforward import FeedForward
-from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
-
-Choice = TypeVar("Choice")
-
-
-def choose(options: Mapping[str, Choice], name: str, value: str) -> Choice:
-    """options[value]. Raises ValueError that lists the options."""
-    if value not in options:
-        raise ValueError(f"{name} is one of {', '.join(options)}, not {value}")
-    return options[value]
+from models.backbones.layer import LAYERS, POSITIONS, choose
 
 
 def cls_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
@@ -50,37 +40,19 @@ def masked_mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tenso
     return (states * valid).sum(1) / valid.sum(1).clamp(min=1)
 
 
+def packed_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
+    """Mean over the rows of the last packed sequence in place of the tokens (Luna, Table 3)."""
+    return masked_mean_pooling(states, valid, max_length)
+
+
 Pooling = Callable[[Tensor, Tensor, int], Tensor]  # (B, N, D), (B, N, 1), max_length -> (B, D)
-POOLING: dict[str, Pooling] = {"cls": cls_pooling, "mean": mean_pooling, "masked_mean": masked_mean_pooling}
-POSITIONS = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions, "none": NoPositions}
+POOLING: dict[str, Pooling] = {
+    "cls": cls_pooling,
+    "mean": mean_pooling,
+    "masked_mean": masked_mean_pooling,
+    "packed": packed_pooling,
+}
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
-
-
-class PreNormLayer(nn.Module):
-    """x + f(LN(x)) for f = attention, then for f = feed-forward."""
-
-    def __init__(self, attention: Attention, dim: int, ffn_dim: int, dropout: float):
-        super().__init__()
-        self.attention, self.ffn = attention, FeedForward(dim, ffn_dim, dropout)
-        self.attention_norm, self.ffn_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, padding: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
-        y, carry = self.attention(self.attention_norm(x), key_padding_mask=padding, carry=carry)
-        x = x + self.dropout(y)
-        return x + self.ffn(self.ffn_norm(x)), carry
-
-
-class PostNormLayer(PreNormLayer):
-    """LN(x + f(x)) for f = attention, then for f = feed-forward."""
-
-    def forward(self, x: Tensor, padding: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
-        y, carry = self.attention(x, key_padding_mask=padding, carry=carry)
-        x = self.attention_norm(x + self.dropout(y))
-        return self.ffn_norm(x + self.ffn(x)), carry
-
-
-LAYERS = {"pre": PreNormLayer, "post": PostNormLayer}
 
 
 class EncoderClassifier(nn.Module):
@@ -88,8 +60,9 @@ class EncoderClassifier(nn.Module):
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
     the sequence is one longer. `head_dim` is the hidden width of the classifier, None for a single Linear. `padding_id`
-    is the token that is no token, None if there is none. Raises ValueError for an unknown option, and for a sequence
-    longer than `longest`: `max_length` where positions, pooling or attention end there, None where nothing does.
+    is the token that is no token, None if there is none. Raises ValueError for an unknown option, for `packed` pooling
+    of attention that packs nothing, and for a sequence longer than `longest`: `max_length` where positions, pooling or
+    attention end there, None where nothing does.
     """
 
     def __init__(
@@ -147,6 +120,8 @@ class EncoderClassifier(nn.Module):
         )
         for previous, layer in pairwise(self.layers):
             layer.attention.follow(previous.attention)
+        if self.pool is packed_pooling and not any(layer.attention.packs for layer in self.layers[-1:]):
+            raise ValueError("pooling=packed needs attention that hands over a packed sequence, as noncausal Luna does")
         self.final_norm = nn.LayerNorm(dim) if final_norm else nn.Identity()
         fixed = self.positions.ends or self.pool is mean_pooling or any(y.attention.fixed_length for y in self.layers)
         self.longest = max_length if fixed else None
@@ -169,5 +144,7 @@ class EncoderClassifier(nn.Module):
         carry = None
         for layer in self.layers:
             x, carry = layer(x, padding, carry)
+        if self.pool is packed_pooling:
+            x, padding = carry, (carry == 0).all(-1)
         valid = x.new_ones(1, x.shape[1], 1) if padding is None else (~padding)[:, :, None].to(x.dtype)
         return self.head(self.pool(self.final_norm(x), valid, self.max_length))

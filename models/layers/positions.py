@@ -72,7 +72,7 @@ def xpos_scale(positions: Tensor, width: int, *, base: float = 512.0) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """x (B, N, D) + the sinusoids of positions 0 .. N - 1, also past `max_length`. No parameters."""
+    """x (B, N, D) + the sinusoids of positions `start` .. `start` + N - 1, also past `max_length`. No parameters."""
 
     ends = False
 
@@ -80,15 +80,16 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.register_buffer("table", sinusoidal_positions(max_length, dim), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        length = x.shape[1]
-        if length > len(self.table):
-            self.table = sinusoidal_positions(length, x.shape[2]).to(x.device)
-        return x + self.table[:length].to(x.dtype)
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        end = start + x.shape[1]
+        if end > len(self.table):
+            # more than asked for, so that decoding past the end does not make a table for each token
+            self.table = sinusoidal_positions(2 * end, x.shape[2]).to(x.device)
+        return x + self.table[start:end].to(x.dtype)
 
 
 class LearnedPositions(nn.Module):
-    """x (B, N, D) + one learned vector for each of the positions 0 .. N - 1, drawn from N(0, 0.02^2) (BERT's)."""
+    """x (B, N, D) + a learned vector for each position, from `start` on, drawn from N(0, 0.02^2) (BERT's)."""
 
     ends = True  # there is no vector for a position past the last
 
@@ -97,8 +98,8 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(max_length, dim))
         nn.init.normal_(self.table, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.table[: x.shape[1]]
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        return x + self.table[start : start + x.shape[1]]
 
 
 class NoPositions(nn.Module):
@@ -109,5 +110,5 @@ class NoPositions(nn.Module):
     def __init__(self, max_length: int, dim: int):
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
         return x

@@ -7,13 +7,24 @@ import torch
 from twins.base import Twin, attend, only_projections, per_head, projections
 
 
-@per_head
-def vanilla(model, h, q, k, v, padding, causal):
+def softmax_head(model, h, q, k, v, padding, causal):
     rows = []
     for i in range(len(q)):
         keys = [j for j in range(len(k)) if not padding[j] and (j <= i or not causal)]
         rows.append(attend(q[i], k, v, keys))
     return torch.stack(rows)
+
+
+def turned(x, t):
+    """x (E) with its channel pairs (2i, 2i + 1) turned by the angles t 10000^(-2i/E)."""
+    angle = t * 10000.0 ** (-torch.arange(0, len(x), 2, dtype=torch.float64) / len(x))
+    pairs = torch.view_as_complex(x.reshape(-1, 2).contiguous()) * torch.polar(torch.ones_like(angle), angle)
+    return torch.view_as_real(pairs).reshape(-1)
+
+
+def rotary_head(model, h, q, k, v, padding, causal):
+    q, k = (torch.stack([turned(row, t) for t, row in enumerate(x)]) for x in (q, k))
+    return softmax_head(model, h, q, k, v, padding, causal)
 
 
 @per_head
@@ -66,7 +77,8 @@ def performer(model, h, q, k, v, padding, causal):
 
 
 TWINS = {
-    "vanilla": Twin(vanilla, only_projections),
+    "vanilla": Twin(per_head(softmax_head), only_projections),
+    "vanilla_rope": Twin(per_head(rotary_head), only_projections),
     "local": Twin(local, only_projections, ({"window": 1}, {"window": 100})),
     "linformer": Twin(
         linformer,

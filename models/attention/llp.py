@@ -1,0 +1,158 @@
+"""LLP: Perceiver AR on overlapping pairs of half segments (Mahmood & Huang, 2024, arXiv 2412.06106, §4.4).
+
+Half segments ("blocks") of c = s/2 tokens; block 0 attends to itself, block b >= 1 to blocks b - 1 and b:
+
+    o_i = sum_j softmax_j( E^-1/2 <q_i, k_j> ) v_j,   j <= i,  floor(j/c) >= floor(i/c) - 1      (22-29)
+    q = W_q x,  v = W_kv x,  k = LayerNorm_E(v) for the queries of blocks >= 1, k = v for those of block 0
+    y_i = W_o0 o_i + b_o0 in block 0,  W_o o_i + b_o in the others
+
+A query sees c + 1 to 2 c keys. Time O(n s d), memory O(n d) with torch's fused kernels (weight dropout, where they lack
+it: O(n s h)). Decoding keeps one vector for each token of two blocks: s d numbers a layer.
+
+The equations give each block its own W_k and W_v; the listing (Fig. 5) and the printed parameter counts have one W_kv
+for keys, values and blocks, the norm and two output projections, which is what stands above. Left open by both: the
+scale, taken from the code that the listing starts from; rotary positions, taken from there too, on q and on W_kv x and
+so on the values (D-17; `rotate_values=False` turns the keys alone, `rotary=False` nothing); whether "segment" is the
+key span, as in the equations, or the listing's `segment_len`, half of it (D-18; `listing_segment`); what the noncausal
+use of Table 9 is: the causal layer, or with `bidirectional` the blocks b - 1 to b + 1 without a mask (D-19).
+
+    B batch, N length, H heads, E head width, c half segment, G blocks after the first
+"""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern, State, merge_heads, projection, split_heads
+from models.attention.vanilla import softmax_attention
+from models.layers.positions import rotary_frequencies, rotate
+
+
+def paired_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    half: int,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention of the blocks after the first: q (B, H, N - half, E), k and v (B, H, N, E) -> (B, H, N - half, E).
+
+    A block reads the one before and itself, `causal` in itself, or else itself and the one after it wholly.
+    `key_padding_mask` (B, N) is True at padding.
+    """
+    batch, blocks = len(q), -(-q.shape[2] // half)
+    reach = 2 if causal else 3  # blocks that one reads
+
+    def near(x: Tensor, reach: int) -> Tensor:
+        """(B, N, ...) -> (B, G, reach c, ...): for block g the `reach` blocks of x from the g-th on."""
+        fill = (blocks + reach - 1) * half - x.shape[1]
+        x = F.pad(x, [0, 0] * (x.ndim - 2) + [0, fill]).unflatten(1, (-1, half))
+        return torch.cat([x[:, i : i + blocks] for i in range(reach)], 2)
+
+    def cut(x: Tensor, reach: int) -> Tensor:
+        """(B, H, N, E) -> (B G, H, reach c, E)."""
+        return near(x.transpose(1, 2), reach).transpose(2, 3).flatten(0, 1)
+
+    row, column = torch.arange(half, device=q.device)[:, None], torch.arange(reach * half, device=q.device)
+    visible = column <= row + (half if causal else reach * half)  # (c, reach c)
+    if key_padding_mask is not None or not causal:  # causally, what fills the last block up is the future
+        valid = k.new_ones(batch, k.shape[2], dtype=torch.bool) if key_padding_mask is None else ~key_padding_mask
+        visible = visible & near(valid, reach)[:, :, None]  # (B, G, c, reach c)
+        # a padded query may see nothing, which not every kernel survives: its row means nothing, so it may see all
+        visible = (visible | ~visible.any(-1, keepdim=True)).flatten(0, 1)[:, None]
+    y = F.scaled_dot_product_attention(
+        cut(q, 1), cut(k, reach), cut(v, reach), attn_mask=visible, dropout_p=dropout
+    )  # (B G, H, c, E)
+    return y.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, : q.shape[2]]
+
+
+class LLP(Attention):
+    """Multi-head LLP: 4 D^2 + 2 D + 2 E parameters. Raises ValueError for a `segment` that has no halves."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        segment: int = 256,
+        listing_segment: bool = False,
+        rotary: bool = True,
+        rotate_values: bool = True,
+        bidirectional: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if segment < 2 or segment % 2:
+            raise ValueError(f"LLP needs an even segment >= 2, not {segment}")
+        if rotary:
+            rotary_frequencies(self.head_dim)  # refuses an odd width
+        self.half = segment if listing_segment else segment // 2
+        self.causal = self.pattern.causal or not bidirectional
+        self.rotary, self.rotate_values = rotary, rotate_values
+        self.q_proj = nn.Linear(dim, dim, bias=False)
+        self.kv_proj = nn.Linear(dim, dim, bias=False)
+        self.key_norm = nn.LayerNorm(self.head_dim)
+        self.out_proj = projection(dim, dim, 1.0)
+        self.first_out_proj = projection(dim, dim, 1.0)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        positions = torch.arange(x.shape[1], device=x.device)
+        q = self.turn(split_heads(self.q_proj(x), self.head_dim), positions)  # (B, H, N, E)
+        values = split_heads(self.kv_proj(x), self.head_dim)  # (B, H, N, E)
+        keys = self.turn(values, positions)
+        if self.rotate_values:
+            values = keys
+        half, options = self.half, {"causal": self.causal, "dropout": self.active_dropout}
+        near = slice(0, half if self.causal else 2 * half)  # what the first block sees
+        mask = None if key_padding_mask is None else key_padding_mask[:, near]
+        y = softmax_attention(q[:, :, :half], keys[:, :, near], values[:, :, near], key_padding_mask=mask, **options)
+        y = self.first_out_proj(merge_heads(y))
+        if x.shape[1] > half:
+            keys = self.key_norm(keys).to(q.dtype)
+            rest = paired_attention(
+                q[:, :, half:], keys, values, half=half, key_padding_mask=key_padding_mask, **options
+            )
+            y = torch.cat([y, self.out_proj(merge_heads(rest))], 1)
+        return y, carry
+
+    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x (B, H, N, E) rotated by its positions (N,)."""
+        return rotate(x, positions) if self.rotary else x
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """The previous block's keys, then the present block's. Values are the same vectors, or these turned back."""
+        if self.pattern is not Pattern.CAUSAL_SELF:
+            raise ValueError(f"LLP decodes with pattern causal_self, not {self.pattern}")
+        keys = self.q_proj.weight.new_zeros(batch, self.heads, 2 * self.half, self.head_dim)
+        return {"keys": keys, "seen": 0}
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        keys, seen, half = state["keys"], state["seen"], self.half
+        block, slot = divmod(seen, half)
+        if block and not slot:
+            keys[:, :, :half] = keys[:, :, half:]
+        position = torch.tensor([seen], device=x_t.device)
+        q, kv = (split_heads(linear(x_t)[:, None], self.head_dim) for linear in (self.q_proj, self.kv_proj))
+        q = self.turn(q, position)  # (B, H, 1, E)
+        keys[:, :, half + slot] = self.turn(kv, position)[:, :, 0]
+        near = slice(0 if block else half, half + slot + 1)
+        keys = values = keys[:, :, near]
+        if self.rotary and not self.rotate_values:
+            positions = torch.arange(keys.shape[2], device=x_t.device) + seen + 1 - keys.shape[2]
+            values = rotate(keys, positions, inverse=True)
+        if block:
+            keys = self.key_norm(keys).to(q.dtype)
+        y = F.scaled_dot_product_attention(q, keys, values)[:, :, 0].flatten(1)
+        return (self.out_proj if block else self.first_out_proj)(y), {**state, "seen": seen + 1}

@@ -1,0 +1,191 @@
+"""The decoder's options, generation with every model that decodes, and scoring."""
+
+import itertools
+
+import pytest
+import torch
+from zoo import CAUSAL_SELF, CLASSES, load
+
+from models.attention.base import Pattern
+from models.backbones.decoder import DecoderLM
+from models.backbones.generate import generate, pick, score_stream
+from models.backbones.layer import FFNS, LAYERS, NORMS, POSITIONS
+
+NAMES = [name for name, _ in CAUSAL_SELF]
+SIZES = {"vocab_size": 11, "max_length": 40, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
+
+
+def factory(name):
+    cls, hyper = load(name)
+    return lambda *args, **kwargs: cls(*args, **hyper, **kwargs)
+
+
+def decoder(name="vanilla", **options):
+    torch.manual_seed(0)
+    return DecoderLM(factory(name), **{**SIZES, **options}).double().eval()
+
+
+def stirred(*args, **options):
+    """A decoder whose logits are not all alike."""
+    model = decoder(*args, **options)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    return model
+
+
+def tokens(length=17, batch=3, seed=0):
+    return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("norm", "kind", "ffn", "positions"), list(itertools.product(LAYERS, NORMS, FFNS, POSITIONS)))
+def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
+    for flag in (False, True):
+        model = decoder(
+            norm=norm,
+            norm_kind=kind,
+            ffn=ffn,
+            positions=positions,
+            final_norm=flag,
+            tied=not flag,
+            head_bias=flag,
+            embedding_norm=not flag,
+            embedding_scale=flag,
+            embedding_std=1.0,
+        ).train()
+        logits = model(tokens())
+        logits.square().sum().backward()
+        assert logits.shape == (3, 17, 11)
+        assert torch.isfinite(logits).all()
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("option", ["norm", "norm_kind", "ffn", "positions"])
+def test_unknown_options_name_the_known(option):
+    with pytest.raises(ValueError, match=rf"{option} is one of .*, .*not elsewhere"):
+        decoder(**{option: "elsewhere"})
+
+
+def test_a_language_model_is_causal():
+    with pytest.raises(ValueError, match="a language model reads causal_self, not noncausal_self"):
+        decoder(pattern="noncausal_self")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_token_sees_the_next(name):
+    model, text = stirred(name), tokens(23)
+    changed = text.clone()
+    changed[:, 12:] = tokens(23, seed=1)[:, 12:]
+    torch.testing.assert_close(model(changed)[:, :12], model(text)[:, :12], atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(text[:, :12]), model(text)[:, :12], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("options", [{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}])
+def test_generation_equals_full_forward_passes(name, options):
+    model, text = stirred(name, **options), tokens(5)
+    with torch.no_grad():
+        state = model.init_state(3)
+        for t, token in enumerate(text.unbind(1)):
+            logits, state = model.step(token, state)
+            torch.testing.assert_close(logits, model(text)[:, t], atol=1e-9, rtol=0)
+    continued = generate(model, text, tokens=20)
+    for _ in range(20):
+        text = torch.cat([text, model(text)[:, -1].argmax(-1, keepdim=True)], 1)
+    assert torch.equal(continued, text)
+    assert len(continued.unique()) > 2, "the test sees no difference between tokens"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_longest_length(name):
+    model = decoder(name)
+    assert model(tokens(40)).shape == (3, 40, 11)
+    with pytest.raises(ValueError, match="41 tokens, but max_length is 40"):
+        model(tokens(41))
+    with pytest.raises(ValueError, match="41 tokens, but max_length is 40"):
+        generate(model, tokens(40), tokens=2)
+    if not CLASSES[name].fixed_length:
+        free = decoder(name, positions="sinusoidal")
+        assert free.longest is None
+        assert free(tokens(50)).shape == (3, 50, 11)
+        if CLASSES[name].linear:
+            assert generate(free, tokens(39), tokens=9).shape == (3, 48)
+
+
+def test_sampling():
+    model, text = stirred(), tokens(5)
+
+    def sample(seed, **options):
+        return generate(model, text, tokens=12, generator=torch.Generator().manual_seed(seed), **options)
+
+    greedy = generate(model, text, tokens=12)
+    assert torch.equal(sample(0, top_k=1), greedy)
+    assert torch.equal(sample(0, top_k=5), sample(0, top_k=5))
+    assert not torch.equal(sample(0, top_k=5), sample(1, top_k=5))
+    assert torch.equal(sample(0, top_k=11, temperature=1e-4), greedy)
+    assert torch.equal(generate(model, text, tokens=0), text)
+    with pytest.raises(ValueError, match="at least one token"):
+        generate(model, text[:, :0], tokens=1)
+    with pytest.raises(ValueError, match="temperature is positive, not 0"):
+        generate(model, text, tokens=1, top_k=2, temperature=0)
+
+
+def test_samples_follow_the_probabilities_of_the_likeliest():
+    logits = torch.tensor([[1.0, 3.0, 2.0, 0.0]]).expand(20_000, -1)
+    drawn = pick(logits, top_k=3, temperature=2.0, generator=torch.Generator().manual_seed(0))
+    share = torch.bincount(drawn, minlength=4) / len(drawn)
+    expected = torch.tensor([1.0, 3.0, 2.0, -torch.inf]).div(2).softmax(0)
+    torch.testing.assert_close(share, expected, atol=0.01, rtol=0)
+
+
+def test_generation_leaves_the_mode_and_no_graph():
+    model = decoder(dropout=0.5, attention_dropout=0.5).train()
+    assert torch.equal(generate(model, tokens(5), tokens=6), generate(model, tokens(5), tokens=6))
+    assert model.training
+    assert not score_stream(model, tokens(9)).requires_grad
+    with pytest.raises(ValueError, match="at least two tokens"):
+        score_stream(model, tokens(1))
+
+
+@pytest.mark.parametrize("length", [2, 40, 41, 60, 81, 100])
+def test_a_stream_is_scored_in_windows_of_max_length(length):
+    """A decoder gives logits for all positions, so windows do not overlap, but for the last."""
+    model, text = stirred(), tokens(length)
+    scores = score_stream(model, text)
+    assert scores.shape == (3, length - 1)
+    for t in range(1, length):
+        end = min(((t - 1) // 40 + 1) * 40, length - 1)
+        start = max(0, end - 40)
+        expected = model(text[:, start:end])[:, t - 1 - start].log_softmax(-1)[torch.arange(3), text[:, t]]
+        torch.testing.assert_close(scores[:, t - 1].double(), expected, atol=1e-5, rtol=0)
+
+
+def test_tied_embeddings_are_one_matrix():
+    tied, untied = decoder(), decoder(tied=False, head_bias=True)
+    count = [sum(p.numel() for p in model.parameters()) for model in (tied, untied)]
+    assert count[1] - count[0] == 11 * 16 + 11
+    assert tied.head.weight is tied.embedding.table.weight
+
+
+def test_attention_learns_its_longest_length_slot_and_predecessor():
+    seen = []
+
+    class Spy(CLASSES["vanilla"]):
+        def __init__(self, dim, heads, **options):
+            seen.append((dim, heads, options))
+            super().__init__(dim, heads, **options)
+
+        def follow(self, previous):
+            self.previous = previous
+
+        def forward(self, x, context=None, *, key_padding_mask=None, carry=None):
+            carries.append(carry)
+            return super().forward(x, context, key_padding_mask=key_padding_mask, carry=(carry or 0) + 1)
+
+    carries = []
+    model = DecoderLM(Spy, **SIZES, attention_dropout=0.2)
+    assert seen == [(16, 2, {"pattern": Pattern.CAUSAL_SELF, "max_length": 40, "dropout": 0.2})] * 2
+    first, second = (layer.attention for layer in model.layers)
+    assert second.previous is first
+    model(tokens())
+    assert carries == [None, 1]

@@ -1,0 +1,304 @@
+"""Perceiver AR and its variants: against public numbers, what latents see, scoring and generation."""
+
+import pytest
+import torch
+from golden import golden, needs_golden
+from zoo import DECODERS, load
+
+from models.backbones.generate import generate, score_stream
+from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
+
+SIZES = {"vocab_size": 11, "max_length": 20, "dim": 16, "heads": 2, "layers": 3, "ffn_dim": 24}
+VARIANTS = {
+    PerceiverAR: {},
+    PerceiverARV1: {},
+    PerceiverARV2: {"segment": 5},
+    PerceiverARV3: {"compressed": 4},
+}
+LATENTS, HISTORY = 8, 12
+
+
+def perceiver(cls=PerceiverAR, stir=True, **options):
+    torch.manual_seed(0)
+    model = cls(**{**SIZES, "latents": LATENTS, **VARIANTS.get(cls, {}), **options}).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters() if stir else ():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def tokens(length, batch=2, seed=0):
+    return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+variants = pytest.mark.parametrize("cls", VARIANTS)
+PACKAGE = {  # the choices of perceiver-ar-pytorch
+    "ffn": "gelu_unbiased",
+    "positions": "learned",
+    "tied": False,
+    "head_bias": False,
+    "final_norm": False,
+    "output_bias": False,
+}
+FIRST = {
+    "norm.weight": "ln_x_w",
+    "norm.bias": "ln_x_b",
+    "history_norm.weight": "ln_ctx_w",
+    "history_norm.bias": "ln_ctx_b",
+    "attention.q_proj.weight": "w_q",
+    "attention.kv_proj.weight": "w_kv",
+    "attention.out_proj.weight": "w_o",
+    "attention.out_proj.bias": "b_o",
+}
+FFN = {"ffn_norm.weight": "ff_ln_w", "ffn_norm.bias": "ff_ln_b", "ffn.0.weight": "ff_w1", "ffn.3.weight": "ff_w2"}
+
+
+@needs_golden
+def test_first_layer_equals_the_package():
+    meta, arrays = golden("perceiver_ar_cross_n64")
+    size = meta["hyper"]
+    sizes = {"max_length": size["n"], "dim": size["d"], "heads": size["heads"], "head_dim": size["dh"], "layers": 1}
+    layer = perceiver(**sizes, latents=40).layers[0]
+    parameters = dict(layer.named_parameters())
+    for name, role in FIRST.items():
+        parameters[name].data = arrays[role]
+    x, history = arrays["x"].requires_grad_(), arrays["context"].requires_grad_()
+    latents = layer.norm(x)
+    source = torch.cat([layer.history_norm(history), latents], 1)
+    y = layer.attention(latents, source, torch.arange(64), layer.visible(latents, source))
+    y.backward(arrays["g"])
+    assert (y - arrays["y"]).abs().max() <= 1e-12
+    grads = {"x": x.grad, "context": history.grad} | {role: parameters[name].grad for name, role in FIRST.items()}
+    for role, grad in grads.items():
+        assert (grad - arrays[f"d{role}"]).abs().max() <= 1e-11, role
+
+
+@needs_golden
+def test_model_equals_the_package():
+    meta, arrays = golden("perceiver_ar_model_n64")
+    size = meta["hyper"]
+    model = perceiver(
+        vocab_size=size["vocab"],
+        max_length=size["n"],
+        dim=size["d"],
+        heads=size["heads"],
+        head_dim=size["dh"],
+        layers=1 + size["depth"],
+        ffn_dim=size["ff_mult"] * size["d"],
+        latents=size["latents"],
+        **PACKAGE,
+    )
+    q, kv = arrays["self0_w_qkv"].split([64, 128])
+    given = {"embedding.table.weight": arrays["w_tok"], "embedding.positions.table": arrays["w_pos"]}
+    given |= {"head.weight": arrays["w_logits"]}
+    given |= {f"layers.0.{name}": arrays[f"cross0_{role}"] for name, role in (FIRST | FFN).items()}
+    given |= {f"layers.1.{name}": arrays[f"self0_{role}"] for name, role in FFN.items()}
+    given |= {f"layers.1.norm.{name}": arrays[f"self0_ln_{name[0]}"] for name in ("weight", "bias")}
+    given |= {"layers.1.attention.q_proj.weight": q, "layers.1.attention.kv_proj.weight": kv}
+    given |= {"layers.1.attention.out_proj.weight": arrays["self0_w_o"]}
+    model.load_state_dict(given)
+    y = model(arrays["ids"])
+    y.backward(arrays["g"])
+    assert (y - arrays["y"]).abs().max() <= 1e-12
+    first = model.layers[0].attention
+    grads = {
+        "w_tok": model.embedding.table.weight.grad,
+        "w_pos": model.embedding.positions.table.grad,
+        "cross0_w_q": first.q_proj.weight.grad,
+        "cross0_w_kv": first.kv_proj.weight.grad,
+    }
+    for role, grad in grads.items():
+        assert (grad - arrays[f"d{role}"]).abs().max() <= 1e-11, role
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_yaml_builds_from_the_keys_of_a_decoder(name):
+    cls, hyper = load(name)
+    model = cls(**SIZES, **hyper, norm="pre", tied=False, head_bias=True, positions="none", pattern="causal_self")
+    assert model(tokens(20)).shape == (2, 8, 11)
+    with torch.device("meta"):
+        assert all(parameter.is_meta for parameter in cls(**SIZES, **hyper).parameters())
+
+
+@variants
+def test_logits_are_those_of_the_last_positions(cls):
+    model = perceiver(cls)
+    for length in (1, 2, 7, 8, 9, 13, 19, 20):
+        scored = model.scored(length)
+        assert model(tokens(length)).shape == (2, len(scored), 11)
+        assert list(scored) == list(range(length))[-LATENTS:]
+
+
+@variants
+@pytest.mark.parametrize("length", [5, 14, 20])
+def test_latents_see_the_history_and_no_later_latent(cls, length):
+    model = perceiver(cls)
+    states = model.embedding(tokens(length, batch=1)).detach().requires_grad_()
+    model.embedding.forward = lambda _: states
+    logits = model(tokens(length, batch=1))
+    for row, position in enumerate(model.scored(length)):
+        (gradient,) = torch.autograd.grad(logits[0, row].square().sum(), states, retain_graph=True)
+        seen = gradient[0].abs().sum(-1) > 0
+        assert seen[: position + 1].all()
+        assert not seen[position + 1 :].any()
+
+
+@variants
+def test_later_tokens_change_no_earlier_logits(cls):
+    model, text, other = perceiver(cls), tokens(20), tokens(20, seed=1)
+    for length in (HISTORY + 1, HISTORY + 4, 19):
+        changed = torch.cat([text[:, :length], other[:, length:]], 1)
+        rows = length - HISTORY
+        torch.testing.assert_close(model(changed)[:, :rows], model(text)[:, :rows], atol=1e-12, rtol=0)
+
+
+@variants
+def test_every_parameter_is_trained(cls):
+    model = perceiver(cls, positions="learned", history_dropout=0.3).train()
+    model(tokens(20)).square().sum().backward()
+    assert all((parameter.grad != 0).any() for parameter in model.parameters())
+
+
+def test_the_history_of_v1_is_refined_in_every_layer_but_the_last():
+    """The latents of the second layer know how the first one's history saw itself."""
+    model = perceiver(PerceiverARV1, layers=2)
+    before = model(tokens(20))
+    with torch.no_grad():
+        model.layers[0].history_attention.out_proj.weight *= 2
+    assert not torch.allclose(model(tokens(20)), before)
+    assert model.layers[1].history_attention is None
+
+
+def test_v1_of_one_layer_is_perceiver_ar():
+    one, other = perceiver(PerceiverARV1, layers=1), perceiver(layers=1)
+    torch.testing.assert_close(one(tokens(20)), other(tokens(20)), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("segment", [1, 4, 5, 12, 50])
+def test_history_of_v2_attends_within_segments(segment):
+    layer = perceiver(PerceiverARV2, segment=segment).layers[0]
+    history = torch.randn(2, HISTORY, 16, dtype=torch.float64, requires_grad=True)
+    y = layer.within_segments(history, torch.arange(20))
+    for i in range(HISTORY):
+        (gradient,) = torch.autograd.grad(y[0, i].sum(), history, retain_graph=True)
+        seen = gradient[0].abs().sum(-1) > 0
+        assert torch.equal(seen, torch.arange(HISTORY) // segment == i // segment)
+
+
+def test_v2_of_one_segment_is_v1():
+    """In spite of rotary positions that start again in every segment."""
+    model, plain = perceiver(PerceiverARV2, segment=6), perceiver(PerceiverARV1)
+    assert not torch.allclose(model(tokens(20)), plain(tokens(20)))
+    whole = perceiver(PerceiverARV2, segment=HISTORY)
+    torch.testing.assert_close(whole(tokens(20)), plain(tokens(20)), atol=1e-12, rtol=0)
+    by_hand = [model.layers[0].within_segments(torch.ones(1, 6, 16).double(), torch.arange(6) + 6 * i) for i in (0, 1)]
+    torch.testing.assert_close(*by_hand, atol=1e-12, rtol=0)
+
+
+def test_v3_compresses_along_the_sequence():
+    model = perceiver(PerceiverARV3)
+    history = torch.randn(2, HISTORY, 16, dtype=torch.float64)
+    slots, positions = model.remember(history, torch.arange(20))
+    weight = model.compression.weight
+    by_hand = torch.stack([sum(weight[s, j] * history[:, j] for j in range(HISTORY)) for s in range(4)], 1)
+    torch.testing.assert_close(slots, by_hand)
+    assert positions.tolist() == [1, 4, 7, 10, *range(12, 20)]  # the middles of four shares of twelve tokens
+    # a shorter history is one with nothing before it
+    short, positions = model.remember(history[:, 5:], torch.arange(15))
+    blank = torch.cat([torch.zeros_like(history[:, :5]), history[:, 5:]], 1)
+    torch.testing.assert_close(short, model.remember(blank, torch.arange(20))[0])
+    assert positions.tolist() == [-4, -1, 2, 5, *range(7, 15)]
+    assert model.remember(history[:, :0], torch.arange(8))[0].shape == (2, 0, 16)
+
+
+def test_rotary_positions_tell_distances():
+    """Without learned positions a text shifted by a token, its history cut, has the same logits."""
+    options = {"positions": "none", "layers": 2}
+    text = tokens(20)
+    for cls in (PerceiverAR, PerceiverARV1):
+        model = perceiver(cls, **options)
+        states = model.embedding(text)
+        positions, out = torch.arange(20), []
+        for shift in (0, 100):
+            history, x = states[:, :HISTORY], states[:, HISTORY:]
+            for layer in model.layers:
+                history, x = layer(history, x, positions + shift)
+            out.append(x)
+        torch.testing.assert_close(*out, atol=1e-12, rtol=0)
+    still = perceiver(rotary=False, **options)
+    swapped = text.clone()
+    swapped[:, [0, 1]] = text[:, [1, 0]]
+    torch.testing.assert_close(still(swapped), still(text), atol=1e-12, rtol=0)
+    assert not torch.allclose(perceiver(**options)(swapped), perceiver(**options)(text))
+
+
+def test_history_dropout_hides_history_in_training():
+    model = perceiver(history_dropout=0.5, dropout=0.0, attention_dropout=0.0).train()
+    latents, source = torch.zeros(3, LATENTS, 16), torch.zeros(3, LATENTS + HISTORY, 16)
+    seen = model.layers[0].visible(latents, source)
+    assert (seen[..., :HISTORY].sum(-1) == 6).all(), "half of the history, the same for every latent of an example"
+    assert torch.equal(seen[0, 0, :, HISTORY:], torch.ones(LATENTS, LATENTS, dtype=torch.bool).tril())
+    assert not torch.equal(model(tokens(20)), model(tokens(20)))
+    model.eval()
+    torch.testing.assert_close(model(tokens(20)), perceiver()(tokens(20)), atol=0, rtol=0)
+
+
+@variants
+@pytest.mark.parametrize("length", [2, 9, 12, 21, 33, 50])
+def test_a_stream_is_scored_once_a_token(cls, length):
+    model, text = perceiver(cls), tokens(length)
+    scores = score_stream(model, text)
+    assert scores.shape == (2, length - 1)
+    for t in range(1, length):
+        end = min(((t - 1) // LATENTS + 1) * LATENTS, length - 1)
+        window = text[:, max(0, end - 20) : end]
+        logits = model(window)[:, t - 1 - end]  # counted from the end
+        expected = logits.log_softmax(-1)[torch.arange(2), text[:, t]]
+        torch.testing.assert_close(scores[:, t - 1].double(), expected, atol=1e-5, rtol=0)
+
+
+@variants
+def test_generation_reads_the_last_tokens_again(cls):
+    model, text = perceiver(cls), tokens(15)
+    continued = generate(model, text, tokens=12)
+    for _ in range(12):
+        text = torch.cat([text, model(text[:, -20:])[:, -1].argmax(-1, keepdim=True)], 1)
+    assert torch.equal(continued, text)
+    first = model.step(text[:, 0], model.init_state(2))[0]
+    torch.testing.assert_close(first, model(text[:, :1])[:, 0])
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="needs 1 to max_length=20 latents, not 21"):
+        perceiver(latents=21)
+    with pytest.raises(ValueError, match="the layers of PerceiverARV1 are norm=pre, not post"):
+        perceiver(PerceiverARV1, norm="post")
+    with pytest.raises(ValueError, match="PerceiverARV1 has no segment"):
+        perceiver(PerceiverARV1, segment=5)
+    with pytest.raises(ValueError, match="PerceiverARV3 needs compressed"):
+        perceiver(PerceiverARV3, compressed=None)
+    with pytest.raises(ValueError, match="segment >= 1, not 0"):
+        perceiver(PerceiverARV2, segment=0)
+    with pytest.raises(ValueError, match="compressed >= 1, not 0"):
+        perceiver(PerceiverARV3, compressed=0)
+    with pytest.raises(ValueError, match="width 16 is not a multiple of 3 heads"):
+        perceiver(heads=3)
+    with pytest.raises(ValueError, match="causal_self, not noncausal_self"):
+        perceiver(pattern="noncausal_self")
+    with pytest.raises(ValueError, match=r"ffn is one of .*, not square"):
+        perceiver(ffn="square")
+    for options in ({"cls": PerceiverARV3}, {"positions": "learned"}):
+        with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
+            perceiver(**options)(tokens(21))
+    assert perceiver(positions="none")(tokens(30)).shape == (2, 8, 11)
+
+
+@variants
+def test_bfloat16_is_close(cls):
+    model = perceiver(cls).float()
+    exact = model(tokens(20))
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(tokens(20))
+    logits.float().square().sum().backward()
+    assert (logits.float() - exact).abs().max() <= 0.03 * exact.abs().max()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())

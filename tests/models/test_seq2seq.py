@@ -1,0 +1,167 @@
+"""The encoder-decoder's options and slots, the way of the carry, and decoding with every model that can."""
+
+import itertools
+
+import pytest
+import torch
+from zoo import CLASSES, load
+
+from models.attention.base import Pattern
+from models.attention.vanilla import Vanilla
+from models.backbones.generate import translate
+from models.backbones.layer import FFNS, LAYERS, NORMS, POSITIONS
+from models.backbones.seq2seq import SLOTS, Seq2Seq
+
+SIZES = {"vocab_size": 11, "max_source_length": 24, "max_length": 20, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
+# every slot that a model can stand in alone, and all three where it can
+FILLED = [(name, (slot,)) for name, cls in CLASSES.items() for slot in SLOTS if SLOTS[slot] in cls.patterns]
+FILLED += [(name, tuple(SLOTS)) for name, cls in CLASSES.items() if set(SLOTS.values()) <= cls.patterns]
+
+
+def factory(name):
+    cls, hyper = load(name)
+    return lambda *args, **kwargs: cls(*args, **hyper, **kwargs)
+
+
+def seq2seq(name="vanilla", stir=0.0, **options):
+    torch.manual_seed(0)
+    model = Seq2Seq(factory(name), **{**SIZES, **options}).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += stir * torch.randn_like(parameter)
+    return model
+
+
+def tokens(length, batch=3, seed=0):
+    return torch.randint(1, 11, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def padded(source):
+    source = source.clone()
+    source[1, 9:] = 0
+    source[2, 5:] = 0
+    return source
+
+
+@pytest.mark.parametrize(("norm", "kind", "ffn", "positions"), list(itertools.product(LAYERS, NORMS, FFNS, POSITIONS)))
+def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
+    for flag in (False, True):
+        model = seq2seq(
+            norm=norm,
+            norm_kind=kind,
+            ffn=ffn,
+            positions=positions,
+            final_norm=flag,
+            shared=not flag,
+            embedding_norm=flag,
+            embedding_scale=not flag,
+            embedding_std=0.1,
+        ).train()
+        logits = model(tokens(13), tokens(9))
+        logits.square().sum().backward()
+        assert logits.shape == (3, 9, 11)
+        assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(("name", "slots"), FILLED)
+def test_decoding_equals_forward(name, slots):
+    model = seq2seq(name, slots=slots, stir=0.3, norm="pre", final_norm=True, embedding_std=1.0)
+    source, target = padded(tokens(17)), tokens(12)
+    whole = model(source, target)
+    with torch.no_grad():
+        state, rows = model.init_state(source), []
+        for token in target.unbind(1):
+            logits, state = model.step(token, state)
+            rows.append(logits)
+    torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "slots"), FILLED)
+def test_padding_and_later_tokens_change_nothing(name, slots):
+    model = seq2seq(name, slots=slots, stir=0.1)
+    source, target, other = padded(tokens(17)), tokens(12), tokens(12, seed=1)
+    whole = model(source, target)
+    longer = torch.nn.functional.pad(source, (0, 4))
+    torch.testing.assert_close(model(longer, target), whole, atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(source[2:, :5], target[2:]), whole[2:], atol=1e-10, rtol=0)
+    changed = torch.cat([target[:, :7], other[:, 7:]], 1)
+    torch.testing.assert_close(model(source, changed)[:, :7], whole[:, :7], atol=1e-10, rtol=0)
+
+
+LIVELY = {"stir": 0.3, "norm": "pre", "shared": False, "embedding_std": 1.0}  # greedy targets of many tokens
+
+
+@pytest.mark.parametrize("name", ["vanilla", "luna_16"])
+def test_translation_equals_full_forward_passes(name):
+    model = seq2seq(name, **LIVELY)
+    source = padded(tokens(17))
+    target, greedy = torch.full((3, 1), 2), translate(model, source, start=2, tokens=15)
+    for _ in range(15):
+        target = torch.cat([target, model(source, target)[:, -1].argmax(-1, keepdim=True)], 1)
+    assert torch.equal(greedy, target[:, 1:])
+    assert len(greedy.unique()) > 2
+
+
+def test_translation_stops_when_every_target_has_ended():
+    model = seq2seq(**LIVELY)
+    endless = translate(model, tokens(17), start=2, tokens=15)
+    stop = int(endless[0, 4])
+    ends = [row.tolist().index(stop) if stop in row else 15 for row in endless]
+    stopped = translate(model, tokens(17), start=2, stop=stop, tokens=15)
+    assert ends[0] > 0
+    assert torch.equal(stopped, endless[:, : min(max(ends) + 1, 15)])
+    alone = translate(model, tokens(17)[:1], start=2, stop=stop, tokens=15)
+    assert torch.equal(alone, endless[:1, : ends[0] + 1])
+
+
+@pytest.mark.parametrize("slots", [(), ("encoder_self",), ("decoder_self", "cross"), tuple(SLOTS)])
+def test_slots_are_filled_and_told_whom_they_follow(slots):
+    """In the order in which the carry comes by, past what fills the other slots."""
+
+    class Spy(Vanilla):
+        def __init__(self, dim, heads, *, pattern, max_length, dropout):
+            super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+            built.append((pattern, max_length, dropout))
+            self.follows = None
+
+        def follow(self, previous):
+            self.follows = previous
+
+        def forward(self, x, context=None, *, key_padding_mask=None, carry=None):
+            assert carry is (self.follows if self.follows else None)
+            return super().forward(x, context, key_padding_mask=key_padding_mask)[0], self
+
+    built = []
+    torch.manual_seed(0)
+    model = Seq2Seq(Spy, slots=slots, **SIZES, attention_dropout=0.2)
+    lengths = {"encoder_self": 24, "decoder_self": 20, "cross": 24}
+    once = [(SLOTS[slot], lengths[slot], 0.2) for slot in slots]
+    assert sorted(built) == sorted(once * 2)
+    spies = [module for module in model.modules() if isinstance(module, Spy)]
+    assert len({spy.follows for spy in spies}) == len(spies), "a chain: the first follows none, no two the same"
+    assert model(tokens(13), tokens(9)).shape == (3, 9, 11)
+
+
+def test_shared_embeddings_are_one_matrix():
+    shared, apart = seq2seq(), seq2seq(shared=False)
+    count = [sum(p.numel() for p in model.parameters()) for model in (shared, apart)]
+    assert count[1] - count[0] == 2 * 11 * 16
+    assert shared.head.weight is shared.source.table.weight is shared.target.table.weight
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="a slot is one of encoder_self, decoder_self, cross, not sideways"):
+        seq2seq(slots=["sideways"])
+    for option in ("norm", "norm_kind", "ffn", "positions"):
+        with pytest.raises(ValueError, match=rf"{option} is one of .*, .*not elsewhere"):
+            seq2seq(**{option: "elsewhere"})
+    with pytest.raises(ValueError, match=f"has no {Pattern.CAUSAL_CROSS} form"):
+        seq2seq("local")
+    learned = seq2seq(positions="learned")
+    with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
+        learned(tokens(25), tokens(5))
+    with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
+        translate(learned, tokens(5), start=2, tokens=21)
+    with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
+        seq2seq("linformer", slots=["encoder_self"])(tokens(25), tokens(21))
+    assert seq2seq()(tokens(25), tokens(21)).shape == (3, 21, 11)

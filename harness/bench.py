@@ -47,7 +47,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     path = Path(cfg.paths.bench) / f"{measured['name']}.json"
     write_whole(path, text)
     show(measured)
-    made = page(measured, Path(cfg.paths.tables) / "bench", Path(cfg.paths.figures) / "bench")
+    made = page(measured, Path(cfg.paths.tables), Path(cfg.paths.figures))
     print("\n".join(map(str, [path, *made])))
     return 0
 

@@ -114,12 +114,13 @@ def _foreign_s(helpers: Sequence[int]) -> float:
     return busy - own.user - own.system - own.children_user - own.children_system
 
 
-def peak_mb(function: Callable[[], object], device: Any) -> float:
+def peak_mb(function: Callable[[], object], device: Any, *, warm: bool = True) -> float:
     """Memory that a call takes on top of what is there: resident set (CPU) or allocator (CUDA), in MiB.
 
-    Of a second call: what a first one leaves behind for good (compiled kernels, pools) is no cost of the method.
+    `warm`: of a second call, because what a first one leaves behind (compiled kernels, pools) is no cost of the method.
     """
-    function()
+    if warm:
+        function()
     gc.collect()
     if device.type == "cuda":
         import torch

@@ -30,7 +30,7 @@ def latte(length: int) -> Callable[[], object]:
 def luna(length: int) -> Callable[[], object]:
     q, memory, pack_k = token(WIDTH, WIDTH, WIDTH)
     pack_q = torch.randn(1, HEADS, SLOTS, WIDTH)
-    options = {"activation": ACTIVATIONS["softplus"], "scale": WIDTH**-0.5}
+    options = {"activation": ACTIVATIONS["softplus"]}
     total = torch.zeros(1, HEADS, WIDTH, SLOTS)
     for seen in range(length):
         total = packed_prefix_step(q, memory, pack_k, pack_q, total, seen, **options)[1]

@@ -8,7 +8,7 @@ import torch
 
 
 class JaxLatte:
-    """`call` runs the scan once, there, on inputs that were sent once. Raises ImportError where jax is not installed."""
+    """`call` runs the scan once, there, on inputs that were sent once. Raises ImportError where there is no jax."""
 
     def __init__(self, unroll: int, heads: int, leaves: Sequence[torch.Tensor], what: str):
         import jax  # noqa: F401  (a missing package is said here, not in the other process)
@@ -37,11 +37,9 @@ def serve(pipe: Connection, unroll: int, heads: int, arrays: Sequence, gradients
 
     from benchmarks.latte_scan import jax_scan_layer
 
-    layer = jax_scan_layer(heads, unroll=unroll)
-    function = layer
-    if gradients:
-        function = jax.jit(jax.grad(lambda *leaves: layer(*leaves).sum(), argnums=tuple(range(len(arrays)))))
+    forward, gradient = jax_scan_layer(heads, unroll=unroll)
     inputs = [jax.numpy.asarray(array) for array in arrays]
+    cotangent = jax.numpy.ones(arrays[0].shape, arrays[0].dtype)
     while pipe.recv():
-        jax.block_until_ready(function(*inputs))
+        jax.block_until_ready(gradient(cotangent, *inputs) if gradients else forward(*inputs))
         pipe.send(None)

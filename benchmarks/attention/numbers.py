@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from models.layers.dilated import dilated_attention
 from torch import Tensor
 
 from benchmarks.attention.speed import global_only
-from benchmarks.attention.subjects import CPU, Line, Setting, Subject, heads
-from benchmarks.latte_scan import latte_layer, materialised_layer
+from benchmarks.attention.subjects import CPU, Line, Setting, Subject, heads, longnet
+from benchmarks.latte_scan import layer, materialised
 from harness.stopwatch import peak_mb
 from models.attention.lavo import lavo
 from models.layers.banded import banded_attention
@@ -17,26 +16,40 @@ from models.layers.packed_prefix import ACTIVATIONS, packed_prefix
 from models.layers.running_softmax import running_softmax
 
 
-def layer(function: Callable[..., Tensor], length: int) -> Subject:
+def latte_layer(core: Callable[..., Tensor], length: int) -> Subject:
     generator = torch.Generator().manual_seed(0)
     leaves = [torch.randn(2, length, 128, generator=generator)]
     leaves += [torch.randn(128, 128, generator=generator) * 128**-0.5 for _ in range(3)]
-    return Subject(partial(function, heads=4), *leaves)
+    return Subject(partial(layer, core, 4), *leaves)
 
 
-def growth(make: Callable[[int], Subject], short: int, long: int, batch: int) -> float:
-    """KiB that a forward and backward pass takes for each further token."""
+def growth(make: Callable[[int], Subject], short: int, long: int) -> float:
+    """KiB that a forward and backward pass takes for each further position of the batch."""
     sizes = [peak_mb(make(length).train, CPU) for length in (short, long)]
-    return (sizes[1] - sizes[0]) * 1024 / ((long - short) * batch)
+    return (sizes[1] - sizes[0]) * 1024 / (long - short)
+
+
+def jax_growth(short: int, long: int) -> float:
+    """The same of the scan in JAX, as its compiler counts it."""
+    import jax
+
+    from benchmarks.latte_scan import jax_scan_layer
+
+    _, gradient = jax_scan_layer(4)
+    sizes = []
+    for length in (short, long):
+        x = jax.ShapeDtypeStruct((2, length, 128), "float32")
+        weights = [jax.ShapeDtypeStruct((128, 128), "float32")] * 3
+        sizes.append(jax.jit(gradient).lower(x, x, *weights).compile().memory_analysis().temp_size_in_bytes)
+    return (sizes[1] - sizes[0]) / 1024 / (long - short)
 
 
 def c13(setting: Setting) -> Iterator[Line]:
-    ours = growth(partial(layer, latte_layer), 8192, 32768, batch=2)
-    peer = growth(partial(layer, materialised_layer), 1024, 4096, batch=2)
-    yield Line(
-        "C13", "Latte layer (2 x 4 heads, D=128), memory of forward + backward a token", ours, 12.0, False, "KiB"
-    )
-    yield Line("C13", "the same vs materialised sums", peer / ours, 10.0)
+    ours = growth(partial(latte_layer, running_softmax), 8192, 32768)
+    peer = growth(partial(latte_layer, materialised), 1024, 4096)
+    yield Line("C13", "Latte layer (B=2, H=4, D=128), forward + backward, memory a position", ours, 12.0, False, "KiB")
+    yield Line("C13", "materialised sums take so many times that", peer / ours, 10.0)
+    yield Line("C13", "and the gradient of the paper's scan in JAX", jax_growth(4096, 8192) / ours, 6.0)
 
     def subject(length: int) -> Subject:
         q, x = heads(4, length, 64, 64)
@@ -56,7 +69,8 @@ def errors(function: Callable[..., Tensor], leaves: list[Tensor], dtype: torch.d
     for kind in (dtype, torch.float64):
         inputs = [leaf.to(dtype).to(kind).requires_grad_() for leaf in leaves]  # float64 sees the rounded numbers
         y = function(*inputs)
-        results.append([y.detach(), *torch.autograd.grad(y, inputs, torch.ones_like(y).cos())])
+        cotangent = torch.arange(y.numel(), dtype=torch.float64).cos().view(y.shape).to(dtype)
+        results.append([y.detach(), *torch.autograd.grad(y, inputs, cotangent.to(kind))])
     relative = [float((a.double() - b).abs().max() / b.abs().max()) for a, b in zip(*results, strict=True)]
     return relative[0], max(relative[1:])
 
@@ -84,8 +98,8 @@ def c14(setting: Setting) -> Iterator[Line]:
     bases = torch.linalg.qr(torch.randn(4, 64, 64, generator=generator))[0]
     bias = 0.1 * torch.randn(4, 511, generator=generator)
     slots = torch.randn(1, 4, 32, 64, generator=generator)
-    luna = partial(packed_prefix, activation=ACTIVATIONS["softplus"], scale=1 / 8)
-    dilated = partial(dilated_attention, segments=(512, 1024, 2048), ratios=(1, 2, 4), causal=True, detach=False)
+    luna = partial(packed_prefix, activation=ACTIVATIONS["softplus"])
+    dilated = longnet((512, 1024, 2048), (1, 2, 4), number=4)
     others = {
         "LAVO": (partial(lavo, window=256, causal=True), [*four, bases, bias]),
         "window": (partial(banded_attention, left=255, right=0), four),

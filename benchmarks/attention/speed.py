@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from models.layers.dilated import dilated_attention
 from torch import Tensor
 
 from benchmarks.attention.latte_worker import JaxLatte
-from benchmarks.attention.luna_loop import luna_loop
 from benchmarks.attention.subjects import (
     Line,
     Setting,
@@ -17,11 +15,13 @@ from benchmarks.attention.subjects import (
     heads,
     latte_core,
     lavo_subject,
+    longnet,
     luna_subject,
     ratios,
     sdpa,
 )
-from benchmarks.latte_scan import latte_layer, loop_layer, materialised_layer
+from benchmarks.latte_scan import layer, loop, materialised
+from benchmarks.luna_loop import luna_loop
 from harness.stopwatch import exponent
 from models.attention.lavo import past_memory, read
 from models.layers.banded import banded_attention
@@ -39,7 +39,7 @@ def c1_c2(setting: Setting, id: str) -> Iterator[Line]:
             torch.randn(*shape, generator=generator) * gain
             for shape, gain in (((batch, 65536, dim), 1.0), *(((dim, n), dim**-0.5) for n in (latents, latents, dim)))
         )
-        ours = Subject(partial(latte_layer, heads=number), x, q, k, v)
+        ours = Subject(partial(layer, running_softmax, number), x, q, k, v)
         for goal, what, call in (
             (forward_goal, "forward", ours.forward),
             (train_goal, "forward + backward", ours.train),
@@ -63,10 +63,10 @@ def c3(setting: Setting) -> Iterator[Line]:
     generator = torch.Generator().manual_seed(0)
     leaves = [torch.randn(2, 4096, 128, generator=generator)]
     leaves += [torch.randn(128, n, generator=generator) * 128**-0.5 for n in (128, 128, 128)]
-    ours = Subject(partial(latte_layer, heads=4), *leaves)
-    for name, layer, goals in (("loop", loop_layer, (15, 25)), ("materialised sums", materialised_layer, (20, 17))):
+    ours = Subject(partial(layer, running_softmax, 4), *leaves)
+    for name, core, goals in (("loop", loop, (15, 25)), ("materialised sums", materialised, (20, 17))):
         yield from ratios(
-            "C3", f"Latte layer, 4,096, vs {name}", setting, ours, Subject(partial(layer, heads=4), *leaves), goals
+            "C3", f"Latte layer, 4,096, vs {name}", setting, ours, Subject(partial(layer, core, 4), *leaves), goals
         )
 
 
@@ -171,16 +171,9 @@ def c8(setting: Setting) -> Iterator[Line]:
 
 def c9(setting: Setting) -> Iterator[Line]:
     for length, goals in ((16384, (3.5, 3.0)), (32768, (6.0, None))):
-        q, k, v = heads(4, length, 64, 64, 64)
-        ours = Subject(
-            partial(dilated_attention, segments=(2048, 4096, 8192), ratios=(1, 2, 4), causal=True, detach=False),
-            q,
-            k,
-            v,
-        )
-        yield from ratios(
-            "C9", f"LongNet (2048,1)(4096,2)(8192,4), {length:,}, vs softmax", setting, ours, sdpa(4, length, 64), goals
-        )
+        ours = Subject(longnet((2048, 4096, 8192), (1, 2, 4), number=4), *heads(4, length, 64, 64, 64))
+        what = f"LongNet (2048,1)(4096,2)(8192,4), {length:,}, vs softmax"
+        yield from ratios("C9", what, setting, ours, sdpa(4, length, 64), goals)
 
 
 def c10(setting: Setting) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from harness.stopwatch import take_turns
 from models.attention.lavo import lavo
+from models.layers.dilated import Branch, dilated_attention, grouped_offsets
 from models.layers.packed_prefix import ACTIVATIONS
 from models.layers.running_softmax import running_softmax
 
@@ -100,4 +101,10 @@ def lavo_subject(length: int, window: int = 256) -> Subject:
 def luna_subject(function: Callable[..., Tensor], length: int) -> Subject:
     q, memory, pack_k = heads(8, length, 32, 32, 32)
     (pack_q,) = heads(8, 32, 32)
-    return Subject(partial(function, activation=ACTIVATIONS["softplus"], scale=32**-0.5), q, memory, pack_k, pack_q)
+    return Subject(partial(function, activation=ACTIVATIONS["softplus"]), q, memory, pack_k, pack_q)
+
+
+def longnet(segments: tuple[int, ...], ratios: tuple[int, ...], *, number: int) -> Callable[..., Tensor]:
+    """The mixture of these branches over `number` heads, with the exact gradient."""
+    branches = [Branch(w, r, grouped_offsets(number, r)) for w, r in zip(segments, ratios, strict=True)]
+    return lambda q, k, v: dilated_attention(q, k, v, branches, causal=True, detach_alpha=False)

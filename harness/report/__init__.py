@@ -63,16 +63,23 @@ def report(
 def run(cfg: Any, overrides: Sequence[str]) -> int:
     """The verb. Without `table=` it means all of them. Exit status 1 if `check=true` finds a difference."""
     from harness.compose import CONF
+    from harness.report.bench import pages
 
     typed = [override.split("=", 1)[1] for override in overrides if override.startswith("table=")]
     names = [name for name in typed if name != "null"] or ["all"]
     stale = report(names, conf_root=CONF, paths=cfg.paths, check=cfg.check)
+    measured = pages(Path(cfg.paths.bench), Path(cfg.paths.tables)) if names == ["all"] else {}
     if not cfg.check:
+        _write(measured)
+        print("\n".join(map(str, measured)))
         return 0
     for path in stale:
         name = path.relative_to(cfg.paths.tables).with_suffix("").as_posix()
         print(f"{path} is not what the records say: python run.py do=report table={name}", file=sys.stderr)
-    return int(bool(stale))
+    old = [path for path, text in measured.items() if not _holds(path, text)]
+    for path in old:
+        print(f"{path} is not what was measured: python run.py do=report table=all", file=sys.stderr)
+    return int(bool(stale or old))
 
 
 def _holds(path: Path, text: str) -> bool:

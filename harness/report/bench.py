@@ -1,9 +1,11 @@
 """What do=bench measured, as a page, a picture and on the terminal."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.errors import UsageError, one_line
 from harness.record import write_whole
 from harness.report.markdown import escape
 from harness.stopwatch import crossover, exponent
@@ -12,13 +14,31 @@ TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One 
 Series = list[dict[str, Any]]
 
 
+def load(folder: Path) -> list[dict[str, Any]]:
+    """Measurements in a folder, by name. Raises UsageError for a file that is none."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            measured = json.loads(path.read_text(encoding="utf-8"))
+            PAGES[measured["kind"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} is no measurement: {one_line(error)}; move it away or measure again") from error
+        found.append(measured)
+    return found
+
+
+def pages(folder: Path, tables: Path) -> dict[Path, str]:
+    """The Markdown page of every measurement, by its path."""
+    return {tables / "bench" / f"{one['name']}.md": PAGES[one["kind"]](one) for one in load(folder)}
+
+
 def page(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
-    """Write the Markdown page and the picture (PNG, PDF) of one measurement. Returns their paths."""
+    """Write the page and the picture (PNG, PDF) of one measurement by do=bench. Returns their paths."""
     name = measured["name"]
-    made = [tables / f"{name}.md", figures / f"{name}.png", figures / f"{name}.pdf"]
-    figures.mkdir(parents=True, exist_ok=True)
+    made = [tables / "bench" / f"{name}.md", *(figures / "bench" / f"{name}.{suffix}" for suffix in ("png", "pdf"))]
+    made[1].parent.mkdir(parents=True, exist_ok=True)
     draw(measured, made[1:])
-    write_whole(made[0], markdown(measured))
+    write_whole(made[0], curves(measured))
     return made
 
 
@@ -103,7 +123,8 @@ def notes(measured: dict[str, Any]) -> list[str]:
     return lines
 
 
-def markdown(measured: dict[str, Any]) -> str:
+def curves(measured: dict[str, Any]) -> str:
+    """The page of a do=bench."""
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
     lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", "", escape(setting(measured)) + ".", ""]
     for what, series in measures(measured):
@@ -111,6 +132,24 @@ def markdown(measured: dict[str, Any]) -> str:
         lines += [f"## {TITLES[what]}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
         lines += [*(_row(row) for row in rows), ""]
     return "\n".join([*lines, *(f"- {escape(line)}" for line in notes(measured))]) + "\n"
+
+
+def goals(measured: dict[str, Any]) -> str:
+    """The page of `python -m benchmarks.attention`."""
+    machine = measured["hardware"]
+    lines = ["<!-- Made by `python run.py do=report` from what benchmarks.attention measured; changes are lost. -->"]
+    where = f"{machine['gpu'] or machine['cpu']}, {machine['threads']} threads, torch {measured['versions']['torch']}"
+    met = sum(line["met"] for line in measured["lines"])
+    lines += ["# Goals of the core algorithms", "", f"{escape(where)}: {met} of {len(measured['lines'])} met.", ""]
+    lines += [_row(["", "what", "measured", "goal", ""]), _row(["---", "---", "---:", "---:", "---"])]
+    for line in measured["lines"]:
+        sign = "≥" if line["at_least"] else "≤"
+        row = [line["id"], line["what"], f"{line['value']:.3g} {line['unit']}".strip(), f"{sign} {line['goal']:g}"]
+        lines.append(_row([*row, "" if line["met"] else "missed"]))
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"bench": curves, "goals": goals}
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from models.layers.heads import merge_heads, split_heads
+
 State = dict[str, Any]  # what `step` needs of the past: tensors and counters
 
 
@@ -65,6 +67,11 @@ class Attention(nn.Module):
         """Share of attention weights to drop now."""
         return self.dropout if self.training else 0.0
 
+    @property
+    def packs(self) -> bool:
+        """Whether the carry is a packed sequence (B, l, D), which a backbone may pool; its unused rows are zero."""
+        return False
+
     def source(self, x: Tensor, context: Tensor | None) -> Tensor:
         """What is attended to: the context in the cross patterns, else x. Raises ValueError if that is not given."""
         if self.pattern.cross != (context is not None):
@@ -101,16 +108,6 @@ def projection(inputs: int, outputs: int, gain: float) -> nn.Linear:
     nn.init.xavier_uniform_(linear.weight, gain=gain)
     nn.init.zeros_(linear.bias)
     return linear
-
-
-def split_heads(x: Tensor, head_dim: int) -> Tensor:
-    """(B, N, H E) -> (B, H, N, E); a head is a contiguous slice of the channels."""
-    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
-
-
-def merge_heads(x: Tensor) -> Tensor:
-    """(B, H, N, E) -> (B, N, H E)."""
-    return x.transpose(1, 2).flatten(2)
 
 
 # for queries, keys and values; the output projection has gain 1 (CAB's multi-head attention)

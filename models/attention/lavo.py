@@ -35,16 +35,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.attention.base import (
-    INPUT_GAIN,
-    Attention,
-    Pattern,
-    State,
-    merge_heads,
-    projection,
-    split_heads,
-)
+from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
 from models.layers.banded import banded_attention
+from models.layers.heads import merge_heads, split_heads
 from models.layers.precision import widen, without_autocast
 
 CROSS_SOURCES = ("raw", "value")

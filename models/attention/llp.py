@@ -25,8 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State, merge_heads, projection, split_heads
+from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
+from models.layers.heads import merge_heads, split_heads
 from models.layers.positions import rotary_frequencies, rotate
 
 

@@ -12,8 +12,9 @@ The options are the union of what four recipes for the Long Range Arena do (docs
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,11 @@ from models.backbones.layer import LAYERS, POSITIONS, choose
 
 def cls_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
     """State of the learned vector in front."""
+    return states[:, 0]
+
+
+def first_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
+    """State of the first token, with nothing in front: what LRA's pairs of documents are read by (X3)."""
     return states[:, 0]
 
 
@@ -48,6 +54,7 @@ def packed_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
 Pooling = Callable[[Tensor, Tensor, int], Tensor]  # (B, N, D), (B, N, 1), max_length -> (B, D)
 POOLING: dict[str, Pooling] = {
     "cls": cls_pooling,
+    "first": first_pooling,
     "mean": mean_pooling,
     "masked_mean": masked_mean_pooling,
     "packed": packed_pooling,
@@ -59,11 +66,13 @@ class EncoderClassifier(nn.Module):
     """Embedding, positions, `layers` x (attention, feed-forward), pooling, classifier: tokens (B, N) -> logits (B, C).
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
-    the sequence is one longer. `head_dim` is the hidden width of the classifier, None for a single Linear. `padding_id`
-    is the token that is no token, None if there is none. Raises ValueError for an unknown option, for `packed` pooling
-    of attention that packs nothing, and for a sequence longer than `longest`: `max_length` where positions, pooling or
-    attention end there, None where nothing does.
+    the sequence is one longer. `head_dim` is the hidden width of the classifier, a list for several hidden layers, None
+    for a single Linear. `padding_id` is the token that is no token, None if there is none. Raises ValueError for an
+    unknown option, for `packed` pooling of attention that packs nothing, and for a sequence longer than `longest`:
+    `max_length` where positions, pooling or attention end there, None where nothing does.
     """
+
+    vectors: ClassVar[int] = 1  # of width D, side by side, that the classifier reads
 
     def __init__(
         self,
@@ -82,7 +91,7 @@ class EncoderClassifier(nn.Module):
         norm: str = "pre",
         positions: str = "learned",
         pooling: str = "masked_mean",
-        head_dim: int | None = None,
+        head_dim: int | Sequence[int] | None = None,
         head_activation: str = "relu",
         head_bias: bool = True,
         head_dropout: float = 0.0,
@@ -126,13 +135,18 @@ class EncoderClassifier(nn.Module):
         fixed = self.positions.ends or self.pool is mean_pooling or any(y.attention.fixed_length for y in self.layers)
         self.longest = max_length if fixed else None
         activation = choose(ACTIVATIONS, "head_activation", head_activation)
-        hidden = [] if head_dim is None else [nn.Linear(dim, head_dim, bias=head_bias), activation()]
-        self.head = nn.Sequential(
-            nn.Dropout(head_dropout), *hidden, nn.Linear(head_dim or dim, classes, bias=head_bias)
-        )
+        widths = [self.vectors * dim, *([head_dim] if isinstance(head_dim, int) else head_dim or [])]
+        self.head = nn.Sequential(nn.Dropout(head_dropout))
+        for width, hidden in pairwise(widths):
+            self.head.extend([nn.Linear(width, hidden, bias=head_bias), activation()])
+        self.head.append(nn.Linear(widths[-1], classes, bias=head_bias))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> logits (B, C)."""
+        return self.head(self.encode(tokens))
+
+    def encode(self, tokens: Tensor) -> Tensor:
+        """tokens (B, N), long -> the pooled states (B, D)."""
         if self.longest is not None and tokens.shape[1] > self.longest:
             raise ValueError(f"a sequence of {tokens.shape[1]} tokens, but max_length is {self.longest}")
         padding = None if self.padding_id is None else tokens == self.padding_id  # (B, N)
@@ -147,4 +161,4 @@ class EncoderClassifier(nn.Module):
         if self.pool is packed_pooling:
             x, padding = carry, (carry == 0).all(-1)
         valid = x.new_ones(1, x.shape[1], 1) if padding is None else (~padding)[:, :, None].to(x.dtype)
-        return self.head(self.pool(self.final_norm(x), valid, self.max_length))
+        return self.pool(self.final_norm(x), valid, self.max_length)

@@ -32,9 +32,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Pattern, State, merge_heads, split_heads
+from models.attention.base import Pattern, State
 from models.backbones.decoder import LanguageModel
 from models.backbones.layer import FFNS, NORMS, choose
+from models.layers.heads import merge_heads, split_heads
 from models.layers.positions import rotary_frequencies, rotate
 
 

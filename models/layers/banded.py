@@ -4,9 +4,9 @@
 
 Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are made
 tile by tile in what the cache holds, and made again in the backward pass rather than kept: O(N E) memory plus one tile.
-On a CPU, without padding and dropout, they are left to torch's fused attention, which takes the band as an additive mask
-and hands out the logarithm of each row's sum, so that backward needs no second softmax. The backward pass is written
-out, because autograd through overlapping key blocks copies them once more per product:
+On a CPU, without padding and dropout, torch's fused attention makes them: it takes the band as an additive mask and
+hands out the logarithm of each row's sum, so that backward needs no second softmax. The backward pass is written out,
+because autograd through overlapping key blocks copies them once more per product:
 
     P = softmax(S),  dV = P' dO,  dS = P * (dO V' - rowsum(dO * O)),  dQ = dS K,  dK = dS' Q
     dbias_c = sum of dS_ij over j - i + left = c

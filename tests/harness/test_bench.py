@@ -11,6 +11,8 @@ from harness.bench import measure, run
 from harness.cli import lists_of_bench
 from harness.compose import compose
 from harness.errors import UsageError
+from harness.provenance import hardware, versions
+from harness.report import run as render
 from harness.report.bench import page
 
 CPU = torch.device("cpu")
@@ -48,6 +50,28 @@ def test_a_page_is_the_same_each_time(bench, tmp_path):
     measured = measure(*bench("bench.models=[local]"))
     texts = [page(measured, tmp_path / name, tmp_path / name)[0].read_bytes() for name in ("a", "b")]
     assert texts[0] == texts[1]
+
+
+def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys):
+    cfg, typed = bench("bench.models=[local]")
+    run(cfg, typed)
+    (path,) = (tmp_path / "tables" / "bench").glob("*.md")
+    goal = {"id": "C0", "what": "a | b", "value": 2.5, "goal": 2.0, "at_least": True, "unit": "×", "met": True}
+    (tmp_path / "bench" / "goals.json").write_text(
+        json.dumps(
+            {"kind": "goals", "name": "goals", "lines": [goal], "hardware": hardware(CPU), "versions": versions()}
+        )
+    )
+    assert render(cfg, []) == 0
+    assert "| C0 | a \\| b | 2.5 × | ≥ 2 |" in (tmp_path / "tables" / "bench" / "goals.md").read_text()
+    cfg.check = True
+    assert render(cfg, []) == 0
+    path.write_text("something else")
+    assert render(cfg, []) == 1
+    assert f"{path} is not what was measured" in capsys.readouterr().err
+    (tmp_path / "bench" / "goals.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"goals\.json is no measurement"):
+        render(cfg, [])
 
 
 def test_what_takes_too_long_is_not_measured_and_said(bench):

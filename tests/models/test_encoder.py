@@ -10,10 +10,15 @@ from models.attention.base import Pattern
 from models.attention.lavo import LAVO
 from models.attention.linformer import Linformer
 from models.attention.local import Local
+from models.attention.luna import Luna
 from models.backbones.encoder import ACTIVATIONS, LAYERS, POOLING, POSITIONS, EncoderClassifier
 from models.layers.positions import sinusoidal_positions
 
 NONCAUSAL = sorted(name for name, pattern in CASES if pattern is Pattern.NONCAUSAL_SELF)
+TOKEN_POOLING = [pooling for pooling in POOLING if pooling != "packed"]
+POOLED = [
+    (name, pooling) for name in NONCAUSAL for pooling in (POOLING if issubclass(CLASSES[name], Luna) else TOKEN_POOLING)
+]
 SIZES = {"vocab_size": 7, "classes": 3, "max_length": 24, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 
 
@@ -32,7 +37,7 @@ def tokens(length=17, batch=3, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("norm", "positions", "pooling", "head_dim"), list(itertools.product(LAYERS, POSITIONS, POOLING, (None, 12)))
+    ("norm", "positions", "pooling", "head_dim"), list(itertools.product(LAYERS, POSITIONS, TOKEN_POOLING, (None, 12)))
 )
 def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim):
     for activation, flag in itertools.product(ACTIVATIONS, (False, True)):
@@ -56,8 +61,7 @@ def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim)
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", NONCAUSAL)
-@pytest.mark.parametrize("pooling", POOLING)
+@pytest.mark.parametrize(("name", "pooling"), POOLED)
 def test_trimming_a_batch_changes_nothing(name, pooling):
     model = encoder(name, pooling=pooling).double()
     short = tokens(9)
@@ -66,8 +70,7 @@ def test_trimming_a_batch_changes_nothing(name, pooling):
     torch.testing.assert_close(model(short), model(long), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("name", NONCAUSAL)
-@pytest.mark.parametrize("pooling", POOLING)
+@pytest.mark.parametrize(("name", "pooling"), POOLED)
 def test_a_sequence_does_not_see_its_neighbours_padding(name, pooling):
     model = encoder(name, pooling=pooling).double()
     batch = tokens(24)
@@ -80,6 +83,27 @@ def test_mean_counts_padding_in_the_denominator():
     mean, masked = encoder(pooling="mean", **options), encoder(pooling="masked_mean", **options)
     masked.load_state_dict(mean.state_dict())
     torch.testing.assert_close(mean(tokens(6)), masked(tokens(6)) * 6 / 24)
+
+
+@pytest.mark.parametrize("final_norm", [False, True])
+def test_packed_is_the_mean_over_the_slots_in_use(final_norm):
+    model = encoder("luna_16", pooling="packed", final_norm=final_norm).double()
+    given = []
+    model.layers[-1].register_forward_hook(lambda layer, inputs, output: given.append(output[1]))
+    batch = tokens(9)
+    batch[1, 3:] = 0  # fewer tokens than there are slots
+    logits = model(batch)
+    p = model.final_norm(given[0])  # (B, L, D)
+    expected = torch.stack([p[0].mean(0), p[1, :3].mean(0), p[2].mean(0)])
+    torch.testing.assert_close(logits, model.head(expected), atol=1e-12, rtol=0)
+    logits.sum().backward()
+    assert all(layer.attention.slots_norm.weight.grad.abs().max() > 0 for layer in model.layers)
+
+
+def test_packed_needs_something_packed():
+    for name, options in (("vanilla", {}), ("luna_16", {"pattern": "causal_self"}), ("luna_16", {"layers": 0})):
+        with pytest.raises(ValueError, match="pooling=packed needs attention that hands over a packed sequence"):
+            encoder(name, pooling="packed", **options)
 
 
 def test_without_a_padding_token_every_token_counts():
@@ -105,8 +129,7 @@ def test_unknown_options_name_the_known(option):
         encoder(**{option: "elsewhere"})
 
 
-@pytest.mark.parametrize("pooling", POOLING)
-@pytest.mark.parametrize("name", NONCAUSAL)
+@pytest.mark.parametrize(("name", "pooling"), POOLED)
 def test_longest_length(name, pooling):
     model = encoder(name, pooling=pooling)
     assert model(tokens(24)).shape == (3, 3)
@@ -126,7 +149,7 @@ def test_builds_on_the_meta_device(name):
     assert all(other[key].shape == shape for key, shape in shapes.items() if "positions" not in key)
 
 
-@pytest.mark.parametrize("pooling", POOLING)
+@pytest.mark.parametrize("pooling", TOKEN_POOLING)
 def test_attention_learns_its_longest_length_and_slot(pooling):
     seen = []
 

@@ -26,16 +26,37 @@ PROJECTIONS = {
 class Row:
     """How a case is built: yaml, hyper-parameters, and the parameter or buffer of each role that is no projection.
 
-    A projection's bias that the case does not have is set to zero.
+    A projection's bias that the case does not have is set to zero. `unused` are the beginnings of names of parameters
+    and buffers that y does not depend on.
     """
 
     model: str
     hyper: dict[str, Any] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+
+
+def luna(tie_kv: bool = True, **linears: str) -> Row:
+    """A case of Luna, whose P is the carry; each role's linear layer."""
+    roles = {
+        f"{part[0]}_{role}": f"{linear}.{part}"
+        for role, linear in {"pq": "pack_q_proj", **linears}.items()
+        for part in ("weight", "bias")
+    }
+    return Row("luna_16", {"tie_kv": tie_kv}, roles, unused=("first.", "slots_norm."))
 
 
 PERFORMER = Row("performer", {"features": 16, "cab_compat": True}, {"proj": "directions"})
 LINFORMER_ROLES = {"E_k": "key_map", "E_v": "value_map"}
+LLP_ROLES = {
+    "w_kv": "kv_proj.weight",
+    "ln_k_w": "key_norm.weight",
+    "ln_k_b": "key_norm.bias",
+    "w_o0": "first_out_proj.weight",
+    "b_o0": "first_out_proj.bias",
+}
+LATTE = Row("latte", {"latents": 16, "vapor": False})
+LLP = Row("llp", {"segment": 16, "rotary": False}, LLP_ROLES)
 ROWS = {
     "vanilla_ns_n63": Row("vanilla"),
     "vanilla_cs_n63": Row("vanilla"),
@@ -46,6 +67,21 @@ ROWS = {
     "performer_nc_n48_m41": PERFORMER,
     "linformer_ns_n63": Row("linformer", {"rank": 8, "share": False}, LINFORMER_ROLES),
     "linformer_ns_n63_shared_kv": Row("linformer", {"rank": 8, "share": False, "one_kv_head": True}, LINFORMER_ROLES),
+    "llp_n48_c8": LLP,
+    "llp_n63_c8_ragged": LLP,
+    "latte_bid_n63": LATTE,
+    "latte_causal_n63": LATTE,
+    "latte_causal_L4": Row("latte", {"latents": 4, "vapor": False}),
+    "luna_ns_n63": luna(pc="pack_v_proj", c="v_proj"),
+    "luna_cross_n63_m41": luna(pc="pack_v_proj", c="v_proj"),
+    "luna_cs_n63": luna(pc="pack_k_proj", c="v_proj"),
+    "luna_ns_untied": luna(tie_kv=False, pk="pack_k_proj", pv="pack_v_proj"),
+    "luna_cs_untied": luna(tie_kv=False, pc="pack_k_proj"),
+    "longnet_cs_h6_r1_2_3": Row("longnet", {"segments": [16, 24, 48], "ratios": [1, 2, 3]}),
+    "longnet_cs_r2_only": Row("longnet", {"segments": [32], "ratios": [2]}),
+    "longnet_cs_subln": Row("longnet", {"segments": [16, 64], "ratios": [1, 2]}),
+    "longnet_cs_w16_32_64_r1_2_4": Row("longnet", {"segments": [16, 32, 64], "ratios": [1, 2, 4]}),
+    "longnet_cs_w8_32_64_n128": Row("longnet", {"segments": [8, 32, 64], "ratios": [1, 2, 4]}),
 }
 FLOAT32_RELATIVE = 1e-5
 
@@ -63,6 +99,7 @@ def errors(case: str, dtype: torch.dtype, causal: bool = False) -> tuple[float, 
     size = meta["hyper"]
     model = cls(size["d"], size["heads"], pattern=pattern, max_length=size["n"], **{**hyper, **row.hyper}).to(dtype)
     targets = dict(model.named_parameters()) | dict(model.named_buffers())
+    targets = {name: target for name, target in targets.items() if not name.startswith(row.unused)}
     roles = {role: name for role, name in (PROJECTIONS | row.roles).items() if name in targets}
     assert set(targets) == set(roles.values()), "a role is missing"
     with torch.no_grad():
@@ -73,9 +110,10 @@ def errors(case: str, dtype: torch.dtype, causal: bool = False) -> tuple[float, 
     def given(name: str) -> torch.Tensor | None:
         return arrays[name].to(dtype).requires_grad_() if name in arrays else None
 
-    leaves = {"x": given("x"), "context": given("context")} | {role: targets[name] for role, name in roles.items()}
+    leaves = {name: given(name) for name in ("x", "context", "p")}
+    leaves |= {role: targets[name] for role, name in roles.items()}
     mask = arrays.get("context_padding_mask", arrays.get("key_padding_mask"))
-    y = run(model, leaves["x"], leaves["context"], key_padding_mask=mask)
+    y = run(model, leaves["x"], leaves["context"], key_padding_mask=mask, carry=leaves["p"])
     y.backward(arrays["g"].to(dtype))
 
     def error(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
@@ -91,7 +129,8 @@ def errors(case: str, dtype: torch.dtype, causal: bool = False) -> tuple[float, 
 
 
 # the numbers of a noncausal cross case are those of the causal one: its rows do not see each other
-CASES = [(case, causal) for case in ROWS for causal in (False, True) if not causal or "_nc_" in case]
+CROSS = [case for case in ROWS if "_nc_" in case or "_cross_" in case]
+CASES = [(case, False) for case in ROWS] + [(case, True) for case in CROSS]
 
 
 @needs_golden

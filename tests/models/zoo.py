@@ -26,13 +26,14 @@ TINY = {
 }
 
 
-def load(name: str) -> tuple[type[Attention], dict[str, Any]]:
-    """(class, its own hyper-parameters in the tiny size) of a yaml."""
+def load(name: str, *, tiny: bool = True) -> tuple[type[Attention], dict[str, Any]]:
+    """(class, its own hyper-parameters, in the tiny size or its own) of a yaml."""
     config = OmegaConf.create({"model": OmegaConf.load(FOLDER / f"{name}.yaml"), "settings": {}})
     hyper = OmegaConf.to_container(config.model, resolve=True)
     del hyper["name"]
     module, _, cls = hyper.pop("_target_").rpartition(".")
-    hyper.update({key: value for key, value in TINY.items() if key in hyper})
+    if tiny:
+        hyper.update({key: value for key, value in TINY.items() if key in hyper})
     return getattr(importlib.import_module(module), cls), hyper
 
 

@@ -1,0 +1,165 @@
+"""Latte: attention through latent states, and its combinations (Dolga et al., 2024, arXiv 2402.17512).
+
+Per head, with l latent states, logits W_q y_t and W_k y_s of l numbers each, and values v_s = W_v x_s:
+
+    p(l|t) = softmax_l (W_q y_t)_l
+    noncausal:  o_t = sum_l p(l|t) sum_s p(s|l) v_s,          p(s|l)   = softmax over all s of (W_k y_s)_l        (5, 6)
+    causal:     o_t = sum_l p(l|t) sum_{s<=t} p(s|l,t) v_s,   p(s|l,t) = softmax over s <= t of (W_k y_s)_l       (8)
+    VAPOR:      v_s is turned by R^-s before the sum, o_t by R^t after it                                          (22)
+    Macchiato:  one more state, l = 0, with sliding-window attention of its own W_q', W_k' to the same values  (13, 16)
+    y = x, or a convolution of 3 taps (17), or RMSNorm(RG-LRU(x)) (§2.4)
+
+Time O(N L E + N w D), memory O(N (L + D)). Decoding state: L + L E numbers, + 2 w D for Macchiato, + 2 D for the
+convolution, or + D for the RG-LRU.
+
+Where the paper is silent or at odds: L is the total over heads; no scale in the logits, no biases, LeCun-normal weights
+(published code). R has RoPE's fixed frequencies, or learned ones that start there, one set for all heads (D-6); it does
+not turn the window's values, since that has RoPE. 3 taps, not 4, centred in the noncausal form (D-7). The window is w
+keys, or |i - j| <= w / 2 (D-8, D-10), and its W_q', W_k' read x, as in a pretrained model that is extended (§4.5). The
+RG-LRU stands without Griffin's branch, before the RMSNorm, and in the noncausal form is the sum of two (D-9, D-10).
+Dropout is on p(l|t) and on the window's weights; that on the output, in the published code, is the backbone's.
+
+    B batch, N length, D width, H heads, E head width, L latent states of all heads, l of one
+"""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern, State
+from models.layers.convolution import ShortConvolution
+from models.layers.heads import merge_heads, split_heads
+from models.layers.positions import rotary_frequencies, rotate
+from models.layers.precision import widen, without_autocast
+from models.layers.rglru import NormalisedRGLRU
+from models.layers.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+from models.layers.sliding_window import SlidingWindow, linear
+
+
+def latte(
+    weights: Tensor, logits: Tensor, v: Tensor, *, causal: bool, key_padding_mask: Tensor | None = None
+) -> Tensor:
+    """p(l|t) and key logits (B, H, N, l), v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
+    if causal:
+        return running_softmax(weights, logits, v, key_padding_mask=key_padding_mask)
+    with without_autocast(v):
+        logits = widen(logits)
+        if key_padding_mask is None:
+            shares = logits.softmax(2)
+        else:
+            hidden = key_padding_mask[:, None, :, None]
+            # finite, so that a sequence of nothing but padding is no 0/0; the second fill makes it zero
+            shares = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(2).masked_fill(hidden, 0.0)
+        return (widen(weights) @ (shares.mT @ widen(v))).to(v.dtype)
+
+
+class Latte(Attention):
+    """Multi-head Latte: 2 D L + 2 D^2 parameters.
+
+    `conv` taps add taps D; `rglru` 2 D^2/H + 4 D, noncausal 4 D^2/H + 7 D; `window` 2 D^2 + D H; `learn_rotation` E/2.
+    Raises ValueError for latents that are no multiple of the heads, `conv` and `rglru` at once, `learn_rotation`
+    without `vapor`, a window or taps below 1, and an odd head width where something is turned.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        latents: int = 128,
+        vapor: bool = True,
+        learn_rotation: bool = False,
+        conv: int | None = None,
+        rglru: bool = False,
+        window: int | None = None,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if latents < heads or latents % heads:
+            raise ValueError(f"Latte's {latents} latents are not a multiple of {heads} heads")
+        if conv is not None and rglru:
+            raise ValueError("Latte's logits read a convolution or an RG-LRU: set conv=null or rglru=false")
+        if learn_rotation and not vapor:
+            raise ValueError("learn_rotation is about VAPOR's rotation: set vapor=true")
+        causal = self.pattern.causal
+        self.latents = latents // heads  # l
+        self.states = self.latents + (window is not None)
+        self.q_proj, self.k_proj = linear(dim, self.states * heads), linear(dim, latents)
+        self.v_proj, self.out_proj = linear(dim, dim), linear(dim, dim)
+        self.vapor = vapor
+        frequencies = rotary_frequencies(self.head_dim).float() if vapor else None
+        self.frequencies = nn.Parameter(frequencies) if learn_rotation else None
+        self.features = None
+        if conv is not None:
+            self.features = ShortConvolution(dim, conv, causal=causal)
+        if rglru:
+            self.features = NormalisedRGLRU(dim, heads, causal=causal)
+        self.local = None if window is None else SlidingWindow(dim, heads, window, causal=causal)
+
+    def turn(self, x: Tensor, first: int, *, inverse: bool = False) -> Tensor:
+        """R^t x_t, or R^-t x_t, of x (B, H, N, E) at the positions from `first` on."""
+        if not self.vapor:
+            return x
+        positions = torch.arange(first, first + x.shape[2], device=x.device)
+        frequencies = None if self.frequencies is None else self.frequencies.double()
+        return rotate(x, positions, frequencies, inverse=inverse)
+
+    def mixture(self, y: Tensor) -> Tensor:
+        """p(l|t), (B, H, N, l), or (B, H, N, 1 + l) with the window's state first, of y (B, N, D)."""
+        weights = widen(split_heads(self.q_proj(y), self.states)).softmax(-1)
+        return F.dropout(weights, self.active_dropout)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        y = x if self.features is None else self.features(x, key_padding_mask=key_padding_mask)
+        weights = self.mixture(y)
+        logits = split_heads(self.k_proj(y), self.latents)
+        v = split_heads(self.v_proj(x), self.head_dim)
+        mixed = latte(
+            weights[..., -self.latents :],
+            logits,
+            self.turn(v, 0, inverse=True),
+            causal=self.pattern.causal,
+            key_padding_mask=key_padding_mask,
+        )
+        mixed = self.turn(mixed, 0)
+        if self.local is not None:
+            near = self.local(x, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
+            mixed = mixed + weights[..., :1].to(near.dtype) * near
+        return self.out_proj(merge_heads(mixed)), carry
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """Sums and means of the latents, and what the convolution or RG-LRU, and the window, keep."""
+        if self.pattern is not Pattern.CAUSAL_SELF:
+            raise ValueError(f"Latte decodes with pattern causal_self, not {self.pattern}")
+        return {
+            "latents": empty_running_softmax(batch, self.heads, self.latents, self.head_dim, self.v_proj.weight),
+            "features": None if self.features is None else self.features.init_state(batch),
+            "local": None if self.local is None else self.local.init_state(batch),
+            "seen": 0,
+        }
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        seen, features, local = state["seen"], state["features"], state["local"]
+        y_t = x_t
+        if self.features is not None:
+            y_t, features = self.features.step(x_t, features)
+        weights = self.mixture(y_t[:, None])[:, :, 0]  # (B, H, l or 1 + l)
+        logits = self.k_proj(y_t).unflatten(-1, (self.heads, self.latents))
+        v = self.v_proj(x_t).unflatten(-1, (self.heads, self.head_dim))  # (B, H, E)
+        turned = self.turn(v[:, :, None], seen, inverse=True)[:, :, 0]
+        mixed, latents = running_softmax_step(weights[..., -self.latents :], logits, turned, state["latents"])
+        mixed = self.turn(mixed[:, :, None], seen)[:, :, 0]
+        if self.local is not None:
+            near, local = self.local.step(x_t, v, local)
+            mixed = mixed + weights[..., :1].to(near.dtype) * near
+        state = {"latents": latents, "features": features, "local": local, "seen": seen + 1}
+        return self.out_proj(mixed.flatten(1)), state

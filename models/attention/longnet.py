@@ -1,0 +1,126 @@
+"""LongNet: a mixture of dilated attentions (Ding et al., 2023, arXiv 2307.02486).
+
+    branch (w, r): segments of w tokens, of which a head takes every r-th, softmax attention among these  (§2.2)
+    O = sum_b alpha_b O_b,   alpha_b = s_b / sum_b' s_b',   s_b the softmax sum of branch b                (§2.3)
+
+Time O(N D sum_b w_b / r_b), memory O(N D), decoding state the keys and values of the last max_b w_b tokens. With w and
+r growing by the same factor a, each head sees its near past whole and its far past in ever wider steps, and time is
+below a / (a - 1) N w_1 D.
+
+Where the paper is silent, or the public code (torchscale) differs from it: the offset of head h in a branch is
+floor(h / ceil(H / r)) as in the code, h mod r as in the paper with `offsets="mod"` (D-13); alpha has no gradient as in
+the code, the exact one with `detach_alpha=False` (D-14). Segments are clipped to the length. If r does not divide w,
+the last of a segment's steps is short (the code shifts all later segments there); padding is seen by nobody (the code's
+zeros get weight where it is not causal). Tokens in no branch get zeros before the output projection.
+
+`subln` normalises the heads' joint output before the output projection. `xpos` turns and scales queries and keys (Sun
+et al., 2022, arXiv 2212.10554). Only distances count, so positions are taken from the middle of the longest segment:
+from the start of a long text the scales would leave the range of the numbers.
+
+    B batch, N length, D width, H heads, E head width
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.attention.base import MultiHead, Pattern, State
+from models.layers.dilated import OFFSETS, Branch, dilated_attention, empty_mixture, mix
+from models.layers.heads import merge_heads, split_heads
+from models.layers.positions import rotary_frequencies, rotate, xpos_scale
+from models.layers.softmax_lse import Visible, softmax_lse
+
+XPOS_REACH = 2**16  # in a longer segment xPos' scales, (0.4 / 1.4)^(t / 512) from its middle, leave float32
+
+
+class LongNet(MultiHead):
+    """Dilated attention with `segments` w and `ratios` r.
+
+    Raises ValueError for lists of different lengths, for numbers below 1, for an unknown rule of offsets, for xPos with
+    an odd head width, with a segment that does not divide the longest or with one too long, and on decoding past
+    `max_length` where that cuts a segment.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        segments: Sequence[int] = (2048, 4096, 8192, 16384, 32768),
+        ratios: Sequence[int] = (1, 2, 4, 6, 12),
+        offsets: str = "group",
+        detach_alpha: bool = True,
+        subln: bool = False,
+        xpos: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if len(segments) != len(ratios) or not segments or min(*segments, *ratios) < 1:
+            raise ValueError(f"LongNet needs as many ratios as segments, all >= 1, not {[*segments]} and {[*ratios]}")
+        if offsets not in OFFSETS:
+            raise ValueError(f"offsets is one of {', '.join(OFFSETS)}, not {offsets}")
+        self.longest = max(segments)
+        if xpos:
+            rotary_frequencies(self.head_dim)  # refuses an odd width
+            if any(self.longest % segment for segment in segments):
+                raise ValueError(f"LongNet's xpos needs segments that divide the longest, not {[*segments]}")
+            if min(self.longest, max_length) > XPOS_REACH:
+                raise ValueError(f"LongNet's xpos needs segments of at most {XPOS_REACH} tokens, not {self.longest}")
+        self.offsets = OFFSETS[offsets]
+        self.branches = [Branch(w, r, self.offsets(heads, r)) for w, r in zip(segments, ratios, strict=True)]
+        self.detach_alpha, self.xpos = detach_alpha, xpos
+        self.inner_norm = nn.LayerNorm(dim) if subln else None
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        length = q.shape[2]
+        q, k = self.place(q, k, torch.arange(length, device=q.device), min(self.longest, length))
+        y = dilated_attention(
+            q,
+            k,
+            v,
+            self.branches,
+            causal=self.pattern.causal,
+            detach_alpha=self.detach_alpha,
+            key_padding_mask=key_padding_mask,
+            dropout=self.active_dropout,
+        )
+        return self.normalise(y)
+
+    def place(self, q: Tensor, k: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tensor]:
+        """Queries and keys (B, H, N, E) at these positions, after xPos, which starts anew in each block."""
+        if not self.xpos:
+            return q, k
+        scale = xpos_scale(positions % block - block // 2, self.head_dim)
+        return rotate(q, positions, scale=scale), rotate(k, positions, scale=1 / scale)
+
+    def normalise(self, y: Tensor) -> Tensor:
+        """(B, H, N, E), the heads of a token normalised together."""
+        return y if self.inner_norm is None else split_heads(self.inner_norm(merge_heads(y)), self.head_dim)
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """A ring of keys and values as long as the longest segment."""
+        return self.empty_cache(batch, min(self.longest, self.max_length))
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        seen, ring = state["seen"], state["k"].shape[2]
+        if seen >= self.max_length and ring < self.longest:
+            raise ValueError(f"decoding past max_length {self.max_length}, which cuts a segment of {self.longest}")
+        q, k, v = q[:, :, None], k[:, :, None], v[:, :, None]  # (B, H, 1, E)
+        q, k = self.place(q, k, torch.tensor([seen], device=q.device), ring)
+        slot = seen % ring
+        state["k"][:, :, slot], state["v"][:, :, slot] = k[:, :, 0], v[:, :, 0]
+        out, lse = empty_mixture(q)
+        for segment, ratio, lanes in self.branches:
+            start = seen - seen % segment
+            for offset, heads in lanes:
+                if (seen - start) % ratio == offset:
+                    keys = torch.arange(start + offset, seen + 1, ratio, device=q.device) % ring
+                    past = (state[name][:, heads].index_select(2, keys) for name in ("k", "v"))
+                    mix(out[:, heads], lse[:, heads], *softmax_lse(q[:, heads], *past, Visible(causal=False)))
+        return self.normalise(out.to(q.dtype))[:, :, 0], {**state, "seen": seen + 1}

@@ -1,0 +1,220 @@
+"""Luna: attention through a short extra sequence P of l slots (Ma et al., 2021, arXiv 2106.01540).
+
+    Y_P = Attn(P, C),  Y_X = Attn(X, Y_P) W_o                       pack, then unpack                   (3, 4)
+    P'  = LN(Y_P + P)                                               handed to the next layer            (6)
+    causal: A = w(P C')', U = softmax(f(X, X, A)), Y_X = f(U, A, X) W_o
+            f(X, Y, Z)_t = 1/t X_t sum_{j<=t} Y_j' Z_j                                                  (7)
+
+Attn is softmax attention of E-wide heads with scale E^-1/2 and projections of its own: of P and C in the pack, of X and
+Y_P in the unpack. Time O(N l D), memory O(N D), decoding state 2 l D + 1 numbers: the sum S, the projected P, and t.
+
+P is the carry, (B, l, D). A layer that is handed none has its own: learned from N(0, 1/D), times sqrt(D) as Luna scales
+embeddings (`scale_slots`), plus sinusoids over the slots, normalised where the recipe normalises its embeddings
+(`norm_slots`). `follow` drops it, so that a stack has one P, as the printed 69.6 M parameters for l = 16 and l = 32
+(Table 5) want. Causal self-attention leaves P as it is, since an update would show the future: P is the encoder's, or
+one of the layer's own in a decoder without encoder. `pre_norm` is for pre-LN stacks: P is normalised before the pack,
+P' = Y_P + P, and after the last layer the backbone's final norm is P's too.
+
+Where paper and code (fairseq-apollo) differ we follow the code: W_K falls away by K = V = C W_V, 5 D^2 parameters with
+W_o; `luna_key="raw"` reads the text as K = C, `tie_kv=False` keeps W_K, as the LRA configurations do (D-11). w is
+softplus with base 2, `activation="elu"` for the paper's elu + 1 (D-12). A sequence of n < l tokens uses the first n
+slots (`dynamic`); the others are rows of zeros in the carry. The code cuts the slots to the longest sequence of the
+batch first, which changes nothing, and averages all of them in Table 3; here a slot that is not used does not count.
+
+Padding is neither packed nor counted in t, on the left as on the right (the code counts it, which differs on the left).
+Dropout acts on both attentions, and as the code's residual dropout on P and Y_P.
+
+    B batch, N length, M source length, D width, H heads, E head width, L slots
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
+from models.attention.vanilla import softmax_attention
+from models.layers.heads import merge_heads, split_heads
+from models.layers.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
+from models.layers.positions import sinusoidal_positions
+from models.layers.precision import widen
+
+LUNA_KEYS = ("value", "raw")
+
+
+class FirstSlots(nn.Module):
+    """P of a layer that is handed none: (L, D)."""
+
+    def __init__(self, slots: int, dim: int, *, scale: bool, norm: bool):
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(slots, dim))
+        nn.init.normal_(self.table, std=dim**-0.5)
+        self.register_buffer("positions", sinusoidal_positions(slots, dim), persistent=False)
+        self.scale = math.sqrt(dim) if scale else 1.0
+        self.norm = nn.LayerNorm(dim) if norm else nn.Identity()
+
+    def forward(self) -> Tensor:
+        return self.norm(self.table * self.scale + self.positions)
+
+
+class Luna(Attention):
+    """Nested attention through `slots` slots.
+
+    Raises ValueError for fewer than one slot, an unknown option, and a `luna_key` beside untied keys.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        slots: int = 16,
+        tie_kv: bool = True,
+        luna_key: str = "value",
+        activation: str = "softplus",
+        pre_norm: bool = False,
+        dynamic: bool = True,
+        scale_slots: bool = True,
+        norm_slots: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if slots < 1:
+            raise ValueError(f"Luna needs slots >= 1, not {slots}")
+        for name, value, known in (("luna_key", luna_key, LUNA_KEYS), ("activation", activation, ACTIVATIONS)):
+            if value not in known:
+                raise ValueError(f"{name} is one of {', '.join(known)}, not {value}")
+        if luna_key == "raw" and not tie_kv:
+            raise ValueError("luna_key says what takes the place of W_K: with tie_kv=false there is a W_K")
+        causal = self.pattern is Pattern.CAUSAL_SELF
+        self.activation, self.pre_norm, self.dynamic = ACTIVATIONS[activation], pre_norm, dynamic
+        self.raw_key = luna_key == "raw"
+        self.pack_q_proj = projection(dim, dim, INPUT_GAIN)
+        self.pack_k_proj = projection(dim, dim, INPUT_GAIN) if causal or not tie_kv else None
+        self.pack_v_proj = None if causal else projection(dim, dim, INPUT_GAIN)
+        self.q_proj = projection(dim, dim, INPUT_GAIN)
+        self.k_proj = None if tie_kv else projection(dim, dim, INPUT_GAIN)
+        self.v_proj = projection(dim, dim, INPUT_GAIN)
+        self.out_proj = projection(dim, dim, 1.0)
+        self.slots_norm = None if causal else nn.LayerNorm(dim)
+        self.first = FirstSlots(slots, dim, scale=scale_slots, norm=norm_slots)
+
+    @property
+    def packs(self) -> bool:
+        return self.pattern is not Pattern.CAUSAL_SELF or self.first is None
+
+    def follow(self, previous: Attention) -> None:
+        if previous.packs:
+            self.first = None
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        source = self.source(x, context)
+        p = self.extra_sequence(carry, len(x))  # (B or 1, L, D)
+        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
+        if self.pattern is Pattern.CAUSAL_SELF:
+            y = packed_prefix(
+                q,
+                self.memory(x),
+                split_heads(self.pack_k_proj(x), self.head_dim),
+                self.pack_query(p, len(x)),
+                activation=self.activation,
+                key_padding_mask=key_padding_mask,
+                slot_mask=self.unused_of_carry(carry),
+                dropout=self.active_dropout,
+            )
+            return self.out_proj(merge_heads(y)), carry
+        unused = self.unused_slots(source, key_padding_mask, p.shape[1])
+        packed = self.pack(p, source, key_padding_mask)  # (B, L, D)
+        k, v = self.keys_and_values(packed, self.k_proj, self.v_proj)  # (B, H, L, E)
+        y = softmax_attention(q, k, v, key_padding_mask=unused, dropout=self.active_dropout)
+        carry = p + F.dropout(packed, self.active_dropout)
+        if not self.pre_norm:
+            carry = self.slots_norm(carry)
+        if unused is not None:
+            carry = carry.masked_fill(unused[..., None], 0.0)
+        return self.out_proj(merge_heads(y)), carry
+
+    def extra_sequence(self, carry: Tensor | None, batch: int) -> Tensor:
+        """P: the carry, (B, L, D), or the layer's own, (1, L, D) where dropout does not tell examples apart."""
+        if carry is not None:
+            return carry
+        if self.first is None:
+            raise ValueError("this Luna layer follows another: it needs that one's packed P as its carry")
+        p = self.first()[None]
+        return F.dropout(p.expand(batch, -1, -1), self.active_dropout) if self.active_dropout else p
+
+    def pack(self, p: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """Y_P, (B, L, D), of p (B or 1, L, D) and source (B, M, D)."""
+        if self.pre_norm:
+            p = self.slots_norm(p)
+        k, v = self.keys_and_values(source, self.pack_k_proj, self.pack_v_proj)  # (B, H, M, E)
+        q = self.pack_query(p, len(source))
+        packed = softmax_attention(q, k, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
+        return merge_heads(packed)
+
+    def pack_query(self, p: Tensor, batch: int) -> Tensor:
+        """(B or 1, L, D) -> (B, H, L, E)."""
+        return split_heads(self.pack_q_proj(p), self.head_dim).expand(batch, -1, -1, -1)
+
+    def keys_and_values(self, source: Tensor, k_proj: nn.Linear | None, v_proj: nn.Linear) -> tuple[Tensor, Tensor]:
+        """(B, M, D) -> keys and values (B, H, M, E), the same tensor where they are tied (D-11)."""
+        v = split_heads(v_proj(source), self.head_dim)
+        if k_proj is not None:
+            return split_heads(k_proj(source), self.head_dim), v
+        return (split_heads(source, self.head_dim) if self.raw_key else v), v
+
+    def memory(self, x: Tensor) -> Tensor:
+        """Keys and values of causal self-attention side by side, (B, H, N, 2E), or one of both (B, H, N, E)."""
+        k, v = self.keys_and_values(x, self.k_proj, self.v_proj)
+        return v if k is v else torch.cat([k, v.to(k.dtype)], -1)
+
+    def unused_slots(self, source: Tensor, key_padding_mask: Tensor | None, slots: int) -> Tensor | None:
+        """True at the slots past the number of tokens: (B, L), None where no sequence can be that short."""
+        if not self.dynamic or (key_padding_mask is None and source.shape[1] >= slots):
+            return None
+        tokens = ~key_padding_mask if key_padding_mask is not None else source.new_ones(source.shape[:2])
+        # of nothing but padding one slot stays, so that there is something to read
+        return torch.arange(slots, device=source.device) >= tokens.sum(1, keepdim=True).clamp(min=1)
+
+    def unused_of_carry(self, carry: Tensor | None) -> Tensor | None:
+        """The same, of a P that another layer packed."""
+        return (carry == 0).all(-1) if self.dynamic and carry is not None else None
+
+    def init_state(self, batch: int, *, context: Tensor | None = None, carry: Tensor | None = None) -> State:
+        """S and the projected P, of the layer's own P or of a decoder's `carry` from its encoder."""
+        if self.pattern is not Pattern.CAUSAL_SELF:
+            raise ValueError(f"Luna decodes with pattern causal_self, not {self.pattern}")
+        pack_q = self.pack_query(self.extra_sequence(carry, batch), batch)  # (B, H, L, E)
+        width = self.head_dim * (2 if self.k_proj is not None or self.raw_key else 1)
+        total = widen(pack_q.new_zeros(batch, self.heads, width, pack_q.shape[2]))  # (B, H, F, L)
+        return {"total": total, "pack_q": pack_q, "unused": self.unused_of_carry(carry), "seen": 0}
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        x = x_t[:, None]
+        q, memory, pack_k = (
+            y[:, :, 0]
+            for y in (
+                split_heads(self.q_proj(x), self.head_dim),
+                self.memory(x),
+                split_heads(self.pack_k_proj(x), self.head_dim),
+            )
+        )  # (B, H, E or 2E)
+        y, total = packed_prefix_step(
+            q,
+            memory,
+            pack_k,
+            state["pack_q"],
+            state["total"],
+            state["seen"],
+            activation=self.activation,
+            slot_mask=state["unused"],
+        )
+        return self.out_proj(y.flatten(1)), {**state, "total": total, "seen": state["seen"] + 1}

@@ -1,0 +1,59 @@
+"""RGLRU-SWA: a recurrence, and attention to a window of it; the competitor of Latte (Dolga et al., 2024, §4.1).
+
+    Y = RGLRU(X),  Z = RMSNorm(Y),  Q = W_q Z,  K = W_k Z,  V = W_v X
+    o_i = sum_{i-w < j <= i} softmax_j( <R^i q_i, R^j k_j> / sqrt(E) ) v_j,   R RoPE's rotation
+
+Time O(N w D), memory O(N D), decoding state D + 2 w D numbers. No biases, LeCun-normal weights, w keys (D-8) and the
+RG-LRU's blocks one per head (D-9), as in Latte's own layers. The paper's 141 M parameters are met by no reading tried.
+
+    B batch, N length, D width, H heads, E head width, w window
+"""
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from models.attention.base import Attention, Pattern, State
+from models.layers.heads import merge_heads, split_heads
+from models.layers.rglru import NormalisedRGLRU
+from models.layers.sliding_window import SlidingWindow, linear
+
+
+class RGLRUSWA(Attention):
+    """4 D^2 + 2 D^2/H + 4 D parameters. Raises ValueError for a window below 1, or an odd head width."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        window: int = 128,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        self.recurrence = NormalisedRGLRU(dim, heads, causal=True)
+        self.local = SlidingWindow(dim, heads, window, causal=True)
+        self.v_proj, self.out_proj = linear(dim, dim), linear(dim, dim)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        z = self.recurrence(x, key_padding_mask=key_padding_mask)
+        v = split_heads(self.v_proj(x), self.head_dim)
+        y = self.local(z, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
+        return self.out_proj(merge_heads(y)), carry
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """What the recurrence and the window keep."""
+        return {"recurrence": self.recurrence.init_state(batch), "local": self.local.init_state(batch)}
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        z, recurrence = self.recurrence.step(x_t, state["recurrence"])
+        v = self.v_proj(x_t).unflatten(-1, (self.heads, self.head_dim))  # (B, H, E)
+        y, local = self.local.step(z, v, state["local"])
+        return self.out_proj(y.flatten(1)), {"recurrence": recurrence, "local": local}

@@ -1,0 +1,174 @@
+"""A mixture of dilated attentions, forward and backward (LongNet, Ding et al., 2023, arXiv 2307.02486, §2.2-2.3).
+
+In branch (w, r) head h has the offset o: token t takes part if (t mod w) mod r = o, and sees the tokens that take part
+in its segment floor(t / w), causally none after it. With O_b, l_b output and log of the softmax sum of branch b,
+
+    O_i = sum_b alpha_ib O_ib,   alpha_i = softmax_b(l_ib)
+
+over the branches in which i takes part; a token that takes part in none gets zeros. A branch is a strided view of
+queries, keys and values, without a gather, and ordinary attention of w / r tokens: O(N E sum_b w_b / r_b) time, and
+O(N E) memory.
+
+The mixture equals one softmax over the union of all branches' keys, with multiplicity. So with O, l of the mixture the
+exact gradient is the sum of each branch's backward pass called with (O, l) in place of its own (O_b, l_b), and with
+alpha held constant, as in the public code, the same with (O_b, l).
+
+    B batch, H heads, N length, E head width, S segments, h heads of one offset, m tokens of one segment that take part
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.layers.precision import without_autocast
+from models.layers.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+
+Lane = tuple[int, slice]  # offset, and the heads that have it
+
+
+def grouped_offsets(heads: int, ratio: int) -> list[Lane]:
+    """Neighbouring heads share an offset: o = floor(h / ceil(H / r)), as in the public code (D-13)."""
+    size = math.ceil(heads / ratio)
+    return [(offset, slice(offset * size, (offset + 1) * size)) for offset in range(math.ceil(heads / size))]
+
+
+def modular_offsets(heads: int, ratio: int) -> list[Lane]:
+    """o = h mod r, as in the paper (D-13)."""
+    return [(offset, slice(offset, None, ratio)) for offset in range(min(heads, ratio))]
+
+
+OFFSETS = {"group": grouped_offsets, "mod": modular_offsets}
+
+
+class Branch(NamedTuple):
+    """One dilated attention: segments of `segment` tokens, of which each head takes every `ratio`-th."""
+
+    segment: int
+    ratio: int
+    lanes: list[Lane]
+
+
+def dilated_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    branches: Sequence[Branch],
+    *,
+    causal: bool,
+    detach_alpha: bool,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q, k, v (B, H, N, E) -> (B, H, N, E).
+
+    `key_padding_mask` (B, N) is True at tokens that nobody sees; they get zeros themselves. With `detach_alpha` the
+    weights of the mixture have no gradient. `dropout` is the share of attention weights dropped, whatever the mode of
+    the calling module.
+    """
+    # one draw from the common stream stands for all masks of this call, so that backward can make them again
+    seed = int(torch.randint(2**31, ())) if dropout else 0
+    plan = _Plan(_parts(branches, q.shape[2]), causal, detach_alpha and len(branches) > 1, dropout, seed)
+    return _Dilated.apply(q, k, v, key_padding_mask, plan)
+
+
+def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor) -> None:
+    """Add a branch to the mixture: out (..., E) and lse (...), zeros and -inf at first, change in place."""
+    total = torch.logaddexp(lse, branch_lse)
+    finite = total.clamp(min=torch.finfo(total.dtype).min)  # -inf - -inf is no number
+    out.mul_((lse - finite).exp_()[..., None]).addcmul_(branch_out, (branch_lse - finite).exp_()[..., None])
+    lse.copy_(total)
+
+
+def empty_mixture(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Of no branch: zeros (B, H, N, E), stored in the order of `like`, and -inf (B, H, N), in full precision."""
+    out = torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
+    return out, out.new_full(out.shape[:-1], float("-inf"))
+
+
+class _Part(NamedTuple):
+    """Those heads of a branch that have one offset, in neighbouring segments of one length."""
+
+    heads: slice
+    first: int
+    last: int
+    segment: int
+    offset: int
+    ratio: int
+
+    def view(self, x: Tensor) -> Tensor:
+        """(B, H, N, ...) -> (B, S, h, m, ...)."""
+        x = x[:, self.heads, self.first : self.last].unflatten(2, (-1, self.segment))
+        return x[:, :, :, self.offset :: self.ratio].transpose(1, 2)
+
+    def rows(self, *tensors: Tensor) -> list[Tensor]:
+        """(B, H, N, ...) -> (B S, h, m, ...), a copy only where examples and segments are no single stride."""
+        return [self.view(x).flatten(0, 1) for x in tensors]
+
+
+def _parts(branches: Sequence[Branch], length: int) -> list[_Part]:
+    parts = []
+    for branch in branches:
+        segment = min(branch.segment, length)
+        whole = length // segment * segment
+        for offset, heads in branch.lanes:
+            for first, last, size in ((0, whole, segment), (whole, length, length - whole)):
+                if offset < size:
+                    parts.append(_Part(heads, first, last, size, offset, branch.ratio))
+    return parts
+
+
+class _Plan(NamedTuple):
+    parts: list[_Part]
+    causal: bool
+    detach_alpha: bool
+    dropout: float
+    seed: int
+
+    def visible(self, number: int, padding: Tensor | None, heads: int) -> Visible:
+        hidden = None
+        if padding is not None:
+            (hidden,) = self.parts[number].rows(padding[:, None].expand(-1, heads, -1))  # (B S, h, m)
+            hidden = hidden[:, 0]
+        return Visible(self.causal, hidden, self.dropout, self.seed + (number << 20))
+
+
+class _Dilated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, padding, plan):
+        with without_autocast(q):
+            out, lse = empty_mixture(q)
+            branches = []
+            for number, part in enumerate(plan.parts):
+                visible = plan.visible(number, padding, q.shape[1])
+                own, own_lse = softmax_lse(*part.rows(q, k, v), visible)
+                if visible.hidden is not None:
+                    own_lse = own_lse.masked_fill(visible.hidden[:, None], float("-inf"))
+                if plan.detach_alpha and ctx.needs_input_grad[0]:
+                    branches.append(own)
+                views = part.view(out), part.view(lse)
+                mix(*views, own.view(views[0].shape), own_lse.view(views[1].shape))
+            out = out.to(q.dtype)
+        ctx.plan = plan
+        ctx.save_for_backward(q, k, v, padding, out, lse, *branches)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        q, k, v, padding, out, lse, *branches = ctx.saved_tensors
+        # a token that took part nowhere, or is padding, gave zeros: with an infinite sum it has no gradient either
+        lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
+        with without_autocast(q):
+            gradients = [torch.zeros_like(x, dtype=lse.dtype) for x in (q, k, v)]
+            for number, part in enumerate(ctx.plan.parts):
+                *rows, mixed, mixed_lse = part.rows(grad, q, k, v, out, lse)
+                own = branches[number] if branches else mixed
+                visible = ctx.plan.visible(number, padding, q.shape[1])
+                found = softmax_lse_backward(*rows, own, mixed_lse, visible)
+                for view, gradient in zip(map(part.view, gradients), found, strict=True):
+                    view.add_(gradient.view(view.shape))
+        return *(total.to(q.dtype) for total in gradients), None, None

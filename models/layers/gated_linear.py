@@ -1,0 +1,277 @@
+"""Gated linear attention: a linear recurrence on a matrix state, in time and memory that grow as the length.
+
+    S_t = diag(e^{g_t}) S_{t-1} + k_t v_t',   y_t = S_t' q_t             (Yang et al., 2024, arXiv 2312.06635, eq. 3, 5)
+
+with log decays g_t <= 0 of every key channel, or of a head, or none (linear attention, Katharopoulos et al., 2020). The
+sequence is cut into chunks of C tokens. With b_t the sum of g from the chunk's start to t and S the state before it,
+
+    y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},
+    S <- e^{b_C} S + sum_s (e^{b_C - b_s} k_s) v_s'
+
+A factor e^{-b_s} would overflow, and differences of b lose digits, where a chunk decays much. So A is put together from
+blocks of 2, 4, .. C tokens: right of a block's middle e^{b_t - b_mid}, left of it e^{b_mid - b_s}, of sums of g made by
+doubling. No exponent is positive, and none is a difference: exact for any g <= 0, minus infinity included.
+
+Time O(N (C (K + V) + K V)) with log2 C exponentials per key channel; memory O(N (K + V + K V / C)) plus one tile of A.
+The backward pass is written out. It makes A again, and takes the decay's gradient from those of q and k: inside a chunk
+dL/db_t = q_t dq_t - k_t dk_t, and all of b_C's acts on the state at the end.
+
+    B batch, H heads, N length, K key width, V value width, G chunks of C tokens
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.layers.precision import widen, without_autocast
+from models.layers.scan import scan
+
+CHUNK = 64  # a power of two
+# numbers of A made at once: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
+TILE_CPU, TILE_ELSEWHERE = 2**19, 2**24
+
+
+def gated_linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    *,
+    initial_state: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    scale: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """q and k (B, H, N, K), v (B, H, N, V), log_decay (B, H, N, K or 1) -> y (B, H, N, V), final state (B, H, K, V).
+
+    y is multiplied by `scale`. A padded token, True in `key_padding_mask` (B, N), leaves the state alone. The state is
+    zero at first unless given; it is float32, or float64, and so are all sums.
+    """
+    dtype = v.dtype
+    with without_autocast(v):
+        q, k, v = widen(q) * scale, widen(k), widen(v)
+        g = None if log_decay is None else widen(log_decay)
+        if key_padding_mask is not None:
+            hidden = key_padding_mask[:, None, :, None]
+            k = k.masked_fill(hidden, 0.0)
+            g = None if g is None else g.masked_fill(hidden, 0.0)
+        if initial_state is None:
+            initial_state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
+        y, state = _GatedLinear.apply(q, k, v, g, widen(initial_state))
+        return y.to(dtype), state
+
+
+def gated_linear_step(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor, log_decay: Tensor | None = None, *, scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """One token: q and k (B, H, K), v (B, H, V), state (B, H, K, V), log_decay (B, H, K or 1) -> y (B, H, V), state."""
+    with without_autocast(v):
+        if log_decay is not None:
+            state = state * widen(log_decay).exp()[..., None]
+        state = state + widen(k)[..., None] * widen(v)[..., None, :]
+        y = (widen(q)[..., None, :] @ state)[..., 0, :] * scale
+        return y.to(v.dtype), state
+
+
+def normalised_linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, scale: float = 1.0, eps: float = 1e-10
+) -> Tensor:
+    """sum_{s<=t} p_ts v_s / (sum_{s<=t} p_ts + eps), p_ts = scale <q_t, k_s>, shapes as above, q and k non-negative."""
+    ones = v.new_ones(*v.shape[:-1], 1)
+    y, _ = gated_linear_attention(q, k, widen(torch.cat([v, ones], -1)), key_padding_mask=key_padding_mask, scale=scale)
+    return (y[..., :-1] / (y[..., -1:] + eps)).to(v.dtype)
+
+
+class _GatedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, initial: Tensor) -> tuple[Tensor, Tensor]:
+        chunks = _Chunks(q, k, v, g)
+        written = chunks.empty_states()
+        for index, tile in chunks.tiles(whole=False):
+            written[index] = tile.writing.mT @ tile.v
+        before = chunks.carry(written, initial)
+        y = torch.empty_like(chunks.v)
+        for index, tile in chunks.tiles():
+            y[index] = tile.scores() @ tile.v + tile.reading @ before[index]
+        ctx.save_for_backward(q, k, v, g, before)
+        return chunks.join(y), before[:, :, -1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, g, before = ctx.saved_tensors
+        with without_autocast(q):
+            chunks = _Chunks(q, k, v, g)
+            grad = chunks.cut(grad)
+            read = chunks.empty_states()
+            for index, tile in chunks.tiles(whole=False):
+                read[index] = tile.reading.mT @ grad[index]
+            dbefore = chunks.carry(read, grad_state, reverse=True)
+            after, dafter = before[:, :, 1:], dbefore[:, :, 1:]
+            dq, dk, dv = (torch.empty_like(x) for x in (chunks.q, chunks.k, chunks.v))
+            dg = None if g is None else torch.empty_like(chunks.g)
+            for index, tile in chunks.tiles():
+                dy, state, dstate = grad[index], after[index], dafter[index]
+                dv[index] = tile.scores().mT @ dy + tile.writing @ dstate
+                tdq, tdk = tile.scores_backward(dy @ tile.v.mT)
+                dq[index] = tdq.add_(decayed(dy @ before[index].mT, tile.from_start))
+                dk[index] = tdk.add_(decayed(tile.v @ dstate.mT, tile.to_end))
+                if dg is not None:
+                    dsums, dlast = tile.q * tdq - tile.k * tdk, (state * dstate).sum(-1)[..., None, :]
+                    if not tile.per_channel:
+                        dsums, dlast = dsums.sum(-1, keepdim=True), dlast.sum(-1, keepdim=True)
+                    dg[index] = chunks.lower.mT @ dsums + dlast
+        joined = [None if x is None else chunks.join(x) for x in (dq, dk, dv, dg)]
+        return *joined, dbefore[:, :, 0].clone()
+
+
+Index = tuple[slice, slice, slice]
+
+
+class _Chunks:
+    """The tokens of one call cut into chunks, (B, H, G, C, ..)."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None):
+        self.length = q.shape[2]
+        self.size = min(CHUNK, 1 << (self.length - 1).bit_length())  # C
+        self.count = -(-self.length // self.size)  # G
+        self.q, self.k, self.v = self.cut(q), self.cut(k), self.cut(v)
+        self.g = None if g is None else self.cut(g)
+        self.lower = q.new_ones(self.size, self.size).tril()
+
+    def cut(self, x: Tensor) -> Tensor:
+        """(B, H, N, F) -> (B, H, G, C, F)."""
+        return F.pad(x, (0, 0, 0, self.count * self.size - self.length)).unflatten(2, (self.count, self.size))
+
+    def join(self, x: Tensor) -> Tensor:
+        """(B, H, G, C, F) -> (B, H, N, F)."""
+        return x.flatten(2, 3)[:, :, : self.length]
+
+    def empty_states(self, more: int = 0) -> Tensor:
+        batch, heads, count = self.q.shape[:3]
+        return self.q.new_empty(batch, heads, count + more, self.q.shape[-1], self.v.shape[-1])
+
+    def tiles(self, *, whole: bool = True) -> Iterator[tuple[Index, "_Tile"]]:
+        batch, heads = self.q.shape[:2]
+        budget = TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE
+        chunk = heads * self.size**2
+        rows = min(batch, max(1, budget // chunk))
+        chunks = min(self.count, max(1, budget // (rows * chunk)))
+        for row in range(0, batch, rows):
+            for first in range(0, self.count, chunks):
+                index = slice(row, row + rows), slice(None), slice(first, min(first + chunks, self.count))
+                g = None if self.g is None else self.g[index]
+                yield index, _Tile(self.q[index], self.k[index], self.v[index], g, self.lower, whole=whole)
+
+    def carry(self, added: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
+        """States at the G + 1 borders of chunks, (B, H, G + 1, K, V), from what each chunk adds to a zero state."""
+        if self.g is None:
+            decay = added.new_ones(1).expand(*added.shape[:3], 1, 1)
+        else:
+            decay = self.g.sum(3).exp()[..., None]  # (B, H, G, K or 1, 1)
+        states = self.empty_states(1)
+        states[:, :, -1 if reverse else 0] = initial
+        inner = states[:, :, :-1] if reverse else states[:, :, 1:]
+        scan(*(x.flatten(0, 1) for x in (decay, added, initial, inner)), reverse=reverse)
+        return states
+
+
+class _Tile:
+    """Some chunks worked off together: q, k (.., C, K), v (.., C, V), g (.., C, K or 1) or None.
+
+    With `whole` off only what is read from and written to the states is at hand, not A.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, lower: Tensor, *, whole: bool):
+        self.q, self.k, self.v = q, k, v
+        self.per_channel = g is not None and g.shape[-1] == k.shape[-1]
+        # e^{b_t} and e^{b_C - b_s}, and these for the blocks inside
+        self.from_start = self.to_end = self.levels = None
+        if g is not None:
+            self.from_start, self.to_end, self.levels = decays(g, whole)
+        if whole and not self.per_channel:
+            self.pair = lower  # e^{b_t - b_s}, (.., C, C), where all channels share it, zero for t < s
+            if g is not None:
+                self.pair = decayed_products(*torch.ones_like(g).expand(2, *g.shape), self.levels)
+
+    @property
+    def reading(self) -> Tensor:
+        return decayed(self.q, self.from_start)
+
+    @property
+    def writing(self) -> Tensor:
+        return decayed(self.k, self.to_end)
+
+    def scores(self) -> Tensor:
+        """A, (.., C, C)."""
+        if self.per_channel:
+            return decayed_products(self.q, self.k, self.levels)
+        return (self.q @ self.k.mT).mul_(self.pair)
+
+    def scores_backward(self, dscores: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of q and k, (.., C, K) each, from that of A, which is overwritten."""
+        if self.per_channel:
+            return decayed_products_backward(dscores, self.q, self.k, self.levels)
+        dscores.mul_(self.pair)
+        return dscores @ self.k, dscores.mT @ self.q
+
+
+def decayed(x: Tensor, factor: Tensor | None) -> Tensor:
+    return x if factor is None else x * factor
+
+
+Level = tuple[Tensor, Tensor]
+
+
+def decays(g: Tensor, whole: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
+    """Of g (.., C, F): e to the sums from the start to t, and from after s to the end, (.., C, F); levels if `whole`.
+
+    Those are, for blocks of 2, 4, .. C tokens, the same from their middle to the t in the right half, and from after
+    the s in the left half to the middle, (.., M, half, F).
+    """
+    to_here, from_here, levels = g.clone(), torch.zeros_like(g), []  # in blocks of `half` tokens
+    half, size = 1, g.shape[-2]
+    while half < size:
+        (to_left, to_right), (from_left, _) = halves(to_here, half), halves(from_here, half)
+        if whole:
+            levels.append((to_right.exp(), from_left.exp()))
+        from_left += to_right[..., -1:, :]
+        to_right += to_left[..., -1:, :]
+        half *= 2
+    return to_here.exp_(), from_here.exp_(), levels
+
+
+def halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
+    """Left and right halves, (.., M, half, F), of the M blocks of x (.., C, F); views."""
+    return x.unflatten(-2, (-1, 2, half)).unbind(-3)
+
+
+def corners(x: Tensor, half: int) -> Tensor:
+    """The lower left quarters of the M blocks on the diagonal of x (.., C, C): (.., M, half, half), a view."""
+    blocks = x.unflatten(-1, (-1, 2, half)).unflatten(-4, (-1, 2, half))  # (.., M, 2, half, M, 2, half)
+    return blocks.diagonal(dim1=-6, dim2=-3)[..., 1, :, 0, :, :].movedim(-1, -3)
+
+
+def decayed_products(q: Tensor, k: Tensor, levels: list[Level]) -> Tensor:
+    """sum_f q_tf k_sf e^{b_tf - b_sf} for s <= t, else zero: (.., C, C) of q and k (.., C, F)."""
+    out = q.new_zeros(*q.shape[:-1], q.shape[-2])
+    out.diagonal(dim1=-2, dim2=-1).copy_((q * k).sum(-1))
+    for right, left in levels:
+        half = right.shape[-2]
+        right, left = halves(q, half)[1] * right, halves(k, half)[0] * left
+        corners(out, half).copy_(right * left.mT if right.shape[-1] == 1 else right @ left.mT)
+    return out
+
+
+def decayed_products_backward(dout: Tensor, q: Tensor, k: Tensor, levels: list[Level]) -> tuple[Tensor, Tensor]:
+    """Gradients of q and k from that of `decayed_products`, b held fixed."""
+    diagonal = dout.diagonal(dim1=-2, dim2=-1)[..., None]
+    dq, dk = diagonal * k, diagonal * q
+    for right, left in levels:
+        half = right.shape[-2]
+        dcorner = corners(dout, half)
+        halves(dq, half)[1].addcmul_(dcorner @ (halves(k, half)[0] * left), right)
+        halves(dk, half)[0].addcmul_(dcorner.mT @ (halves(q, half)[1] * right), left)
+    return dq, dk

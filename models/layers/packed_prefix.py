@@ -1,0 +1,306 @@
+"""Causal linear attention through slots, forward and backward (Luna, Ma et al., 2021, arXiv 2106.01540, §3.3).
+
+With keys k, values v and slot activations a_t = w(E^-1/2 P p_t) >= 0, one number for each of the L slots P:
+
+    z_t = E^-1/2 / t q_t sum_{j<=t} k_j' a_j,   u_t = softmax(z_t),   y_t = 1/t u_t sum_{j<=t} a_j' v_j     (7)
+
+Keys and values stand side by side in one memory m = [k v], F = 2E wide, or are the same, m = k = v, F = E: both sums
+are slices of S_t = sum_{j<=t} m_j' a_j. Tokens are cut into chunks of C; with S the sum before a chunk, inside it
+
+    G = tril(Q K'),  Z = G A + Q S_k,   W = tril(U A'),  Y = W V + U S_v'
+
+where 1/t is folded into Q and Y. O(N L E) time; kept for backward are the inputs and S at the start of each tile, so
+that no tensor has N L E numbers. Backward, with X the gradient of the sum after the chunk:
+
+    dW = tril(dY V'),  dU = dW A + dY S_v,   dZ = U * (dU - rowsum(U * dU)),   dG = tril(dZ A')
+    dQ = dG K + dZ S_k',   dK += dG' Q,   dV += W' dY,   dM += A X',   dA = G' dZ + dW' U + M X
+    X before the chunk = X + [Q' dZ, dY' U]
+
+All sums are taken in float32, or in float64. a >= 0 and 1/t keep everything bounded, so no maximum is needed.
+
+    B batch, H heads, N length, E head width, F memory width, L slots, C tokens of a chunk, G chunks of a tile, R = B H
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.layers.precision import widen, without_autocast
+
+# numbers that one tile makes: on a CPU what the cache holds, elsewhere as many as make launches cheap
+TILE_CPU, TILE_ELSEWHERE = 2**21, 2**27
+MIN_CHUNKS = 8  # of a tile, so that the states kept for backward stay smaller than the inputs
+LN2 = math.log(2)
+
+
+class Activation(NamedTuple):
+    """w, and its derivative as a function of w's value."""
+
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+
+
+# both are 1 at 0; past its threshold torch's softplus is the identity, exactly so from 40 on
+ACTIVATIONS = {
+    "softplus": Activation(lambda x: F.softplus(x, beta=LN2, threshold=40.0), lambda a: -torch.expm1(-LN2 * a)),
+    "elu": Activation(lambda x: F.elu(x) + 1, lambda a: a.clamp(max=1.0)),
+}
+
+
+def packed_prefix(
+    q: Tensor,
+    memory: Tensor,
+    pack_k: Tensor,
+    pack_q: Tensor,
+    *,
+    activation: Activation,
+    key_padding_mask: Tensor | None = None,
+    slot_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q and pack_k (B, H, N, E), memory (B, H, N, E or 2E), pack_q (B, H, L, E): (B, H, N, E).
+
+    `memory` holds the keys and, if it is 2E wide, after them the values. `key_padding_mask` (B, N) is True at tokens
+    that are in no sum and in no count t. `slot_mask` (B, L) is True at slots that nobody reads. `dropout` is the share
+    of a and of u dropped, whatever the mode of the calling module.
+    """
+    # one draw from the common stream stands for all masks of this call, so that backward can make them again
+    seed = int(torch.randint(2**31, ())) if dropout else 0
+    plan = _Plan(activation, q.shape[-1] ** -0.5, dropout, seed)
+    return _PackedPrefix.apply(q, memory, pack_k, pack_q, key_padding_mask, slot_mask, plan)
+
+
+def packed_prefix_step(
+    q: Tensor,
+    memory: Tensor,
+    pack_k: Tensor,
+    pack_q: Tensor,
+    total: Tensor,
+    seen: int,
+    *,
+    activation: Activation,
+    slot_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One token, q and pack_k (B, H, E), memory (B, H, F), after `seen` others with the sum `total` (B, H, F, L).
+
+    Returns y (B, H, E), equal to the same row of `packed_prefix`, and the new sum.
+    """
+    width = q.shape[-1]
+    scale = width**-0.5
+    with without_autocast(q):
+        a = activation.value(scale * (widen(pack_k)[:, :, None] @ widen(pack_q).mT))  # (B, H, 1, L)
+        total = torch.addcmul(total, widen(memory)[..., None], a)
+        z = widen(q)[:, :, None] @ total[:, :, :width] * (scale / (seen + 1))  # (B, H, 1, L)
+        if slot_mask is not None:
+            z = z.masked_fill(slot_mask[:, None, None], torch.finfo(z.dtype).min)
+        y = z.softmax(-1) @ total[:, :, -width:].mT / (seen + 1)
+    return y[:, :, 0].to(q.dtype), total
+
+
+@dataclass(frozen=True)
+class _Plan:
+    activation: Activation
+    scale: float
+    dropout: float
+    seed: int
+
+
+class _PackedPrefix(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, memory, pack_k, pack_q, padding, slot_mask, plan):
+        starts = []
+        with without_autocast(q):
+            call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, plan)
+            y = torch.empty_like(q)
+            for tiles in call.groups():
+                queries, state = call.pack_queries(tiles[0]), call.empty_sum(tiles[0])
+                for where in tiles:
+                    starts.append(state)
+                    tile = _Tile(call, where, queries, state)
+                    where.put(y, (tile.w @ tile.v).baddbmm_(tile.read, tile.s_v.mT), tile.share)
+                    state = tile.state
+        ctx.plan = plan
+        ctx.save_for_backward(q, memory, pack_k, pack_q, padding, slot_mask, *starts)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        q, memory, pack_k, pack_q, padding, slot_mask, *starts = ctx.saved_tensors
+        with without_autocast(q):
+            call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, ctx.plan)
+            dq, dmemory, dpack_k = (torch.empty_like(x) for x in (q, memory, pack_k))
+            dpack_q = torch.zeros_like(pack_q, dtype=call.dtype)
+            for tiles in call.groups():
+                queries, future = call.pack_queries(tiles[0]), call.empty_sum(tiles[0])
+                for where in reversed(tiles):
+                    tile = _Tile(call, where, queries, starts[where.number])
+                    dy = where.cut(grad, tile.share)
+                    dw = (dy @ tile.v.mT).mul_(tile.past)
+                    du = (dw @ tile.a).baddbmm_(dy, tile.s_v)
+                    if tile.keep_u is not None:
+                        du *= tile.keep_u
+                    dz = du.sub_((du * tile.u).sum(-1, keepdim=True)).mul_(tile.u)
+                    dg = (dz @ tile.a.mT).mul_(tile.past)
+                    where.put(dq, (dg @ tile.k).baddbmm_(dz, tile.s_k.mT), tile.share * ctx.plan.scale)
+
+                    own = torch.zeros_like(tile.before)
+                    call.keys(own, 1).baddbmm_(tile.q.mT, dz)
+                    call.values(own, 1).baddbmm_(dy.mT, tile.read)
+                    x, future = where.running(own, future, reverse=True)
+                    dm = tile.a @ x.mT
+                    call.keys(dm, 2).baddbmm_(dg.mT, tile.q)
+                    call.values(dm, 2).baddbmm_(tile.w.mT, dy)
+                    where.put(dmemory, dm)
+
+                    da = (tile.g.mT @ dz).baddbmm_(dw.mT, tile.read).baddbmm_(tile.m, x)
+                    if tile.keep_a is not None:
+                        da *= tile.keep_a
+                    da *= ctx.plan.activation.slope(tile.raw)
+                    where.put(dpack_k, da @ tile.pack_q)
+                    dpack_q[where.rows] += (da.mT @ tile.p).view(where.count, -1, *dpack_q.shape[1:]).sum(0)
+            dpack_q *= ctx.plan.scale
+        return dq, dmemory, dpack_k, dpack_q.to(pack_q.dtype), None, None, None
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Chunks of some examples, worked off together: `count` chunks of `size` tokens."""
+
+    number: int
+    rows: slice
+    first: int
+    last: int
+    size: int
+
+    @property
+    def count(self) -> int:
+        return (self.last - self.first) // self.size
+
+    def view(self, x: Tensor) -> Tensor:
+        """(B or 1, H, N, E) -> (G, b or 1, H, C, E)."""
+        rows = self.rows if len(x) > 1 else slice(None)
+        x = x[rows, :, self.first : self.last].unflatten(2, (self.count, self.size))
+        return x.permute(2, 0, 1, 3, 4)
+
+    def cut(self, x: Tensor, factor: Tensor | None = None) -> Tensor:
+        """x, times a factor (G, b or 1, 1, C, 1): (B, H, N, E) -> (G R, C, E), a wide copy."""
+        view = self.view(x)
+        out = view.new_empty(view.shape, dtype=torch.promote_types(x.dtype, torch.float32))
+        out = out.copy_(view) if factor is None else torch.mul(view, factor, out=out)
+        return out.flatten(0, 2)
+
+    def put(self, target: Tensor, value: Tensor, factor: Tensor | None = None) -> None:
+        """target (B, H, N, E) = value (G R, C, E), times a factor."""
+        view = self.view(target)
+        value = value.view(view.shape)
+        if factor is None:
+            view.copy_(value)
+        else:
+            torch.mul(value, factor, out=view)
+
+    def running(self, own: Tensor, edge: Tensor, *, reverse: bool = False) -> tuple[Tensor, Tensor]:
+        """Sums of `own` (G R, F, L) over the chunks before each, added to `edge` (R, F, L), and the sum over all.
+
+        In `reverse`, over the chunks after each. A product with a triangle, since cumsum is slow on a CPU.
+        """
+        parts = own.view(self.count, -1)  # (G, R F L)
+        triangle = parts.new_ones(self.count, self.count)
+        triangle = triangle.triu(1) if reverse else triangle.tril(-1)
+        sums = torch.addmm(edge.view(1, -1), triangle, parts)
+        last = 0 if reverse else -1
+        return sums.view_as(own), (sums[last] + parts[last]).view_as(edge)
+
+
+class _Call:
+    """The inputs of one call, and how they are cut."""
+
+    def __init__(self, q, memory, pack_k, pack_q, padding, slot_mask, plan):
+        self.q, self.memory, self.pack_k, self.slot_mask, self.plan = q, memory, pack_k, slot_mask, plan
+        self.length, self.width, self.room = q.shape[2], q.shape[3], memory.shape[3]
+        self.dtype = torch.promote_types(q.dtype, torch.float32)
+        self.pack_q = pack_q.to(self.dtype) * plan.scale  # (B, H, L, E)
+        self.valid = None
+        counts = torch.arange(1, self.length + 1, device=q.device)[None]
+        if padding is not None:
+            self.valid = (~padding).to(self.dtype)[:, None, :, None]  # (B, 1, N, 1)
+            counts = (~padding).cumsum(1).clamp(min=1)
+        self.share = counts.to(self.dtype).reciprocal()[:, None, :, None]  # 1/t, (B or 1, 1, N, 1)
+
+    def keys(self, x: Tensor, dim: int) -> Tensor:
+        return x.narrow(dim, 0, self.width)
+
+    def values(self, x: Tensor, dim: int) -> Tensor:
+        return x.narrow(dim, self.room - self.width, self.width)
+
+    def pack_queries(self, where: _Where) -> Tensor:
+        """(G R, L, E), the same in every chunk."""
+        return self.pack_q[where.rows].flatten(0, 1).repeat(where.count, 1, 1)
+
+    def empty_sum(self, where: _Where) -> Tensor:
+        """(R, F, L)"""
+        pack_q = self.pack_q[where.rows].flatten(0, 1)
+        return pack_q.new_zeros(len(pack_q), self.room, pack_q.shape[1])
+
+    def groups(self) -> list[list[_Where]]:
+        """Some examples after the others, in each from the first token on; a last short chunk is a tile of its own."""
+        (batch, heads), slots = self.q.shape[:2], self.pack_q.shape[2]
+        # long chunks make larger C x C products, short ones more sums of F x L numbers
+        size = min(self.length, max(32, min(math.isqrt(self.room * slots), 64)))
+        numbers = heads * (size * (3 * self.width + 4 * slots + 2 * size) + self.room * slots)
+        chunks = max(1, (TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE) // numbers)
+        rows = min(batch, max(1, chunks // MIN_CHUNKS))
+        step = max(1, chunks // rows) * size
+        whole = self.length // size * size
+        edges = [(first, min(first + step, whole), size) for first in range(0, whole, step)]
+        if whole < self.length:
+            edges.append((whole, self.length, self.length - whole))
+        examples = [slice(first, min(first + rows, batch)) for first in range(0, batch, rows)]
+        return [
+            [_Where(group * len(edges) + tile, examples[group], *edge) for tile, edge in enumerate(edges)]
+            for group in range(len(examples))
+        ]
+
+
+class _Tile:
+    """What the forward pass makes of a tile, and the backward pass makes again."""
+
+    def __init__(self, call: _Call, where: _Where, pack_q: Tensor, start: Tensor):
+        plan = call.plan
+        self.share = where.view(call.share)
+        self.q = where.cut(call.q, self.share * plan.scale)  # (G R, C, E)
+        self.m = where.cut(call.memory)  # (G R, C, F)
+        self.p = where.cut(call.pack_k)
+        self.k, self.v = call.keys(self.m, 2), call.values(self.m, 2)
+        self.pack_q = pack_q[: len(self.q)]  # of as many chunks as this tile has
+        self.past = self.q.new_ones(where.size, where.size).tril()
+        self.raw = plan.activation.value(self.p @ self.pack_q.mT)  # (G R, C, L)
+        generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else None
+        self.keep_a = self.keep(generator, plan.dropout)
+        if call.valid is not None:
+            valid = where.view(call.valid).expand(-1, -1, call.q.shape[1], -1, -1).flatten(0, 2)  # (G R, C, 1)
+            self.keep_a = valid if self.keep_a is None else self.keep_a * valid
+        self.a = self.raw if self.keep_a is None else self.raw * self.keep_a
+        self.before, self.state = where.running(self.m.mT @ self.a, start)  # (G R, F, L), (R, F, L)
+        self.s_k, self.s_v = call.keys(self.before, 1), call.values(self.before, 1)
+        self.g = (self.q @ self.k.mT).mul_(self.past)  # (G R, C, C)
+        z = (self.q @ self.s_k).baddbmm_(self.g, self.a)  # (G R, C, L)
+        if call.slot_mask is not None:
+            unread = call.slot_mask[where.rows][None, :, None, None]  # (1, b, 1, 1, L)
+            z.view(where.count, len(unread[0]), -1, *z.shape[1:]).masked_fill_(unread, torch.finfo(z.dtype).min)
+        self.u = z.softmax(-1)
+        self.keep_u = self.keep(generator, plan.dropout)
+        self.read = self.u if self.keep_u is None else self.u * self.keep_u
+        self.w = (self.read @ self.a.mT).mul_(self.past)
+
+    def keep(self, generator: torch.Generator | None, dropout: float) -> Tensor | None:
+        """Dropout's factors (G R, C, L), drawn in the same order at every call."""
+        if generator is None:
+            return None
+        return torch.empty_like(self.raw).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)

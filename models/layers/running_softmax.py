@@ -1,0 +1,269 @@
+"""A running softmax: each latent averages the values seen so far with weights of its own, each query mixes latents.
+
+    o_t = sum_l p_tl / alpha_tl sum_{s<=t} e^{theta_sl} v_s,   alpha_tl = sum_{s<=t} e^{theta_sl}
+
+The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks; what lies before a
+chunk reaches it through a state of L E numbers, what lies in it through products of size C x C. A tile is as many
+chunks as the cache holds; its exponentials refer to one M per latent, the largest logit up to its end:
+
+    X = e^{theta - M},   alpha_t = sum_{s<=t} X_s,   gamma = p / alpha,   S = sum over the chunks before of X' V
+    O = A V + gamma S,   A = tril(gamma X')
+
+Time O(N L E + N C (L + E)). Only inputs and the state before each tile are kept; backward makes the rest again:
+
+    dA = tril(dO V'),   dgamma = dA X + dO S',   dp = dgamma / alpha,   dalpha = -gamma dp
+    dS = sum over the chunks after of gamma' dO,   dV = A' dO + X dS
+    dtheta_s = X_s (dA' gamma + V dS' + sum_{t>=s} dalpha_t)_s
+
+M is a constant for gradients, because O does not depend on it. alpha >= e^-j where j is the rise of a latent's largest
+logit inside the tile; tiles with j above `SAFE_RISE` go through `running_softmax_stable`, which has no such bound.
+
+    B batch, H heads, N length, L latents, E width of a value, C tokens of a chunk, K chunks of a tile
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.layers import running_softmax_stable as stable
+from models.layers.precision import widen, without_autocast
+
+CHUNK = 32  # a power of two
+# numbers in one tensor of a tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
+TILE_CPU, TILE_ELSEWHERE = 2**18, 2**24
+SAFE_RISE = 40.0  # the exponents' rounding, 2^-25 of their size, is then near 1e-6; e^40 is far inside float32
+HIDDEN = -1e30  # logit of a key that nobody sees; finite, so that a tile of nothing else is no inf - inf
+
+Carry = tuple[Tensor, Tensor, Tensor]
+
+
+def running_softmax(weights: Tensor, logits: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
+    """sum_l weights_tl sum_{s<=t} softmax_{s<=t}(logits_sl) v_s of (B, H, N, L), (B, H, N, L), (B, H, N, E).
+
+    `weights` are any non-negative numbers. `key_padding_mask` (B, N) is True at keys that nobody sees; queries before
+    the first seen key get zeros. Sums are taken in float32, or in float64 if v is. Returns (B, H, N, E), a view of
+    (B, N, H, E) memory, in the type of v. Raises ValueError for shapes that do not fit.
+    """
+    if weights.shape != logits.shape or logits.shape[:3] != v.shape[:3]:
+        shapes = ", ".join(str(tuple(x.shape)) for x in (weights, logits, v))
+        raise ValueError(f"weights, logits and values are (B, H, N, L), (B, H, N, L) and (B, H, N, E), not {shapes}")
+    return _RunningSoftmax.apply(weights, logits, v, key_padding_mask)
+
+
+def empty_running_softmax(batch: int, heads: int, latents: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """State before the first token: z (B, H, L), the log of the sum of exponentials, and means M (B, H, L, E).
+
+    z is float64, because in float32 it stops growing after many large logits; M is as wide as `like`, or float32.
+    """
+    log_sum = like.new_full((batch, heads, latents), HIDDEN, dtype=torch.float64)
+    return log_sum, widen(like.new_zeros(batch, heads, latents, width))
+
+
+def running_softmax_step(
+    weights: Tensor, logits: Tensor, v: Tensor, state: tuple[Tensor, Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """One token, weights and logits (B, H, L), v (B, H, E) -> (B, H, E), equal to the same row of `running_softmax`.
+
+    M_t = g M_{t-1} + (1 - g) v_t with g = e^{z_{t-1} - z_t}: both coefficients are in [0, 1] and their sum is 1.
+    """
+    log_sum, mean = state
+    with without_autocast(v):
+        keep = torch.sigmoid(log_sum - logits).to(mean.dtype)[..., None]  # (B, H, L, 1)
+        mean = torch.lerp(v.to(mean.dtype)[:, :, None].expand_as(mean), mean, keep)
+        log_sum = torch.logaddexp(log_sum, logits.to(log_sum.dtype))
+        o = (weights.to(mean.dtype)[:, :, None] @ mean)[:, :, 0]
+    return o.to(v.dtype), (log_sum, mean)
+
+
+class _RunningSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None):
+        carries, ctx.safe = [], []
+        with without_autocast(v):
+            out = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
+            for rows in _rows(theta, v):
+                carry = _nothing(theta[rows], v)
+                for tokens in _tokens(theta[rows], v):
+                    tile = _Tile.cut(p, theta, v, padding, rows, tokens)
+                    carries += carry
+                    done = _forward(tile.p, tile.theta, tile.v, carry)
+                    ctx.safe.append(done is not None)
+                    o, carry = done or stable.forward(tile.p, tile.theta, tile.v, carry)
+                    carry = tuple(x.clone() for x in carry)  # and not the states of all chunks behind a view
+                    _paste(out[rows, :, tokens], o)
+        ctx.save_for_backward(p, theta, v, padding, *carries)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, do: Tensor) -> tuple[Tensor | None, ...]:
+        p, theta, v, padding, *carries = ctx.saved_tensors
+        safe = list(ctx.safe)
+        dp, dtheta, dv = torch.empty_like(p), torch.empty_like(theta), torch.empty_like(v)
+        with without_autocast(v):
+            for rows in reversed(list(_rows(theta, v))):
+                _, *dcarry = _nothing(theta[rows], v)
+                for tokens in reversed(list(_tokens(theta[rows], v))):
+                    tile = _Tile.cut(p, theta, v, padding, rows, tokens)
+                    carry, carries = tuple(carries[-3:]), carries[:-3]
+                    function = _backward if safe.pop() else stable.backward
+                    do_tile = _cut(do[rows, :, tokens].to(tile.v.dtype), tile.v.shape[-2]).contiguous()
+                    *grads, dtotal, dstate = function(tile.p, tile.theta, tile.v, carry, do_tile, *dcarry)
+                    dcarry = dtotal, dstate
+                    for target, grad in zip((dp, dtheta, dv), grads, strict=True):
+                        _paste(target[rows, :, tokens], grad)
+            if padding is not None:
+                # before the first seen key, hidden ones have equal weights: of zeros, which is why dtheta is 0 already
+                dv.masked_fill_(padding[:, None, :, None], 0.0)
+        return dp, dtheta, dv, None
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A few chunks; values of hidden keys are zero and their logits `HIDDEN`."""
+
+    p: Tensor  # (K, B, H, C, L)
+    theta: Tensor  # (K, B, H, C, L)
+    v: Tensor  # (K, B, H, C, E), contiguous
+
+    @classmethod
+    def cut(cls, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None, rows: slice, tokens: slice) -> "_Tile":
+        chunk = min(CHUNK, 1 << (p.shape[2] - 1).bit_length())
+        wide = torch.promote_types(v.dtype, torch.float32)
+        p, theta, v = (x[rows, :, tokens].to(wide) for x in (p, theta, v))
+        if padding is not None:
+            hidden = padding[rows, None, tokens, None]
+            theta, v = theta.masked_fill(hidden, HIDDEN), v.masked_fill(hidden, 0.0)
+        return cls(_cut(p, chunk), _cut(theta, chunk, HIDDEN), _cut(v, chunk).contiguous())
+
+
+def _forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, Carry] | None:
+    """As `running_softmax_stable.forward`, or None where logits rise too far."""
+    top = _top(theta, carry[0])
+    rise = top - torch.maximum(carry[0], theta[0, :, :, 0])
+    if not rise.max() <= SAFE_RISE:
+        return None
+    f = _factors(theta, v, carry, top)
+    gamma = torch.div(p, f.alpha, out=f.alpha).flatten(0, 2)
+    o = gamma.bmm(f.state[:-1].flatten(0, 2))
+    o.baddbmm_(gamma.bmm(f.x.mT).tril_(), v.flatten(0, 2))
+    return o.view_as(v), (top, f.total[-1], f.state[-1])
+
+
+def _backward(
+    p: Tensor, theta: Tensor, v: Tensor, carry: Carry, do: Tensor, dtotal: Tensor, dstate: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """As `running_softmax_stable.backward`, where `_forward` is not None."""
+    f = _factors(theta, v, carry, _top(theta, carry[0]))
+    shape = f.alpha.shape
+    gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha)).flatten(0, 2)
+    v, do = v.flatten(0, 2), do.flatten(0, 2)
+
+    da = do.bmm(v.mT).tril_()
+    dgamma = do.bmm(f.state[:-1].flatten(0, 2).mT).baddbmm_(da, f.x)
+    dp = dgamma.div_(f.alpha.flatten(0, 2))
+    dalpha = torch.mul(gamma, dp).neg_()
+    # row k + 1: what chunk k gives to those after it
+    dtotals = _sums_after(dalpha.sum(-2).view(shape[0], *dtotal.shape), dtotal)
+    dstates = _sums_after(gamma.mT.bmm(do).view(shape[0], *dstate.shape), dstate)
+    after = dstates[1:].flatten(0, 2)
+
+    dv = f.x.bmm(after).baddbmm_(gamma.bmm(f.x.mT).tril_().mT, do)
+    dtheta = torch.baddbmm(dtotals[1:].flatten(0, 2)[:, None], _triangle(dalpha).mT, dalpha)
+    dtheta.baddbmm_(da.mT, gamma).baddbmm_(v, after.mT).mul_(f.x)
+    dp, dtheta, dv = (x.view(*shape[:-1], -1) for x in (dp, dtheta, dv))
+    return dp, dtheta, dv, dtotals[0] * f.shrink, dstates[0] * f.shrink[..., None]
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """What both passes need of a tile."""
+
+    x: Tensor  # e^{theta - M}, of all chunks in one dimension (K B H, C, L)
+    alpha: Tensor  # (K, B, H, C, L)
+    total: Tensor  # sum of x before each chunk and after the last (K + 1, B, H, L)
+    state: Tensor  # the same sum times values (K + 1, B, H, L, E)
+    shrink: Tensor  # e^{M before the tile - M} (B, H, L)
+
+
+def _factors(theta: Tensor, v: Tensor, carry: Carry, top: Tensor) -> _Factors:
+    largest, total, state = carry
+    shrink = (largest - top).exp_()
+    x = stable.exponential(torch.sub(theta, top[:, :, None], out=v.new_empty(theta.shape))).flatten(0, 2)
+    totals = _sums_before(x.sum(-2).view(-1, *total.shape), total * shrink)
+    states = _sums_before(x.mT.bmm(v.flatten(0, 2)).view(-1, *state.shape), state * shrink[..., None])
+    alpha = torch.baddbmm(totals[:-1].flatten(0, 2)[:, None], _triangle(x), x).view(theta.shape)
+    return _Factors(x, alpha, totals, states, shrink)
+
+
+def _top(theta: Tensor, largest: Tensor) -> Tensor:
+    """Largest logits after a tile (K, B, H, C, L), of those before it: (B, H, L) -> (B, H, L)."""
+    return torch.maximum(largest, theta.amax(-2).amax(0))
+
+
+def _triangle(x: Tensor) -> Tensor:
+    """Ones on and below the diagonal, (n, C, C) for x (n, C, L)."""
+    return x.new_ones(x.shape[1], x.shape[1]).tril_().expand(len(x), -1, -1)
+
+
+def _sums_before(x: Tensor, start: Tensor) -> Tensor:
+    """start + sum of x (K, ..) before each chunk, and over all of them: (K + 1, ..)."""
+    return _cumulate(torch.cat([start[None], x]))
+
+
+def _sums_after(x: Tensor, start: Tensor) -> Tensor:
+    """start + sum of x (K, ..) from each chunk on, and start alone: (K + 1, ..)."""
+    return _cumulate(torch.cat([x, start[None]]), reverse=True)
+
+
+def _cumulate(x: Tensor, *, reverse: bool = False) -> Tensor:
+    """Running sums over the first dimension, from its start or from its end, in place."""
+    for now, before in stable.neighbours(len(x), reverse=reverse):
+        x[now].add_(x[before])
+    return x
+
+
+def _nothing(theta: Tensor, v: Tensor) -> Carry:
+    """What comes before the first token of theta (B, H, N, L)."""
+    batch, heads, _, latents = theta.shape
+    largest = widen(v.new_zeros(batch, heads, latents))
+    return largest + HIDDEN, largest, widen(v.new_zeros(batch, heads, latents, v.shape[-1]))
+
+
+def _rows(theta: Tensor, v: Tensor) -> Iterator[slice]:
+    """Sequences worked off together: as many as leave a tile 16 chunks, so that few states are kept."""
+    step = max(1, _budget(theta, v) // min(16, -(-theta.shape[2] // CHUNK)))
+    return (slice(start, start + step) for start in range(0, theta.shape[0], step))
+
+
+def _tokens(theta: Tensor, v: Tensor) -> Iterator[slice]:
+    """Tokens of each tile of the sequences theta."""
+    step = max(1, _budget(theta, v) // theta.shape[0]) * CHUNK
+    return (slice(start, start + step) for start in range(0, theta.shape[2], step))
+
+
+def _budget(theta: Tensor, v: Tensor) -> int:
+    """Chunks, of all heads of one sequence, in a tile."""
+    numbers = TILE_CPU if v.device.type == "cpu" else TILE_ELSEWHERE
+    return numbers // (theta.shape[1] * CHUNK * max(theta.shape[-1], v.shape[-1], CHUNK))
+
+
+def _cut(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
+    """(B, H, N, F) -> (K, B, H, C, F); the last chunk is filled up."""
+    missing = -x.shape[2] % chunk
+    if missing:
+        x = F.pad(x, (0, 0, 0, missing), value=fill)
+    return x.unflatten(2, (-1, chunk)).permute(2, 0, 1, 3, 4)
+
+
+def _paste(target: Tensor, x: Tensor) -> None:
+    """Write (K, B, H, C, F) to (B, H, N, F), without what `_cut` has filled up."""
+    length, chunk = target.shape[2], x.shape[-2]
+    full = length // chunk
+    target[:, :, : full * chunk].unflatten(2, (full, chunk)).copy_(x[:full].permute(1, 2, 0, 3, 4))
+    if length % chunk:
+        target[:, :, full * chunk :] = x[full, :, :, : length % chunk]

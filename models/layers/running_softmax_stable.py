@@ -1,0 +1,180 @@
+"""One tile of the running softmax for any logits: no exponent is ever positive, no denominator below 1.
+
+Each token t is referred to m_t, the largest logit up to it. Inside a chunk, weights are products over pairs of blocks
+of h = 1, 2, 4, .. tokens: for s in the left block b1 and t in the right block of a pair,
+
+    e^{theta_s - m_t} = Kl_s Pr_t,   Kl_s = e^{theta_s - m_(end of b1)},   Pr_t = e^{m_(end of b1) - m_t},   both <= 1
+
+Kl and Pr of one level are products of those of the level below, so two exponentials per token and latent are all. What
+underflows is below 10^-37 of what it would be added to. Maxima are constants for gradients, because the result does not
+depend on them.
+
+    K chunks of a tile, B batch, H heads, C tokens of a chunk (a power of two), L latents, E width of a value,
+    G = C / 2h pairs of blocks
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LOG2_E = math.log2(math.e)
+Carry = tuple[Tensor, Tensor, Tensor]
+
+
+def forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+    """p, theta (K, B, H, C, L), v (K, B, H, C, E) -> output like v, carry after the tile.
+
+    carry: largest logit m (B, H, L), sum of e^{theta - m} (B, H, L), sum of e^{theta - m} v (B, H, L, E).
+    """
+    f = _factors(theta.contiguous(), v, carry)
+    gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
+    o = (gamma * f.decay) @ f.state[:-1]
+    o += f.scores(gamma) @ v
+    return o, (f.largest, f.total[-1], f.state[-1])
+
+
+def backward(
+    p: Tensor, theta: Tensor, v: Tensor, carry: Carry, do: Tensor, dtotal: Tensor, dstate: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of p, theta, v and of the carry's sums, from those of the output and of the carry after the tile."""
+    f = _factors(theta.contiguous(), v, carry)
+    gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
+    da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is read
+    own = da.diagonal(dim1=-2, dim2=-1)[..., None]
+    blocks = [_lower_left(da, left.shape[-2]).contiguous() for left, _ in f.levels]
+
+    dgamma = (do @ f.state[:-1].mT).mul_(f.decay).addcmul_(f.key, own)
+    for (left, right), block in zip(f.levels, blocks, strict=True):
+        _halves(dgamma, left.shape[-2])[1].addcmul_(right, block @ left)
+    dp = dgamma.div_(f.alpha)
+    dalpha = (gamma * dp).neg_()
+
+    # row k: gradient of what goes into chunk k, row K of what leaves the tile
+    dtotals = torch.cat([(dalpha * f.decay).sum(-2), dtotal[None]])
+    dstates = torch.cat([(gamma * f.decay).mT @ do, dstate[None]])
+    across = torch.cat([f.across, torch.ones_like(dtotal)[None]])
+    for now, later in neighbours(len(across), reverse=True):
+        dtotals[now].addcmul_(across[now], dtotals[later])
+        dstates[now].addcmul_(across[now][..., None], dstates[later])
+        across[now].mul_(across[later])
+
+    dv = f.scores(gamma).mT @ do
+    dv += f.last @ dstates[1:]
+    dtheta = (v @ dstates[1:].mT).add_(dtotals[1:, ..., None, :]).mul_(f.last)
+    dtheta.addcmul_(f.key, torch.addcmul(dalpha, gamma, own))
+    for (left, right), block in zip(f.levels, blocks, strict=True):
+        half = left.shape[-2]
+        dleft = block.mT @ (right * _halves(gamma, half)[1])
+        dleft += (right * _halves(dalpha, half)[1]).sum(-2, keepdim=True)
+        _halves(dtheta, half)[0].addcmul_(left, dleft)
+    return dp, dtheta, dv, dtotals[0], dstates[0]
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """What both passes need of a tile; every entry but alpha, total and state is in [0, 1]."""
+
+    levels: list[tuple[Tensor, Tensor]]  # for h = 1, 2, ..: Kl of left blocks, Pr of right blocks (K, B, H, G, h, L)
+    key: Tensor  # e^{theta_t - m_t} (K, B, H, C, L)
+    last: Tensor  # e^{theta_t - m_(end of chunk)} (K, B, H, C, L)
+    decay: Tensor  # e^{m_(end of the chunk before) - m_t} (K, B, H, C, L)
+    across: Tensor  # decay across the whole chunk (K, B, H, L)
+    alpha: Tensor  # sum_{s<=t} e^{theta_s - m_t} (K, B, H, C, L)
+    total: Tensor  # sum of e^{theta - m} before each chunk and after the last (K + 1, B, H, L)
+    state: Tensor  # the same sum times values (K + 1, B, H, L, E)
+    largest: Tensor  # m after the tile (B, H, L)
+
+    def scores(self, gamma: Tensor) -> Tensor:
+        """sum_l gamma_tl e^{theta_sl - m_tl} for s <= t in the same chunk, 0 elsewhere: (K, B, H, C, C)."""
+        size = gamma.shape[-2]
+        scores = gamma.new_zeros(*gamma.shape[:-1], size)
+        scores.diagonal(dim1=-2, dim2=-1).copy_((gamma * self.key).sum(-1))
+        for left, right in self.levels:
+            half = left.shape[-2]
+            _lower_left(scores, half).copy_((right * _halves(gamma, half)[1]) @ left.mT)
+        return scores
+
+
+def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
+    largest, total, state = carry
+    size = theta.shape[-2]
+
+    m = theta.clone()
+    for half in _powers(size):
+        left, right = _halves(m, half)
+        torch.maximum(right, left[..., -1:, :], out=right)
+    tops = torch.cat([largest[None], m[..., -1, :]])
+    for now, earlier in neighbours(len(tops)):
+        torch.maximum(tops[now], tops[earlier], out=tops[now])
+    before = tops[:-1, ..., None, :]  # (K, B, H, 1, L)
+    torch.maximum(m, before, out=m)
+
+    key = exponential(theta - m)
+    decay = torch.empty_like(m)
+    torch.sub(before, m[..., :1, :], out=decay[..., :1, :])
+    torch.sub(m[..., :-1, :], m[..., 1:, :], out=decay[..., 1:, :])
+    exponential(decay)
+    alpha, last, levels = key.clone(), key.clone(), []
+    for half in _powers(size):
+        left, right = _halves(last, half)[0], _halves(decay, half)[1]
+        levels.append((left.clone(), right.clone()))
+        sums_left, sums_right = _halves(alpha, half)
+        sums_right.addcmul_(right, sums_left[..., -1:, :])
+        left *= right[..., -1:, :]
+        right *= _halves(decay, half)[0][..., -1:, :]
+
+    across = decay[..., -1, :].contiguous()
+    totals = torch.cat([total[None], alpha[..., -1, :]])
+    states = torch.cat([state[None], last.mT @ v])
+    product = torch.cat([torch.ones_like(total)[None], across])
+    for now, earlier in neighbours(len(product)):
+        totals[now].addcmul_(product[now], totals[earlier])
+        states[now].addcmul_(product[now][..., None], states[earlier])
+        product[now].mul_(product[earlier])
+    alpha.addcmul_(decay, totals[:-1, ..., None, :])
+    return _Factors(levels, key, last, decay, across, alpha, totals, states, tops[-1])
+
+
+def exponential(x: Tensor) -> Tensor:
+    """e^x in place; 2^x takes half the time of e^x."""
+    return x.mul_(LOG2_E).exp2_()
+
+
+def neighbours(length: int, *, reverse: bool = False) -> Iterator[tuple[slice, slice]]:
+    """Steps of a scan over `length` places, few and wide: (places, those before, or with `reverse` after, them).
+
+    Work x[places] = x[places] + x[before] through them in turn and x holds its running sums. First all blocks of 8 at
+    once, then block after block, whose one neighbour is the end of the block before.
+    """
+    block = 8
+
+    def places(start: int, count: int, step: int) -> slice:
+        if reverse:
+            start = length - 1 - (start + (count - 1) * step)
+        return slice(start, start + (count - 1) * step + 1, step)
+
+    for i in range(1, min(block, length)):
+        count = len(range(i, length, block))
+        yield places(i, count, block), places(i - 1, count, block)
+    for start in range(block, length, block):
+        yield places(start, min(block, length - start), 1), places(start - 1, 1, 1)
+
+
+def _powers(size: int) -> list[int]:
+    """1, 2, 4, .., size / 2: tokens of a block at each level of a chunk."""
+    return [1 << level for level in range(size.bit_length() - 1)]
+
+
+def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
+    """Left and right blocks of (.., C, L): two views (.., G, half, L)."""
+    pairs = x.unflatten(-2, (-1, 2, half))
+    return pairs[..., 0, :, :], pairs[..., 1, :, :]
+
+
+def _lower_left(scores: Tensor, half: int) -> Tensor:
+    """Rows of right blocks, columns of the left ones beside them, of (.., C, C): a view (.., G, half, half)."""
+    pairs = scores.unflatten(-2, (-1, 2 * half)).unflatten(-1, (-1, 2 * half))  # (.., G, 2h, G, 2h)
+    return pairs.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[..., half:, :half]

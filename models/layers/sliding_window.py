@@ -1,0 +1,67 @@
+"""Sliding-window attention with RoPE over values that are given: the local half of Latte Macchiato and of RGLRU-SWA.
+
+    o_i = sum_{j in W(i)} softmax_j( <R^i W_q x_i, R^j W_k x_j> / sqrt(E) ) v_j    (Dolga et al., 2024, eq. 16)
+    causal: W(i) = { j : i - w < j <= i };  else W(i) = { j : |i - j| <= w / 2 }
+
+The paper prints w + 1 keys and calls them a window of w tokens: w it is (D-8). The noncausal form is ours (D-10).
+
+    B batch, N length, D width, H heads, E head width
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.banded import banded_attention
+from models.layers.heads import split_heads
+from models.layers.positions import rotary_frequencies, rotate
+
+
+def linear(inputs: int, outputs: int) -> nn.Linear:
+    """Linear without bias, LeCun-normal, as in Latte's code."""
+    layer = nn.Linear(inputs, outputs, bias=False)
+    nn.init.normal_(layer.weight, std=inputs**-0.5)
+    return layer
+
+
+class SlidingWindow(nn.Module):
+    """W_q and W_k, 2 D^2 parameters, and the attention. Raises ValueError for a window below 1 or an odd head width."""
+
+    def __init__(self, dim: int, heads: int, window: int, *, causal: bool):
+        super().__init__()
+        if window < 1:
+            raise ValueError(f"a sliding window has 1 key or more, not {window}")
+        self.head_dim, self.window = dim // heads, window
+        rotary_frequencies(self.head_dim)  # refuses an odd width now, not at the first batch
+        self.reach = (window - 1, 0) if causal else (window // 2, window // 2)
+        self.q_proj, self.k_proj = linear(dim, dim), linear(dim, dim)
+
+    def turned(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """Queries and keys, (B, H, N, E), of x (B, N, D) at the positions from `first` on."""
+        positions = torch.arange(first, first + x.shape[1], device=x.device)
+        both = torch.stack([split_heads(project(x), self.head_dim) for project in (self.q_proj, self.k_proj)])
+        return rotate(both, positions).unbind(0)
+
+    def forward(self, x: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
+        """x (B, N, D), v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
+        q, k = self.turned(x, 0)
+        left, right = self.reach
+        return banded_attention(q, k, v, left=left, right=right, key_padding_mask=key_padding_mask, dropout=dropout)
+
+    def init_state(self, batch: int) -> dict[str, Any]:
+        """Rings of the last `window` keys and values, 2 w D numbers, and the number of tokens seen."""
+        heads = self.q_proj.in_features // self.head_dim
+        ring = self.q_proj.weight.new_zeros(2, batch, heads, self.window, self.head_dim)
+        return {"k": ring[0], "v": ring[1], "seen": 0}
+
+    def step(self, x_t: Tensor, v: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+        """One token, x_t (B, D) and v (B, H, E) -> (B, H, E), equal to the same row of the causal `forward`."""
+        seen = state["seen"]
+        q, k = self.turned(x_t[:, None], seen)  # (B, H, 1, E)
+        slot = seen % self.window  # of the token that has just left the window
+        state["k"][:, :, slot], state["v"][:, :, slot] = k[:, :, 0], v
+        filled = slice(0, min(seen + 1, self.window))
+        y = F.scaled_dot_product_attention(q, state["k"][:, :, filled], state["v"][:, :, filled])
+        return y[:, :, 0], {**state, "seen": seen + 1}

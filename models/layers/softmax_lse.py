@@ -1,0 +1,159 @@
+"""Softmax attention that also gives the logarithm of each row's sum, and its backward pass for any such pair.
+
+    l_i = log sum_j e^{s_ij},   o_i = sum_j p_ij v_j,   p_ij = e^{s_ij - l_i},   s_ij = <q_i, k_j> E^-1/2
+    dV = P' dO,   dS = P * (dO V' - rowsum(dO * O)),   dQ = dS K E^-1/2,   dK = dS' Q E^-1/2
+
+Backward takes o and l as arguments: with those of a larger softmax, of which this one is a part, it gives that one's
+gradients, the part of them that goes through these queries and keys (LongNet's mixture, ring attention).
+
+torch's fused kernels do the work where they hand out l. With dropout, and with padding on a GPU, scores are made tile
+by tile: O(M E) memory plus one tile either way.
+
+    B batch, H heads, M length, E head width
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from models.layers.precision import widen
+
+# scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
+TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+HALF = (torch.float16, torch.bfloat16)
+aten = torch.ops.aten
+
+
+class Visible(NamedTuple):
+    """Who sees whom: with `causal` no key after the query, and no key at which `hidden` (B, M) is True.
+
+    `dropout` is the share of weights dropped, `seed` says which.
+    """
+
+    causal: bool
+    hidden: Tensor | None = None
+    dropout: float = 0.0
+    seed: int = 0
+
+
+def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tensor, Tensor]:
+    """q (B, H, N, E), k and v (B, H, M, E) -> o (B, H, N, E) and l (B, H, N), in float32 or float64.
+
+    N = M if causal. A query that sees no key has o = 0, or any finite o, and no defined l.
+    """
+    if _cpu_kernel_fits(q, visible):
+        return aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, visible.causal, attn_mask=_additive(visible.hidden, q.dtype)
+        )
+    if _cuda_kernel_fits(q, visible):
+        return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, visible.causal)[:2]
+    out, lse = torch.empty_like(q), widen(q.new_empty(q.shape[:-1]))
+    for tile in _tiles(q, k, visible):
+        scores = tile.scores(q, k, visible)
+        total = scores.logsumexp(-1, keepdim=True)
+        weights = scores.sub_(total.clamp(min=torch.finfo(total.dtype).min)).exp_()
+        keep = tile.keep(weights, visible)
+        out[tile.queries] = (weights if keep is None else weights.mul_(keep)).to(v.dtype) @ v[tile.keys]
+        lse[tile.queries] = total[..., 0]
+    return out, lse
+
+
+def softmax_lse_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, visible: Visible
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v from that of o (B, H, N, E), with the o and l (B, H, N) of the whole softmax."""
+    if _cpu_kernel_fits(q, visible):
+        return aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad, q, k, v, out, lse, 0.0, visible.causal, attn_mask=_additive(visible.hidden, q.dtype)
+        )
+    if _cuda_kernel_fits(q, visible):
+        unused = torch.empty(0, dtype=torch.int64, device=q.device)  # the state of a generator: nothing is dropped
+        lengths = (None, None, q.shape[2], k.shape[2])
+        return aten._scaled_dot_product_flash_attention_backward(
+            grad, q, k, v, out, lse.contiguous(), *lengths, 0.0, visible.causal, unused, unused
+        )
+    scale = q.shape[-1] ** -0.5
+    # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
+    row = (widen(grad) * widen(out)).sum(-1, keepdim=True)
+    dq = torch.empty_like(q)
+    dk, dv = (torch.zeros_like(x, dtype=row.dtype) for x in (k, v))
+    for tile in _tiles(q, k, visible):
+        weights = tile.scores(q, k, visible).sub_(lse[tile.queries][..., None]).exp_()
+        keep = tile.keep(weights, visible)
+        g = grad[tile.queries]
+        ds = widen(g @ v[tile.keys].mT)
+        if keep is not None:
+            ds.mul_(keep)
+        ds.sub_(row[tile.queries]).mul_(weights).mul_(scale)
+        dv[tile.keys] += (weights if keep is None else weights.mul_(keep)).to(v.dtype).mT @ g
+        ds = ds.to(q.dtype)
+        dq[tile.queries] = ds @ k[tile.keys]
+        dk[tile.keys] += ds.mT @ q[tile.queries]
+    return dq, dk.to(k.dtype), dv.to(v.dtype)
+
+
+def _cpu_kernel_fits(q: Tensor, visible: Visible) -> bool:
+    return q.device.type == "cpu" and not visible.dropout
+
+
+def _cuda_kernel_fits(q: Tensor, visible: Visible) -> bool:
+    if q.device.type != "cuda" or visible.dropout or visible.hidden is not None or q.dtype not in HALF:
+        return False
+    return q.shape[-1] % 8 == 0 and q.shape[-1] <= 256 and torch.cuda.get_device_capability(q.device) >= (8, 0)
+
+
+def _additive(hidden: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """(B, M) -> (B, 1, 1, M), -inf where True."""
+    if hidden is None:
+        return None
+    return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, float("-inf"))[:, None, None]
+
+
+class _Tile(NamedTuple):
+    """Some queries of some examples, and the keys that they may see."""
+
+    number: int
+    rows: slice
+    first: int
+    last: int
+    end: int  # of the keys
+
+    @property
+    def queries(self) -> tuple[slice, ...]:
+        return self.rows, slice(None), slice(self.first, self.last)
+
+    @property
+    def keys(self) -> tuple[slice, ...]:
+        return self.rows, slice(None), slice(0, self.end)
+
+    def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
+        """(rows, H, queries, keys), -inf at what is not seen."""
+        scores = widen(q[self.queries] @ k[self.keys].mT).mul_(q.shape[-1] ** -0.5)
+        if visible.causal:
+            future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(self.first + 1)
+            scores.masked_fill_(future, float("-inf"))
+        if visible.hidden is not None:
+            scores.masked_fill_(visible.hidden[self.rows, None, None, : self.end], float("-inf"))
+        return scores
+
+    def keep(self, like: Tensor, visible: Visible) -> Tensor | None:
+        """Dropout's factors for this tile, the same at every call."""
+        if not visible.dropout:
+            return None
+        generator = torch.Generator(like.device).manual_seed(visible.seed + self.number)
+        return torch.empty_like(like).bernoulli_(1 - visible.dropout, generator=generator).div_(1 - visible.dropout)
+
+
+def _tiles(q: Tensor, k: Tensor, visible: Visible) -> Iterator[_Tile]:
+    (batch, heads, queries, _), keys = q.shape, k.shape[2]
+    budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
+    size = min(queries, max(1, budget // (heads * keys)))
+    rows = min(batch, max(1, budget // (heads * keys * size)))
+    number = 0
+    for row in range(0, batch, rows):
+        for first in range(0, queries, size):
+            last = min(first + size, queries)
+            yield _Tile(number, slice(row, min(row + rows, batch)), first, last, last if visible.causal else keys)
+            number += 1

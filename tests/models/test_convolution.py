@@ -1,0 +1,91 @@
+"""Convolutions against the direct sum."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.layers.convolution import ShortConvolution, fft_convolution
+
+
+def direct(u, kernel):
+    """u, kernel (.., N), tap by tap."""
+    rows = []
+    for t in range(u.shape[-1]):
+        taps = range(min(t + 1, kernel.shape[-1]))
+        rows.append(sum(kernel[..., i] * u[..., t - i] for i in taps))
+    return torch.stack(rows, -1)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(length=st.integers(1, 70), taps=st.integers(1, 90))
+def test_fft_convolution_is_the_direct_sum(length, taps):
+    u, kernel = draw(2, 3, length), draw(3, taps, seed=1)
+    ours, theirs = fft_convolution(u, kernel), direct(u, kernel)
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+    cotangent = draw(2, 3, length, seed=2).detach()
+    gradients = (torch.autograd.grad(y, (u, kernel), cotangent) for y in (ours, theirs))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
+def test_the_end_does_not_wrap_around_to_the_start():
+    u = torch.zeros(1, 64)
+    u[:, -1] = 1e6
+    assert fft_convolution(u, torch.ones(1, 64))[0, :-1].abs().max() < 1.0
+
+
+def test_fft_convolution_takes_16_bits_in_float32():
+    u, kernel = draw(2, 100).bfloat16(), draw(2, 100, seed=1).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = fft_convolution(u, kernel)
+    assert y.dtype is torch.bfloat16
+    torch.testing.assert_close(y.double(), direct(u.double(), kernel.double()), atol=0.01, rtol=0.01)
+
+
+@pytest.mark.parametrize(("taps", "ahead"), [(1, 0), (2, 0), (3, 1), (4, 1), (9, 4)])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_short_convolution_is_the_direct_sum(taps, ahead, causal, length):
+    layer = ShortConvolution(5, taps, causal=causal).double()
+    x = draw(2, length, 5)
+    shift = 0 if causal else ahead
+    padded = torch.cat([x, x.new_zeros(2, shift, 5)], 1)
+    expected = direct(padded.mT, layer.weight).mT[:, shift:]
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_short_convolution_steps_equal_the_whole():
+    layer = ShortConvolution(5, 4).double()
+    x = draw(2, 9, 5)
+    state, y = layer.init_state(2), layer(x)
+    for t in range(9):
+        y_t, state = layer.step(x[:, t], state)
+        assert state.shape == (2, 3, 5)
+        torch.testing.assert_close(y_t, y[:, t])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_short_convolution_takes_padding_as_zeros(causal):
+    layer = ShortConvolution(5, 3, causal=causal).double()
+    x, mask = draw(1, 9, 5).detach(), torch.arange(9)[None] >= 6
+    changed = x.masked_fill(mask[..., None], 1e9)
+    y = layer(changed, key_padding_mask=mask)
+    torch.testing.assert_close(y[:, :6], layer(x[:, :6]))
+    flipped = layer(changed.flip(1), key_padding_mask=mask.flip(1))
+    torch.testing.assert_close(flipped[:, 3:], layer(x[:, :6].flip(1)))
+
+
+def test_short_convolution_starts_with_unit_gain():
+    torch.manual_seed(0)
+    y = ShortConvolution(2000, 3)(torch.randn(1, 50, 2000))
+    assert abs(y[:, 2:].std().item() - 1) < 0.05
+
+
+def test_refusal():
+    with pytest.raises(ValueError, match="1 tap or more, not 0"):
+        ShortConvolution(4, 0)

@@ -1,0 +1,173 @@
+"""Gated linear attention against its recurrence and against published numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from golden import golden, needs_golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.layers import gated_linear
+from models.layers.gated_linear import gated_linear_attention, gated_linear_step, normalised_linear_attention
+
+
+def recurrence(q, k, v, g, state):
+    """The definition, one token after another."""
+    rows = []
+    for t in range(q.shape[2]):
+        if g is not None:
+            state = state * g[:, :, t, :, None].exp()
+        state = state + k[:, :, t, :, None] * v[:, :, t, None]
+        rows.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
+    return torch.stack(rows, 2), state
+
+
+def tensors(length, decays, *, batch=2, heads=2, keys=3, values=4, seed=0, dtype=torch.float64):
+    """q, k, v, log decays of `decays` channels (none for 0) from weak to hard, and a state."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(batch, heads, *shape, generator=generator, dtype=dtype).requires_grad_()
+
+    q, k, v = normal(length, keys), normal(length, keys), normal(length, values)
+    g = None
+    if decays:
+        g = (-50 * torch.rand(batch, heads, length, decays, generator=generator, dtype=dtype) ** 8).requires_grad_()
+    return q, k, v, g, normal(keys, values)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    length=st.integers(1, 200),
+    decays=st.sampled_from([0, 1, 3]),
+    tile=st.sampled_from([1, 2**13, 2**19]),
+)
+def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, tile):
+    q, k, v, g, state = tensors(length, decays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gated_linear, "TILE_CPU", tile)
+        ours = gated_linear_attention(q, k, v, g, initial_state=state)
+        theirs = recurrence(q, k, v, g, state)
+        cotangents = [torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).double() for y in theirs]
+        leaves = [x for x in (q, k, v, g, state) if x is not None]
+        gradients = [torch.autograd.grad(pair, leaves, cotangents) for pair in (ours, theirs)]
+    for one, other in zip((*ours, *gradients[0]), (*theirs, *gradients[1]), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize("decays", [0, 1, 3])
+def test_gradcheck(decays):
+    q, k, v, g, state = tensors(70, decays, batch=1, heads=1, keys=3, values=2)
+    if decays:
+        g = (g.detach() / 50).requires_grad_()
+
+    def attention(q, k, v, g, state):
+        return gated_linear_attention(q, k, v, g, initial_state=state, scale=0.5)
+
+    assert torch.autograd.gradcheck(attention, (q, k, v, g, state), fast_mode=True)
+
+
+@pytest.mark.parametrize("decays", [0, 1, 3])
+def test_steps_equal_the_whole(decays):
+    q, k, v, g, state = tensors(70, decays)
+    y, last = gated_linear_attention(q, k, v, g, initial_state=state, scale=0.5)
+    for t in range(70):
+        decay = None if g is None else g[:, :, t]
+        y_t, state = gated_linear_step(q[:, :, t], k[:, :, t], v[:, :, t], state, decay, scale=0.5)
+        torch.testing.assert_close(y_t, y[:, :, t], atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(state, last, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("decays", [0, 1, 3])
+def test_the_state_hands_over(decays):
+    q, k, v, g, state = tensors(150, decays)
+    whole, last = gated_linear_attention(q, k, v, g, initial_state=state)
+    parts = []
+    for part in (slice(0, 67), slice(67, None)):
+        decay = None if g is None else g[:, :, part]
+        y, state = gated_linear_attention(q[:, :, part], k[:, :, part], v[:, :, part], decay, initial_state=state)
+        parts.append(y)
+    torch.testing.assert_close(torch.cat(parts, 2), whole)
+    torch.testing.assert_close(state, last)
+
+
+@pytest.mark.parametrize("decays", [0, 1, 3])
+def test_padding_leaves_the_state_alone(decays):
+    q, k, v, g, state = tensors(90, decays, batch=1)
+    mask = torch.rand(1, 90, generator=torch.Generator().manual_seed(3)) < 0.4
+    y, last = gated_linear_attention(q, k, v, g, initial_state=state, key_padding_mask=mask)
+    kept = [None if x is None else x[:, :, ~mask[0]] for x in (q, k, v, g)]
+    expected, expected_last = gated_linear_attention(*kept, initial_state=state)
+    torch.testing.assert_close(y[:, :, ~mask[0]], expected)
+    torch.testing.assert_close(last, expected_last)
+
+
+@pytest.mark.parametrize("decays", [1, 3])
+def test_any_decay_is_exact_in_float32(decays):
+    """Hard decays beside weak ones: differences of sums would lose the weak ones, e^-sum would overflow."""
+    q, k, v, _, _ = tensors(256, 0, seed=4, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(4)
+    g = -1e-3 * torch.rand(2, 2, 256, decays, generator=generator)
+    g[torch.rand(g.shape, generator=generator) < 0.1] = -1e4
+    g[:, :, 100] = float("-inf")
+    g.requires_grad_()
+    y, state = gated_linear_attention(q, k, v, g)
+    exact, exact_state = recurrence(*(x.double() for x in (q, k, v, g)), torch.zeros_like(state).double())
+    torch.testing.assert_close(y.double(), exact, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(state.double(), exact_state, atol=1e-5, rtol=1e-5)
+    y.sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in (q, k, v, g))
+
+
+def test_16_bits_are_summed_in_float32():
+    q, k, v, g, _ = (None if x is None else x.bfloat16() for x in tensors(300, 3))
+    exact, _ = recurrence(*(x.double() for x in (q, k, v, g)), torch.zeros(2, 2, 3, 4, dtype=torch.float64))
+    with torch.autocast("cpu", torch.bfloat16):
+        y, state = gated_linear_attention(q, k, v, g)
+    assert y.dtype is torch.bfloat16
+    assert state.dtype is torch.float32
+    assert (y.double() - exact).abs().max() < 0.01 * exact.abs().max()
+
+
+def test_half_a_million_tokens():
+    """All pairs would be a terabyte."""
+    x = torch.randn(1, 1, 2**19, 2, requires_grad=True)
+    y, _ = gated_linear_attention(x, x, x, -torch.rand(1, 1, 2**19, 1))
+    y.sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+@needs_golden
+def test_published_gated_linear_attention():
+    meta, a = golden("gla_n63")
+    scale, tolerance = meta["hyper"]["K"] ** -0.5, meta["tolerance_max_abs"]
+    zero, _ = gated_linear_attention(a["q"], a["k"], a["v"], a["gk"], scale=scale)
+    y, state = gated_linear_attention(a["q"], a["k"], a["v"], a["gk"], scale=scale, initial_state=a["initial_state"])
+    for ours, theirs in ((zero, "y0"), (y, "y"), (state, "final_state")):
+        torch.testing.assert_close(ours, a[theirs], atol=tolerance, rtol=0)
+
+
+@needs_golden
+@pytest.mark.parametrize(
+    "case", ["linear_cs_normalised_n63", "linear_cs_normalised_n192", "linear_cs_unnormalised_n128"]
+)
+def test_published_linear_attention(case):
+    meta, a = golden(case)
+    scale, tolerance = meta["hyper"]["K"] ** -0.5, meta["tolerance_max_abs"]
+    q, k, v = leaves = [a[name].requires_grad_() for name in "qkv"]
+    if meta["hyper"]["normalize"]:
+        y = normalised_linear_attention(F.elu(q) + 1, F.elu(k) + 1, v, scale=scale)
+    else:
+        y, _ = gated_linear_attention(q, k, v, scale=scale)
+    torch.testing.assert_close(y, a["y"], atol=tolerance, rtol=0)
+    if "g" in a:
+        for name, ours in zip("qkv", torch.autograd.grad(y, leaves, a["g"]), strict=True):
+            torch.testing.assert_close(ours, a[f"d{name}"], atol=10 * tolerance, rtol=0)
+
+
+def test_normalised_attention_is_a_weighted_mean():
+    q, k, v, _, _ = tensors(50, 0)
+    q, k = F.elu(q) + 1, F.elu(k) + 1
+    weights = (q @ k.mT).tril()
+    expected = weights / weights.sum(-1, keepdim=True) @ v
+    torch.testing.assert_close(normalised_linear_attention(q, k, v), expected, atol=1e-8, rtol=1e-8)

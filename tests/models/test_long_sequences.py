@@ -1,0 +1,52 @@
+"""Linear methods at lengths where anything quadratic, or slots x width for each token, would not fit."""
+
+import pytest
+import torch
+from zoo import CLASSES, MAX_LENGTH, SELF, load
+
+from harness.stopwatch import peak_mb
+from models.attention.base import Pattern
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+DIM, HEADS = 64, 4
+CASES = [case for case in SELF if CLASSES[case[0]].linear and not CLASSES[case[0]].fixed_length]
+CAUSAL = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
+# (N, r, D) numbers for 64 slots or 64 latents are 16 KiB a token, N x N at these lengths 256 KiB and more
+FORWARD_KIB, TRAIN_KIB = 6.0, 14.0
+
+
+def at_length(name: str, pattern: Pattern, length: int) -> tuple[torch.nn.Module, torch.Tensor]:
+    """A model in the sizes of its yaml, but for bases that this head width cannot hold."""
+    cls, hyper = load(name, tiny=False)
+    hyper |= {"bases": 16} if "bases" in hyper else {}
+    torch.manual_seed(0)
+    return cls(DIM, HEADS, pattern=pattern, max_length=length, **hyper).eval(), torch.randn(1, length, DIM)
+
+
+def kib_per_token(call, length: int) -> float:
+    call(MAX_LENGTH)
+    return peak_mb(lambda: call(length), CPU, warm=False) * 1024 / length
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_training_at_65_536_tokens(name, pattern):
+    def train(length: int) -> None:
+        model, x = at_length(name, pattern, length)
+        x.requires_grad_()
+        y = model(x)[0]
+        y.sum().backward()
+        assert torch.isfinite(y).all() and torch.isfinite(x.grad).all()
+
+    assert kib_per_token(train, 65_536) < TRAIN_KIB
+
+
+@pytest.mark.parametrize(("name", "pattern"), CAUSAL)
+def test_reading_131_072_tokens(name, pattern):
+    @torch.no_grad()
+    def read(length: int) -> None:
+        model, x = at_length(name, pattern, length)
+        assert torch.isfinite(model(x)[0]).all()
+
+    assert kib_per_token(read, 131_072) < FORWARD_KIB

@@ -1,0 +1,167 @@
+"""What Luna's options do, and the extra sequence P on its way through a stack."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from golden import golden, needs_golden
+from twins import trainable
+
+from models.attention.base import Pattern
+from models.attention.luna import Luna
+from models.attention.vanilla import Vanilla
+from models.layers.positions import sinusoidal_positions
+
+
+def luna(pattern="noncausal_self", dim=16, heads=2, **options):
+    torch.manual_seed(0)
+    return Luna(dim, heads, pattern=pattern, max_length=64, **{"slots": 4, **options}).double().eval()
+
+
+def sequence(length=9, batch=2, dim=16, seed=0):
+    return torch.randn(batch, length, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def stack(layers):
+    for previous, layer in pairwise(layers):
+        layer.follow(previous)
+    return layers
+
+
+@needs_golden
+@pytest.mark.parametrize("case", ["luna_ns_n63", "luna_cross_n63_m41", "luna_ns_untied"])
+def test_packed_is_the_references(case):
+    meta, arrays = golden(case)
+    size = meta["hyper"]
+    model = luna(meta["pattern"], size["d"], size["heads"], tie_kv=size["tie_kv"])
+    linears = {"pq": model.pack_q_proj, "pc": model.pack_v_proj, "pv": model.pack_v_proj, "pk": model.pack_k_proj}
+    for role, linear in linears.items():
+        if f"w_{role}" in arrays:
+            linear.weight.data.copy_(arrays[f"w_{role}"])
+            linear.bias.data.copy_(arrays[f"b_{role}"])
+    packed = model.pack(arrays["p"], arrays.get("context", arrays["x"]), None)
+    torch.testing.assert_close(packed, arrays["packed"], atol=meta["tolerance_max_abs"], rtol=0)
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_what_is_handed_over(pre_norm):
+    model, x, p = luna(pre_norm=pre_norm), sequence(), sequence(4, seed=1)
+    handed = model(x, carry=p)[1]
+    packed = model.pack(p, x, None)
+    norm = model.slots_norm
+    expected = p + packed if pre_norm else F.layer_norm(p + packed, (16,), norm.weight, norm.bias)
+    torch.testing.assert_close(handed, expected, atol=1e-12, rtol=0)
+    assert not torch.allclose(model(x, carry=2 * p)[0], model(x, carry=p)[0])
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_first_p_is_learned_vectors_plus_sinusoids(scale):
+    first = luna(dim=64, slots=200, scale_slots=scale).first
+    assert abs(first.table.std() - 64**-0.5) < 0.01
+    expected = first.table * (8.0 if scale else 1.0) + sinusoidal_positions(200, 64)
+    torch.testing.assert_close(first(), expected)
+    normed = luna(dim=64, slots=200, scale_slots=scale, norm_slots=True).first
+    torch.testing.assert_close(normed(), F.layer_norm(expected, (64,)))
+
+
+@pytest.mark.parametrize("slots", [16, 32])
+def test_the_translation_model_grows_to_the_printed_parameters(slots):
+    """Table 5: 64.9 M with softmax attention, 69.6 M with Luna, in six encoder layers and six decoder layers."""
+    with torch.device("meta"):
+        places = ["noncausal_self"] * 6 + ["causal_self", "causal_cross"] * 6
+        ours = stack([Luna(512, 8, pattern=p, max_length=64, slots=slots) for p in places])
+        theirs = [Vanilla(512, 8, pattern=p, max_length=64) for p in places]
+    assert [layer.first is not None for layer in ours] == [True] + [False] * 17
+    grown = sum(map(trainable, ours)) - sum(map(trainable, theirs))
+    assert grown == 18 * (512 * 512 + 512) + 12 * 2 * 512 + slots * 512
+    assert round((64.9e6 + grown) / 1e5) in (696, 697)  # 64.9 is itself rounded
+
+
+def test_p_goes_through_a_translation_stack():
+    encoder, own, cross = stack([luna(p) for p in ("noncausal_self", "causal_self", "causal_cross")])
+    source, target = sequence(), sequence(5, seed=1)
+    memory, p = encoder(source)
+    y, passed = own(target, carry=p)
+    assert passed is p
+    y, updated = cross(y, memory, carry=passed)
+    assert updated.shape == p.shape
+    assert not torch.allclose(updated, p)
+    with pytest.raises(ValueError, match="needs that one's packed P"):
+        own(target)
+
+
+def test_a_decoder_without_encoder_has_a_p_in_each_layer():
+    first, second = stack([luna("causal_self"), luna("causal_self")])
+    assert first.first is not None
+    assert second.first is not None
+    y, carry = first(sequence())
+    assert carry is None
+    assert second(y, carry=carry)[0].shape == y.shape
+
+
+def test_p_is_learned_through_the_layers():
+    layers, x, carry = stack([luna() for _ in range(3)]), sequence(), None
+    for layer in layers:
+        y, carry = layer(x, carry=carry)
+        x = x + y
+    x.sum().backward()
+    assert layers[0].first.table.grad.abs().max() > 0
+    assert all(layer.slots_norm.weight.grad.abs().max() > 0 for layer in layers[:-1])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_short_sequences_use_fewer_slots(dynamic):
+    model, x = luna(dynamic=dynamic), sequence(9, batch=3)
+    mask = torch.arange(9) >= torch.tensor([[2], [9], [0]])
+    p = model(x, key_padding_mask=mask)[1]
+    used = (p != 0).any(-1)
+    expected = torch.arange(4) < torch.tensor([[2], [4], [1]])  # nothing but padding: one, so that something is read
+    assert torch.equal(used, expected if dynamic else torch.ones(3, 4, dtype=torch.bool))
+    short = model(x[:1, :2])
+    torch.testing.assert_close(model(x, key_padding_mask=mask)[0][:1, :2], short[0], atol=1e-12, rtol=0)
+    torch.testing.assert_close(p[:1], short[1], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("tie_kv", [False, True])
+def test_a_decoder_reads_the_slots_that_its_encoder_used(tie_kv):
+    encoder, decoder = stack([luna(), luna("causal_self", tie_kv=tie_kv)])
+    x, p = sequence(7, seed=1), encoder(sequence(2))[1]
+    whole = decoder(x, carry=p)[0]
+    torch.testing.assert_close(whole, decoder(x, carry=p[:, :2])[0], atol=1e-12, rtol=0)
+    rows, state = [], decoder.init_state(2, carry=p)
+    for x_t in x.unbind(1):
+        y_t, state = decoder.step(x_t, state)
+        rows.append(y_t)
+    torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("pattern", ["noncausal_self", "causal_self"])
+def test_left_padding_is_as_if_it_were_not_there(pattern):
+    model, x = luna(pattern), sequence(12)
+    mask = (torch.arange(12) < 5).expand(2, 12)
+    torch.testing.assert_close(model(x, key_padding_mask=mask)[0][:, 5:], model(x[:, 5:])[0], atol=1e-12, rtol=0)
+
+
+def test_state_is_the_sum_and_the_projected_p():
+    state = luna("causal_self", slots=6).init_state(3)
+    assert state["total"].numel() == state["pack_q"].numel() == 3 * 6 * 16
+    assert luna("causal_self", slots=6, tie_kv=False).init_state(3)["total"].numel() == 2 * 3 * 6 * 16
+
+
+def test_options_change_what_is_computed():
+    x = sequence()
+    outputs = [luna("causal_self", **options)(x)[0] for options in ({}, {"activation": "elu"}, {"luna_key": "raw"})]
+    assert all(not torch.allclose(a, b) for a, b in pairwise(outputs))
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="slots >= 1, not 0"):
+        luna(slots=0)
+    with pytest.raises(ValueError, match="luna_key is one of value, raw, not mine"):
+        luna(luna_key="mine")
+    with pytest.raises(ValueError, match="activation is one of softplus, elu, not relu"):
+        luna(activation="relu")
+    with pytest.raises(ValueError, match="with tie_kv=false there is a W_K"):
+        luna(tie_kv=False, luna_key="raw")
+    assert set(Luna.patterns) == set(Pattern)

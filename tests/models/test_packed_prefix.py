@@ -1,0 +1,131 @@
+"""Causal linear attention through slots against its equation, token by token."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.layers import packed_prefix as layer
+from models.layers.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
+
+SOFTPLUS = ACTIVATIONS["softplus"]
+
+
+def tensors(length, *, batch=2, heads=2, width=4, slots=5, untied=False, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(length)
+    memory = 2 * width if untied else width
+    shapes = [(batch, heads, length, width), (batch, heads, length, memory), (batch, heads, length, width)]
+    shapes.append((batch, heads, slots, width))
+    return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for s in shapes]
+
+
+def definition(q, memory, pack_k, pack_q, *, activation, key_padding_mask=None, slot_mask=None):
+    """z_t, u_t and y_t from the sums over all earlier tokens, all of them kept."""
+    width = q.shape[-1]
+    scale = width**-0.5
+    a = activation.value(scale * pack_k @ pack_q.mT)  # (B, H, N, L)
+    valid = torch.ones(1, q.shape[2]) if key_padding_mask is None else ~key_padding_mask
+    valid = valid.to(q.dtype)[:, None, :, None]
+    count = valid.cumsum(2).clamp(min=1)
+    total = (memory[..., None] * (a * valid)[..., None, :]).cumsum(2)  # (B, H, N, F, L)
+    z = (q[..., None, :] @ total[..., :width, :])[..., 0, :] * scale / count
+    if slot_mask is not None:
+        z = z.masked_fill(slot_mask[:, None, None], -1e30)
+    return (z.softmax(-1)[..., None, :] @ total[..., -width:, :].mT)[..., 0, :] / count
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    length=st.integers(1, 150),
+    tile=st.sampled_from([1, 5000, 2**21]),
+    untied=st.booleans(),
+    padded=st.booleans(),
+    masked=st.booleans(),
+    activation=st.sampled_from(sorted(ACTIVATIONS)),
+)
+def test_equals_its_definition(length, tile, untied, padded, masked, activation):
+    leaves = tensors(length, untied=untied, batch=3)
+    generator = torch.Generator().manual_seed(length)
+    options = {"activation": ACTIVATIONS[activation]}
+    if padded:
+        options["key_padding_mask"] = torch.rand(3, length, generator=generator) < 0.4
+    if masked:
+        options["slot_mask"] = torch.arange(5) >= torch.tensor([[1], [3], [5]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layer, "TILE_CPU", tile)
+        patch.setattr(layer, "MIN_CHUNKS", 2)
+        ours, theirs = packed_prefix(*leaves, **options), definition(*leaves, **options)
+        cotangent = torch.randn(ours.shape, generator=generator, dtype=torch.float64)
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+        pairs = (torch.autograd.grad(y, leaves, cotangent) for y in (ours, theirs))
+        for a, b in zip(*pairs, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_gradcheck(dropout):
+    leaves = tensors(5, heads=1, width=2, slots=3, untied=True)
+    mask = torch.arange(5) >= torch.tensor([[5], [3]])
+
+    def call(*leaves):
+        torch.manual_seed(0)  # the same weights dropped at every call
+        return packed_prefix(*leaves, activation=SOFTPLUS, key_padding_mask=mask, dropout=dropout)
+
+    assert torch.autograd.gradcheck(call, leaves, atol=1e-6)
+
+
+def test_dropout_keeps_the_mean():
+    torch.manual_seed(0)
+    with torch.no_grad():
+        # one slot: u = 1, and y is linear in the two factors
+        leaves = tensors(1, batch=4000, heads=1, slots=1)
+        leaves = [x[:1].expand_as(x) for x in leaves]
+        y = packed_prefix(*leaves, activation=SOFTPLUS, dropout=0.5)
+        full = packed_prefix(*leaves, activation=SOFTPLUS)
+    torch.testing.assert_close(y.mean(0), full[0], atol=0.0, rtol=0.15)  # each is 0 or 4 times the full one
+    assert 0.7 < (y[:, 0, 0, 0] == 0).double().mean() < 0.8
+
+
+def test_steps_equal_the_whole():
+    q, memory, pack_k, pack_q = (x.detach() for x in tensors(53, untied=True))
+    slot_mask = torch.arange(5) >= torch.tensor([[3], [5]])
+    options = {"activation": SOFTPLUS, "slot_mask": slot_mask}
+    total, rows = torch.zeros(2, 2, 8, 5, dtype=torch.float64), []
+    for t in range(53):
+        y, total = packed_prefix_step(q[:, :, t], memory[:, :, t], pack_k[:, :, t], pack_q, total, t, **options)
+        rows.append(y)
+    whole = packed_prefix(q, memory, pack_k, pack_q, **options)
+    torch.testing.assert_close(torch.stack(rows, 2), whole, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name):
+    x = torch.linspace(-60, 60, 241, dtype=torch.float64).requires_grad_()
+    activation = ACTIVATIONS[name]
+    value = activation.value(x)
+    expected = torch.logaddexp2(x, torch.zeros_like(x)) if name == "softplus" else torch.where(x > 0, x + 1, x.exp())
+    torch.testing.assert_close(value, expected, atol=1e-15, rtol=1e-14)
+    assert value[120] == 1  # both are 1 at 0
+    (slope,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(activation.slope(value), slope, atol=1e-15, rtol=1e-12)
+
+
+def test_float32_is_close():
+    """Largest error over largest entry, at a length at which plain sums lose digits."""
+    exact = tensors(8192, batch=1, width=32, slots=32)
+    rough = [x.detach().float().requires_grad_() for x in exact]
+    cotangent = torch.randn(exact[0].shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    results = []
+    for leaves in (rough, exact):
+        y = packed_prefix(*leaves, activation=SOFTPLUS)
+        results.append([y, *torch.autograd.grad(y, leaves, cotangent.to(y.dtype))])
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()
+
+
+def test_keeps_no_more_than_its_inputs():
+    leaves = tensors(4096, batch=4, heads=4, width=16, slots=32, dtype=torch.float32)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        packed_prefix(*leaves, activation=SOFTPLUS)
+    assert sum(kept) <= 1.5 * sum(x.numel() for x in leaves)

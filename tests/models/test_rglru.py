@@ -1,0 +1,140 @@
+"""RG-LRU against published numbers and its own steps."""
+
+import pytest
+import torch
+from golden import golden, needs_golden
+
+from models.layers import rglru
+from models.layers.rglru import RGLRU, NormalisedRGLRU
+
+ROLES = {
+    "a_param": "decay",
+    "w_input_gate": "input_gate.weight",
+    "b_input_gate": "input_gate.bias",
+    "w_rec_gate": "recurrence_gate.weight",
+    "b_rec_gate": "recurrence_gate.bias",
+}
+
+
+def layer(dim=6, blocks=2, seed=0):
+    torch.manual_seed(seed)
+    return RGLRU(dim, blocks).double()
+
+
+def draw(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+@needs_golden
+def test_published_numbers():
+    meta, a = golden("rglru_n63")
+    model = RGLRU(meta["hyper"]["width"], meta["hyper"]["blocks"]).double()
+    parameters = dict(model.named_parameters())
+    assert set(parameters) == set(ROLES.values())
+    with torch.no_grad():
+        for role, name in ROLES.items():
+            parameters[name].copy_(a[role].reshape(parameters[name].shape))
+    x = a["x"].requires_grad_()
+    y = model(x)
+    y.backward(a["g"])
+    tolerance = meta["tolerance_max_abs"]
+    torch.testing.assert_close(y, a["y"], atol=tolerance, rtol=0)
+    for role, leaf in {"x": x, **{role: parameters[name] for role, name in ROLES.items()}}.items():
+        torch.testing.assert_close(leaf.grad, a[f"d{role}"].reshape(leaf.shape), atol=10 * tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("tile", [1, 60, 2**20])
+def test_gradcheck(tile, padded, reverse, monkeypatch):
+    monkeypatch.setattr(rglru, "TILE_CPU", tile)
+    model, mask = layer(), None
+    if padded:
+        mask = torch.rand(2, 23, generator=torch.Generator().manual_seed(1)) < 0.4
+    names, parameters = zip(*model.named_parameters(), strict=True)
+
+    def run(x, *parameters):
+        weights = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(model, weights, x, {"key_padding_mask": mask, "reverse": reverse})
+
+    assert torch.autograd.gradcheck(run, (draw(2, 23, 6), *parameters), fast_mode=True)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_steps_equal_the_whole(normalised):
+    model = NormalisedRGLRU(6, 2, causal=True).double() if normalised else layer()
+    x = draw(2, 9, 6)
+    state, y = model.init_state(2), model(x)
+    for t in range(9):
+        y_t, state = model.step(x[:, t], state)
+        assert state["h"].shape == (2, 6)
+        torch.testing.assert_close(y_t, y[:, t])
+
+
+def test_reverse_reads_from_the_end():
+    model, x = layer(), draw(2, 70, 6)
+    torch.testing.assert_close(model(x, reverse=True), model(x.flip(1)).flip(1))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_padding_anywhere_is_as_if_it_were_not_there(reverse):
+    model, x = layer(), draw(2, 80, 6)
+    mask = torch.rand(2, 80, generator=torch.Generator().manual_seed(1)) < 0.4
+    mask[:, :3] = mask[:, -3:] = True  # neither the first token nor the last is one
+    y = model(x, key_padding_mask=mask, reverse=reverse)
+    for row in range(2):
+        kept = x[row : row + 1, ~mask[row]]
+        torch.testing.assert_close(y[row : row + 1, ~mask[row]], model(kept, reverse=reverse))
+
+
+def test_the_sum_of_two_directions_is_normalised():
+    torch.manual_seed(0)
+    model = NormalisedRGLRU(6, 2, causal=False).double()
+    x = draw(2, 9, 6)
+    y = model.past(x) + model.future(x, reverse=True)
+    expected = y * (y.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * model.norm.weight
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_radii_start_in_their_ring():
+    model = layer(dim=4000, blocks=1000)
+    squares = torch.exp(-2 * torch.nn.functional.softplus(model.decay))
+    assert squares.min() > 0.9**2
+    assert squares.max() < 0.999**2
+    assert abs(squares.mean().item() - (0.9**2 + 0.999**2) / 2) < 0.005
+
+
+def test_a_closed_gate_has_a_bounded_slope():
+    """a = 1: the square root of 0 has no slope."""
+    model = layer().float()
+    with torch.no_grad():
+        model.recurrence_gate.bias.fill_(-1e4)
+    x = torch.randn(1, 50, 6, requires_grad=True)
+    model(x).sum().backward()
+    assert torch.isfinite(x.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_a_radius_close_to_one_keeps_its_digits_in_float32():
+    """1 - a^2 of a^2 = 1 - 2e-7 is one bit of it."""
+    model = layer(dim=1, blocks=1)
+    with torch.no_grad():
+        model.decay.fill_(-18.0)  # softplus: 1.5e-8
+    x = draw(1, 40, 1)
+    exact, y = model(x), model.float()(x.float())
+    torch.testing.assert_close(y.double(), exact, atol=0, rtol=1e-5)
+
+
+def test_bfloat16_is_close_over_a_long_sequence():
+    model = layer(seed=3).float()
+    x = torch.randn(1, 2000, 6)
+    exact = model(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = model(x)
+    assert y.dtype is torch.float32
+    assert (y - exact).abs().max() < 0.03 * exact.abs().max()
+
+
+def test_refusal():
+    with pytest.raises(ValueError, match="6 is not a multiple of 4 blocks"):
+        RGLRU(6, 4)

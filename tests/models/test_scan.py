@@ -1,0 +1,98 @@
+"""The diagonal scan against the loop it stands for."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.layers.scan import CHUNK, diagonal_scan
+
+
+def loop(a, b, initial, reverse=False):
+    """a, b (B, N, F), one step after another."""
+    h, rows = initial, {}
+    order = range(b.shape[1])
+    for t in reversed(order) if reverse else order:
+        h = a[:, t] * h + b[:, t]
+        rows[t] = h
+    return torch.stack([rows[t] for t in order], 1)
+
+
+def draw(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    length=st.integers(1, 3 * CHUNK + 2) | st.sampled_from([CHUNK**2 - 1, CHUNK**2, 2 * CHUNK**2 + 5]),
+    reverse=st.booleans(),
+    dtype=st.sampled_from([torch.float64, torch.complex128]),
+)
+def test_equals_the_loop_in_output_and_gradients(length, reverse, dtype):
+    a, b, initial = (0.5 * draw(2, length, 3, dtype=dtype, seed=1)), draw(2, length, 3, dtype=dtype), draw(2, 3)
+    ours, theirs = diagonal_scan(a, b, initial, reverse=reverse), loop(a, b, initial, reverse)
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+    cotangent = draw(2, length, 3, dtype=dtype, seed=2).detach()
+    gradients = (torch.autograd.grad(h, (a, b, initial), cotangent, retain_graph=True) for h in (ours, theirs))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradcheck(dtype, reverse):
+    a, b, initial = (draw(2, *shape, dtype=dtype) for shape in ((2 * CHUNK + 3, 2), (2 * CHUNK + 3, 2), (2,)))
+    assert torch.autograd.gradcheck(
+        lambda a, b, initial: diagonal_scan(a / 4, b, initial, reverse=reverse), (a, b, initial), fast_mode=True
+    )
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -2])
+def test_along_any_axis_with_broadcast_factors(dim):
+    b = draw(5, 70, 6)
+    a = draw(6) / 4 if dim != 2 else draw(70, 1) / 4
+    initial = draw(*b.select(dim, 0).shape)
+    spread = a.expand_as(b).movedim(dim, 1)
+    expected = loop(spread, b.movedim(dim, 1), initial).movedim(1, dim)
+    h = diagonal_scan(a, b, initial, dim=dim)
+    torch.testing.assert_close(h, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(y.square().sum(), a, retain_graph=True)[0] for y in (h, expected)))
+
+
+def test_a_real_factor_with_a_complex_input():
+    a, b = torch.rand(2, 40, 3, dtype=torch.float64), draw(2, 40, 3, dtype=torch.complex128)
+    torch.testing.assert_close(diagonal_scan(a, b), loop(a, b, b.new_zeros(2, 3)))
+
+
+def test_a_zero_factor_forgets():
+    """No product of factors is divided by."""
+    a, b = torch.full((1, 200, 1), 0.5), torch.ones(1, 200, 1)
+    a[:, 100] = 0.0
+    assert diagonal_scan(a, b)[0, 100, 0] == 1.0
+
+
+def test_small_factors_and_long_sequences_keep_their_digits():
+    a = torch.linspace(1e-30, 1.0, 2**14)[None, :, None].requires_grad_()
+    b = torch.ones(1, 2**14, 1)
+    h = diagonal_scan(a, b)
+    exact = loop(a.double(), b.double(), b.new_zeros(1, 1).double())
+    torch.testing.assert_close(h.double(), exact, atol=0, rtol=1e-5)
+    h.sum().backward()
+    assert torch.isfinite(a.grad).all()
+
+
+def test_16_bits_are_scanned_in_float32():
+    a, b = torch.rand(1, 100, 4).bfloat16(), torch.randn(1, 100, 4).bfloat16()
+    exact = loop(a.double(), b.double(), torch.zeros(1, 4, dtype=torch.float64))
+    with torch.autocast("cpu", torch.bfloat16):
+        h = diagonal_scan(a, b)
+    assert h.dtype is torch.float32
+    torch.testing.assert_close(h.double(), exact, atol=1e-5, rtol=1e-5)
+
+
+def test_half_a_million_steps():
+    a = torch.full((1, 2**19, 2), 0.9, requires_grad=True)
+    h = diagonal_scan(a, torch.ones(1, 2**19, 2))
+    h.sum().backward()
+    torch.testing.assert_close(h[:, -1], torch.full((1, 2), 10.0))
+    assert torch.isfinite(a.grad).all()

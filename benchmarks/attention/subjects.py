@@ -79,10 +79,11 @@ def ratios(
     id: str, what: str, setting: Setting, ours: Subject, peer: Subject, goals: tuple[float | None, float | None]
 ) -> Iterator[Line]:
     """How many times faster than the peer, forward and with backward."""
-    times = setting.both({"ours": ours, "peer": peer})
-    for name, place in (("forward", 0), ("forward + backward", 1)):
-        if goals[place] is not None:
-            yield Line(id, f"{what}, {name}", times["peer"][place] / times["ours"][place], goals[place])
+    forward, train = ({"ours": getattr(ours, kind), "peer": getattr(peer, kind)} for kind in ("forward", "train"))
+    for name, calls, goal in (("forward", forward, goals[0]), ("forward + backward", train, goals[1])):
+        if goal is not None:
+            times = setting.seconds(calls)
+            yield Line(id, f"{what}, {name}", times["peer"] / times["ours"], goal)
 
 
 def latte_core(number: int, length: int, latents: int = 32, width: int = 32) -> Subject:

@@ -29,10 +29,10 @@ def forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, 
 
     carry: largest logit m (B, H, L), sum of e^{theta - m} (B, H, L), sum of e^{theta - m} v (B, H, L, E).
     """
-    f = _factors(theta.contiguous(), v, carry)
+    f = _factors(theta, v, carry)
     gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
     o = (gamma * f.decay) @ f.state[:-1]
-    o += f.scores(gamma) @ v
+    o += f.scores(gamma, f.weigh(gamma)) @ v
     return o, (f.largest, f.total[-1], f.state[-1])
 
 
@@ -40,7 +40,7 @@ def backward(
     p: Tensor, theta: Tensor, v: Tensor, carry: Carry, do: Tensor, dtotal: Tensor, dstate: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of p, theta, v and of the carry's sums, from those of the output and of the carry after the tile."""
-    f = _factors(theta.contiguous(), v, carry)
+    f = _factors(theta, v, carry)
     gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
     da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is read
     own = da.diagonal(dim1=-2, dim2=-1)[..., None]
@@ -48,7 +48,7 @@ def backward(
 
     dgamma = (do @ f.state[:-1].mT).mul_(f.decay).addcmul_(f.key, own)
     for (left, right), block in zip(f.levels, blocks, strict=True):
-        _halves(dgamma, left.shape[-2])[1].addcmul_(right, block @ left)
+        _halves(dgamma, left.shape[-2])[1].addcmul_(right, _product(block, left))
     dp = dgamma.div_(f.alpha)
     dalpha = (gamma * dp).neg_()
 
@@ -61,13 +61,14 @@ def backward(
         dstates[now].addcmul_(across[now][..., None], dstates[later])
         across[now].mul_(across[later])
 
-    dv = f.scores(gamma).mT @ do
+    weighed = f.weigh(gamma)
+    dv = f.scores(gamma, weighed).mT @ do
     dv += f.last @ dstates[1:]
     dtheta = (v @ dstates[1:].mT).add_(dtotals[1:, ..., None, :]).mul_(f.last)
     dtheta.addcmul_(f.key, torch.addcmul(dalpha, gamma, own))
-    for (left, right), block in zip(f.levels, blocks, strict=True):
+    for (left, right), block, weights in zip(f.levels, blocks, weighed, strict=True):
         half = left.shape[-2]
-        dleft = block.mT @ (right * _halves(gamma, half)[1])
+        dleft = _product(block.mT, weights)
         dleft += (right * _halves(dalpha, half)[1]).sum(-2, keepdim=True)
         _halves(dtheta, half)[0].addcmul_(left, dleft)
     return dp, dtheta, dv, dtotals[0], dstates[0]
@@ -87,14 +88,17 @@ class _Factors:
     state: Tensor  # the same sum times values (K + 1, B, H, L, E)
     largest: Tensor  # m after the tile (B, H, L)
 
-    def scores(self, gamma: Tensor) -> Tensor:
+    def weigh(self, gamma: Tensor) -> list[Tensor]:
+        """gamma Pr of the right blocks of each level, (K, B, H, G, h, L)."""
+        return [right * _halves(gamma, right.shape[-2])[1] for _, right in self.levels]
+
+    def scores(self, gamma: Tensor, weighed: list[Tensor]) -> Tensor:
         """sum_l gamma_tl e^{theta_sl - m_tl} for s <= t in the same chunk, 0 elsewhere: (K, B, H, C, C)."""
         size = gamma.shape[-2]
         scores = gamma.new_zeros(*gamma.shape[:-1], size)
         scores.diagonal(dim1=-2, dim2=-1).copy_((gamma * self.key).sum(-1))
-        for left, right in self.levels:
-            half = left.shape[-2]
-            _lower_left(scores, half).copy_((right * _halves(gamma, half)[1]) @ left.mT)
+        for (left, _), weights in zip(self.levels, weighed, strict=True):
+            _lower_left(scores, left.shape[-2]).copy_(weights @ left.mT)
         return scores
 
 
@@ -102,7 +106,7 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
     largest, total, state = carry
     size = theta.shape[-2]
 
-    m = theta.clone()
+    m = theta.clone(memory_format=torch.contiguous_format)
     for half in _powers(size):
         left, right = _halves(m, half)
         torch.maximum(right, left[..., -1:, :], out=right)
@@ -112,7 +116,7 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
     before = tops[:-1, ..., None, :]  # (K, B, H, 1, L)
     torch.maximum(m, before, out=m)
 
-    key = exponential(theta - m)
+    key = exponential(torch.sub(theta, m, out=torch.empty_like(m)))
     decay = torch.empty_like(m)
     torch.sub(before, m[..., :1, :], out=decay[..., :1, :])
     torch.sub(m[..., :-1, :], m[..., 1:, :], out=decay[..., 1:, :])
@@ -178,3 +182,10 @@ def _lower_left(scores: Tensor, half: int) -> Tensor:
     """Rows of right blocks, columns of the left ones beside them, of (.., C, C): a view (.., G, half, half)."""
     pairs = scores.unflatten(-2, (-1, 2 * half)).unflatten(-1, (-1, 2 * half))  # (.., G, 2h, G, 2h)
     return pairs.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[..., half:, :half]
+
+
+def _product(block: Tensor, x: Tensor) -> Tensor:
+    """block (.., h, h) @ x (.., h, L); matrix products are slow for tiny blocks (5 times on a CPU)."""
+    if block.shape[-1] > 2:
+        return block @ x
+    return (block[..., None] * x[..., None, :, :]).sum(-2)

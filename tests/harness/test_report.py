@@ -336,7 +336,8 @@ def test_the_verb(places, capsys, monkeypatch):
     from omegaconf import OmegaConf
 
     def cfg(check):
-        return OmegaConf.create({"check": check, "paths": {key: str(path) for key, path in places.items()}})
+        folders = {key: str(path) for key, path in places.items()} | {"bench": str(places["tables"] / "no-bench")}
+        return OmegaConf.create({"check": check, "paths": folders})
 
     assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1
     errors = capsys.readouterr().err.splitlines()

@@ -62,14 +62,46 @@ POOLING: dict[str, Pooling] = {
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
+class LevelEmbedding(nn.Linear):
+    """Tokens as levels of brightness, 0 to `vocab_size` - 1, scaled to [-1, 1] and mapped linearly: (...) -> (..., D).
+
+    Latte's code reads Pathfinder so. The map is drawn from N(0, std^2) and its bias is 0; padding is a level, too.
+    """
+
+    def __init__(self, vocab_size: int, dim: int, padding_id: int | None, std: float):
+        super().__init__(1, dim)
+        self.highest = vocab_size - 1
+        nn.init.normal_(self.weight, std=std)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(2 * tokens.to(self.weight.dtype)[..., None] / self.highest - 1)
+
+
+def table_embedding(vocab_size: int, dim: int, padding_id: int | None, std: float) -> nn.Embedding:
+    """A vector for each token, drawn from N(0, std^2); that of `padding_id` is zero."""
+    table = nn.Embedding(vocab_size, dim, padding_idx=padding_id)
+    nn.init.normal_(table.weight, std=std)
+    if padding_id is not None:
+        nn.init.zeros_(table.weight[padding_id])
+    return table
+
+
+EMBEDDINGS: dict[str, Callable[[int, int, int | None, float], nn.Module]] = {
+    "table": table_embedding,
+    "linear": LevelEmbedding,
+}
+
+
 class EncoderClassifier(nn.Module):
     """Embedding, positions, `layers` x (attention, feed-forward), pooling, classifier: tokens (B, N) -> logits (B, C).
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
     the sequence is one longer. `head_dim` is the hidden width of the classifier, a list for several hidden layers, None
-    for a single Linear. `padding_id` is the token that is no token, None if there is none. Raises ValueError for an
-    unknown option, for `packed` pooling of attention that packs nothing, and for a sequence longer than `longest`:
-    `max_length` where positions, pooling or attention end there, None where nothing does.
+    for a single Linear. `embedding` is a `table` of vectors, or `linear` in tokens that are levels. `padding_id` is the
+    token that is no token, None if there is none. Raises ValueError for an unknown option, for `packed` pooling of
+    attention that packs nothing, and for a sequence longer than `longest`: `max_length` where positions, pooling or
+    attention end there, None where nothing does.
     """
 
     vectors: ClassVar[int] = 1  # of width D, side by side, that the classifier reads
@@ -96,6 +128,7 @@ class EncoderClassifier(nn.Module):
         head_bias: bool = True,
         head_dropout: float = 0.0,
         final_norm: bool = True,
+        embedding: str = "table",
         embedding_norm: bool = False,
         embedding_scale: bool = False,
         embedding_std: float = 0.02,
@@ -105,10 +138,7 @@ class EncoderClassifier(nn.Module):
         self.max_length, self.padding_id = max_length, padding_id
         self.pool = choose(POOLING, "pooling", pooling)
         layer = choose(LAYERS, "norm", norm)
-        self.embedding = nn.Embedding(vocab_size, dim, padding_idx=padding_id)
-        nn.init.normal_(self.embedding.weight, std=embedding_std)
-        if padding_id is not None:
-            nn.init.zeros_(self.embedding.weight[padding_id])
+        self.embedding = choose(EMBEDDINGS, "embedding", embedding)(vocab_size, dim, padding_id, embedding_std)
         self.cls = None
         if self.pool is cls_pooling:
             self.cls = nn.Parameter(torch.empty(dim))

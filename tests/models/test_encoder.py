@@ -123,7 +123,20 @@ def test_padding_row_is_zero_and_stays_so():
     assert (model.embedding.weight.grad[0] == 0).all()
 
 
-@pytest.mark.parametrize("option", ["norm", "positions", "pooling", "head_activation"])
+@pytest.mark.parametrize("padding_id", [None, 0])
+def test_linear_embedding_reads_levels(padding_id):
+    model = encoder(embedding="linear", embedding_std=1.0, padding_id=padding_id, pooling="masked_mean").double()
+    levels = torch.tensor([[0, 3, 6]])  # of 7: -1, 0, 1
+    weight, bias = model.embedding.weight[:, 0], model.embedding.bias
+    torch.testing.assert_close(model.embedding(levels)[0], torch.stack([bias - weight, bias, bias + weight]))
+    assert (bias == 0).all() and 0.5 < weight.std() < 2
+    model(tokens(8)).sum().backward()
+    assert model.embedding.weight.grad.abs().min() > 0
+    short, long = torch.tensor([[4, 2, 6]]), torch.tensor([[4, 2, 6, 0, 0]])
+    assert torch.allclose(model(short), model(long), atol=1e-12) == (padding_id == 0)
+
+
+@pytest.mark.parametrize("option", ["norm", "positions", "pooling", "embedding", "head_activation"])
 def test_unknown_options_name_the_known(option):
     with pytest.raises(ValueError, match=f"{option} is one of .*, .*not elsewhere"):
         encoder(**{option: "elsewhere"})

@@ -1,0 +1,262 @@
+"""What LRA's tasks on published data share: examples through the cache, padded batches, accuracy, the chance level.
+
+A task says where its examples come from (`sources`), what their tokens are, and how many the paper has; the rest is
+here. Our readings:
+
+- Accuracy is 100 x correct / all examples. `drop_remainder` leaves out the last incomplete batch of so many, as the
+  published code did (at most 255 of 10,000 images).
+- Where the data have no validation split, a tenth of the training examples is held out. Which one is a function of
+  their content and `data_seed` alone, so it is the same whatever the data were fetched from. The published code asks
+  the test split instead (X11), or takes a tenth without a seed.
+
+    n examples, B batch, N length
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MetricCollection
+
+from models.attention.base import Pattern
+from tasks import cache
+from tasks.base import Batch, DataError, DataInfo, Progress, Task
+from tasks.cache import CacheError, Examples
+from tasks.lra.listops import MeanCrossEntropy, PercentCorrect
+from tasks.sources import Source
+
+SPLITS = ("train", "val", "test")
+SYNTHETIC = "synthetic"
+SLICE = "slice"
+
+
+class Sequences:
+    """One split. `batch(indices)` gives {"tokens": (B, longest) int64, padded with 0, "label": (B,) int64}.
+
+    Bytes are cut to `max_length`, an `eos` (if not None) included, and become ids by adding `shift`. With `towers` > 1
+    an example is so many sequences, one after another in `examples`, and tokens are (B, towers, longest).
+    """
+
+    def __init__(self, examples: Examples, max_length: int, *, shift: int = 0, eos: int | None = None, towers: int = 1):
+        self.examples, self.max_length, self.shift, self.eos, self.towers = examples, max_length, shift, eos, towers
+
+    def __len__(self) -> int:
+        return self.examples.count // self.towers
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n,) uint8."""
+        return self.examples.labels[:: self.towers]
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        index = np.asarray(indices, dtype=np.int64)
+        if index.size and not 0 <= index.min() <= index.max() < len(self):
+            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        row = (index[:, None] * self.towers + np.arange(self.towers)).ravel()
+        end = self.eos is not None
+        first = self.examples.offsets[row]
+        length = np.minimum(self.examples.offsets[row + 1] - first, self.max_length - end)
+        tokens = np.zeros((len(row), length.max(initial=0) + end), np.int64)
+        # one copy a row: several times faster than one gather of all positions
+        for target, start, count in zip(tokens, first.tolist(), length.tolist(), strict=True):
+            target[:count] = self.examples.tokens[start : start + count]
+            target[:count] += self.shift
+        if end:
+            tokens[np.arange(len(row)), length] = self.eos
+        if self.towers > 1:
+            tokens = tokens.reshape(len(index), self.towers, tokens.shape[1])
+        label = self.examples.labels[row[:: self.towers]].astype(np.int64)
+        return {"tokens": torch.from_numpy(tokens), "label": torch.from_numpy(label)}
+
+
+class SequenceClassification(Task):
+    """A class for each sequence, or group of sequences. Subclasses give the class variables and `sources()`.
+
+    `path` is a file or folder, for the sources that take one. `train`, `val` and `test` are the numbers of examples to
+    generate, or at most to use of those that are read. `data_seed` draws generated examples and orders read ones.
+    Raises ValueError, in one line, before any data is touched.
+    """
+
+    metric = "acc"
+    higher_is_better = True
+    baseline_name = "majority class"
+    majority_class: int  # of the training split, once loaded
+
+    name: ClassVar[str]
+    classes: ClassVar[int]
+    symbols: ClassVar[int]  # ids without that of an end symbol
+    published: ClassVar[tuple[int, int]]  # examples for training and validation, and for testing
+    version: ClassVar[int] = 1  # part of the cache key: raise it when the same files give other examples
+    shift: ClassVar[int] = 0
+    towers: ClassVar[int] = 1
+    padding_id: int | None = 0
+
+    def __init__(
+        self,
+        *,
+        data_root: str | Path,
+        source: str,
+        path: str | Path | None,
+        pattern: Pattern | str,
+        max_length: int,
+        train: int,
+        val: int,
+        test: int,
+        data_seed: int,
+        append_eos: bool,
+        drop_remainder: int | None,
+    ):
+        self.data_root, self.path = Path(data_root), None if path is None else Path(path)
+        self.max_length, self.data_seed = max_length, data_seed
+        self.eos = self.symbols if append_eos else None
+        self.sizes, self.drop_remainder = {"train": train, "val": val, "test": test}, drop_remainder or 1
+        self.pattern = Pattern(pattern)
+        if self.pattern.cross:
+            raise ValueError(f"{self.name} has nothing to cross to: pattern={self.pattern}")
+        least = {"max_length": 1 + append_eos, **dict.fromkeys(SPLITS, 1), "drop_remainder": 1, "data_seed": 0}
+        values = {"max_length": max_length, **self.sizes, "drop_remainder": self.drop_remainder, "data_seed": data_seed}
+        for key, value in values.items():
+            if value < least[key]:
+                raise ValueError(f"{key}={value} is less than {least[key]}")
+        sources = self.sources()
+        if source not in sources:
+            raise ValueError(f"source={source!r} is none of {', '.join(sources)}")
+        self.source, self._source = source, sources[source]
+        if path is None and self._source.needs_path:
+            raise ValueError(f"source={source} needs task.path")
+        if path is not None and not self._source.takes_path:
+            raise ValueError(f"source={source} takes no path: task.path=null")
+        self._splits: dict[str, Sequences] = {}
+
+    def sources(self) -> dict[str, Source]:
+        """Where examples may come from, by the name that `source` has; called once all settings are known."""
+        raise NotImplementedError
+
+    @property
+    def hint(self) -> str:
+        """The command after whatever a message asks for."""
+        return f"python run.py do=prepare task={self.name}"
+
+    def prepare(self, progress: Progress) -> None:
+        parameters = self._parameters()
+        folder = self._folder(parameters)
+        try:
+            cache.read(folder, parameters)
+        except CacheError:  # missing or damaged: made (anew)
+            made = hold_out(self._source.read(progress), self.data_seed)
+            if empty := [split for split, examples in made.items() if not examples.count]:
+                raise DataError(
+                    f"{self.path or self.source}: too few examples, none for {empty[0]}; {self.hint}"
+                ) from None
+            try:
+                cache.write(folder, made, parameters)
+            except CacheError as error:
+                raise DataError(f"{error}; set paths.data to a folder with room, then {self.hint}") from error
+
+    def load(self) -> DataInfo:
+        parameters = self._parameters()
+        try:
+            whole, _ = cache.read(self._folder(parameters), parameters)
+        except CacheError as error:
+            raise DataError(f"{error}; run: {self.hint}") from error
+        complete = self._complete(whole)
+        whole = self.arrange(whole)
+        used = {name: self._cut(name, whole[name]) for name in SPLITS}
+        self._splits = {
+            name: Sequences(part, self.max_length, shift=self.shift, eos=self.eos, towers=self.towers)
+            for name, part in used.items()
+        }
+        self.majority_class = int(np.bincount(self._splits["train"].labels, minlength=self.classes).argmax())
+        sizes = {name: len(split) for name, split in self._splits.items()}
+        fingerprint = hashlib.sha256("".join(cache.content(part) for part in used.values()).encode()).hexdigest()
+        all_used = all(used[name].count == whole[name].count for name in SPLITS)
+        return DataInfo(self._origin(complete and all_used), fingerprint, sizes)
+
+    def arrange(self, whole: dict[str, Examples]) -> dict[str, Examples]:
+        """The splits as the task uses them, of those that the cache holds."""
+        return whole
+
+    def split(self, name: str) -> Sequences:
+        if not self._splits:
+            raise RuntimeError(f"{self.name}: load() comes before split()")
+        return self._splits[name]
+
+    def dimensions(self) -> dict[str, object]:
+        return {
+            "vocab_size": self.symbols + (self.eos is not None),
+            "classes": self.classes,
+            "max_length": self.max_length,
+            "pattern": self.pattern,
+            "padding_id": self.padding_id,
+        }
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return F.cross_entropy(model(batch["tokens"]).float(), batch["label"])
+
+    def metrics(self) -> MetricCollection:
+        accuracy = PercentCorrect(num_classes=self.classes, average="micro", validate_args=False)
+        return MetricCollection({"acc": accuracy, "loss": MeanCrossEntropy()}, compute_groups=False)
+
+    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
+        metrics.update(model(batch["tokens"]).float(), batch["label"])
+        return len(batch["label"])
+
+    def baseline(self) -> dict[str, float]:
+        """Accuracy in percent of always answering `majority_class`, on `val` and `test`."""
+        labels = {name: self.split(name).labels for name in ("val", "test")}
+        return {name: 100 * int((values == self.majority_class).sum()) / len(values) for name, values in labels.items()}
+
+    def tokens(self, batch: Batch) -> int:
+        tokens = batch["tokens"]
+        return tokens.numel() if self.padding_id is None else int((tokens != self.padding_id).sum())
+
+    def _parameters(self) -> dict[str, Any]:
+        how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed}
+        return {**how, **self._source.identity()}
+
+    def _folder(self, parameters: dict[str, Any]) -> Path:
+        return self.data_root / self.name / cache.key(parameters)[:12]
+
+    def _cut(self, name: str, examples: Examples) -> Examples:
+        """The examples of a split that are used, the first ones."""
+        count = min(self.sizes[name], examples.count // self.towers)
+        if name != "train":
+            count = count - count % self.drop_remainder or count
+        return examples.part(0, count * self.towers)
+
+    def _complete(self, whole: dict[str, Examples]) -> bool:
+        """Whether these are all examples that were published."""
+        count = {name: examples.count // self.towers for name, examples in whole.items()}
+        return (count["train"] + count["val"], count["test"]) == self.published
+
+    def _origin(self, complete: bool) -> str:
+        if self.source == SYNTHETIC:
+            return SYNTHETIC
+        if complete and self.source != SLICE:
+            return "full"
+        return f"slice:{self.source if self.path is None else self.path.resolve().name}"
+
+
+def hold_out(splits: Mapping[str, Examples], seed: int) -> dict[str, Examples]:
+    """`train`, `val` and `test`: where there is no `val`, a tenth of `train`, all examples in an order of their own."""
+    if "val" in splits:
+        return dict(splits)
+    train, test = (by_content(splits[name], seed) for name in ("train", "test"))
+    held = train.count // 10
+    return {"train": train.part(held, train.count), "val": train.part(0, held), "test": test}
+
+
+def by_content(examples: Examples, seed: int) -> Examples:
+    """The same examples ordered by a digest of their content and `seed`: shuffled, but alike for any order given."""
+    tokens, edges, salt = examples.tokens.tobytes(), examples.offsets.tolist(), f"{seed}:".encode()
+
+    def digest(i: int) -> bytes:
+        data = tokens[edges[i] : edges[i + 1]] + bytes([examples.labels[i]])
+        return hashlib.blake2b(salt + data, digest_size=16).digest()
+
+    return examples.take(sorted(range(examples.count), key=digest))

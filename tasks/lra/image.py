@@ -1,0 +1,238 @@
+"""Image: which of ten things is on a picture of 1,024 grey pixels, read row by row? (Tay et al., LRA, 2021.)
+
+CIFAR-10 (Krizhevsky, 2009): 50,000 pictures to train, 10,000 to test, 32 x 32. A token is a grey level, 0 to 255.
+
+Our readings:
+- Grey is 0.2989 R + 0.587 G + 0.114 B as TensorFlow's `rgb_to_grayscale` makes it of bytes, times 255.5 / 255 and cut
+  to an integer: in exact arithmetic here, so the same on every machine. (Latte's code leaves the factor out, which
+  makes white 254.)
+- No pixel is padding. `mask_black=true` masks those of level 0, as the code of LRA and of Skyformer does (X4).
+- LRA takes the last tenth of TFDS's training order for validation; here it is a tenth in an order of our own.
+- With `max_length` 256, 64 or 16 the picture is the mean over squares of 2 x 2, 4 x 4 or 8 x 8 pixels.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.attention.base import Pattern
+from tasks import sources
+from tasks.base import DataError, Progress
+from tasks.cache import Examples
+from tasks.lra import synthetic_image
+from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification
+from tasks.sources import Download, Source
+
+ARCHIVE = Download(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    170_052_171,
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+MEMBERS = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
+HUB = ("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2")
+TFDS = "cifar10:3.0.2"
+READ = ("train", "test")
+SIDE = 32
+RECORD = 1 + 3 * SIDE * SIDE  # bytes of a picture in the archive
+LENGTHS = {(SIDE // block) ** 2: block for block in (1, 2, 4, 8)}  # pixels that remain: side of the squares averaged
+CLASSES = 10
+
+Pictures = tuple[np.ndarray, np.ndarray]  # colours (n, SIDE, SIDE, 3) uint8, classes (n,) uint8
+
+
+class Image(SequenceClassification):
+    """LRA Image.
+
+    `source`: `official` (the archive at Toronto, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
+    `cifar10_train_*.png` and `cifar10_test_*.png`, pictures one after another, and `cifar10_{train,test}_labels.txt`,
+    a class number in each line) or `synthetic` (of `synthetic_image`, which `noise` belongs to). Raises ValueError for
+    a `max_length` that is no square picture.
+    """
+
+    name = "lra/image"
+    classes = CLASSES
+    symbols = 256
+    published = (50_000, 10_000)
+
+    def __init__(
+        self,
+        *,
+        data_root: str | Path,
+        source: str = "official",
+        path: str | Path | None = None,
+        pattern: Pattern | str = Pattern.NONCAUSAL_SELF,
+        max_length: int = SIDE * SIDE,
+        mask_black: bool = False,
+        train: int = 45_000,
+        val: int = 5_000,
+        test: int = 10_000,
+        data_seed: int = 0,
+        append_eos: bool = False,
+        drop_remainder: int | None = None,
+        noise: int = 32,
+    ):
+        if max_length not in LENGTHS:
+            raise ValueError(f"max_length={max_length} is no square picture: {', '.join(map(str, LENGTHS))}")
+        self.padding_id = 0 if mask_black else None
+        self.noise = noise
+        super().__init__(
+            data_root=data_root,
+            source=source,
+            path=path,
+            pattern=pattern,
+            max_length=max_length,
+            train=train,
+            val=val,
+            test=test,
+            data_seed=data_seed,
+            append_eos=append_eos,
+            drop_remainder=drop_remainder,
+        )
+        if source == SYNTHETIC:
+            synthetic_image.check(noise)
+
+    def sources(self) -> dict[str, Source]:
+        return {
+            "official": self._pictures(lambda: {"sha256": ARCHIVE.sha256}, self._official, takes_path=True),
+            "hf": self._pictures(lambda: {"revision": HUB[1]}, self._hub),
+            "tfds": self._pictures(lambda: {"builder": TFDS}, self._tfds),
+            SLICE: self._pictures(self._slice_identity, self._slice, takes_path=True, needs_path=True),
+            SYNTHETIC: self._pictures(self._synthetic_identity, self._synthetic),
+        }
+
+    def _pictures(
+        self, identity: Callable[[], dict[str, Any]], read: Callable[[Progress], dict[str, Pictures]], **path: bool
+    ) -> Source:
+        """The source of sequences that a source of pictures is."""
+
+        def sequences(progress: Progress) -> dict[str, Examples]:
+            return {name: to_sequences(*pictures, self.max_length) for name, pictures in read(progress).items()}
+
+        return Source(lambda: {"max_length": self.max_length, **identity()}, sequences, **path)
+
+    def _official(self, progress: Progress) -> dict[str, Pictures]:
+        file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)
+        return read_archive(file, self.hint)
+
+    def _hub(self, progress: Progress) -> dict[str, Pictures]:
+        data = sources.from_hub(*HUB, READ, self.hint)
+        return {name: self._rows(rows, "img", f"hf {HUB[0]} {name}", progress) for name, rows in data.items()}
+
+    def _tfds(self, progress: Progress) -> dict[str, Pictures]:
+        data = sources.from_tfds(TFDS, self.data_root / "tfds", READ, self.hint)
+        return {name: self._rows(rows, "image", f"tfds {TFDS} {name}", progress) for name, rows in data.items()}
+
+    def _rows(self, rows: Iterable[Mapping[str, Any]], column: str, where: str, progress: Progress) -> Pictures:
+        colours, labels = [], []
+        for number, row in enumerate(rows, 1):
+            picture = np.asarray(row.get(column))
+            if picture.shape != (SIDE, SIDE, 3) or picture.dtype != np.uint8:
+                what = f"{column} is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
+                raise DataError(f"{where}:{number}: {what}; {self.hint}")
+            colours.append(picture)
+            labels.append(class_of(row.get("label"), f"{where}:{number}", self.hint))
+            if not number % 1000:
+                progress(f"reading {where}", number, max(number, len(rows)))
+        return np.array(colours, np.uint8).reshape(-1, SIDE, SIDE, 3), np.array(labels, np.uint8)
+
+    def _slice_files(self) -> dict[str, tuple[Path, list[Path]]]:
+        found = {}
+        for name in READ:
+            labels = sources.only_file(self.path, f"cifar10_{name}_labels.txt", self.hint)
+            found[name] = labels, sorted(self.path.glob(f"cifar10_{name}_*.png"))
+            if not found[name][1]:
+                reason = f"No such file, cifar10_{name}_*.png"
+                raise DataError(f"{self.path}:1: {reason}; set task.path to the folder with it, then {self.hint}")
+        return found
+
+    def _slice_identity(self) -> dict[str, Any]:
+        return {
+            name: [sources.identity(file, self.hint) for file in (labels, *sprites)]
+            for name, (labels, sprites) in self._slice_files().items()
+        }
+
+    def _slice(self, progress: Progress) -> dict[str, Pictures]:
+        return {name: read_sprites(*files, self.hint) for name, files in self._slice_files().items()}
+
+    def _synthetic_identity(self) -> dict[str, Any]:
+        return {"version": synthetic_image.VERSION, "noise": self.noise, **self.sizes}
+
+    def _synthetic(self, progress: Progress) -> dict[str, Pictures]:
+        return {
+            name: synthetic_image.generate(size, seed=(self.data_seed, i), noise=self.noise, progress=progress)
+            for i, (name, size) in enumerate(self.sizes.items())
+        }
+
+
+def grey(colours: np.ndarray) -> np.ndarray:
+    """(..., 3) uint8 -> (...) uint8, as tf.image.rgb_to_grayscale."""
+    total = colours.astype(np.int64) @ np.array([2989, 5870, 1140])
+    return (total * 511 // 5_100_000).astype(np.uint8)  # 255.5 / 255 / 10,000
+
+
+def to_sequences(colours: np.ndarray, labels: np.ndarray, length: int) -> Examples:
+    """Pictures (n, SIDE, SIDE, 3) and classes (n,) -> sequences of `length` grey levels."""
+    block = LENGTHS[length]
+    squares = grey(colours).reshape(len(colours), SIDE // block, block, SIDE // block, block)
+    levels = squares.sum((2, 4), dtype=np.int64) // block**2
+    return Examples(levels.astype(np.uint8).ravel(), np.arange(len(colours) + 1) * length, labels)
+
+
+def class_of(label: Any, where: str, hint: str) -> int:
+    """Raises DataError for what is no class."""
+    if isinstance(label, bool) or label not in range(CLASSES):
+        raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, ..., {CLASSES - 1}; {hint}")
+    return int(label)
+
+
+def read_archive(file: Path, hint: str) -> dict[str, Pictures]:
+    """Pictures of the published archive. Raises DataError."""
+    wanted = {name for names in MEMBERS.values() for name in names}
+    found: dict[str, np.ndarray] = {}
+    for member, stream in sources.archive(file, lambda name: name.rsplit("/", 1)[-1] in wanted, hint):
+        where = f"{file}/{member}"
+        data = np.frombuffer(sources.content(stream, where, hint), np.uint8)
+        if not data.size or data.size % RECORD:
+            raise DataError(f"{where}:1: {data.size:,} bytes are no whole number of pictures; {hint}")
+        found[member.rsplit("/", 1)[-1]] = records = data.reshape(-1, RECORD)
+        for wrong in np.flatnonzero(records[:, 0] >= CLASSES)[:1]:
+            class_of(int(records[wrong, 0]), f"{where}:{wrong + 1}", hint)
+    if missing := sorted(wanted - found.keys()):
+        raise DataError(f"{file}: no {missing[0]} in it; put {ARCHIVE.url} there, then {hint}")
+    return {split: unpack(np.concatenate([found[name] for name in names])) for split, names in MEMBERS.items()}
+
+
+def unpack(records: np.ndarray) -> Pictures:
+    """Records (n, RECORD) of the class and all levels of red, of green, of blue -> pictures."""
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), records[:, 0].copy()
+
+
+def read_sprites(labels: Path, sprites: list[Path], hint: str) -> Pictures:
+    """Pictures of the PNG files in their order, and their classes, one a line. Raises DataError."""
+    import PIL.Image
+
+    found = []
+    for file in sprites:
+        try:
+            with PIL.Image.open(io.BytesIO(file.read_bytes()), formats=["PNG"]) as image:
+                colours = np.asarray(image)
+        except Exception as error:  # a decoder raises what it likes
+            raise DataError(f"{file}:1: no PNG ({sources.one_line(error)[:80]}); put it there whole, {hint}") from error
+        if colours.dtype != np.uint8 or colours.shape[-1:] != (3,) or not colours.size or colours.size % (RECORD - 1):
+            what = f"{colours.dtype} {colours.shape}"
+            raise DataError(f"{file}:1: {what} is no number of {SIDE} x {SIDE} colour pictures; {hint}")
+        found.append(colours.reshape(-1, SIDE, SIDE, 3))
+    numbers = [class_line(line, f"{labels}:{number}", hint) for number, line in sources.lines_of(labels, hint)]
+    count = sum(map(len, found))
+    if len(numbers) != count:
+        raise DataError(f"{labels}:{len(numbers)}: {len(numbers)} classes for {count} pictures; {hint}")
+    return np.concatenate(found), np.array(numbers, np.uint8)
+
+
+def class_line(line: bytes, where: str, hint: str) -> int:
+    """The class number of a line. Raises DataError."""
+    text = line.decode(errors="replace")
+    return class_of(int(text) if len(text) == 1 and text in "0123456789" else text, where, hint)

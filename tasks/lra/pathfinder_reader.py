@@ -1,0 +1,115 @@
+"""Pathfinder's published folders: pictures in `imgs/<batch>/sample_<i>.png`, text in `metadata/<batch>.npy`.
+
+A row of metadata is `folder file number label ...`, separated by spaces, eleven columns of which three are read. The
+one empty picture of LRA's release is left out. Everything else that is not as it should be is a DataError in one line
+that names file and row.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from tasks import sources
+from tasks.base import DataError, Progress
+from tasks.cache import Examples
+
+VERSION = 1  # part of the cache key of read folders
+METADATA = "metadata"
+LABELS = {"0": 0, "1": 1}
+LARGEST_PICTURE = 1 << 20  # bytes of a file
+# published empty, in Pathfinder-32's curv_baseline
+EMPTY = PurePosixPath("imgs/0/sample_172.png")
+
+
+def metadata_files(folder: Path, hint: str) -> list[Path]:
+    """In the order of their batches. Raises DataError if there is none."""
+    found = sorted(folder.glob(f"{METADATA}/*.npy"), key=lambda file: (len(file.stem), file.stem))
+    if not found:
+        reason = f"No such file, {METADATA}/*.npy"
+        raise DataError(f"{folder}:1: {reason}; set task.path to a folder like pathfinder32/..._14, then {hint}")
+    return found
+
+
+def identity(folder: Path, hint: str) -> str:
+    """sha256, hexadecimal, of all metadata; the pictures themselves are too many to be read again at every start.
+
+    Raises DataError.
+    """
+    digest = hashlib.sha256()
+    for file in metadata_files(folder, hint):
+        digest.update(f"{file.name} {sources.identity(file, hint)} ".encode())
+    return digest.hexdigest()
+
+
+def read(folder: Path, size: int, hint: str, progress: Progress) -> Examples:
+    """All pictures (size, size), row by row, in the order of the metadata. Raises DataError."""
+    files = metadata_files(folder, hint)
+    rows = [row for file in files for row in _rows(file, hint)]
+    pixels, labels, seen = np.empty((len(rows), size, size), np.uint8), bytearray(), set()
+    for number, (where, path, label) in enumerate(rows, 1):
+        if path in seen:
+            raise DataError(f"{where}: {path} is listed twice; put LRA's folder there, then {hint}")
+        seen.add(path)
+        picture = _picture(folder / path, size)
+        if isinstance(picture, np.ndarray):
+            pixels[len(labels)] = picture
+            labels.append(label)
+        elif path != EMPTY or picture != NOTHING:
+            raise DataError(f"{where}: {folder / path}: {picture}; put LRA's folder there, then {hint}")
+        if not number % 1000:
+            progress(f"reading {folder.name}", number, len(rows))
+    count = len(labels)
+    return Examples(pixels[:count].reshape(-1), np.arange(count + 1) * size**2, np.frombuffer(labels, np.uint8))
+
+
+def _rows(file: Path, hint: str) -> Iterator[tuple[str, PurePosixPath, int]]:
+    """(file and row, picture's path in the folder, label). Raises DataError."""
+    for number, line in sources.lines_of(file, hint):
+        try:
+            yield f"{file}:{number}", *_row(line)
+        except ValueError as error:
+            raise DataError(f"{file}:{number}: {error}; put LRA's folder there, then {hint}") from None
+
+
+def _row(line: bytes) -> tuple[PurePosixPath, int]:
+    if line.startswith(b"\x93NUMPY"):
+        raise ValueError("an array of NumPy, where LRA's release has text (np.savetxt writes it)")
+    try:
+        columns = line.decode("utf-8").split()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1} is not UTF-8") from None
+    if len(columns) < 4:
+        raise ValueError(f"{len(columns)} columns, but the fourth is the label")
+    if columns[3] not in LABELS:
+        raise ValueError(f"label {columns[3][:20]!r} is neither 0 nor 1")
+    path = PurePosixPath(columns[0], columns[1])
+    if path.is_absolute() or ".." in path.parts or "\0" in str(path):
+        raise ValueError(f"{str(path)[:80]!r} leads out of the folder")
+    return path, LABELS[columns[3]]
+
+
+NOTHING = "an empty file"
+
+
+def _picture(file: Path, size: int) -> np.ndarray | str:
+    """Grey levels (size, size) uint8 of a PNG, or what is wrong with it."""
+    import PIL.Image
+
+    try:
+        with open(file, "rb") as stream:
+            data = stream.read(LARGEST_PICTURE + 1)
+        if not data:
+            return NOTHING
+        if len(data) > LARGEST_PICTURE:
+            return f"more than {LARGEST_PICTURE:,} bytes"
+        with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            if image.size != (size, size) or image.mode != "L":
+                return f"{image.size[0]} x {image.size[1]} pixels of mode {image.mode}, not {size} x {size} grey ones"
+            return np.asarray(image)
+    except OSError as error:
+        return error.strerror or f"no PNG ({sources.one_line(error)[:80]})"
+    except Exception as error:  # a decoder raises what it likes
+        return f"no PNG ({sources.one_line(error)[:80]})"

@@ -1,0 +1,151 @@
+"""Retrieval: does one paper cite the other? Two times 4,000 bytes, two towers (Tay et al., Long Range Arena, 2021).
+
+Pairs of papers of the ACL Anthology Network (Radev et al., 2013) in LRA's files: 147,086 / 18,090 / 17,437 lines of
+`label TAB id TAB id TAB text TAB text`, no header and no quoting, label 1.0 if one cites the other. Each text is its
+bytes, the first `max_length` of them; a batch holds the two of a pair side by side, for a backbone with two towers.
+
+Our readings:
+- How the towers meet is the backbone's (X2: [a, b, a * b, a - b] in the paper, [a, b] in its code), and so is what a
+  text is read by (X3: its first byte in the code, where "CLS" is meant).
+- The splits are LRA's own. Their 7.7 GB cannot be fetched piece by piece and no checksum is published, so they are not
+  fetched here: `path` names the archive, which need not be unpacked, or the folder of its three files.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from models.attention.base import Pattern
+from tasks import sources
+from tasks.base import DataError, Progress
+from tasks.cache import Examples
+from tasks.lra import synthetic_pairs
+from tasks.lra.bytes import SHIFT, SYMBOLS, pack
+from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification
+from tasks.sources import Source
+
+URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
+LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
+COLUMNS = 5
+KEPT = 4000  # bytes of a text that are kept, as much as any published recipe reads
+
+
+class Retrieval(SequenceClassification):
+    """LRA Retrieval.
+
+    `source`: `official` (`path`: `lra_release.gz`, or its folder `tsv_data`), `slice` (`path`: a folder with files of
+    the same names, `.gz` or not) or `synthetic` (of `synthetic_pairs`, which `distance` and `keys` belong to).
+    """
+
+    name = "lra/retrieval"
+    classes = 2
+    symbols, shift, towers = SYMBOLS, SHIFT, 2
+    published = (147_086 + 18_090, 17_437)
+
+    def __init__(
+        self,
+        *,
+        data_root: str | Path,
+        source: str = "official",
+        path: str | Path | None = None,
+        pattern: Pattern | str = Pattern.NONCAUSAL_SELF,
+        max_length: int = KEPT,
+        train: int = 147_086,
+        val: int = 18_090,
+        test: int = 17_437,
+        data_seed: int = 0,
+        append_eos: bool = False,
+        drop_remainder: int | None = None,
+        distance: int = 1000,
+        keys: int = 64,
+    ):
+        self.knobs = {"distance": distance, "keys": keys}
+        super().__init__(
+            data_root=data_root,
+            source=source,
+            path=path,
+            pattern=pattern,
+            max_length=max_length,
+            train=train,
+            val=val,
+            test=test,
+            data_seed=data_seed,
+            append_eos=append_eos,
+            drop_remainder=drop_remainder,
+        )
+        if source == SYNTHETIC:
+            synthetic_pairs.check(max_length, **self.knobs)
+        elif max_length > KEPT:
+            raise ValueError(f"max_length={max_length}: no more than {KEPT} bytes of a text are kept")
+
+    def sources(self) -> dict[str, Source]:
+        files = Source(self._identity, self._read, takes_path=True, needs_path=True)
+        return {"official": files, SLICE: files, SYNTHETIC: Source(self._synthetic_identity, self._synthetic)}
+
+    @property
+    def hint(self) -> str:
+        return f"{super().hint} task.path=... (LRA's {URL}, 7.7 GB, or its folder tsv_data)"
+
+    def _files(self) -> dict[str, Path]:
+        plain = {name: self.path / file for name, file in FILES.items()}
+        return {name: file if file.exists() else file.with_name(f"{file.name}.gz") for name, file in plain.items()}
+
+    def _identity(self) -> dict[str, Any]:
+        files = {"archive": self.path} if self.path.is_file() else self._files()
+        return {name: sources.identity(file, self.hint) for name, file in files.items()}
+
+    def _read(self, progress: Progress) -> dict[str, Examples]:
+        if not self.path.is_file():
+            return {
+                name: pack(texts(sources.lines_of(file, self.hint), str(file), self.hint, progress))
+                for name, file in self._files().items()
+            }
+        found = {}
+        names = {file: name for name, file in FILES.items()}
+        for member, stream in sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names, self.hint):
+            where = f"{self.path}/{member}"
+            lines = sources.lines(stream, where, self.hint)
+            found[names[member.rsplit("/", 1)[-1]]] = pack(texts(lines, where, self.hint, progress))
+        if missing := [file for name, file in FILES.items() if name not in found]:
+            raise DataError(f"{self.path}: no {missing[0]} in it; {self.hint}")
+        return found
+
+    def _synthetic_identity(self) -> dict[str, Any]:
+        return {"version": synthetic_pairs.VERSION, "max_length": self.max_length, **self.sizes, **self.knobs}
+
+    def _synthetic(self, progress: Progress) -> dict[str, Examples]:
+        make = partial(synthetic_pairs.generate, max_length=self.max_length, progress=progress, **self.knobs)
+        return {name: make(size, seed=(self.data_seed, i)) for i, (name, size) in enumerate(self.sizes.items())}
+
+
+def texts(lines: Iterator[tuple[int, bytes]], where: str, hint: str, progress: Progress) -> Iterator[tuple[bytes, int]]:
+    """(first KEPT bytes, label) of the two texts of each line. Raises DataError."""
+    for number, line in lines:
+        try:
+            first, second, label = pair(line)
+        except ValueError as error:
+            raise DataError(f"{where}:{number}: {error}; {hint}") from error
+        yield first[:KEPT], label
+        yield second[:KEPT], label
+        if not number % 1000:
+            progress(f"reading {Path(where).name}", number, max(number, Retrieval.published[0]))
+
+
+def pair(line: bytes) -> tuple[bytes, bytes, int]:
+    """The two texts and the label. Raises ValueError."""
+    columns = line.split(b"\t")
+    if len(columns) != COLUMNS:
+        raise ValueError(f"{len(columns)} columns instead of {COLUMNS} (label, id, id, text, text)")
+    label, _, _, first, second = columns
+    if label not in LABELS:
+        raise ValueError(f"label {label[:20].decode(errors='replace')!r} is neither 0.0 nor 1.0")
+    for which, text in (("first", first), ("second", second)):
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"byte {error.start + 1} of the {which} text is not UTF-8") from None
+        if not text.strip():
+            raise ValueError(f"the {which} text is empty")
+    return first, second, LABELS[label]

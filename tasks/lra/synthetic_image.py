@@ -1,0 +1,72 @@
+"""A stand-in for CIFAR-10: one of ten shapes, in any place, size and colour, on a plain ground, under noise.
+
+disc, ring, square, frame, triangle, diamond, plus, cross, horizontal stripes, vertical stripes: each is equally often
+drawn. `noise` is the largest change of a colour value, up or down, at each pixel (0: none; 255 leaves little): the more
+of it, the further apart the pixels that together tell the shape.
+"""
+
+import numpy as np
+
+from tasks.base import Progress
+from tasks.lra.draws import Draws
+
+VERSION = 1  # part of the cache key: raise it when the same seed gives other examples
+SIDE = 32
+CLASSES = 10
+BLOCK = 1000  # images drawn at once
+CONTRAST = 64  # least difference in level of shape and ground
+TINT = 24  # largest difference of a colour from its level, alike for both
+
+
+def check(noise: int) -> None:
+    """Raises ValueError for a noise that is not defined."""
+    if not 0 <= noise <= 255:
+        raise ValueError(f"noise={noise} is not between 0 and 255")
+
+
+def generate(count: int, *, seed: tuple[int, ...], noise: int, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
+    """Colours (count, SIDE, SIDE, 3) uint8 and classes (count,) uint8."""
+    check(noise)
+    colours, labels = np.empty((count, SIDE, SIDE, 3), np.uint8), np.empty(count, np.uint8)
+    for start in range(0, count, BLOCK):
+        part = slice(start, min(start + BLOCK, count))
+        colours[part], labels[part] = _block(Draws(*seed, start), part.stop - start, noise)
+        progress("generating images", part.stop, count)
+    return colours, labels
+
+
+def _block(draws: Draws, count: int, noise: int) -> tuple[np.ndarray, np.ndarray]:
+    label = draws.shares(CLASSES, count)
+    radius = 5 + draws.below(8, count)  # half of the side of the square around the shape
+    row, column = (radius + draws.below(SIDE - 2 * radius, count) for _ in range(2))
+    ground = draws.below(256, count)
+    # CONTRAST or more away, on either side of the circle of the 256 levels
+    shape = (ground + CONTRAST + draws.below(257 - 2 * CONTRAST, count)) % 256
+    tint = draws.below(2 * TINT + 1, (count, 1, 1, 3)) - TINT
+    grid = np.arange(SIDE)
+    y, x = grid[:, None] - row[:, None, None], grid - column[:, None, None]  # (count, SIDE, 1), (count, 1, SIDE)
+    inside = masks(y, x, radius[:, None, None])[label, np.arange(count)]  # (count, SIDE, SIDE)
+    levels = np.where(inside, shape[:, None, None], ground[:, None, None])
+    colours = levels[..., None] + tint + draws.below(2 * noise + 1, (count, SIDE, SIDE, 3)) - noise
+    return colours.clip(0, 255).astype(np.uint8), label.astype(np.uint8)
+
+
+def masks(y: np.ndarray, x: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """Where each shape of half side r covers a point (y, x) from its centre: bool (CLASSES, ...), by class."""
+    y, x = np.broadcast_arrays(y, x)
+    far, near, round_, line = np.maximum(abs(y), abs(x)), np.minimum(abs(y), abs(x)), y * y + x * x, r // 4 + 1
+    square, disc = far <= r, round_ <= r * r
+    return np.stack(
+        [
+            disc,
+            disc & (round_ >= (r - line) ** 2),
+            square,
+            square & (far > r - line),
+            square & (2 * abs(x) <= y + r),
+            abs(y) + abs(x) <= r,
+            square & (near < line),
+            square & (far - near < line),
+            square & ((y + r) // line % 2 == 0),
+            square & ((x + r) // line % 2 == 0),
+        ]
+    )

@@ -1,0 +1,77 @@
+"""A stand-in for film reviews: one word gives a verdict, and a sentence far before it may turn the verdict round.
+
+    filler | frame | `distance` bytes of filler | "Altogether the film is <word>." | filler
+
+The frame says that the words are meant, or in a share `negated` of the reviews that the opposite is; it is the class
+that the two give together. Who reads the word alone is right on 1 - `negated` of the reviews (none of it at 0.5), who
+reads single bytes or the filler on half of them; the rest needs the relation over `distance` bytes. Longer is harder.
+Reviews are equally often of each class and of each length up to `max_length`.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from tasks.base import Progress
+from tasks.cache import Examples
+from tasks.lra.bytes import pack
+from tasks.lra.draws import Draws
+
+VERSION = 1  # part of the cache key: raise it when the same seed gives other examples
+FRAMES = (b"I mean every word of this. ", b"I mean the reverse of this. ")
+VERDICT = b"Altogether the film is %s. "
+WORDS = (
+    (b"dreadful", b"tedious", b"clumsy", b"hollow", b"sloppy", b"boring", b"stale", b"lifeless"),
+    (b"superb", b"moving", b"clever", b"lovely", b"gripping", b"honest", b"tender", b"brilliant"),
+)
+FILLER = (
+    b"the a his her one another this that old young small large red grey first last actor camera scene street house "
+    b"city road train window voice letter doctor sister brother stranger summer winter morning night walks waits looks "
+    b"turns speaks leaves returns opens closes follows with without under over near after before while and then slowly"
+).split()
+SEA = 1 << 20  # bytes of filler that every passage is a piece of
+
+
+def check(max_length: int, distance: int, negated: float) -> None:
+    """Raises ValueError for settings that no review fits."""
+    if not 0 <= negated <= 1:
+        raise ValueError(f"negated={negated} is no share between 0 and 1")
+    if not 0 <= distance <= max_length - _needed():
+        raise ValueError(f"distance={distance} is not between 0 and {max_length - _needed()}: max_length={max_length}")
+
+
+def generate(
+    count: int, *, seed: tuple[int, ...], max_length: int, distance: int, negated: float, progress: Progress
+) -> Examples:
+    """`count` reviews; fewer are not the beginning of more."""
+    check(max_length, distance, negated)
+    draws, sea = Draws(*seed), filler()
+    label, which = draws.shares(2, count), draws.below(len(WORDS[0]), count)
+    denied = draws.chance(negated, count).astype(np.int64)
+    surplus = draws.below(max_length - distance - _needed() + 1, count)
+    before = draws.below(surplus + 1, count)
+    places = draws.below(SEA - max_length, (count, 3))
+
+    def reviews() -> Iterator[tuple[bytes, int]]:
+        for i in range(count):
+            lengths = (int(before[i]), distance, int(surplus[i] - before[i]))
+            start, middle, end = (sea[at : at + n] for at, n in zip(places[i].tolist(), lengths, strict=True))
+            verdict = VERDICT % WORDS[label[i] ^ denied[i]][which[i]]
+            yield b"".join((start, FRAMES[denied[i]], middle, verdict, end)), label[i]
+            if not (i + 1) % 10_000:
+                progress("generating reviews", i + 1, count)
+
+    return pack(reviews())
+
+
+@cache
+def filler() -> bytes:
+    """SEA bytes of neutral words."""
+    words = (FILLER[i] for i in Draws(0, SEA).below(len(FILLER), SEA // 4))
+    return b" ".join(words)[:SEA]
+
+
+def _needed() -> int:
+    """Bytes of the longest frame and verdict."""
+    return max(map(len, FRAMES)) + len(VERDICT) - 2 + max(len(word) for words in WORDS for word in words)

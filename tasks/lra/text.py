@@ -1,0 +1,200 @@
+"""Text: is a film review of up to 4,000 bytes in favour of the film? (Tay et al., Long Range Arena, 2021.)
+
+The reviews are those of Maas et al. (2011), 25,000 to train and 25,000 to test, two classes (0 against, 1 in favour).
+A review is its bytes, HTML line breaks kept, white space at its ends dropped as TFDS does, cut to `max_length`.
+
+Our readings:
+- Length (X1): the paper's text says 4K, its appendix that the best of 1K to 4K is reported; the code's configuration
+  has 1,000, later papers 4,000.
+- `validation=test` scores the test split where the validation split is asked for, as every published recipe does
+  (X11): what such a recipe selects is selected on test, and all 25,000 reviews train. By default a tenth is held out.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from models.attention.base import Pattern
+from tasks import cache, sources
+from tasks.base import DataError, Progress
+from tasks.cache import Examples
+from tasks.lra import synthetic_text
+from tasks.lra.bytes import SHIFT, SYMBOLS, pack
+from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification
+from tasks.sources import Download, Source
+
+ARCHIVE = Download(
+    "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+    84_125_825,
+    "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+)
+MEMBER = re.compile(r"(?:\./)?aclImdb/(train|test)/(neg|pos)/[^/]+\.txt")
+CLASSES = ("neg", "pos")
+HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
+TFDS = "imdb_reviews/plain_text:1.0.0"
+READ = ("train", "test")
+VALIDATIONS = ("held_out", "test")
+
+Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
+
+
+class Text(SequenceClassification):
+    """LRA Text.
+
+    `source`: `official` (the archive at Stanford, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
+    `imdb_train*.jsonl[.gz]` and `imdb_test*.jsonl[.gz]`, a JSON object with `text` and `label` in each line) or
+    `synthetic` (of `synthetic_text`, which `distance` and `negated` belong to).
+    """
+
+    name = "lra/text"
+    classes = len(CLASSES)
+    symbols, shift = SYMBOLS, SHIFT
+    published = (25_000, 25_000)
+
+    def __init__(
+        self,
+        *,
+        data_root: str | Path,
+        source: str = "official",
+        path: str | Path | None = None,
+        pattern: Pattern | str = Pattern.NONCAUSAL_SELF,
+        max_length: int = 4000,
+        validation: str = "held_out",
+        train: int = 25_000,
+        val: int = 25_000,
+        test: int = 25_000,
+        data_seed: int = 0,
+        append_eos: bool = False,
+        drop_remainder: int | None = None,
+        distance: int = 1000,
+        negated: float = 0.5,
+    ):
+        if validation not in VALIDATIONS:
+            raise ValueError(f"validation={validation!r} is none of {', '.join(VALIDATIONS)}")
+        self.validation = validation
+        self.knobs = {"distance": distance, "negated": negated}
+        super().__init__(
+            data_root=data_root,
+            source=source,
+            path=path,
+            pattern=pattern,
+            max_length=max_length,
+            train=train,
+            val=val,
+            test=test,
+            data_seed=data_seed,
+            append_eos=append_eos,
+            drop_remainder=drop_remainder,
+        )
+        if source == SYNTHETIC:
+            synthetic_text.check(max_length, **self.knobs)
+
+    def sources(self) -> dict[str, Source]:
+        return {
+            "official": Source(lambda: {"sha256": ARCHIVE.sha256}, self._official, takes_path=True),
+            "hf": Source(lambda: {"revision": HUB[1]}, self._hub),
+            "tfds": Source(lambda: {"builder": TFDS}, self._tfds),
+            SLICE: Source(self._slice_identity, self._slice, takes_path=True, needs_path=True),
+            SYNTHETIC: Source(self._synthetic_identity, self._synthetic),
+        }
+
+    def arrange(self, whole: dict[str, Examples]) -> dict[str, Examples]:
+        if self.validation == "held_out":
+            return whole
+        return {"train": cache.join([whole["train"], whole["val"]]), "val": whole["test"], "test": whole["test"]}
+
+    def _official(self, progress: Progress) -> dict[str, Examples]:
+        file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)
+        return {name: self._pack(rows) for name, rows in archive_rows(file, self.hint, progress).items()}
+
+    def _hub(self, progress: Progress) -> dict[str, Examples]:
+        return self._library(sources.from_hub(*HUB, READ, self.hint), f"hf {HUB[0]}")
+
+    def _tfds(self, progress: Progress) -> dict[str, Examples]:
+        return self._library(sources.from_tfds(TFDS, self.data_root / "tfds", READ, self.hint), f"tfds {TFDS}")
+
+    def _library(self, data: Mapping[str, Iterable[Mapping[str, Any]]], where: str) -> dict[str, Examples]:
+        def rows(name: str) -> Iterator[Row]:
+            for number, row in enumerate(data[name], 1):
+                yield f"{where} {name}:{number}", row.get("text"), row.get("label")
+
+        return {name: self._pack(rows(name)) for name in data}
+
+    def _pack(self, rows: Iterable[Row]) -> Examples:
+        return pack(reviews(rows, self.hint))
+
+    def _slice_files(self) -> dict[str, Path]:
+        return {name: sources.only_file(self.path, f"imdb_{name}*.jsonl*", self.hint) for name in READ}
+
+    def _slice_identity(self) -> dict[str, Any]:
+        return {name: sources.identity(file, self.hint) for name, file in self._slice_files().items()}
+
+    def _slice(self, progress: Progress) -> dict[str, Examples]:
+        return {name: self._pack(json_rows(file, self.hint)) for name, file in self._slice_files().items()}
+
+    def _synthetic_identity(self) -> dict[str, Any]:
+        return {"version": synthetic_text.VERSION, "max_length": self.max_length, **self.sizes, **self.knobs}
+
+    def _synthetic(self, progress: Progress) -> dict[str, Examples]:
+        make = partial(synthetic_text.generate, max_length=self.max_length, progress=progress, **self.knobs)
+        return {name: make(size, seed=(self.data_seed, i)) for i, (name, size) in enumerate(self.sizes.items())}
+
+
+def archive_rows(file: Path, hint: str, progress: Progress) -> dict[str, list[Row]]:
+    """`train` and `test` of the published archive. Raises DataError."""
+    rows: dict[str, list[Row]] = {name: [] for name in READ}
+    members = sources.archive(file, lambda name: MEMBER.fullmatch(name) is not None, hint)
+    for done, (name, stream) in enumerate(members):
+        split, label = MEMBER.fullmatch(name).groups()
+        where = f"{file}/{name}"
+        rows[split].append((f"{where}:1", sources.content(stream, where, hint), CLASSES.index(label)))
+        if not done % 1000:
+            progress(f"reading {file.name}", done, sum(Text.published))
+    for split, found in rows.items():
+        if not found:
+            raise DataError(f"{file}: no aclImdb/{split}/*/*.txt in it; put {ARCHIVE.url} there, then {hint}")
+    return rows
+
+
+def json_rows(file: Path, hint: str) -> Iterator[Row]:
+    """Texts and labels of a (gzipped) file of JSON lines. Raises DataError."""
+    for number, line in sources.lines_of(file, hint):
+        where = f"{file}:{number}"
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: byte {error.start + 1} is not UTF-8; {hint}") from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where}: no JSON ({sources.one_line(error)[:80]}); {hint}") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: no JSON object with text and label; {hint}")
+        yield where, row.get("text"), row.get("label")
+
+
+def reviews(rows: Iterable[Row], hint: str) -> Iterator[tuple[bytes, int]]:
+    """(bytes, label) of rows. Raises DataError."""
+    for where, text, label in rows:
+        try:
+            data = review(text)
+        except ValueError as error:
+            raise DataError(f"{where}: {error}; {hint}") from error
+        if isinstance(label, bool) or label not in range(len(CLASSES)):
+            raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, 1; {hint}")
+        yield data, int(label)
+
+
+def review(text: Any) -> bytes:
+    """The bytes that count. Raises ValueError for what is no text, not UTF-8, or empty."""
+    if not isinstance(text, (str, bytes)):
+        raise ValueError(f"the text is {type(text).__name__}, not a string")
+    try:
+        data = text.encode() if isinstance(text, str) else text
+        data.decode()
+    except UnicodeError as error:
+        raise ValueError(f"the text is not UTF-8 at {error.start + 1}") from None
+    if not (data := data.strip()):
+        raise ValueError("the text is empty")
+    return data

@@ -1,0 +1,117 @@
+"""The recipes of Text, Retrieval and Image say what the published code and tables say."""
+
+import pytest
+from hydra.utils import get_class
+from omegaconf import OmegaConf
+
+from harness.cell import flatten
+from harness.compose import compose
+from models.backbones.dual_encoder import ConcatDualEncoderClassifier, DualEncoderClassifier
+from models.backbones.encoder import EncoderClassifier
+
+RATE = 0.05 / 8000**0.5  # peak of LRA's factors with a warm-up of 8,000 steps
+SKYFORMER = {
+    "backbone.layers": 2, "backbone.dim": 64, "backbone.heads": 2, "backbone.ffn_dim": 128, "backbone.head_dim": 128,
+    "backbone.positions": "learned", "backbone.pooling": "mean", "train.max_steps": 50_000, "train.clip_value": 1.0,
+    "train.select.after": 0.2, "train.optimizer.weight_decay": 0.0,
+}  # fmt: skip
+LATTE = {
+    "backbone.layers": 6, "backbone.heads": 4, "backbone.pooling": "masked_mean", "train.clip_norm": 1.0,
+    "train.optimizer.weight_decay": 0.01, "train.batch_size": 32, "train.select.rule": "best_test",
+}  # fmt: skip
+PUBLISHED = {
+    ("google", "text"): {
+        "task.max_length": 1000, "task.validation": "test", "backbone.max_length": 1000, "backbone.layers": 4,
+        "backbone.dim": 256, "backbone.heads": 4, "backbone.ffn_dim": 1024, "backbone.head_dim": 1024,
+        "backbone.pooling": "cls", "backbone.positions": "sinusoidal", "train.max_steps": 20_000,
+        "train.batch_size": 32, "train.optimizer.lr": RATE, "train.schedule.warmup": 8000,
+        "train.optimizer.weight_decay": 0.1, "train.select.rule": "last",
+    },
+    ("google", "retrieval"): {
+        "task.max_length": 4000, "backbone.layers": 4, "backbone.dim": 128, "backbone.heads": 4,
+        "backbone.ffn_dim": 512, "backbone.head_dim": [512, 256], "backbone.pooling": "first",
+        "train.max_steps": 5000, "train.batch_size": 32, "train.optimizer.lr": RATE, "train.schedule.warmup": 8000,
+        "train.optimizer.weight_decay": 0.1, "train.select.rule": "last",
+    },
+    ("google", "image"): {
+        "task.max_length": 1024, "task.mask_black": True, "backbone.layers": 1, "backbone.dim": 128,
+        "backbone.heads": 8, "backbone.ffn_dim": 128, "backbone.dropout": 0.3, "backbone.attention_dropout": 0.2,
+        "backbone.positions": "learned", "backbone.pooling": "cls", "train.max_steps": 200 * (45_000 // 256),
+        "train.batch_size": 256, "train.optimizer.lr": 5e-4, "train.optimizer.weight_decay": 0.0,
+        "train.schedule._target_": "harness.schedules.cosine", "train.schedule.warmup": 175,
+        "train.schedule.steps": 35_000, "train.select.rule": "last",
+    },
+    ("skyformer", "text"): SKYFORMER | {
+        "task.max_length": 4000, "task.validation": "test", "backbone.max_length": 4096, "train.batch_size": 32,
+        "train.optimizer.lr": 1e-4, "train.schedule.warmup": 80, "train.select.rule": "best_test",
+    },
+    ("skyformer", "retrieval"): SKYFORMER | {
+        "task.max_length": 4000, "backbone.max_length": 4096, "train.batch_size": 16, "train.eval_every": 1000,
+        "train.optimizer.lr": 2e-4, "train.schedule.warmup": 800, "train.select.rule": "best_val",
+    },
+    ("skyformer", "image"): SKYFORMER | {
+        "task.mask_black": True, "backbone.max_length": 1024, "train.batch_size": 256, "train.eval_every": 50,
+        "train.optimizer.lr": 1e-4, "train.schedule.warmup": 175, "train.select.rule": "best_val",
+    },
+    ("luna", "text"): {
+        "task.max_length": 4000, "task.append_eos": True, "task.validation": "test", "backbone.layers": 4,
+        "backbone.dim": 256, "backbone.heads": 4, "backbone.ffn_dim": 1024, "backbone.dropout": 0.3,
+        "backbone.attention_dropout": 0.3, "backbone.embedding_std": 256**-0.5, "backbone.head_dropout": 0.3,
+        "train.max_steps": 20_000, "train.batch_size": 32, "train.optimizer.lr": 5e-5,
+        "train.optimizer.weight_decay": 1e-4, "train.schedule.warmup": 8000, "train.select.rule": "best_test",
+    },
+    ("luna", "retrieval"): {
+        "task.append_eos": True, "backbone.layers": 4, "backbone.dim": 128, "backbone.heads": 4,
+        "backbone.ffn_dim": 512, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
+        "backbone.embedding_std": 128**-0.5, "backbone.head_dim": None, "train.max_steps": 20_000,
+        "train.batch_size": 32, "train.optimizer.lr": 5e-4, "train.optimizer.weight_decay": 1e-4,
+        "train.schedule.warmup": 8000, "train.select.rule": "best_val",
+    },
+    ("luna", "image"): {
+        "task.append_eos": False, "task.mask_black": False, "backbone.layers": 1, "backbone.dim": 64,
+        "backbone.heads": 8, "backbone.ffn_dim": 128, "backbone.dropout": 0.3, "backbone.attention_dropout": 0.1,
+        "backbone.embedding_std": 64**-0.5, "train.max_steps": 35_000, "train.batch_size": 256,
+        "train.optimizer.lr": 5e-3, "train.optimizer.weight_decay": 0.0, "train.schedule.warmup": 4000,
+        "train.select.rule": "best_val",
+    },
+    ("latte", "text"): LATTE | {
+        "task.max_length": 4000, "task.append_eos": True, "task.validation": "test", "backbone.dim": 256,
+        "backbone.ffn_dim": 1024, "backbone.head_dim": None, "train.max_steps": 32 * 782,
+        "train.optimizer.lr": 1e-3, "train.schedule.warmup": 0, "model.latents": 256,
+    },
+    ("latte", "retrieval"): LATTE | {
+        "task.append_eos": True, "backbone.dim": 128, "backbone.ffn_dim": 512, "backbone.head_dim": 128,
+        "backbone.head_activation": "gelu", "train.max_steps": 20 * 4597, "train.optimizer.lr": 1e-4,
+        "train.schedule.warmup": int(0.08 * 20 * 4597), "model.latents": 40,
+    },
+    ("latte", "image"): LATTE | {
+        "task.mask_black": False, "task.append_eos": False, "backbone.dim": 512, "backbone.ffn_dim": 2048,
+        "train.max_steps": 200 * 1407, "train.optimizer.lr": 1e-3, "train.schedule.warmup": 0, "model.latents": 40,
+    },
+}  # fmt: skip
+SIZES = {"text": (25_000, 25_000, 25_000), "retrieval": (147_086, 18_090, 17_437), "image": (45_000, 5_000, 10_000)}
+
+
+@pytest.mark.parametrize(("protocol", "task"), PUBLISHED)
+def test_as_published(protocol, task):
+    model = "latte" if protocol == "latte" else "vanilla"
+    cfg = compose([f"model={model}", f"task=lra/{task}", f"protocol={protocol}"])
+    found = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    for key, value in PUBLISHED[protocol, task].items():
+        assert found[key] == (pytest.approx(value) if isinstance(value, float) else value), key
+    assert tuple(found[f"task.{name}"] for name in ("train", "val", "test")) == SIZES[task]
+    assert found["task.source"] == "official" and found["task.drop_remainder"] is None, "every example is scored"
+    backbone = EncoderClassifier
+    if task == "retrieval":
+        backbone = ConcatDualEncoderClassifier if protocol == "google" else DualEncoderClassifier
+    assert get_class(found["backbone._target_"]) is backbone
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_only_text_is_validated_on_its_test_split(task):
+    for protocol in ("google", "skyformer", "luna", "latte"):
+        cfg = compose([f"task=lra/{task}", f"protocol={protocol}"])
+        leaks = cfg.task.get("validation") == "test"
+        assert leaks == (task == "text")
+        if leaks:
+            assert cfg.train.select.rule.name != "best_val", "selecting on the test split is called so"

@@ -1,0 +1,100 @@
+"""What the tasks on published data share: batches, scores, the chance level, the cache."""
+
+import math
+
+import pytest
+import torch
+from listops_helpers import one_line, quiet
+from torch import nn
+
+from tasks.base import DataError
+from tasks.lra import classification
+from tasks.lra.bytes import pack
+from tasks.lra.text import Text
+
+SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
+NEXT = "do=prepare task=lra/text"
+
+
+def loaded(root, **changes) -> Text:
+    task = Text(data_root=root, **{**SMALL, **changes})
+    task.prepare(quiet)
+    task.load()
+    return task
+
+
+@pytest.mark.parametrize("append_eos", [False, True])
+@pytest.mark.parametrize("max_length", [8, 5])
+def test_a_byte_is_its_value_plus_one(append_eos, max_length):
+    texts = [b"\x00\xffab", "né".encode() * 3, b"x"]
+    examples = pack([(data, i % 2) for i, data in enumerate(texts)])
+    split = classification.Sequences(examples, max_length, shift=1, eos=257 if append_eos else None)
+    batch = split.batch([2, 0, 1, 0])
+    kept = [texts[i][: max_length - append_eos] for i in (2, 0, 1, 0)]
+    rows = [[byte + 1 for byte in data] + [257] * append_eos for data in kept]
+    longest = max(map(len, rows))
+    assert batch["tokens"].tolist() == [row + [0] * (longest - len(row)) for row in rows]
+    assert batch["label"].tolist() == [0, 0, 1, 0]
+    assert batch["tokens"].dtype == batch["label"].dtype == torch.int64
+    for beyond in ([3], [-1]):
+        with pytest.raises(IndexError):
+            split.batch(beyond)
+
+
+class FirstByte(nn.Module):
+    """Logits (B, 2) looked up by the first token."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(258, 2)
+        nn.init.normal_(self.table.weight, std=3, generator=torch.Generator().manual_seed(0))
+
+    def forward(self, tokens):
+        return self.table(tokens[:, 0])
+
+
+def test_scores_are_exact_over_unequal_batches(tmp_path):
+    task, model = loaded(tmp_path), FirstByte()
+    split, metrics, scored = task.split("train"), task.metrics(), 0
+    for indices in (range(0, 32), range(32, 59), range(59, 60)):
+        scored += task.score(model, split.batch(indices), metrics)
+    batch = split.batch(range(60))
+    logits = model(batch["tokens"]).double()
+    correct = int((logits.argmax(1) == batch["label"]).sum())
+    assert scored == 60 and 0 < correct < 60
+    assert metrics.compute()["acc"].item() == 100 * correct / 60
+    nn.init.zeros_(model.table.weight)
+    loss = task.loss(model, batch)
+    assert loss.item() == pytest.approx(math.log(2))
+    loss.backward()
+    assert model.table.weight.grad.abs().sum() > 0
+    assert task.tokens(batch) == sum(map(len, split.examples.tokens[None])) == split.examples.offsets[-1]
+
+
+def test_majority_is_that_of_training(tmp_path):
+    task = loaded(tmp_path)
+    labels = {name: task.split(name).labels.tolist() for name in ("train", "val", "test")}
+    majority = max((0, 1), key=labels["train"].count)
+    assert task.baseline() == {name: 100 * labels[name].count(majority) / len(labels[name]) for name in ("val", "test")}
+
+
+def test_last_batch_may_be_left_out(tmp_path):
+    task = loaded(tmp_path, drop_remainder=8)
+    assert task.load().sizes == {"train": 60, "val": 16, "test": 24}
+    assert loaded(tmp_path, drop_remainder=50).load().sizes["test"] == 31, "one batch is all there is"
+
+
+def test_damage_of_the_cache_is_named_and_repaired(tmp_path):
+    task = loaded(tmp_path)
+    fingerprint = task.load().fingerprint
+    [arrow] = tmp_path.rglob("train.arrow")
+    arrow.write_bytes(arrow.read_bytes()[:-64])
+    with pytest.raises(DataError) as error:
+        task.load()
+    one_line(error, tmp_path, NEXT)
+    task.prepare(quiet)
+    assert task.load().fingerprint == fingerprint
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError) as error:
+        Text(data_root=tmp_path / "file", **SMALL).prepare(quiet)
+    one_line(error, "cannot write", NEXT)

@@ -1,0 +1,321 @@
+"""The Image task: grey pixels from every source, the quirk, the stand-in; and everything that can be broken."""
+
+import hashlib
+import io
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+from hostile import mutations, refuses, survives, tar
+from listops_helpers import one_line, quiet
+
+from models.attention.base import Pattern
+from tasks.lra import image
+from tasks.lra.image import Image, grey, to_sequences
+from tasks.sources import Download
+
+SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
+SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}
+
+
+def loaded(root, **changes) -> Image:
+    task = Image(data_root=root, **changes)
+    task.prepare(quiet)
+    task.load()
+    return task
+
+
+def pictures(split: str, count: int):
+    """Colours (count, 32, 32, 3) that differ, and classes."""
+    draw = np.random.Generator(np.random.PCG64([len(split), 1]))
+    return draw.integers(0, 256, (count, 32, 32, 3), np.uint8), np.arange(count, dtype=np.uint8) % 10
+
+
+def png(colours) -> bytes:
+    stream = io.BytesIO()
+    PIL.Image.fromarray(colours.reshape(-1, 1024, 3)).save(stream, "png")
+    return stream.getvalue()
+
+
+def write_slice(folder: Path, train=50, test=12) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", train), ("test", test)):
+        colours, labels = pictures(split, count)
+        (folder / f"cifar10_{split}_00000.png").write_bytes(png(colours[:7]))
+        (folder / f"cifar10_{split}_00007.png").write_bytes(png(colours[7:]))
+        (folder / f"cifar10_{split}_labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    return folder
+
+
+def members_of(train=50, test=12) -> dict[str, bytes]:
+    """Like the published archive: records of the class, then red, green and blue."""
+    records = {}
+    for split, count in (("train", train), ("test", test)):
+        colours, labels = pictures(split, count)
+        planes = colours.transpose(0, 3, 1, 2).reshape(count, -1)
+        records[split] = np.concatenate([labels[:, None], planes], 1)
+    files = {f"data_batch_{i + 1}.bin": records["train"][10 * i : 10 * (i + 1)].tobytes() for i in range(5)}
+    files = {"batches.meta.txt": b"airplane", **files, "test_batch.bin": records["test"].tobytes()}
+    return {f"cifar-10-batches-bin/{name}": data for name, data in files.items()}
+
+
+def write_archive(file: Path, monkeypatch, members=None) -> Path:
+    """An archive that `image.ARCHIVE` now means."""
+    tar(file, members_of() if members is None else members)
+    data = file.read_bytes()
+    download = Download(f"http://127.0.0.1:9/{file.name}", len(data), hashlib.sha256(data).hexdigest())
+    monkeypatch.setattr(image, "ARCHIVE", download)
+    return file
+
+
+def library(monkeypatch, kind: str, change=lambda row: row):
+    """The hub, or TFDS, with our pictures in it."""
+    column = {"hf": "img", "tfds": "image"}[kind]
+    data = {}
+    for split, count in (("train", 50), ("test", 12)):
+        colours, labels = pictures(split, count)
+        rows = [{column: colours[i], "label": int(labels[i])} for i in range(count)]
+        data[split] = [change(row) for row in rows]
+    if kind == "hf":
+        import datasets
+
+        monkeypatch.setattr(datasets, "load_dataset", lambda name, revision, split: data[split])
+        return
+    builder = types.SimpleNamespace(download_and_prepare=lambda: None, as_data_source=data.__getitem__)
+    module = types.SimpleNamespace(builder=lambda name, data_dir, file_format: builder)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_length": 1000}, "max_length=1000 is no square picture: 1024, 256, 64, 16"),
+        ({"max_length": 4}, "max_length=4"),
+        ({"source": "generated"}, "official, hf, tfds, slice, synthetic"),
+        ({"source": "slice"}, "needs task.path"),
+        ({"source": "synthetic", "noise": 256}, "noise=256"),
+        ({"source": "synthetic", "noise": -1}, "noise=-1"),
+        ({"pattern": "noncausal_cross"}, "nothing to cross to"),
+    ],
+)
+def test_invalid_settings_touch_nothing(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Image(data_root=tmp_path / "data", **changes)
+    one_line(error)
+    assert not (tmp_path / "data").exists()
+
+
+def test_facts_known_before_any_data(tmp_path):
+    assert Image(data_root=tmp_path).dimensions() == {
+        "vocab_size": 256, "classes": 10, "max_length": 1024, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": None
+    }  # fmt: skip
+    quirk = Image(data_root=tmp_path, mask_black=True, append_eos=True).dimensions()
+    assert (quirk["padding_id"], quirk["vocab_size"]) == (0, 257)
+
+
+# pixels
+
+
+def test_grey_is_that_of_tensorflow():
+    """tf.image.rgb_to_grayscale in float32: to [0, 1], weighted, times 255.5, cut."""
+    colours = np.random.Generator(np.random.PCG64(0)).integers(0, 256, (200_000, 3), np.uint8)
+    weighted = (colours.astype(np.float32) / np.float32(255)) @ np.array([0.2989, 0.587, 0.114], np.float32)
+    theirs = (weighted * np.float32(255.5)).astype(np.uint8)
+    different = np.flatnonzero(theirs != grey(colours))
+    assert len(different) < 20 and (abs(theirs[different].astype(int) - grey(colours)[different]) == 1).all()
+    known = np.array([[0, 0, 0], [255, 255, 255], [255, 0, 0], [0, 255, 0], [0, 0, 255], [59, 62, 63]], np.uint8)
+    assert grey(known).tolist() == [0, 255, 76, 149, 29, 61]
+
+
+@pytest.mark.parametrize(("length", "block"), [(1024, 1), (256, 2), (64, 4), (16, 8)])
+def test_smaller_pictures_are_means(length, block):
+    colours, labels = pictures("train", 3)
+    examples = to_sequences(colours, labels, length)
+    level, side = grey(colours), 32 // block
+    expected = [
+        int(level[i, block * y : block * (y + 1), block * x : block * (x + 1)].astype(int).sum()) // block**2
+        for i in range(3)
+        for y in range(side)
+        for x in range(side)
+    ]
+    assert examples.tokens.tolist() == expected
+    assert examples.offsets.tolist() == [0, length, 2 * length, 3 * length] and examples.labels.tolist() == [0, 1, 2]
+
+
+def test_black_is_padding_only_when_asked(tmp_path):
+    whole = {**SMALL, "max_length": 1024}
+    tasks = {masked: loaded(tmp_path, **whole, mask_black=masked) for masked in (False, True)}
+    batches = [task.split("train").batch(range(60)) for task in tasks.values()]
+    assert batches[0]["tokens"].equal(batches[1]["tokens"]) and batches[0]["tokens"].shape == (60, 1024)
+    black = int((batches[0]["tokens"] == 0).sum())
+    assert black > 0
+    assert [task.tokens(batches[0]) for task in tasks.values()] == [60 * 1024, 60 * 1024 - black]
+
+
+def test_an_end_symbol_takes_the_last_place(tmp_path):
+    plain, ended = (loaded(tmp_path, **SMALL, append_eos=flag).split("val").batch(range(20)) for flag in (False, True))
+    assert ended["tokens"].shape == (20, 64) and (ended["tokens"][:, -1] == 256).all()
+    assert ended["tokens"][:, :-1].equal(plain["tokens"][:, :-1])
+
+
+# files to read
+
+
+@pytest.mark.parametrize("length", [1024, 64])
+def test_every_source_gives_the_same_examples(tmp_path, monkeypatch, length):
+    library(monkeypatch, "hf")
+    library(monkeypatch, "tfds")
+    monkeypatch.setattr(Image, "published", (50, 12))
+    path = {
+        "official": write_archive(tmp_path / "cifar.tar.gz", monkeypatch),
+        "slice": write_slice(tmp_path / "part"),
+    }
+    infos = []
+    for source in ("official", "hf", "tfds", "slice"):
+        task = loaded(tmp_path / "data", source=source, path=path.get(source), max_length=length)
+        infos.append(task.load())
+        assert infos[-1].sizes == {"train": 45, "val": 5, "test": 12}
+        colours, labels = pictures("test", 12)
+        rows = {bytes(row): int(label) for row, label in zip(grey(colours).reshape(12, -1), labels, strict=True)}
+        if length == 1024:
+            batch = task.split("test").batch(range(12))
+            found = {bytes(row.tolist()): int(y) for row, y in zip(batch["tokens"], batch["label"], strict=True)}
+            assert found == rows
+    assert len({info.fingerprint for info in infos}) == 1
+    assert [info.source for info in infos] == ["full", "full", "full", "slice:part"]
+
+
+def test_pictures_of_the_hub_may_be_encoded(tmp_path, monkeypatch):
+    library(monkeypatch, "hf")
+    plain = loaded(tmp_path / "plain", source="hf").load().fingerprint
+    library(monkeypatch, "hf", lambda row: {**row, "img": PIL.Image.fromarray(row["img"])})
+    assert loaded(tmp_path / "encoded", source="hf").load().fingerprint == plain
+
+
+# broken files
+
+
+def grey_png(colours) -> bytes:
+    stream = io.BytesIO()
+    PIL.Image.fromarray(colours[..., 0].reshape(-1, 1024)).save(stream, "png")
+    return stream.getvalue()
+
+
+SPRITES = {
+    "cut": lambda data, colours: data[: len(data) // 2],
+    "empty": lambda data, colours: b"",
+    "no PNG": lambda data, colours: b"<html>",
+    "JPEG": lambda data, colours: b"\xff\xd8\xff\xe0" + data[4:],
+    "grey": lambda data, colours: grey_png(colours),
+    "narrow": lambda data, colours: png(colours)[:16] + b"\0\0\0\x07" + png(colours)[20:],
+    "a row less": lambda data, colours: png(colours[:-1]),
+}
+
+
+@pytest.mark.parametrize("break_", SPRITES.values(), ids=SPRITES.keys())
+def test_broken_sprites(tmp_path, break_):
+    folder = write_slice(tmp_path / "part")
+    file = folder / "cifar10_train_00007.png"
+    file.write_bytes(break_(file.read_bytes(), pictures("train", 50)[0][7:]))
+    refuses(Image(data_root=tmp_path / "data", source="slice", path=folder), folder, ":")
+
+
+LABELS = {
+    "a word": ("3\ncat\n", 2, "label 'cat'"),
+    "a tenth class": ("3\n4\n10\n", 3, "label '10'"),
+    "negative": ("-1\n", 1, "label '-1'"),
+    "blank": ("3\n\n", 2, "label ''"),
+    "a foreign digit": ("3\n\u0663\n", 2, "label"),
+    "no text": (b"3\n\xff\n", 2, "label"),
+    "too few": ("3\n" * 49, 49, "49 classes for 50 pictures"),
+    "too many": ("3\n" * 51, 51, "51 classes for 50 pictures"),
+    "empty": ("", 0, "0 classes for 50 pictures"),
+}
+
+
+@pytest.mark.parametrize(("text", "number", "reason"), LABELS.values(), ids=LABELS.keys())
+def test_broken_labels(tmp_path, text, number, reason):
+    folder = write_slice(tmp_path / "part")
+    file = folder / "cifar10_train_labels.txt"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    refuses(Image(data_root=tmp_path / "data", source="slice", path=folder), f"{file}:{number}: ", reason)
+
+
+@pytest.mark.parametrize("gone", ["cifar10_test_*.png", "cifar10_train_labels.txt", "*"])
+def test_missing_files(tmp_path, gone):
+    folder = write_slice(tmp_path / "part")
+    for file in folder.glob(gone):
+        file.unlink()
+    refuses(Image(data_root=tmp_path / "data", source="slice", path=folder), f"{folder}:1: No such file")
+
+
+def test_whatever_is_broken_is_refused_or_read(tmp_path):
+    folder = write_slice(tmp_path / "part")
+    file = folder / "cifar10_train_00007.png"
+    read = 0
+    for number, broken in enumerate(mutations(file.read_bytes(), 40)):
+        file.write_bytes(broken)
+        read += survives(Image(data_root=tmp_path / str(number), source="slice", path=folder))
+    assert read < 30
+
+
+RECORDS = {
+    "cut": (lambda data: data[:-1], ":1: 30,729 bytes are no whole number of pictures"),
+    "empty": (lambda data: b"", ":1: 0 bytes are no whole number"),
+    "a tenth class": (lambda data: data[:3073] + b"\x0a" + data[3074:], ":2: label '10'"),
+}
+
+
+@pytest.mark.parametrize(("break_", "reason"), RECORDS.values(), ids=RECORDS.keys())
+def test_broken_records(tmp_path, monkeypatch, break_, reason):
+    members = members_of()
+    name = "cifar-10-batches-bin/data_batch_3.bin"
+    file = write_archive(tmp_path / "cifar.tar.gz", monkeypatch, {**members, name: break_(members[name])})
+    refuses(Image(data_root=tmp_path / "data", path=file), f"{file}/{name}{reason}")
+
+
+def test_broken_archives(tmp_path, monkeypatch):
+    members = members_of()
+    del members["cifar-10-batches-bin/data_batch_5.bin"]
+    file = write_archive(tmp_path / "a.tar.gz", monkeypatch, members)
+    refuses(Image(data_root=tmp_path / "data", path=file), file, "no data_batch_5.bin in it")
+    file = write_archive(tmp_path / "b.tar.gz", monkeypatch, {"../data_batch_1.bin": b"", **members_of()})
+    refuses(Image(data_root=tmp_path / "data", path=file), file, "leads out of it")
+    file.write_bytes(file.read_bytes() + b"\0")
+    refuses(Image(data_root=tmp_path / "data", path=file), file, "bytes instead of", image.ARCHIVE.url)
+    refuses(Image(data_root=tmp_path / "data"), image.ARCHIVE.url, "not fetched")
+
+
+@pytest.mark.parametrize("kind", ["hf", "tfds"])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda row: {**row, "label": 10}, "train:1: label '10'"),
+        (lambda row: {"label": 1}, "is object ()"),
+        (lambda row: {**row, "img": np.zeros((32, 32), np.uint8), "image": np.zeros((32, 32), np.uint8)}, "(32, 32)"),
+    ],
+)
+def test_broken_libraries(tmp_path, monkeypatch, kind, change, reason):
+    library(monkeypatch, kind, change)
+    refuses(Image(data_root=tmp_path, source=kind), kind, "train:1: ", reason)
+
+
+def test_splits_share_no_invented_picture(tmp_path):
+    task = loaded(tmp_path, **{**SMALL, "max_length": 1024})
+    splits = [task.split(name) for name in ("train", "val", "test")]
+    rows = [bytes(row) for split in splits for row in split.examples.tokens.reshape(-1, 1024)]
+    assert len(set(rows)) == 111 and task.load().source == "synthetic"
+
+
+@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
+def test_real_slice(tmp_path):
+    task = loaded(tmp_path, source="slice", path=SLICE)
+    info = task.load()
+    assert (info.source, info.sizes) == ("slice:lra_image", {"train": 3600, "val": 400, "test": 2000})
+    assert 8 < task.baseline()["test"] < 12
+    files = image.read_sprites(*task._slice_files()["train"], "")
+    assert files[0][0, 0, 0].tolist() == [59, 62, 63], "the first pixel of CIFAR-10"
+    assert files[1][:8].tolist() == [6, 9, 9, 4, 1, 1, 2, 7]

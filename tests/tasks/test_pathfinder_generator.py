@@ -1,0 +1,253 @@
+"""Pathfinder images: bit for bit those of the published algorithm's twin; the published facts; the same for any run."""
+
+import dataclasses
+import hashlib
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+from pathfinder_naive import Painter, Stream
+from scipy import stats
+
+import tasks.lra
+from tasks.cache import content
+from tasks.lra import pathfinder_generator as generator
+from tasks.lra import pathfinder_kernel as kernel
+from tasks.lra.pathfinder_design import LRA, PATHX, Design
+from tasks.lra.pathfinder_generator import BLOCK, draw_block, generate
+from tasks.lra.pathfinder_tables import digest, disc, ring, tables
+
+TINY = Design(size=12, contour_length=2, distractor_length=1, distractors=1, seed_distance=2)
+SMALL = Design(size=16, contour_length=3, distractor_length=2, distractors=2, seed_distance=3)
+THICK = Design(size=64, contour_length=6, seed_distance=10, dash_length=4, dash_thickness=1.5, continuity=1.8)
+EASY = Design(contour_length=6, distractor_length=2, distractors=10)
+MIDDLE = Design(contour_length=9, distractor_length=3, distractors=6)
+MANY = 2000 if kernel.COMPILED else 60  # images of a statistic
+
+
+def pictures(count, design, seed=0, block=0):
+    pixels, labels = np.empty((count, design.size, design.size), np.uint8), np.empty(count, np.uint8)
+    draw_block(design, seed, block, pixels, labels)
+    return pixels, labels
+
+
+def drawn(count, design):
+    """(snakes (2, dashes + 1, 3), layers (3, W, W), label) of each image; no distractors, they overwrite a snake."""
+    table, memory = tables(design, design.margins[0]), generator.memory(design, design.margins[0])
+    stream = generator.stream(0, 0)
+    for i in range(count):
+        layers = np.zeros((3, design.size, design.size), np.uint8)
+        lengths = np.array([design.contour_length, design.distractor_length, 0])
+        assert kernel.draw(table, memory, stream, i % 2, lengths, layers)
+        yield memory.snakes.copy(), layers, i % 2
+
+
+# the published algorithm
+
+
+CASES = {
+    "easy": (EASY, 8),
+    "intermediate": (MIDDLE, 5),
+    "hard": (LRA, 3),
+    "small": (SMALL, 20),
+    "crowded": (dataclasses.replace(SMALL, distractors=9, distractor_length=1), 8),
+    "one brightness": (dataclasses.replace(EASY, distractor_contrast=1.5), 3),
+    "two margins": (dataclasses.replace(EASY, size=48, seed_distance=9, margins=(1, 2), contour_length=4), 3),
+    "thick": (
+        dataclasses.replace(EASY, size=64, seed_distance=10, dash_length=4, dash_thickness=1.5, continuity=1.8),
+        3,
+    ),
+    "wide border": (dataclasses.replace(SMALL, padding=2, size=20, marker_radius=2.5), 5),
+}
+
+
+@pytest.mark.parametrize(("design", "count"), CASES.values(), ids=CASES.keys())
+def test_bit_for_bit_the_published_algorithm(design, count):
+    compare(design, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("design", [LRA, PATHX], ids=["pathfinder", "pathx"])
+def test_the_papers_images_bit_for_bit(design):
+    compare(design, 40 if design is LRA else 3)
+
+
+def compare(design, count):
+    pixels, labels = pictures(count, design, seed=5, block=2)
+    painter = Painter(design, Stream(5, 2))
+    for i in range(count):
+        expected, label, _ = painter.image()
+        assert labels[i] == label
+        np.testing.assert_array_equal(pixels[i], expected, err_msg=f"image {i}")
+
+
+def test_ring_and_disc():
+    assert len(ring(3)) == 18 and len(disc(1)) == 5
+    assert np.abs(np.hypot(*(ring(7) + 0.5).T) - 7).max() < 1
+    assert (disc(2) == -disc(2)[::-1]).all() and (disc(2) ** 2).sum(1).max() == 4
+
+
+def test_weights_prefer_straight_on():
+    table = tables(LRA, 1)
+    ahead = 360 + int(np.flatnonzero((table.ring == [0, 2]).all(1))[0])  # a dash that went right
+    best = table.ring[table.weight[ahead].argmax()]
+    assert best[0] in (-1, 0) and best[1] > 1
+    behind = table.ring[:, 1] < 0
+    assert (table.weight[ahead, behind] < 1e-12).all() and table.weight.max() <= 1
+
+
+# the published facts
+
+
+def test_two_thirds_of_the_pixels_are_black():
+    """65 % by the published program; "easy" and "intermediate" are emptier."""
+    zero = [(pictures(min(MANY, 400), design)[0] == 0).mean() for design in (LRA, MIDDLE, EASY)]
+    assert zero[0] == pytest.approx(0.655, abs=0.02)
+    assert 0.70 < zero[1] < zero[2] < 0.80
+
+
+def test_full_range_of_grey():
+    pixels, _ = pictures(20, EASY)
+    assert (pixels.min((1, 2)) == 0).all() and (pixels.max((1, 2)) == 255).all()
+
+
+def test_labels_are_fair():
+    labels = np.concatenate([pictures(BLOCK, TINY, block=block)[1] for block in range(6)])
+    assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-3
+
+
+def test_targets_begin_in_the_middle_and_have_their_length():
+    for snakes, layers, label in drawn(min(MANY, 200), EASY):
+        first, second = snakes[:, 1, :2]
+        assert (first >= 13).all() and (first <= 18).all(), "a dash from here covers the central 4 x 4 pixels alone"
+        assert abs(np.hypot(*(first - second)) - EASY.seed_distance) < 0.8
+        heads = snakes[:, 2:, :2]
+        assert heads.shape[1] == EASY.contour_length - 1
+        steps = np.hypot(*np.moveaxis(np.diff(heads, axis=1), 2, 0))
+        assert steps.min() > 1 and steps.max() < 9
+        # one disc on a beginning; the other one on the end of the same snake, or of the other
+        marked = layers[2][tuple(snakes[:, [1, -1], :2].reshape(-1, 2).T)].reshape(2, 2) > 250
+        assert marked[:, 0].any() and marked[:, 1].any()
+        same = (marked[:, 0] & marked[:, 1]).any()
+        crossed = (marked[:, 0] & marked[::-1, 1]).any()
+        assert same if label else crossed
+
+
+def test_where_a_first_snake_can_begin():
+    """The published search breaks off at a pixel that sees nothing: with a margin of one, most orientations do."""
+    for design, open_ in ((LRA, 31), (dataclasses.replace(PATHX, margins=(2,)), 354)):
+        count = tables(design, design.margins[0]).count
+        assert np.count_nonzero(count[:, 0]) == np.count_nonzero(count[:, 1]) == open_
+    degrees = np.flatnonzero(tables(LRA, 1).count[:, 0]) - 180
+    assert (degrees.min(), degrees.max()) == (-150, -120)
+
+
+def test_distractors_are_brighter_unless_asked():
+    """Contrast 2 against 1.5 (X5): the brightest pixels are not on the paths. One number removes the cue."""
+    cue, _ = pictures(30, EASY)
+    fair, _ = pictures(30, dataclasses.replace(EASY, distractor_contrast=1.5))
+    assert ((cue == 0) == (fair == 0)).mean() > 0.99, "the same drawings"
+    ratio = []
+    painter = Painter(EASY, Stream(0, 0))
+    for i in range(20):
+        _, _, layers = painter.image()
+        assert 0 <= layers["count"] <= EASY.distractors
+        others = (layers["distractors"] > 0.3) & (layers["targets"] < 0.05) & (layers["discs"] < 0.05)
+        paths = (layers["targets"] > 0.3) & (layers["distractors"] < 0.05) & (layers["discs"] < 0.05)
+        if layers["count"]:
+            ratio.append([image[i][others].mean() / image[i][paths].mean() for image in (cue, fair)])
+    with_cue, without = np.mean(ratio, axis=0)
+    assert with_cue / without == pytest.approx(2 / 1.5, rel=0.02) and without == pytest.approx(1, abs=0.1)
+
+
+# the same for any run
+
+
+def test_nothing_depends_on_threads_or_on_how_many_are_asked_for():
+    one = generate(150, TINY, seed=3)
+    for count, workers in ((150, 3), (130, 1), (64, 2), (1, 1)):
+        part = generate(count, TINY, seed=3, workers=workers)
+        assert content(part) == content(one.part(0, count))
+    assert content(generate(64, TINY, seed=4)) != content(one.part(0, 64))
+    assert generate(0, TINY).count == 0
+    assert one.offsets[-1] == 150 * 144 and one.tokens.dtype == one.labels.dtype == np.uint8
+    same = (one.tokens.reshape(150, -1)[:, None] == one.tokens.reshape(150, -1)).all(2)
+    assert same.sum() == 150, "no image twice"
+
+
+@pytest.mark.parametrize(
+    ("design", "images", "table"),
+    [(TINY, "IMAGES_TINY", "TABLES_TINY"), (LRA, "IMAGES_LRA", "TABLES_LRA")],
+    ids=["tiny", "pathfinder"],
+)
+def test_the_same_bytes_on_every_machine(design, images, table):
+    """If Pillow or numpy draws otherwise one day, the tables' digest says so; if the loops change, raise VERSION."""
+    assert digest(design)[:16] == table
+    pixels, labels = pictures(6, design)
+    assert hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()[:16] == images
+
+
+def test_the_interpreter_draws_what_the_compiler_draws(monkeypatch):
+    pytest.importorskip("numba")
+    compiled = [pictures(count, design) for design, count in ((SMALL, 30), (EASY, 4))]
+    monkeypatch.setitem(sys.modules, "numba", None)
+    spec = importlib.util.find_spec("tasks.lra.pathfinder_kernel")
+    plain = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    assert not plain.COMPILED and kernel.COMPILED
+    monkeypatch.setitem(sys.modules, "tasks.lra.pathfinder_kernel", plain)
+    monkeypatch.setattr(tasks.lra, "pathfinder_kernel", plain)
+    for (design, count), (pixels, labels) in zip(((SMALL, 30), (EASY, 4)), compiled, strict=True):
+        again = pictures(count, design)
+        assert (again[0] == pixels).all() and (again[1] == labels).all()
+
+
+def test_progress_ends_at_the_count_and_says_if_it_will_take_long():
+    calls = []
+    generate(130, TINY, progress=lambda *call: calls.append(call))
+    assert calls[-1][1:] == (130, 130)
+    assert ("numba" in calls[0][0]) == (not kernel.COMPILED)
+
+
+# what cannot be drawn
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"contour_length": 1}, "contour_length=1"),
+        ({"distractor_length": 0}, "distractor_length=0"),
+        ({"distractors": -1}, "distractors=-1"),
+        ({"seed_distance": 0}, "seed_distance=0"),
+        ({"dash_length": 0}, "dash_length=0"),
+        ({"padding": 0}, "padding=0"),
+        ({"antialias": 0}, "antialias=0"),
+        ({"size": 7}, "size=7"),
+        ({"size": 28}, "no room for 4 x seed_distance=7"),
+        ({"margins": ()}, "margins=\\[\\]"),
+        ({"margins": (1, 0)}, "margins=\\[1, 0\\]"),
+        ({"dash_thickness": 0.75}, "dash_thickness=0.75 is no whole number"),
+        ({"dash_thickness": 0}, "dash_thickness=0"),
+        ({"continuity": float("nan")}, "continuity=nan"),
+        ({"marker_radius": float("inf")}, "marker_radius=inf"),
+        ({"target_contrast": -1}, "target_contrast=-1"),
+        ({"distractor_contrast": 0}, "distractor_contrast=0"),
+    ],
+)
+def test_designs_that_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Design(**changes)
+    assert "\n" not in str(error.value)
+
+
+def test_no_room_is_an_error_and_no_endless_loop(monkeypatch):
+    monkeypatch.setattr(kernel, "draw", lambda *arguments: 0)
+    with pytest.raises(ValueError, match="no room for two snakes of 14 dashes in 32 x 32 pixels"):
+        generate(1, LRA)
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="takes a minute without numba")
+def test_a_contour_that_is_too_long_ends():
+    with pytest.raises(ValueError, match="no room for two snakes of 30 dashes"):
+        generate(1, dataclasses.replace(SMALL, contour_length=30))

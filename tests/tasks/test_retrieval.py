@@ -1,0 +1,217 @@
+"""The Retrieval task: pairs from LRA's files, two towers, the stand-in; and everything that can be broken."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hostile import mutations, refuses, survives, tar
+from listops_helpers import one_line, quiet
+from torch import nn
+
+from models.attention.base import Pattern
+from tasks.base import DataError
+from tasks.lra import retrieval
+from tasks.lra.retrieval import FILES, Retrieval
+
+SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
+SMALL = {
+    "source": "synthetic", "max_length": 128, "distance": 32, "keys": 5, "train": 60, "val": 20, "test": 31
+}  # fmt: skip
+COUNTS = {"train": 30, "val": 6, "test": 7}
+
+
+def loaded(root, **changes) -> Retrieval:
+    task = Retrieval(data_root=root, **changes)
+    task.prepare(quiet)
+    task.load()
+    return task
+
+
+def tsv(name: str, count: int) -> bytes:
+    rows = (f"{i % 2}.0\tP{i}\tQ{i}\t{name} caf\u00e9 {i}\tsecond \u2603 {i * i}\n" for i in range(count))
+    return "".join(rows).encode()
+
+
+def write_files(folder: Path, end="") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, count in COUNTS.items():
+        data = tsv(name, count)
+        (folder / f"{FILES[name]}{end}").write_bytes(gzip.compress(data) if end else data)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "source=official needs task.path"),
+        ({"source": "hf"}, "official, slice, synthetic"),
+        ({"source": "synthetic", "path": "x"}, "takes no path"),
+        ({"source": "slice", "path": "x", "max_length": 4001}, "no more than 4000 bytes"),
+        ({"source": "synthetic", "keys": 1}, "keys=1"),
+        ({"source": "synthetic", "keys": 10**7}, "512,000"),
+        ({"source": "synthetic", "distance": 4000}, "distance=4000"),
+        ({"source": "synthetic", "pattern": "noncausal_cross"}, "nothing to cross to"),
+    ],
+)
+def test_invalid_settings_touch_nothing(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Retrieval(data_root=tmp_path / "data", **changes)
+    one_line(error)
+    assert not (tmp_path / "data").exists()
+
+
+def test_facts_known_before_any_data(tmp_path):
+    task = Retrieval(data_root=tmp_path, path="somewhere")
+    assert task.dimensions() == {
+        "vocab_size": 257, "classes": 2, "max_length": 4000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
+    }  # fmt: skip
+    assert sum(task.published) == 147_086 + 18_090 + 17_437
+
+
+def test_a_missing_folder_says_where_to_get_it(tmp_path):
+    task = Retrieval(data_root=tmp_path / "data", path=tmp_path / "nowhere")
+    refuses(task, tmp_path / "nowhere" / "new_aan_pairs.train.tsv", ":1: No such file", retrieval.URL, "7.7 GB")
+    with pytest.raises(DataError) as error:
+        task.load()
+    one_line(error, "No such file", retrieval.URL)
+
+
+@pytest.mark.parametrize("form", ["plain", "gzipped", "archive"])
+def test_files_are_read_in_every_form(tmp_path, monkeypatch, form):
+    path = write_files(tmp_path / "tsv_data", ".gz" if form == "gzipped" else "")
+    if form == "archive":
+        members = {f"lra_release/lra_release/tsv_data/{file}": tsv(name, COUNTS[name]) for name, file in FILES.items()}
+        path = tar(tmp_path / "tsv_data.gz", {"lra_release/lra_release/other": b"", **members})
+    monkeypatch.setattr(Retrieval, "published", (36, 7))
+    task = loaded(tmp_path / "data", path=path)
+    info = task.load()
+    assert info == loaded(tmp_path / "other", path=write_files(tmp_path / "same")).load()
+    assert (info.source, info.sizes) == ("full", COUNTS)
+    for name, count in COUNTS.items():
+        batch = task.split(name).batch(range(count))
+        assert batch["label"].tolist() == [i % 2 for i in range(count)]
+        for i, pair in enumerate(batch["tokens"]):
+            texts = [bytes((row[row > 0] - 1).tolist()).decode() for row in pair]
+            assert texts == [f"{name} caf\u00e9 {i}", f"second \u2603 {i * i}"]
+    few = loaded(tmp_path / "data", path=path, train=9, test=3)
+    assert few.load().sizes == {"train": 9, "val": 6, "test": 3} and few.load().source.startswith("slice:tsv_data")
+    part = loaded(tmp_path / "data", source="slice", path=path, drop_remainder=5)
+    assert part.load().sizes == {"train": 30, "val": 5, "test": 5} and part.load().source.startswith("slice:tsv_data")
+
+
+@pytest.mark.parametrize("append_eos", [False, True])
+def test_both_towers_are_cut_and_padded_alike(tmp_path, append_eos):
+    task = loaded(
+        tmp_path / "data", path=write_files(tmp_path / "files"), source="slice", max_length=12, append_eos=append_eos
+    )
+    batch = task.split("train").batch([4, 11])
+    texts = [[f"train caf\u00e9 {i}", f"second \u2603 {i * i}"] for i in (4, 11)]
+    rows = [
+        [[byte + 1 for byte in text.encode()[: 12 - append_eos]] + [257] * append_eos for text in pair]
+        for pair in texts
+    ]
+    longest = max(len(row) for pair in rows for row in pair)
+    assert batch["tokens"].tolist() == [[row + [0] * (longest - len(row)) for row in pair] for pair in rows]
+    assert task.tokens(batch) == sum(len(row) for pair in rows for row in pair)
+    assert task.dimensions()["vocab_size"] == 257 + append_eos
+
+
+class SameLength(nn.Module):
+    """Whether two texts are as long as each other: logits (B, 2)."""
+
+    def forward(self, tokens):
+        length = (tokens > 0).sum(-1)  # (B, 2)
+        return nn.functional.one_hot((length[:, 0] == length[:, 1]).long(), 2).float()
+
+
+def test_scores_count_pairs(tmp_path):
+    task = loaded(tmp_path, **SMALL)
+    split, metrics = task.split("test"), task.metrics()
+    assert len(split) == 31 and split.examples.count == 62
+    scored = sum(task.score(SameLength(), split.batch(range(i, min(i + 8, 31))), metrics) for i in range(0, 31, 8))
+    assert scored == 31 and 0 < metrics.compute()["acc"].item() < 100
+    assert task.baseline()["test"] == 100 * max(np.bincount(split.labels)) / 31
+    batch = split.batch([])
+    assert batch["tokens"].shape == (0, 2, 0) and batch["label"].shape == (0,)
+
+
+# broken files
+
+GOOD = b"1.0\tP1\tP2\tfirst\tsecond"
+BROKEN = {
+    "four columns": (b"1.0\tP1\tP2\tfirst", "4 columns instead of 5"),
+    "six columns": (GOOD + b"\tthird", "6 columns instead of 5"),
+    "commas": (b"1.0,P1,P2,first,second", "1 columns"),
+    "blank line": (b"", "1 columns"),
+    "header": (b"label\tid1\tid2\ttext1\ttext2", "label 'label'"),
+    "no label": (b"\tP1\tP2\tfirst\tsecond", "label ''"),
+    "third class": (b"2.0\tP1\tP2\tfirst\tsecond", "label '2.0'"),
+    "no number": (b"nan\tP1\tP2\tfirst\tsecond", "label 'nan'"),
+    "not UTF-8": (b"0.0\tP1\tP2\tfirst\ts\xff", "byte 2 of the second text is not UTF-8"),
+    "half a character": (b"0.0\tP1\tP2\t\xe2\x98\tsecond", "byte 1 of the first text is not UTF-8"),
+    "empty text": (b"0.0\tP1\tP2\t\tsecond", "the first text is empty"),
+    "white text": (b"0.0\tP1\tP2\tfirst\t   ", "the second text is empty"),
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_lines(tmp_path, line, reason):
+    folder = write_files(tmp_path / "files")
+    file = folder / FILES["val"]
+    file.write_bytes(GOOD + b"\n" + line + b"\n" + GOOD + b"\n")
+    refuses(Retrieval(data_root=tmp_path / "data", path=folder), f"{file}:2: ", reason)
+    members = {file: tsv(name, COUNTS[name]) for name, file in FILES.items()}
+    whole = tar(tmp_path / "lra_release.gz", {**members, FILES["val"]: GOOD + b"\n" + line + b"\n"})
+    refuses(Retrieval(data_root=tmp_path / "data", path=whole), f"{whole}/{FILES['val']}:2: ", reason)
+
+
+@pytest.mark.parametrize("kind", ["no file", "empty", "cut in a line", "cut gzip"])
+def test_broken_folders(tmp_path, kind):
+    folder = write_files(tmp_path / "files", ".gz" if kind == "cut gzip" else "")
+    [file] = folder.glob(f"{FILES['test']}*")
+    data = file.read_bytes()
+    if kind == "no file":
+        file.unlink()
+    else:
+        cut = {"empty": b"", "cut in a line": tsv("test", 3)[:-25], "cut gzip": data[:-30]}
+        file.write_bytes(cut[kind])
+    refuses(Retrieval(data_root=tmp_path / "data", path=folder), folder)
+
+
+@pytest.mark.parametrize("kind", ["leads out", "no eval file", "cut", "no archive"])
+def test_broken_archives(tmp_path, kind):
+    members = {f"tsv_data/{file}": tsv(name, 40 * COUNTS[name]) for name, file in FILES.items()}
+    if kind == "leads out":
+        members = {"../evil": b"", **members}
+    if kind == "no eval file":
+        del members[f"tsv_data/{FILES['val']}"]
+    file = tar(tmp_path / "lra_release.gz", members)
+    data = file.read_bytes()
+    file.write_bytes({"cut": data[: len(data) // 2], "no archive": b"<html>" * 99}.get(kind, data))
+    refuses(Retrieval(data_root=tmp_path / "data", path=file), file)
+
+
+@pytest.mark.parametrize("form", ["plain", "gzipped", "archive"])
+def test_whatever_is_broken_is_refused_or_read(tmp_path, form):
+    path = file = write_files(tmp_path / "files", ".gz" if form == "gzipped" else "")
+    if form == "archive":
+        members = {file: tsv(name, COUNTS[name]) for name, file in FILES.items()}
+        path = file = tar(tmp_path / "lra_release.gz", members)
+    else:
+        [file] = path.glob(f"{FILES['train']}*")
+    read = 0
+    for number, broken in enumerate(mutations(file.read_bytes(), 40)):
+        file.write_bytes(broken)
+        read += survives(Retrieval(data_root=tmp_path / str(number), source="slice", path=path))
+    assert read < 30
+
+
+@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
+def test_real_slice(tmp_path):
+    task = loaded(tmp_path, source="slice", path=SLICE)
+    info = task.load()
+    assert (info.source, info.sizes) == ("slice:lra_retrieval", {"train": 1600, "val": 200, "test": 200})
+    assert task.baseline() == {"val": 50, "test": 50}
+    batch = task.split("train").batch(range(8))
+    assert batch["tokens"].shape == (8, 2, 4000) and batch["label"].tolist() == [0, 1, 1, 0, 0, 0, 0, 0]

@@ -1,0 +1,41 @@
+"""Invented reviews: what they say is what they are labelled, and a seed gives the same ones everywhere."""
+
+import numpy as np
+import pytest
+from listops_helpers import quiet
+
+from tasks import cache
+from tasks.lra import synthetic_text
+
+
+def stand_in(count=400, **changes):
+    settings = {"max_length": 200, "distance": 40, "negated": 0.5, "seed": (3, 1), "progress": quiet, **changes}
+    return synthetic_text.generate(count, **settings)
+
+
+def parts(data: bytes):
+    """(verdict, negated, bytes between the two) of an invented review."""
+    [frame] = [frame for frame in synthetic_text.FRAMES if frame in data]
+    verdict, middle = data.index(b"Altogether"), data.index(frame) + len(frame)
+    word = data[verdict:].split(b".")[0].split()[-1]
+    return int(word in synthetic_text.WORDS[1]), synthetic_text.FRAMES.index(frame), verdict - middle
+
+
+@pytest.mark.parametrize(("distance", "negated"), [(40, 0.5), (0, 0.0), (90, 1.0), (17, 0.25)])
+def test_invented_reviews_mean_what_they_are_labelled(distance, negated):
+    examples = stand_in(distance=distance, negated=negated)
+    found = [parts(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
+    assert [favour ^ denied for favour, denied, _ in found] == examples.labels.tolist()
+    assert {between for _, _, between in found} == {distance}
+    share = sum(denied for _, denied, _ in found) / len(found)
+    assert abs(share - negated) < 4 * (negated * (1 - negated) / len(found)) ** 0.5 + 1e-9
+    assert examples.labels.sum() == 200 and np.diff(examples.offsets).max() <= 200
+    reading_the_word = np.mean([favour == label for (favour, *_), label in zip(found, examples.labels, strict=True)])
+    assert reading_the_word == 1 - share
+
+
+def test_invented_reviews_are_the_same_everywhere():
+    """Another value means another VERSION: every number made with the old one is stale."""
+    pinned = "214e27"
+    assert cache.content(stand_in()).startswith(pinned)
+    assert cache.content(stand_in(seed=(3, 2))) != cache.content(stand_in())

@@ -1,0 +1,297 @@
+"""The Text task: reviews from every source, the splits, the stand-in; and everything that can be broken."""
+
+import functools
+import gzip
+import hashlib
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hostile import mutations, refuses, survives, tar
+from listops_helpers import one_line, quiet
+
+from models.attention.base import Pattern
+from tasks import cache
+from tasks.base import DataError, Task
+from tasks.lra import classification, text
+from tasks.lra.text import Text
+from tasks.sources import Download
+
+SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_text"
+SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
+NEXT = "do=prepare task=lra/text"
+
+
+def loaded(root, **changes) -> Text:
+    task = Text(data_root=root, **changes)
+    task.prepare(quiet)
+    task.load()
+    return task
+
+
+def never(*call):
+    raise AssertionError(f"worked although all was there: {call}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": "guess"}, "official, hf, tfds, slice, synthetic"),
+        ({"source": "slice"}, "source=slice needs task.path"),
+        ({"source": "hf", "path": "x"}, "takes no path: task.path=null"),
+        ({"validation": "train"}, "validation='train' is none of held_out, test"),
+        ({"pattern": "causal_cross"}, "nothing to cross to"),
+        ({"pattern": "sideways"}, "sideways"),
+        ({"max_length": 0}, "max_length=0"),
+        ({"max_length": 1, "append_eos": True}, "max_length=1"),
+        ({"train": 0}, "train=0"),
+        ({"val": -1}, "val=-1"),
+        ({"data_seed": -1}, "data_seed=-1"),
+        ({"drop_remainder": -3}, "drop_remainder=-3"),
+        ({"source": "synthetic", "negated": 1.5}, "negated=1.5"),
+        ({"source": "synthetic", "max_length": 100, "distance": 60}, "distance=60 is not between 0 and 38"),
+        ({"source": "synthetic", "distance": -1}, "distance=-1"),
+    ],
+)
+def test_invalid_settings_touch_nothing(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Text(data_root=tmp_path / "data", **changes)
+    one_line(error)
+    assert not isinstance(error.value, DataError)
+    assert not (tmp_path / "data").exists()
+
+
+def test_facts_known_before_any_data(tmp_path):
+    task = Text(data_root=tmp_path)
+    assert isinstance(task, Task) and (task.metric, task.higher_is_better, task.baseline_name) == (
+        "acc", True, "majority class"
+    )  # fmt: skip
+    assert task.dimensions() == {
+        "vocab_size": 257, "classes": 2, "max_length": 4000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
+    }  # fmt: skip
+    assert Text(data_root=tmp_path, append_eos=True).dimensions()["vocab_size"] == 258
+    for act in (lambda: task.split("train"), task.baseline):
+        with pytest.raises(RuntimeError, match="load"):
+            act()
+    with pytest.raises(DataError) as error:
+        task.load()
+    one_line(error, "not there", NEXT)
+
+
+# files to read
+
+
+def rows_of(split: str, count: int):
+    """Reviews that differ, labels that alternate."""
+    return [{"text": f" {split} review number {i}: caf\u00e9 \u2603 <br />", "label": i % 2} for i in range(count)]
+
+
+def write_slice(folder: Path, train=50, test=12, end=".gz") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", train), ("test", test)):
+        data = "".join(json.dumps(row) + "\n" for row in rows_of(split, count)).encode()
+        (folder / f"imdb_{split}_{count}.jsonl{end}").write_bytes(gzip.compress(data) if end else data)
+    return folder
+
+
+def write_archive(file: Path, monkeypatch, extra=(), train=50, test=12) -> Path:
+    """An archive like the published one, which `text.ARCHIVE` now means."""
+    members = {"aclImdb/README": b"hello", "aclImdb/train/unsup/0_0.txt": b"no label"}
+    for split, count in (("train", train), ("test", test)):
+        for i, row in enumerate(rows_of(split, count)):
+            members[f"aclImdb/{split}/{text.CLASSES[row['label']]}/{i}_7.txt"] = row["text"].encode()
+    tar(file, {**members, **dict(extra)})
+    data = file.read_bytes()
+    download = Download(f"http://127.0.0.1:9/{file.name}", len(data), hashlib.sha256(data).hexdigest())
+    monkeypatch.setattr(text, "ARCHIVE", download)
+    return file
+
+
+def library(monkeypatch, kind: str, train=50, test=12):
+    """The hub, or TFDS, with our reviews in it."""
+    data = {split: rows_of(split, count) for split, count in (("train", train), ("test", test))}
+    if kind == "hf":
+        import datasets
+
+        made = {split: datasets.Dataset.from_list(rows) for split, rows in data.items()}
+        monkeypatch.setattr(datasets, "load_dataset", lambda name, revision, split: made[split])
+        return
+    made = {split: [{**row, "text": row["text"].encode()} for row in rows] for split, rows in data.items()}
+    builder = types.SimpleNamespace(download_and_prepare=lambda: None, as_data_source=made.__getitem__)
+    module = types.SimpleNamespace(builder=lambda name, data_dir, file_format: builder)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
+
+
+def test_every_source_gives_the_same_examples(tmp_path, monkeypatch):
+    library(monkeypatch, "hf")
+    library(monkeypatch, "tfds")
+    monkeypatch.setattr(Text, "published", (50, 12))
+    path = {
+        "official": write_archive(tmp_path / "aclImdb.tar.gz", monkeypatch),
+        "slice": write_slice(tmp_path / "part"),
+    }
+    infos = {}
+    for source in ("official", "hf", "tfds", "slice"):
+        task = loaded(tmp_path / "data", source=source, path=path.get(source))
+        infos[source] = task.load()
+        task.prepare(never)
+        assert infos[source].sizes == {"train": 45, "val": 5, "test": 12}
+    assert len({info.fingerprint for info in infos.values()}) == 1
+    assert [info.source for info in infos.values()] == ["full", "full", "full", "slice:part"]
+    batch = task.split("test").batch([0])
+    assert bytes((batch["tokens"][0] - 1).tolist()).decode().startswith("test review number")
+    part = loaded(tmp_path / "data", source="hf", train=44)
+    assert part.load().source == "slice:hf" and part.load().fingerprint != infos["hf"].fingerprint
+    monkeypatch.setattr(Text, "published", (50, 13))
+    assert task.load().source == "slice:part" and loaded(tmp_path / "data", source="hf").load().source == "slice:hf"
+
+
+def test_a_tenth_is_held_out_by_the_seed(tmp_path):
+    folder = write_slice(tmp_path / "part")
+    open_ = functools.partial(loaded, tmp_path / "data", source="slice", path=folder)
+    tasks = {seed: open_(data_seed=seed) for seed in (0, 1)}
+    held = {seed: task.split("val").examples.tokens.tobytes() for seed, task in tasks.items()}
+    assert held[0] != held[1]
+    few = open_(train=7, val=3)
+    assert few.load().sizes == {"train": 7, "val": 3, "test": 12}
+    assert held[0].startswith(few.split("val").examples.tokens.tobytes())
+    assert cache.content(few.split("test").examples) == cache.content(tasks[0].split("test").examples)
+    for task in tasks.values():
+        seen = [bytes(row) for name in ("train", "val") for row in sequences(task.split(name).examples)]
+        assert sorted(seen) == sorted(row["text"].strip().encode() for row in rows_of("train", 50))
+
+
+def sequences(examples):
+    return np.split(examples.tokens, examples.offsets[1:-1])
+
+
+def test_validation_may_be_the_test_split(tmp_path, monkeypatch):
+    monkeypatch.setattr(Text, "published", (50, 12))
+    monkeypatch.setattr(classification, "SLICE", "another word")
+    task = loaded(tmp_path / "data", source="slice", path=write_slice(tmp_path / "part"), validation="test")
+    info = task.load()
+    assert info.sizes == {"train": 50, "val": 12, "test": 12} and info.source == "full"
+    assert cache.content(task.split("val").examples) == cache.content(task.split("test").examples)
+    few = loaded(tmp_path / "data", source="slice", path=tmp_path / "part", validation="test", val=5)
+    assert few.load().sizes["val"] == 5
+
+
+def test_changed_files_are_other_data(tmp_path):
+    folder = write_slice(tmp_path / "part", end="")
+    task = loaded(tmp_path / "data", source="slice", path=folder)
+    file = folder / "imdb_train_50.jsonl"
+    file.write_bytes(file.read_bytes() + b'{"text": "more", "label": 1}\n')
+    with pytest.raises(DataError, match=NEXT):
+        task.load()
+    task.prepare(quiet)
+    assert task.load().sizes["train"] == 46
+
+
+# broken files
+
+GOOD = b'{"text": "fine", "label": 1}'
+BROKEN = {
+    "no JSON": (b"text,label", "no JSON"),
+    "blank line": (b"", "no JSON"),
+    "a list": (b'["fine", 1]', "no JSON object"),
+    "deep": (b"[" * 100_000, "no JSON"),
+    "no text": (b'{"label": 1}', "the text is NoneType"),
+    "a number as text": (b'{"text": 7, "label": 1}', "the text is int"),
+    "empty text": (b'{"text": "", "label": 1}', "the text is empty"),
+    "white text": (b'{"text": " \\n", "label": 1}', "the text is empty"),
+    "half a character": (b'{"text": "\\ud83d", "label": 1}', "not UTF-8"),
+    "not UTF-8": (b'{"text": "\xff", "label": 1}', "not UTF-8"),
+    "no label": (b'{"text": "fine"}', "label 'None'"),
+    "a third class": (b'{"text": "fine", "label": 2}', "label '2'"),
+    "a word as label": (b'{"text": "fine", "label": "1"}', "label '1'"),
+    "true": (b'{"text": "fine", "label": true}', "label 'True'"),
+    "many labels": (b'{"text": "fine", "label": [1]}', "label '[1]'"),
+    "no number": (b'{"text": "fine", "label": NaN}', "label 'nan'"),
+    "cut off": (b'{"text": "fine", "lab', "no JSON"),
+}
+
+
+@pytest.mark.parametrize(("line", "reason"), BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_broken_lines(tmp_path, line, reason, split):
+    folder = write_slice(tmp_path / "part", end="")
+    [file] = folder.glob(f"imdb_{split}*")
+    file.write_bytes(GOOD + b"\n" + GOOD + b"\n" + line + b"\n" + GOOD)
+    refuses(Text(data_root=tmp_path / "data", source="slice", path=folder), f"{file}:3: ", reason)
+
+
+@pytest.mark.parametrize("kind", ["no folder", "no file", "two files", "empty", "few", "cut", "no gzip"])
+def test_broken_slices(tmp_path, kind):
+    folder = write_slice(tmp_path / "part")
+    file = folder / "imdb_train_50.jsonl.gz"
+    data = file.read_bytes()
+    if kind == "no folder":
+        folder = tmp_path / "nowhere"
+    elif kind == "no file":
+        file.unlink()
+    elif kind == "two files":
+        (folder / "imdb_train.jsonl").write_bytes(GOOD)
+    else:
+        few = gzip.compress((GOOD + b"\n") * 9)
+        file.write_bytes({"empty": gzip.compress(b""), "few": few, "cut": data[:-20], "no gzip": GOOD}[kind])
+    refuses(Text(data_root=tmp_path / "data", source="slice", path=folder), folder)
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_whatever_is_broken_is_refused_or_read(tmp_path, end):
+    folder = write_slice(tmp_path / "part", train=30, end=end)
+    [file] = folder.glob("imdb_train*")
+    read = 0
+    for number, broken in enumerate(mutations(file.read_bytes(), 40)):
+        file.write_bytes(broken)
+        read += survives(Text(data_root=tmp_path / str(number), source="slice", path=folder))
+    assert read < 30
+
+
+def test_broken_reviews_in_the_archive(tmp_path, monkeypatch):
+    name = "aclImdb/test/pos/99_7.txt"
+    for i, (data, reason) in enumerate(((b" \n", "the text is empty"), (b"caf\xe9", "the text is not UTF-8 at 4"))):
+        file = write_archive(tmp_path / f"{i}.tar.gz", monkeypatch, [(name, data)])
+        refuses(Text(data_root=tmp_path / "data", path=file), f"{file}/{name}:1: ", reason)
+    file = write_archive(tmp_path / "x.tar.gz", monkeypatch, [("aclImdb/../../evil", b"")])
+    refuses(Text(data_root=tmp_path / "data", path=file), file, "leads out of it")
+    file = write_archive(tmp_path / "y.tar.gz", monkeypatch, test=0)
+    refuses(Text(data_root=tmp_path / "data", path=file), file, "no aclImdb/test")
+
+
+def test_another_archive_is_refused(tmp_path, monkeypatch):
+    file = write_archive(tmp_path / "aclImdb.tar.gz", monkeypatch)
+    data = file.read_bytes()
+    task = Text(data_root=tmp_path / "data", path=file)
+    for broken, reason in ((data[:-1], "bytes instead of"), (data[:-1] + bytes([data[-1] ^ 1]), "sha256")):
+        file.write_bytes(broken)
+        refuses(task, f"{file}: ", reason, text.ARCHIVE.url)
+    file.unlink()
+    refuses(task, f"{file}:1: No such file", text.ARCHIVE.url)
+    refuses(Text(data_root=tmp_path / "data"), text.ARCHIVE.url, "not fetched", tmp_path / "data" / "downloads")
+
+
+@pytest.mark.parametrize("kind", ["hf", "tfds"])
+def test_broken_libraries(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(sys.modules[__name__], "rows_of", lambda split, count: [{"text": "fine", "label": -1}] * count)
+    library(monkeypatch, kind)
+    refuses(Text(data_root=tmp_path, source=kind), kind, "train:1: label '-1'")
+
+
+def test_splits_share_no_invented_review(tmp_path):
+    task = loaded(tmp_path, **{**SMALL, "train": 300, "val": 100, "test": 100})
+    rows = [bytes(row) for name in ("train", "val", "test") for row in sequences(task.split(name).examples)]
+    assert len(set(rows)) == 500 and task.load().source == "synthetic"
+
+
+@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
+def test_real_slice(tmp_path):
+    task = loaded(tmp_path, source="slice", path=SLICE)
+    info = task.load()
+    assert (info.source, info.sizes) == ("slice:lra_text", {"train": 3600, "val": 400, "test": 2000})
+    lengths = np.concatenate([np.diff(task.split(name).examples.offsets) for name in info.sizes])
+    assert lengths.mean() == pytest.approx(1330, rel=0.02) and task.baseline()["test"] == 50
+    assert task.split("train").batch(range(32))["tokens"].shape[1] <= 4000

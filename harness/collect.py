@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from harness import record
 from harness.cell import IDENTITY, flatten
 from harness.record import RecordError
+from harness.rows import said
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
         | {key: entries[key] for key in ("status", *counts)}
         | {
             "variant": variant(entries["config"]),
-            "changed": ", ".join(f"{key}={used}" for key, (_, used) in sorted(entries["changed"].items())),
+            "changed": said({key: used for key, (_, used) in entries["changed"].items()}),
             "metric": metric["name"],
             "higher_is_better": metric["higher_is_better"],
             "score": test.get(metric["name"]),

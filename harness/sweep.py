@@ -14,6 +14,7 @@ from harness.cell import Cell, cell_of
 from harness.compose import CONF, compose, options, recipes, search_path
 from harness.errors import UsageError
 from harness.outcome import Outcome, report_line, run_cell
+from harness.rows import row
 from harness.schema import Budget
 
 
@@ -58,29 +59,33 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         override for override in overrides if override.split("=")[0] not in ("table", "do", "seed", "model", "task")
     ]
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
-    rows = dict(table.rows)
+    rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
     if "model" in typed:
-        listed = {row: model for row, model in rows.items() if model == typed["model"]}
-        rows = listed or {cfg.model.name: typed["model"]}
+        listed = {label: one for label, one in rows.items() if one.model == typed["model"]}
+        rows = listed or {cfg.model.name: row(typed["model"], table.protocol)}
     seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
     hours = table.gpu_hours / len(table.columns) if cfg.budget.name is Budget.paper else None
     absent, cells = {}, []
-    for row, model in rows.items():
-        if model not in models:
-            absent[row] = f"no model '{model}' yet"
+    for label, one in rows.items():
+        if one.model not in models:
+            absent[label] = f"no model '{one.model}' yet"
             continue
         for column, place in table.columns.items():
             if "task" in typed and place.task != typed["task"]:
                 continue
-            if place.task not in tasks or table.protocol not in recipes(place.task):
+            if place.task not in tasks:
                 absent[column] = f"no task '{place.task}' yet"
                 continue
-            own = [f"model={model}", f"task={place.task}", f"protocol={table.protocol}", *shared]
+            if one.protocol not in recipes(place.task):
+                absent[f"{label}, {column}"] = f"protocol '{one.protocol}' has no recipe for {place.task}"
+                continue
+            own = [f"model={one.model}", f"task={place.task}", f"protocol={one.protocol}"]
+            own += [f"{key}={value}" for key, value in (dict(one.set) | dict(place.get("set", {}))).items()] + shared
             composed = compose(own, search_path())
             for seed in seeds:
-                one = composed.copy()
-                one.seed = int(seed)
-                cells.append(Planned((*own, f"seed={seed}"), one, cell_of(one), hours))
+                cell = composed.copy()
+                cell.seed = int(seed)
+                cells.append(Planned((*own, f"seed={seed}"), cell, cell_of(cell), hours))
     return Plan(tuple(cells), absent)
 
 

@@ -35,8 +35,8 @@ def judge(spec: Spec, printed: Printed | None, score: Score | None) -> str:
     return verdict(printed.number, score.estimate if score else None, spec.tolerance)
 
 
-def name_of(spec: Spec, model: str) -> str:
-    return spec.label(model) or f"{model} (not in the paper)"
+def name_of(spec: Spec, row: str) -> str:
+    return row if row in spec.rows else f"{row} (not in the paper)"
 
 
 def chance(cells: "pd.DataFrame") -> float | None:
@@ -91,8 +91,10 @@ def _selections(cells: "pd.DataFrame") -> list[str]:
 
 def caption(spec: Spec) -> tuple[str, ...]:
     near, far = spec.tolerance["reproduced"], spec.tolerance["close"]
+    names = ", ".join(spec.protocols)
+    several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
     return (
-        f"Protocol {spec.protocol}; runs of other protocols do not enter. "
+        f"{several}; runs of other protocols do not enter. "
         "Beside the paper stands its recipe alone, unchanged and on the full data.",
         "± is the half width of the 95 % t interval over seeds, n the seeds that ended well; one seed has no interval. "
         "Bold: best, and its interval does not overlap the runner-up's.",

@@ -4,12 +4,12 @@ Runs are compared with each other only on the same data at the same budget. Agai
 alone, as Kendall's tau.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.report.describe import cautions, chance, chance_text, facts, name_of, signed
 from harness.report.layout import Block, Cell, Section
-from harness.report.score import Score, of_column, scores, winner
+from harness.report.score import Score, scores, winner
 from harness.report.spec import Spec
 from harness.report.tidy import tidy_row
 from harness.statistics import agreement
@@ -20,21 +20,24 @@ if TYPE_CHECKING:
 TITLE = "Ours only: reduced budget, changed recipe or other data"
 
 
-def reduced_section(spec: Spec, cells: "pd.DataFrame", configs: dict[str, Any]) -> tuple[Section, list[dict[str, str]]]:
+def reduced_section(
+    spec: Spec, cells: "pd.DataFrame", of: Mapping[str, "pd.DataFrame"], configs: dict[str, Any], named: str
+) -> tuple[Section, list[dict[str, str]]]:
+    """`of`: the cells of each column, out of the `cells` of the protocol."""
     blocks, tidy, used = [], [], []
-    for column, measured in spec.columns.items():
-        for (budget, source), group in of_column(cells, measured).groupby(["budget", "source"], sort=True):
+    for column, measured in of.items():
+        for (budget, source), group in measured.groupby(["budget", "source"], sort=True):
             level = chance(group)
             found = _ranked(scores(group, configs), spec.higher_is_better(column))
             blocks.append(_block(spec, column, budget, source, group, found, level))
             used += list(group.index)
             place = {"budget": budget, "source": source, "beside_paper": False, "level": level}
-            labelled = [(name_of(spec, score.model), score) for score in found]
+            labelled = [(name_of(spec, score.row), score) for score in found]
             tidy += [tidy_row(spec, label, column, score, **place) for label, score in labelled]
     if not blocks:
         line = f"No run yet: python run.py table={spec.name} budget=reduced makes them."
-        return Section(TITLE, (), (line,)), []
-    return Section(TITLE, tuple(blocks), facts(spec, cells[cells.index.isin(used)])), tidy
+        return Section(TITLE + named, (), (line,)), []
+    return Section(TITLE + named, tuple(blocks), facts(spec, cells[cells.index.isin(used)])), tidy
 
 
 def _ranked(found: Sequence[Score], higher_is_better: bool) -> list[Score]:
@@ -45,7 +48,7 @@ def _ranked(found: Sequence[Score], higher_is_better: bool) -> list[Score]:
         key=lambda score: (
             score.estimate is None,
             sign * score.estimate.mean if score.estimate else 0.0,
-            score.model,
+            score.row,
             score.setting,
         ),
     )
@@ -69,7 +72,7 @@ def _block(
         setting = f" ({score.setting})" if score.setting else ""
         rows.append(
             (
-                Cell(name_of(spec, score.model) + setting),
+                Cell(name_of(spec, score.row) + setting),
                 Cell(score.text(decimals), bold=score is best, tone="" if ours else "bad"),
                 Cell(above),
                 Cell(f"{score.parameters:,}" if score.parameters else "–"),
@@ -88,9 +91,9 @@ def _block(
 def _ordering(spec: Spec, column: str, found: Sequence[Score]) -> str:
     """Our ordering against the paper's, over models that have a score here, in one configuration, and a row there."""
     single = [score for score in found if score.seeds and not score.setting]
-    labels = {spec.label(score.model): list(score.seeds.values()) for score in single}
+    labels = {score.row: list(score.seeds.values()) for score in single if score.row in spec.rows}
     theirs = {label: cell.number for (label, name), cell in spec.printed.items() if name == column}
-    result = agreement({label: seeds for label, seeds in labels.items() if label}, theirs)
+    result = agreement(labels, theirs)
     start = "Ordering against the paper's column: Kendall τ"
     if result.tau is None:
         return f"{start} {result.note}."

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.collect import differences
 from harness.errors import UsageError
-from harness.report.spec import Column
+from harness.report.spec import Spec
+from harness.rows import said
 from harness.statistics import Estimate, apart, estimate
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ LEAK = "[test leak]"
 
 @dataclass(frozen=True)
 class Score:
-    """One model in one configuration. `seeds`: seed -> score in the table's unit; `failures`: status -> seeds."""
+    """A row in one configuration. `seeds`: seed -> score in the table's unit; `failures`: status -> seeds."""
 
-    model: str
-    setting: str  # what was set against the recipe, or sets it apart from other configurations; empty for the recipe
+    row: str  # label of the paper's row, or the name of a model that its table lacks
+    setting: str  # what was set beyond the row, or sets it apart from other configurations; empty for what it means
     seeds: dict[int, float]
     failures: dict[str, int]
     leak: bool = False
@@ -56,40 +57,74 @@ class Score:
         return f"{ours.mean:.{decimals}f}{spread} ({count}){' ' + LEAK if self.leak else ''}"
 
 
-def of_column(cells: "pd.DataFrame", place: Column) -> "pd.DataFrame":
-    """The cells that measure a column. One that broke off before its task was built has no metric yet."""
+def of_column(cells: "pd.DataFrame", spec: Spec, column: str) -> "pd.DataFrame":
+    """The cells that measure a column, with two columns more: `row`, the label of the row whose cell it is or the name
+    of a model that the table lacks, and `setting`, what was set beyond what the row means.
+
+    A cell that broke off before its task was built has no metric yet. What sets a column apart from another one of its
+    task is no setting but decides which of the two it is.
+    """
+    place, claims = spec.columns[column], spec.claims(spec.columns[column].task)
     metric = cells["metric"].isna() | (cells["metric"] == place.metric)
-    return cells[(cells["task"] == place.task) & metric]
+    cells = cells[(cells["task"] == place.task) & metric]
+    apart_from = {said(other.set) for other in spec.columns.values() if other.task == place.task} - {said(place.set)}
+    kept, rows, settings = [], [], []
+    for index, model, changed in zip(cells.index, cells["model"], cells["changed"], strict=True):
+        owners, label = claims.get((model, changed), []), spec.label(model)
+        mine = [row for row, name in owners if name == column]
+        plain = not place.set and not owners and changed not in apart_from
+        if mine:
+            row, setting = mine[0], ""
+        elif label is None and changed == said(place.set):
+            row, setting = model, ""
+        elif plain:
+            row, setting = label or model, changed or "the plain recipe"
+        else:
+            continue
+        kept.append(index)
+        rows.append(row)
+        settings.append(setting)
+    return cells.loc[kept].assign(row=rows, setting=settings)
 
 
-def scores(rows: "pd.DataFrame", configs: Mapping[str, dict[str, Any]]) -> list[Score]:
-    """One score for each model and configuration among the cells of one column.
+def split(cells: "pd.DataFrame") -> "tuple[pd.DataFrame, pd.DataFrame]":
+    """The cells of a column that may stand beside the paper's numbers, and the others.
 
-    Cells of one model are averaged only if they differ in nothing but the seed. Raises UsageError for two cells that
+    A cell that broke off early knows neither its data nor its metric; it puts no number anywhere.
+    """
+    full = cells["source"].isin(["full", "unknown"])
+    at_paper = (cells["budget"] == "paper") & (cells["setting"] == "") & full
+    return cells[at_paper], cells[~at_paper]
+
+
+def scores(cells: "pd.DataFrame", configs: Mapping[str, dict[str, Any]]) -> list[Score]:
+    """One score for each row and configuration among the cells of one column.
+
+    Cells of one row are averaged only if they differ in nothing but the seed. Raises UsageError for two cells that
     do not even differ in that.
     """
     found = []
-    for model, of_model in rows.groupby("model", sort=True):
-        groups = [group for _, group in of_model.groupby("variant", sort=True)]
-        settings = [group["changed"].iloc[0] for group in groups]
+    for row, of_row in cells.groupby("row", sort=True):
+        groups = [group for _, group in of_row.groupby("variant", sort=True)]
+        settings = [group["setting"].iloc[0] for group in groups]
         if len(set(settings)) < len(groups):  # a recipe that was edited since, or what a user may set freely
             settings = differences([configs[group["id"].iloc[0]] for group in groups])
         for setting, group in sorted(zip(settings, groups, strict=True), key=lambda pair: pair[0]):
             twice = group[group["seed"].duplicated(keep=False)]
             if len(twice):
                 ids = " and ".join(twice["id"])
-                raise UsageError(f"{model}: records {ids} are one cell, with one seed and configuration; remove one")
-            found.append(_score(model, setting, group))
+                raise UsageError(f"{row}: records {ids} are one cell, with one seed and configuration; remove one")
+            found.append(_score(row, setting, group))
     return found
 
 
-def _score(model: str, setting: str, group: "pd.DataFrame") -> Score:
+def _score(row: str, setting: str, group: "pd.DataFrame") -> Score:
     ended = (group["status"] == "done") & group["score"].notna()
     statuses = group["status"][~ended].replace("done", NO_SCORE)
     speed, parameters = group["examples_per_s"][ended].dropna(), group["parameters"].dropna()
     done = group[ended].sort_values("seed")
     return Score(
-        model=model,
+        row=row,
         setting=setting,
         seeds={int(seed): float(score) for seed, score in zip(done["seed"], done["score"], strict=True)},
         failures=dict(Counter(statuses)),
@@ -112,7 +147,7 @@ def average(parts: Sequence[Sequence[Score]]) -> Score | None:
         return None
     seeds = {seed: sum(score.seeds[seed] for score in only) / len(only) for seed in shared}
     failures = dict(sum((Counter(score.failures) for score in only), Counter()))
-    return Score(only[0].model, "", seeds, failures, leak=any(score.leak for score in only))
+    return Score(only[0].row, "", seeds, failures, leak=any(score.leak for score in only))
 
 
 def winner(found: Sequence[Score], higher_is_better: bool) -> Score | None:

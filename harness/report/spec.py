@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,23 @@ import yaml
 
 from harness import ledger
 from harness.errors import UsageError, did_you_mean, one_line
+from harness.rows import Row, row, said
 
 ALL = "all"  # `table=all` is no table: it stands for all of them
 
 
 @dataclass(frozen=True)
 class Column:
-    """One measured column. `column` and `condition` are the ledger's, where they are not the yaml's own key."""
+    """One measured column. `column` and `condition` are the ledger's, where they are not the yaml's own key.
+
+    `set`: what its cells set on top of their rows, as in `harness.rows.Row`.
+    """
 
     task: str
     metric: str
     column: str = ""
     condition: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Printed:
 class Spec:
     """The yaml's keys. `printed` is what the ledger has for them.
 
-    `rows`: the ledger's label -> model; `gpu_hours`: of a row and seed.
+    `rows`: the ledger's label -> what runs there. `protocol`: of the rows that name none. `gpu_hours`: a row and seed.
     """
 
     name: str
@@ -57,7 +62,7 @@ class Spec:
     ledger: str
     protocol: str
     unit: str
-    rows: dict[str, str]
+    rows: dict[str, Row]
     columns: dict[str, Column]
     tolerance: dict[str, float]
     seeds: tuple[int, ...]
@@ -73,9 +78,28 @@ class Spec:
         """Columns and averages, in order."""
         return (*self.columns, *self.averages)
 
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one.protocol for one in self.rows.values()))
+
+    def of_protocol(self, protocol: str) -> "Spec":
+        """The rows of one protocol as a table of their own: rows of two are never compared."""
+        rows = {label: one for label, one in self.rows.items() if one.protocol == protocol}
+        return replace(self, protocol=protocol, rows=rows)
+
+    def claims(self, task: str) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """(model, what its cells set) -> the (row, column) pairs of a task that mean just that."""
+        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for label, one in self.rows.items():
+            for name, column in self.columns.items():
+                if column.task == task:
+                    found.setdefault((one.model, said({**one.set, **column.set})), []).append((label, name))
+        return found
+
     def label(self, model: str) -> str | None:
-        """The paper's name of a model; None if its table has no such row."""
-        return next((label for label, name in self.rows.items() if name == model), None)
+        """The paper's name of a model, of its plainest row; None if its table has no such row."""
+        labels = [label for label, one in self.rows.items() if one.model == model]
+        return min(labels, key=lambda label: len(self.rows[label].set), default=None)
 
     def decimals(self, column: str) -> int:
         return max(ledger.decimals(cell.text) for (_, name), cell in self.printed.items() if name == column)
@@ -141,19 +165,26 @@ def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
     for note in footnotes:
         _known(f"footnotes.{note.id}.rows", note.rows or (), raw["rows"])
         _known(f"footnotes.{note.id}.columns", note.columns or (), (*columns, *averages))
+    rows = {}
+    for label, value in raw["rows"].items():
+        if not isinstance(value, str):
+            _keys(value, Row, f"rows.{label}", optional=("protocol",))
+        rows[label] = row(value, raw["protocol"])
+    parsed = ("rows", "columns", "averages", "footnotes", "seeds")
     return Spec(
-        **{key: value for key, value in raw.items() if key not in ("columns", "averages", "footnotes", "seeds")},
+        **{key: value for key, value in raw.items() if key not in parsed},
         name=name,
         columns=columns,
         averages=averages,
         footnotes=tuple(footnotes),
         seeds=tuple(raw["seeds"]),
-        printed=_printed(raw["ledger"], raw["rows"], columns, averages, paper_root),
+        rows=rows,
+        printed=_printed(raw["ledger"], rows, columns, averages, paper_root),
     )
 
 
 def _printed(
-    table: str, rows: dict[str, str], columns: dict[str, Column], averages: dict[str, Any], root: str | os.PathLike[str]
+    table: str, rows: dict[str, Row], columns: dict[str, Column], averages: dict[str, Any], root: str | os.PathLike[str]
 ) -> dict[tuple[str, str], Printed]:
     """(row, column) -> what the paper prints there. Every row of the ledger must have a model, every column a print."""
     cells = ledger.cells(table, root)
@@ -173,13 +204,14 @@ def _printed(
     return found
 
 
-def _keys(raw: Any, cls: type, where: str, given: Iterable[str] = ()) -> None:
-    """Keys of a mapping against the fields of the dataclass it is to become."""
+def _keys(raw: Any, cls: type, where: str, given: Iterable[str] = (), optional: Iterable[str] = ()) -> None:
+    """Keys of a mapping against the fields of the dataclass it is to become, of which `given` come from elsewhere."""
     if not isinstance(raw, dict):
         raise UsageError(f"{where or 'the file'} is not a mapping")
     own = {each.name: each for each in fields(cls) if each.name not in set(given)}
     _known(where or "keys", raw, own)
-    required = [key for key, each in own.items() if each.default is MISSING and each.default_factory is MISSING]
+    needed = [key for key, each in own.items() if each.default is MISSING and each.default_factory is MISSING]
+    required = [key for key in needed if key not in set(optional)]
     if missing := [key for key in required if key not in raw]:
         raise UsageError(f"{where + '.' if where else ''}{missing[0]} is missing")
 

@@ -6,7 +6,7 @@ Nothing is averaged over what is missing. Smoke runs and other protocols do not 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness import collect
@@ -24,7 +24,7 @@ from harness.report.describe import (
 )
 from harness.report.layout import Block, Cell, Section, Table
 from harness.report.reduced import reduced_section
-from harness.report.score import Score, average, of_column, scores, winner
+from harness.report.score import Score, average, of_column, scores, split, winner
 from harness.report.spec import Spec
 from harness.report.tidy import tidy_row
 
@@ -37,31 +37,39 @@ SEVERAL = "in several settings"
 
 def build(spec: Spec, records: Sequence[dict[str, Any]]) -> Table:
     """The table of these records; those that do not belong to it are left out."""
-    cells, configs = collect.frame(records), {entries["cell"]["id"]: entries["config"] for entries in records}
-    cells = cells[(cells["protocol"] == spec.protocol) & (cells["budget"] != "smoke")]
-    # a cell that broke off early knows neither its data nor its metric; it puts no number anywhere
-    full = cells["source"].isin(["full", "unknown"])
-    at_paper = (cells["budget"] == "paper") & (cells["changed"] == "") & full
-    paper, rows = _paper_section(spec, cells[at_paper], configs)
-    reduced, more = reduced_section(spec, cells[~at_paper], configs)
+    every, configs = collect.frame(records), {entries["cell"]["id"]: entries["config"] for entries in records}
+    every = every[every["budget"] != "smoke"]
+    sections, tidy = [], []
+    for protocol in spec.protocols:
+        part, cells = spec.of_protocol(protocol), every[every["protocol"] == protocol]
+        named = f" · protocol {protocol}" if len(spec.protocols) > 1 else ""
+        beside, apart = {}, {}
+        for column in part.columns:
+            beside[column], apart[column] = split(of_column(cells, part, column))
+        paper, rows = _paper_section(part, cells, beside, configs, named)
+        reduced, more = reduced_section(part, cells, apart, configs, named)
+        sections += [paper, reduced]
+        tidy += [*rows, *more]
     return Table(
         name=spec.name,
         title=spec.title,
-        summary=_summary(spec, rows),
-        sections=(paper, reduced),
+        summary=_summary(spec, tidy),
+        sections=tuple(sections),
         caption=caption(spec),
         footnotes=tuple((note.id, note.text) for note in spec.footnotes),
-        tidy=(*rows, *more),
+        tidy=tuple(tidy),
     )
 
 
-def _paper_section(spec: Spec, cells: "pd.DataFrame", configs: dict[str, Any]) -> tuple[Section, list[dict[str, str]]]:
-    of = {column: of_column(cells, place) for column, place in spec.columns.items()}
+def _paper_section(
+    spec: Spec, cells: "pd.DataFrame", of: Mapping[str, "pd.DataFrame"], configs: dict[str, Any], named: str
+) -> tuple[Section, list[dict[str, str]]]:
+    """`of`: the cells of each column, out of the `cells` of the protocol."""
     measured = {column: scores(rows, configs) for column, rows in of.items()}
-    models = sorted({score.model for found in measured.values() for score in found})
+    labels = sorted({score.row for found in measured.values() for score in found})
     for name, parts in spec.averages.items():
-        by_model = [[[s for s in measured[part] if s.model == model] for part in parts] for model in models]
-        measured[name] = [score for parts in by_model if (score := average(parts))]
+        by_row = [[[s for s in measured[part] if s.row == label] for part in parts] for label in labels]
+        measured[name] = [score for parts in by_row if (score := average(parts))]
 
     blocks, tidy = [], []
     for column in spec.shown:
@@ -80,7 +88,7 @@ def _paper_section(spec: Spec, cells: "pd.DataFrame", configs: dict[str, Any]) -
     if absent:
         blocks.append(_overview(spec, absent))
     used = {index for rows in of.values() for index in rows.index}
-    return Section("Paper budget", tuple(blocks), facts(spec, cells[cells.index.isin(used)])), tidy
+    return Section(f"Paper budget{named}", tuple(blocks), facts(spec, cells[cells.index.isin(used)])), tidy
 
 
 def _summary(spec: Spec, rows: Sequence[dict[str, str]]) -> str:
@@ -95,12 +103,12 @@ def _summary(spec: Spec, rows: Sequence[dict[str, str]]) -> str:
 
 
 def _lines(spec: Spec, column: str, found: Sequence[Score]) -> list[tuple[str, Score | None]]:
-    """(label, score) in the paper's order, then models that its table lacks. A model has a line for each setting."""
+    """(label, score) in the paper's order, then models that its table lacks. A row has a line for each setting."""
     lines: list[tuple[str, Score | None]] = []
-    for label, model in spec.rows.items():
-        own = [score for score in found if score.model == model]
+    for label in spec.rows:
+        own = [score for score in found if score.row == label]
         lines += [(label, score) for score in own] or [(label, None)]
-    return lines + [(name_of(spec, score.model), score) for score in found if spec.label(score.model) is None]
+    return lines + [(name_of(spec, score.row), score) for score in found if score.row not in spec.rows]
 
 
 def _block(

@@ -28,12 +28,12 @@ def tidy_row(
     ours = score.estimate if score else None
     notes = list(spec.all_notes(label, column)) if printed else []
     if score is not None:
-        notes += ["not in the paper"] * (spec.label(score.model) is None) + ["test leak"] * score.leak
+        notes += ["not in the paper"] * (score.row not in spec.rows) + ["test leak"] * score.leak
         notes += [score.setting] if score.setting else []
     row = {
         "paper": spec.paper,
         "table": spec.name,
-        "row": label if label in spec.rows else score.model,
+        "row": label if label in spec.rows else score.row,
         "column": column,
         "budget": budget,
         "source": source,

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
-from models.backbones.layer import LAYERS, POSITIONS, choose
+from models.backbones.layer import FFNS, LAYERS, NORMS, POSITIONS, choose
 
 
 def cls_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
@@ -121,6 +121,8 @@ class EncoderClassifier(nn.Module):
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
         norm: str = "pre",
+        norm_kind: str = "layernorm",
+        ffn: str = "gelu",
         positions: str = "learned",
         pooling: str = "masked_mean",
         head_dim: int | Sequence[int] | None = None,
@@ -137,7 +139,8 @@ class EncoderClassifier(nn.Module):
         super().__init__()
         self.max_length, self.padding_id = max_length, padding_id
         self.pool = choose(POOLING, "pooling", pooling)
-        layer = choose(LAYERS, "norm", norm)
+        layer, normalise = choose(LAYERS, "norm", norm), choose(NORMS, "norm_kind", norm_kind)
+        feed_forward = choose(FFNS, "ffn", ffn)
         self.embedding = choose(EMBEDDINGS, "embedding", embedding)(vocab_size, dim, padding_id, embedding_std)
         self.cls = None
         if self.pool is cls_pooling:
@@ -146,7 +149,7 @@ class EncoderClassifier(nn.Module):
         length = max_length + (self.cls is not None)
         self.scale = math.sqrt(dim) if embedding_scale else 1.0
         self.positions = choose(POSITIONS, "positions", positions)(length, dim)
-        self.embedding_norm = nn.LayerNorm(dim) if embedding_norm else nn.Identity()
+        self.embedding_norm = normalise(dim) if embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             layer(
@@ -154,6 +157,8 @@ class EncoderClassifier(nn.Module):
                 dim,
                 ffn_dim,
                 dropout,
+                norm=normalise,
+                ffn=feed_forward,
             )
             for _ in range(layers)
         )
@@ -161,7 +166,7 @@ class EncoderClassifier(nn.Module):
             layer.attention.follow(previous.attention)
         if self.pool is packed_pooling and not any(layer.attention.packs for layer in self.layers[-1:]):
             raise ValueError("pooling=packed needs attention that hands over a packed sequence, as noncausal Luna does")
-        self.final_norm = nn.LayerNorm(dim) if final_norm else nn.Identity()
+        self.final_norm = normalise(dim) if final_norm else nn.Identity()
         fixed = self.positions.ends or self.pool is mean_pooling or any(y.attention.fixed_length for y in self.layers)
         self.longest = max_length if fixed else None
         activation = choose(ACTIVATIONS, "head_activation", head_activation)

@@ -54,7 +54,7 @@ def test_all_tables_share_their_cells():
 
 
 def test_a_cell_of_a_table_is_the_cell_of_the_same_names():
-    (planned,) = cells("model=lavo", "seed=2").cells
+    (planned,) = cells("model=lavo", "seed=2", "task=lra/listops").cells
     typed = ["model=lavo", "task=lra/listops", "protocol=skyformer", "budget=smoke", "seed=2"]
     assert planned.cell.id == sweep.expand(compose(typed), typed).cells[0].cell.id
 
@@ -63,7 +63,7 @@ def test_a_cell_of_a_table_is_the_cell_of_the_same_names():
 def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast, ran):
     states = iter([("done", 0), ("failed", 1), ("done", 0)])
     monkeypatch.setattr(sweep, "run_cell", lambda cfg, overrides: Outcome("a cell", *next(states), "why"))
-    typed = [*TABLE, "model=lavo", f"fail_fast={fail_fast}"]
+    typed = [*TABLE, "model=lavo", "task=lra/listops", f"fail_fast={fail_fast}"]
     assert sweep.run(compose(typed), typed) == 1
     shown = capsys.readouterr()
     assert (shown.out + shown.err).count("a cell") == ran
@@ -71,16 +71,15 @@ def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast
 
 
 def test_a_plan_s_estimate_is_of_the_same_cell_at_another_seed():
-    one, other = cells("model=lavo", "seed=1").cells + cells("model=lavo", "seed=2").cells
+    one, other = (cells("model=lavo", "task=lra/listops", f"seed={seed}").cells[0] for seed in (1, 2))
     entries = {
         "status": "done", "wall_s": 61.0, "config": one.cell.config, "cell": {"seed": 1},
         "hardware": {"gpu": None, "cpu": "a CPU"},
     }  # fmt: skip
     assert estimate(other, [entries]) == (61.0, "seed 1 on a CPU")
     assert estimate(other, [entries | {"status": "oom"}]) == (None, "")
-    (paper,) = sweep.expand(
-        compose(["table=lavo/t11", "model=lavo", "seed=1"]), ["table=lavo/t11", "model=lavo", "seed=1"]
-    ).cells
+    typed = ["table=lavo/t11", "model=lavo", "task=lra/listops", "seed=1"]
+    (paper,) = sweep.expand(compose(typed), typed).cells
     assert estimate(paper, [entries])[0] == 15 / 5 * 3600
 
 

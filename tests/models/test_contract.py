@@ -143,6 +143,21 @@ def test_padding_is_as_if_it_were_not_there(name, pattern):
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_padding_inside_a_sequence_is_not_seen(name, pattern):
+    """LRA's pictures hide their black pixels, most of Pathfinder's, wherever they are."""
+    model = build(name, pattern).double()
+    x, context = inputs(pattern, 19, dtype=torch.float64, context=19)
+    mask = torch.rand(2, 19, generator=torch.Generator().manual_seed(3)) < 0.65
+    padded = x if context is None else context
+    changed = torch.where(mask[..., None], 100 * inputs(pattern, 19, dtype=torch.float64, seed=2)[0], padded)
+    reference = run(model, x, context, key_padding_mask=mask)
+    content = run(model, *((changed, None) if context is None else (x, changed)), key_padding_mask=mask)
+    rows = ~mask if context is None else slice(None)
+    assert torch.isfinite(reference).all()
+    torch.testing.assert_close(reference[rows], content[rows], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
 def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern):
     model = build(name, pattern)
     x, context = inputs(pattern, 7, context=7)
@@ -176,11 +191,15 @@ def test_no_gradient_from_the_future(name, pattern):
     y = run(model, x)
     for i in (0, 3, 4, 15, 22):
         (gradient,) = torch.autograd.grad(y[:, i].sum(), x, retain_graph=True)
-        assert (gradient[:, i + 1 :] == 0).all()
+        # none but for the rounding of convolutions by FFT
+        assert (gradient[:, i + 1 :].abs() <= 1e-14 * gradient.abs().max()).all()
         assert (gradient[:, i] != 0).any()
 
 
-@pytest.mark.parametrize(("name", "pattern"), CROSS)
+ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]
+
+
+@pytest.mark.parametrize(("name", "pattern"), ROW_BY_ROW)
 def test_cross_queries_do_not_see_each_other(name, pattern):
     """So that a decoder may ask one query at a time: what makes a cross pattern causal."""
     model = build(name, pattern).double()

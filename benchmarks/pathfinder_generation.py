@@ -1,11 +1,10 @@
 """Images per second of the Pathfinder generator against the published algorithm, alternating in one run, medians.
 
     python -m benchmarks.pathfinder_generation [--rounds 3] [--out outputs/benchmarks/pathfinder_generation.json]
-    python -m benchmarks.pathfinder_generation --sheet outputs/pathfinder.png
 
 The peer is the naive twin of the tests, which keeps the sprites it has drawn (the published program draws each anew).
 All on one core. Goal: at least 50 times the published 0.42 s an image of contour 14, hence 120 images a second; 800 are
-hoped for. The second form draws a sheet of samples with their labels.
+hoped for.
 """
 
 import argparse
@@ -69,36 +68,11 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
     return out
 
 
-def sheet(file: Path, rows: int = 4, columns: int = 8, scale: int = 4) -> None:
-    """Samples of three designs, `rows` each, in a frame that is white where the label is 1."""
-    from PIL import Image
-
-    designs = [DESIGNS[name][0] for name in ("contour 6", "contour 9", "contour 14")]
-    side = scale * LRA.size
-    step = side + 3 * scale
-    page = Image.new("L", (columns * step + scale, len(designs) * rows * step + scale), 60)
-    for group, design in enumerate(designs):
-        examples = generate(rows * columns, design)
-        pictures = examples.tokens.reshape(-1, design.size, design.size)
-        for i, (picture, label) in enumerate(zip(pictures, examples.labels, strict=True)):
-            x, y = scale + i % columns * step, scale + (group * rows + i // columns) * step
-            page.paste(255 if label else 0, (x, y, x + side + 2 * scale, y + side + 2 * scale))
-            large = Image.fromarray(np.ascontiguousarray(picture)).resize((side, side), Image.Resampling.NEAREST)
-            page.paste(large, (x + scale, y + scale))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    page.save(file)
-    print(f"{rows * columns} samples each of contours 6, 9 and 14, white frame: label 1; written to {file}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmarks/pathfinder_generation.json"))
-    parser.add_argument("--sheet", type=Path, help="draw samples there instead")
     args = parser.parse_args()
-    if args.sheet:
-        sheet(args.sheet)
-        return
     found = measure(args.rounds)
     print(f"{'':12}{'images/s':>10}{'twin':>10}{'x twin':>10}{'x published':>14}")
     for name, row in found.items():

@@ -22,4 +22,6 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         raise UsageError(one_line(error)) from error
     sizes = ", ".join(f"{count} {split}" for split, count in data.sizes.items())
     print(f"{cfg.task.name}: {sizes} · source {data.source} · fingerprint {data.fingerprint[:12]}")
+    if task.samples is not None:
+        print(f"samples: {task.samples}")
     return 0

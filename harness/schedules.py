@@ -30,6 +30,18 @@ def inverse_sqrt(optimizer: Optimizer, *, warmup: int, start: float = 0.0) -> LR
     return LambdaLR(optimizer, factor)
 
 
+def linear(optimizer: Optimizer, *, warmup: int, steps: int, start: float = 0.0) -> LRScheduler:
+    """Linear from `start` to lr, then linear down to 0 at the last step (Mega)."""
+    lr = optimizer.param_groups[0]["lr"]
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (start + (lr - start) * step / warmup) / lr
+        return max(0.0, (steps - step) / max(steps - warmup, 1))
+
+    return LambdaLR(optimizer, factor)
+
+
 def cosine(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
     """Linear from 0 to lr, then half a cosine down to 0 at the last step (Latte; LRA's image tasks)."""
 

@@ -7,6 +7,7 @@ model (the backbone with the attention inside) and batches, and says how well th
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -56,6 +57,7 @@ class Task(ABC):
     baseline_name: ClassVar[str]  # what `baseline()` scores: "majority class", "unigram", ...
 
     pattern: Pattern
+    samples: Path | None = None  # a picture of examples that `prepare` left beside the data
 
     @abstractmethod
     def prepare(self, progress: Progress) -> None:

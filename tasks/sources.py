@@ -9,6 +9,7 @@ import fcntl
 import gzip
 import hashlib
 import http.client
+import logging
 import lzma
 import os
 import tarfile
@@ -41,13 +42,16 @@ class Source:
     """One of the places that a task's examples come from.
 
     `identity` gives what the examples follow from, a part of their cache's key; `read` gives all there are, by split.
-    Both raise DataError.
+    Both raise DataError. `check` raises ValueError for settings of the task that this source cannot serve. Of a source
+    that is `counted`, all examples that were published are wanted.
     """
 
     identity: Callable[[], dict[str, Any]]
     read: Callable[[Progress], dict[str, Examples]]
+    check: Callable[[], object] = lambda: None
     takes_path: bool = False
     needs_path: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,10 +214,13 @@ def from_hub(name: str, revision: str, splits: Sequence[str], hint: str) -> dict
     """Splits of a data set of the Hugging Face hub, downloaded or from its cache. Raises DataError."""
     from datasets import load_dataset
 
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of each of its own repetitions
     try:
         return {split: load_dataset(name, revision=revision, split=split) for split in splits}
     except Exception as error:  # the hub's client has dozens of its own
-        raise DataError(f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}; {hint}") from error
+        what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
+        cure = "fetch it where there is a network (HF_HOME is its cache), or set task.source=official"
+        raise DataError(f"{what}; {cure}, then {hint}") from error
 
 
 def from_tfds(name: str, folder: Path, splits: Sequence[str], hint: str) -> dict[str, Any]:
@@ -230,8 +237,8 @@ def from_tfds(name: str, folder: Path, splits: Sequence[str], hint: str) -> dict
         builder.download_and_prepare()
         return {split: builder.as_data_source(split) for split in splits}
     except ImportError as error:
-        reason = f"{one_line(error)}: pip install -e .[tfds-tf]"
-        raise DataError(f"tfds {name} at {folder}: {reason}, then {hint}") from error
+        missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
+        raise DataError(f"tfds {name} at {folder}: {one_line(error)}: pip install {missing}, then {hint}") from error
     except Exception as error:  # TFDS has dozens of its own
         raise DataError(f"tfds {name} at {folder}: {one_line(error)[:200]}; {hint}") from error
 

@@ -31,6 +31,15 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Average:
+    """The mean of some columns, as the paper prints it; a list in the yaml is its `parts` alone."""
+
+    parts: tuple[str, ...]
+    column: str = ""
+    condition: str = ""
+
+
+@dataclass(frozen=True)
 class Footnote:
     """A known defect of published numbers: of these rows and columns, None for all."""
 
@@ -157,11 +166,15 @@ def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
         _keys(note, Footnote, f"footnotes[{place}]")
         lists = {key: tuple(note[key]) for key in ("rows", "columns") if note.get(key) is not None}
         footnotes.append(Footnote(**note | lists))
-    averages = {average: tuple(parts) for average, parts in (raw.get("averages") or {}).items()}
+    averages = {}
+    for average, given in (raw.get("averages") or {}).items():
+        given = given if isinstance(given, dict) else {"parts": given}
+        _keys(given, Average, f"averages.{average}")
+        averages[average] = Average(**{"column": average} | given | {"parts": tuple(given["parts"])})
     _known("tolerance", {"reproduced", "close"}, raw["tolerance"])
     _known("tolerance", raw["tolerance"], {"reproduced", "close"})
-    for average, parts in averages.items():
-        _known(f"averages.{average}", parts, columns)
+    for average, one in averages.items():
+        _known(f"averages.{average}", one.parts, columns)
     for note in footnotes:
         _known(f"footnotes.{note.id}.rows", note.rows or (), raw["rows"])
         _known(f"footnotes.{note.id}.columns", note.columns or (), (*columns, *averages))
@@ -175,7 +188,7 @@ def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
         **{key: value for key, value in raw.items() if key not in parsed},
         name=name,
         columns=columns,
-        averages=averages,
+        averages={average: one.parts for average, one in averages.items()},
         footnotes=tuple(footnotes),
         seeds=tuple(raw["seeds"]),
         rows=rows,
@@ -184,13 +197,16 @@ def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
 
 
 def _printed(
-    table: str, rows: dict[str, Row], columns: dict[str, Column], averages: dict[str, Any], root: str | os.PathLike[str]
+    table: str,
+    rows: dict[str, Row],
+    columns: dict[str, Column],
+    averages: dict[str, Average],
+    root: str | os.PathLike[str],
 ) -> dict[tuple[str, str], Printed]:
     """(row, column) -> what the paper prints there. Every row of the ledger must have a model, every column a print."""
     cells = ledger.cells(table, root)
-    places = columns | {average: Column("", "", column=average) for average in averages}
     found = {}
-    for name, place in places.items():
+    for name, place in (columns | averages).items():
         here = [cell for cell in cells if (cell["column"], cell["condition"]) == (place.column, place.condition)]
         if not here:
             raise UsageError(f"columns: {table}.csv has no {name}: {did_you_mean(name, {c['column'] for c in cells})}")

@@ -12,6 +12,10 @@ the weights. CAB draws new, not orthogonal features at every training step; that
 Google's code; `cab_compat` takes CAB's 0.1, which biases rows with a small sum (D-20). eps = 1e-4. Padding is left out
 of the maximum and of the sums. All is computed in float32. No attention weights are formed, so dropout drops nothing.
 
+`kernel="relu"` is generalised attention (§2.2), LRA's Performer but for ListOps: phi(x) = ReLU(W x) + 1e-3, without c
+and unscaled, or ReLU(x) + 1e-3 with `features=None`. The latter is what LRA ran: its 256 features are not drawn where
+features are "deterministic", its default.
+
     B batch, N query length, M key length, H heads, E head width, m features
 """
 
@@ -19,12 +23,14 @@ import math
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
+from models.layers.kernel_attention import segmented_kernel_attention
 from models.layers.precision import widen, without_autocast
 
-EPSILON = 1e-4
+EPSILON, RELU_EPSILON = 1e-4, 1e-3
 FLOOR, CAB_FLOOR = 1e-6, 0.1
 
 
@@ -62,6 +68,28 @@ def features(x: Tensor, directions: Tensor, *, over: tuple[int, ...], hidden: Te
     return phi * directions.shape[1] ** -0.5
 
 
+def generalised(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    directions: Tensor | None,
+    *,
+    key_padding_mask: Tensor | None = None,
+    floor: float = FLOOR,
+) -> Tensor:
+    """As `performer`, with the ReLU kernel, along directions (H, m, E) or along the m = E channels themselves."""
+
+    def phi(x: Tensor) -> Tensor:
+        along = widen(x) if directions is None else widen(x) @ widen(directions).mT
+        return F.relu(along) + RELU_EPSILON
+
+    count = q.shape[-1] if directions is None else directions.shape[1]
+    return segmented_kernel_attention(q, k, v, phi, count, causal=False, key_padding_mask=key_padding_mask, floor=floor)
+
+
+KERNELS = {"exp": performer, "relu": generalised}
+
+
 def orthogonal_features(heads: int, features: int, head_dim: int) -> Tensor:
     """(heads, features, head_dim): Gaussian rows, orthogonal to the others of their block of head_dim."""
     blocks = math.ceil(features / head_dim)
@@ -71,7 +99,10 @@ def orthogonal_features(heads: int, features: int, head_dim: int) -> Tensor:
 
 
 class Performer(MultiHead):
-    """Multi-head FAVOR+ attention. Raises ValueError for fewer than one feature."""
+    """Multi-head FAVOR+ attention.
+
+    Raises ValueError for an unknown kernel, for fewer than one feature, and for none with the exponential kernel.
+    """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern) - {Pattern.CAUSAL_SELF}
     has_weights: ClassVar[bool] = False
@@ -84,14 +115,21 @@ class Performer(MultiHead):
         pattern: Pattern | str,
         max_length: int,
         dropout: float = 0.0,
-        features: int = 64,
+        features: int | None = 64,
         cab_compat: bool = False,
+        kernel: str = "exp",
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if features < 1:
+        if kernel not in KERNELS:
+            raise ValueError(f"Performer's kernel is one of {', '.join(KERNELS)}, not {kernel}")
+        if features is None and kernel == "exp":
+            raise ValueError("Performer draws features for kernel exp: set features, or kernel=relu")
+        if features is not None and features < 1:
             raise ValueError(f"Performer needs features >= 1, not {features}")
+        self.mix = KERNELS[kernel]
         self.floor = CAB_FLOOR if cab_compat else FLOOR
-        self.register_buffer("directions", orthogonal_features(heads, features, self.head_dim))  # (H, m, E)
+        directions = None if features is None else orthogonal_features(heads, features, self.head_dim)
+        self.register_buffer("directions", directions)  # (H, m, E)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        return performer(q, k, v, self.directions, key_padding_mask=key_padding_mask, floor=self.floor)
+        return self.mix(q, k, v, self.directions, key_padding_mask=key_padding_mask, floor=self.floor)

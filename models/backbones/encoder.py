@@ -46,6 +46,11 @@ def masked_mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tenso
     return (states * valid).sum(1) / valid.sum(1).clamp(min=1)
 
 
+def all_mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
+    """Mean over all positions, those of padding, too: as LRA's code does where black pixels are hidden."""
+    return states.mean(1)
+
+
 def packed_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
     """Mean over the rows of the last packed sequence in place of the tokens (Luna, Table 3)."""
     return masked_mean_pooling(states, valid, max_length)
@@ -57,6 +62,7 @@ POOLING: dict[str, Pooling] = {
     "first": first_pooling,
     "mean": mean_pooling,
     "masked_mean": masked_mean_pooling,
+    "all_mean": all_mean_pooling,
     "packed": packed_pooling,
 }
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}

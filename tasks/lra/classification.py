@@ -13,9 +13,11 @@ here. Our readings:
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -24,15 +26,31 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks import cache
+from tasks import cache, sources
 from tasks.base import Batch, DataError, DataInfo, Progress, Task
 from tasks.cache import CacheError, Examples
-from tasks.lra.listops import MeanCrossEntropy, PercentCorrect
+from tasks.metrics import accuracy_and_loss
 from tasks.sources import Source
 
 SPLITS = ("train", "val", "test")
+PUBLISHED_SPLITS = ("train", "test")  # of sets without validation
 SYNTHETIC = "synthetic"
 SLICE = "slice"
+
+
+# (rows of a split, where they stand, progress) -> what a source gives
+ReadRows = Callable[[Sequence[Mapping[str, Any]], str, Progress], Any]
+
+
+class StandIn(Protocol):
+    """A module that invents examples: a function of the seed, the same on every machine."""
+
+    VERSION: int  # part of the cache key: raised when the same seed gives other examples
+
+    def check(self, **settings: Any) -> None:
+        """Raises ValueError for settings that cannot be."""
+
+    def generate(self, count: int, *, seed: tuple[int, ...], progress: Progress, **settings: Any) -> Any: ...
 
 
 class Sequences:
@@ -74,18 +92,19 @@ class Sequences:
         return {"tokens": torch.from_numpy(tokens), "label": torch.from_numpy(label)}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SequenceClassification(Task):
     """A class for each sequence, or group of sequences. Subclasses give the class variables and `sources()`.
 
     `path` is a file or folder, for the sources that take one. `train`, `val` and `test` are the numbers of examples to
     generate, or at most to use of those that are read. `data_seed` draws generated examples and orders read ones.
-    Raises ValueError, in one line, before any data is touched.
+    `append_eos` puts an end symbol, `symbols`, inside `max_length`. Raises ValueError, in one line, before any data is
+    touched.
     """
 
     metric = "acc"
     higher_is_better = True
     baseline_name = "majority class"
-    majority_class: int  # of the training split, once loaded
 
     name: ClassVar[str]
     classes: ClassVar[int]
@@ -94,48 +113,75 @@ class SequenceClassification(Task):
     version: ClassVar[int] = 1  # part of the cache key: raise it when the same files give other examples
     shift: ClassVar[int] = 0
     towers: ClassVar[int] = 1
-    padding_id: int | None = 0
+    padding_id: ClassVar[int | None] = 0
 
-    def __init__(
-        self,
-        *,
-        data_root: str | Path,
-        source: str,
-        path: str | Path | None,
-        pattern: Pattern | str,
-        max_length: int,
-        train: int,
-        val: int,
-        test: int,
-        data_seed: int,
-        append_eos: bool,
-        drop_remainder: int | None,
-    ):
-        self.data_root, self.path = Path(data_root), None if path is None else Path(path)
-        self.max_length, self.data_seed = max_length, data_seed
-        self.eos = self.symbols if append_eos else None
-        self.sizes, self.drop_remainder = {"train": train, "val": val, "test": test}, drop_remainder or 1
-        self.pattern = Pattern(pattern)
+    data_root: str | Path
+    source: str
+    path: str | Path | None = None
+    pattern: Pattern | str = Pattern.NONCAUSAL_SELF
+    max_length: int
+    train: int
+    val: int
+    test: int
+    data_seed: int = 0
+    append_eos: bool = False
+    drop_remainder: int | None = None
+    majority_class: int = field(init=False)  # of the training split, once loaded
+
+    def __post_init__(self) -> None:
+        self.data_root = Path(self.data_root).expanduser()
+        self.path = None if self.path is None else Path(self.path).expanduser()
+        self.eos = self.symbols if self.append_eos else None
+        self.sizes = {"train": self.train, "val": self.val, "test": self.test}
+        self.pattern = Pattern(self.pattern)
         if self.pattern.cross:
             raise ValueError(f"{self.name} has nothing to cross to: pattern={self.pattern}")
-        least = {"max_length": 1 + append_eos, **dict.fromkeys(SPLITS, 1), "drop_remainder": 1, "data_seed": 0}
-        values = {"max_length": max_length, **self.sizes, "drop_remainder": self.drop_remainder, "data_seed": data_seed}
-        for key, value in values.items():
-            if value < least[key]:
-                raise ValueError(f"{key}={value} is less than {least[key]}")
-        sources = self.sources()
-        if source not in sources:
-            raise ValueError(f"source={source!r} is none of {', '.join(sources)}")
-        self.source, self._source = source, sources[source]
-        if path is None and self._source.needs_path:
-            raise ValueError(f"source={source} needs task.path")
-        if path is not None and not self._source.takes_path:
-            raise ValueError(f"source={source} takes no path: task.path=null")
+        at_least(1 + self.append_eos, max_length=self.max_length)
+        at_least(1, **self.sizes, drop_remainder=self.drop_remainder)
+        at_least(0, data_seed=self.data_seed)
+        known = self.sources()
+        if self.source not in known:
+            raise ValueError(f"source={self.source!r} is none of {', '.join(known)}")
+        self._source = known[self.source]
+        if self.path is None and self._source.needs_path:
+            raise ValueError(f"source={self.source} needs task.path; {self.hint}")
+        if self.path is not None and not self._source.takes_path:
+            raise ValueError(f"source={self.source} takes no path: task.path=null")
+        self._source.check()
         self._splits: dict[str, Sequences] = {}
 
     def sources(self) -> dict[str, Source]:
         """Where examples may come from, by the name that `source` has; called once all settings are known."""
         raise NotImplementedError
+
+    def invented(self, stand_in: StandIn, **settings: Any) -> Source:
+        """The source that `stand_in` is with these settings."""
+
+        def read(progress: Progress) -> dict[str, Any]:
+            make = partial(stand_in.generate, progress=progress, **settings)
+            return {name: make(size, seed=(self.data_seed, i)) for i, (name, size) in enumerate(self.sizes.items())}
+
+        identity = {"version": stand_in.VERSION, **settings, **self.sizes}
+        return Source(lambda: identity, read, check=partial(stand_in.check, **settings))
+
+    def libraries(self, hub: tuple[str, str], tfds: str, read: ReadRows) -> dict[str, Source]:
+        """The sources `hf` (a data set of the hub and its revision) and `tfds` (`path`: the folder of its data sets).
+
+        `read` makes what a source gives of the rows of a split.
+        """
+
+        def from_hub(progress: Progress) -> dict[str, Any]:
+            data = sources.from_hub(*hub, PUBLISHED_SPLITS, self.hint)
+            return {name: read(rows, f"hf {hub[0]} {name}", progress) for name, rows in data.items()}
+
+        def from_tfds(progress: Progress) -> dict[str, Any]:
+            data = sources.from_tfds(tfds, self.path or self.data_root / "tfds", PUBLISHED_SPLITS, self.hint)
+            return {name: read(rows, f"tfds {tfds} {name}", progress) for name, rows in data.items()}
+
+        return {
+            "hf": Source(lambda: {"revision": hub[1]}, from_hub, counted=True),
+            "tfds": Source(lambda: {"builder": tfds}, from_tfds, takes_path=True, counted=True),
+        }
 
     @property
     def hint(self) -> str:
@@ -149,10 +195,7 @@ class SequenceClassification(Task):
             cache.read(folder, parameters)
         except CacheError:  # missing or damaged: made (anew)
             made = hold_out(self._source.read(progress), self.data_seed)
-            if empty := [split for split, examples in made.items() if not examples.count]:
-                raise DataError(
-                    f"{self.path or self.source}: too few examples, none for {empty[0]}; {self.hint}"
-                ) from None
+            self._check_counts(made)
             try:
                 cache.write(folder, made, parameters)
             except CacheError as error:
@@ -164,8 +207,9 @@ class SequenceClassification(Task):
             whole, _ = cache.read(self._folder(parameters), parameters)
         except CacheError as error:
             raise DataError(f"{error}; run: {self.hint}") from error
-        complete = self._complete(whole)
+        complete = self._counts(whole) == self.published
         whole = self.arrange(whole)
+        all_used = all(self.sizes[name] >= whole[name].count // self.towers for name in SPLITS)
         used = {name: self._cut(name, whole[name]) for name in SPLITS}
         self._splits = {
             name: Sequences(part, self.max_length, shift=self.shift, eos=self.eos, towers=self.towers)
@@ -174,7 +218,6 @@ class SequenceClassification(Task):
         self.majority_class = int(np.bincount(self._splits["train"].labels, minlength=self.classes).argmax())
         sizes = {name: len(split) for name, split in self._splits.items()}
         fingerprint = hashlib.sha256("".join(cache.content(part) for part in used.values()).encode()).hexdigest()
-        all_used = all(used[name].count == whole[name].count for name in SPLITS)
         return DataInfo(self._origin(complete and all_used), fingerprint, sizes)
 
     def arrange(self, whole: dict[str, Examples]) -> dict[str, Examples]:
@@ -199,8 +242,7 @@ class SequenceClassification(Task):
         return F.cross_entropy(model(batch["tokens"]).float(), batch["label"])
 
     def metrics(self) -> MetricCollection:
-        accuracy = PercentCorrect(num_classes=self.classes, average="micro", validate_args=False)
-        return MetricCollection({"acc": accuracy, "loss": MeanCrossEntropy()}, compute_groups=False)
+        return accuracy_and_loss(self.classes)
 
     def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
         metrics.update(model(batch["tokens"]).float(), batch["label"])
@@ -226,13 +268,23 @@ class SequenceClassification(Task):
         """The examples of a split that are used, the first ones."""
         count = min(self.sizes[name], examples.count // self.towers)
         if name != "train":
-            count = count - count % self.drop_remainder or count
+            count = count - count % (self.drop_remainder or 1) or count
         return examples.part(0, count * self.towers)
 
-    def _complete(self, whole: dict[str, Examples]) -> bool:
-        """Whether these are all examples that were published."""
-        count = {name: examples.count // self.towers for name, examples in whole.items()}
-        return (count["train"] + count["val"], count["test"]) == self.published
+    def _counts(self, splits: Mapping[str, Examples]) -> tuple[int, int]:
+        """Numbers of examples, as in `published`."""
+        count = {name: examples.count // self.towers for name, examples in splits.items()}
+        return count["train"] + count["val"], count["test"]
+
+    def _check_counts(self, splits: Mapping[str, Examples]) -> None:
+        where = self.path or f"source={self.source}"
+        if empty := [name for name, examples in splits.items() if not examples.count]:
+            raise DataError(f"{where}: too few examples, none for {empty[0]}; {self.hint}")
+        found = self._counts(splits)
+        if self._source.counted and found != self.published:
+            counts = " instead of ".join(f"{train:,} + {test:,}" for train, test in (found, self.published))
+            what = f"{counts} examples to train and test"
+            raise DataError(f"{where}: {what}; get them all (task.source={SLICE} takes a part), then {self.hint}")
 
     def _origin(self, complete: bool) -> str:
         if self.source == SYNTHETIC:
@@ -240,6 +292,19 @@ class SequenceClassification(Task):
         if complete and self.source != SLICE:
             return "full"
         return f"slice:{self.source if self.path is None else self.path.resolve().name}"
+
+
+def at_least(least: int, **values: int | None) -> None:
+    """Raises ValueError for a setting that is less; None is none."""
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ValueError(f"{name}={value} is less than {least}")
+
+
+def cut(examples: Examples, test: int, val: int) -> dict[str, Examples]:
+    """The first `test` examples, the next `val`, and the rest as `train`."""
+    rest = examples.part(test + val, examples.count)
+    return {"train": rest, "val": examples.part(test, test + val), "test": examples.part(0, test)}
 
 
 def hold_out(splits: Mapping[str, Examples], seed: int) -> dict[str, Examples]:

@@ -12,18 +12,18 @@ Our readings:
 """
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from models.attention.base import Pattern
 from tasks import sources
 from tasks.base import DataError, Progress
 from tasks.cache import Examples
 from tasks.lra import synthetic_image
-from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification
+from tasks.lra.classification import PUBLISHED_SPLITS, SLICE, SYNTHETIC, SequenceClassification
 from tasks.sources import Download, Source
 
 ARCHIVE = Download(
@@ -34,7 +34,6 @@ ARCHIVE = Download(
 MEMBERS = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
 HUB = ("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2")
 TFDS = "cifar10:3.0.2"
-READ = ("train", "test")
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE  # bytes of a picture in the archive
 LENGTHS = {(SIDE // block) ** 2: block for block in (1, 2, 4, 8)}  # pixels that remain: side of the squares averaged
@@ -43,6 +42,7 @@ CLASSES = 10
 Pictures = tuple[np.ndarray, np.ndarray]  # colours (n, SIDE, SIDE, 3) uint8, classes (n,) uint8
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Image(SequenceClassification):
     """LRA Image.
 
@@ -57,80 +57,51 @@ class Image(SequenceClassification):
     symbols = 256
     published = (50_000, 10_000)
 
-    def __init__(
-        self,
-        *,
-        data_root: str | Path,
-        source: str = "official",
-        path: str | Path | None = None,
-        pattern: Pattern | str = Pattern.NONCAUSAL_SELF,
-        max_length: int = SIDE * SIDE,
-        mask_black: bool = False,
-        train: int = 45_000,
-        val: int = 5_000,
-        test: int = 10_000,
-        data_seed: int = 0,
-        append_eos: bool = False,
-        drop_remainder: int | None = None,
-        noise: int = 32,
-    ):
-        if max_length not in LENGTHS:
-            raise ValueError(f"max_length={max_length} is no square picture: {', '.join(map(str, LENGTHS))}")
-        self.padding_id = 0 if mask_black else None
-        self.noise = noise
-        super().__init__(
-            data_root=data_root,
-            source=source,
-            path=path,
-            pattern=pattern,
-            max_length=max_length,
-            train=train,
-            val=val,
-            test=test,
-            data_seed=data_seed,
-            append_eos=append_eos,
-            drop_remainder=drop_remainder,
-        )
-        if source == SYNTHETIC:
-            synthetic_image.check(noise)
+    source: str = "official"
+    max_length: int = SIDE * SIDE
+    mask_black: bool = False
+    train: int = 45_000
+    val: int = 5_000
+    test: int = 10_000
+    noise: int = 32
+
+    def __post_init__(self) -> None:
+        if self.max_length not in LENGTHS:
+            raise ValueError(f"max_length={self.max_length} is no square picture: {', '.join(map(str, LENGTHS))}")
+        super().__post_init__()
+
+    @property
+    def padding_id(self) -> int | None:
+        return 0 if self.mask_black else None
 
     def sources(self) -> dict[str, Source]:
-        return {
-            "official": self._pictures(lambda: {"sha256": ARCHIVE.sha256}, self._official, takes_path=True),
-            "hf": self._pictures(lambda: {"revision": HUB[1]}, self._hub),
-            "tfds": self._pictures(lambda: {"builder": TFDS}, self._tfds),
-            SLICE: self._pictures(self._slice_identity, self._slice, takes_path=True, needs_path=True),
-            SYNTHETIC: self._pictures(self._synthetic_identity, self._synthetic),
+        archive = Source(lambda: {"sha256": ARCHIVE.sha256}, self._official, takes_path=True, counted=True)
+        of_pictures = {
+            "official": archive,
+            **self.libraries(HUB, TFDS, self._library),
+            SLICE: Source(self._slice_identity, self._slice, takes_path=True, needs_path=True),
+            SYNTHETIC: self.invented(synthetic_image, noise=self.noise),
         }
+        return {name: self._of_sequences(source) for name, source in of_pictures.items()}
 
-    def _pictures(
-        self, identity: Callable[[], dict[str, Any]], read: Callable[[Progress], dict[str, Pictures]], **path: bool
-    ) -> Source:
+    def _of_sequences(self, pictures: Source) -> Source:
         """The source of sequences that a source of pictures is."""
 
-        def sequences(progress: Progress) -> dict[str, Examples]:
-            return {name: to_sequences(*pictures, self.max_length) for name, pictures in read(progress).items()}
+        def read(progress: Progress) -> dict[str, Examples]:
+            return {name: to_sequences(*found, self.max_length) for name, found in pictures.read(progress).items()}
 
-        return Source(lambda: {"max_length": self.max_length, **identity()}, sequences, **path)
+        return replace(pictures, identity=lambda: {"max_length": self.max_length, **pictures.identity()}, read=read)
 
     def _official(self, progress: Progress) -> dict[str, Pictures]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)
         return read_archive(file, self.hint)
 
-    def _hub(self, progress: Progress) -> dict[str, Pictures]:
-        data = sources.from_hub(*HUB, READ, self.hint)
-        return {name: self._rows(rows, "img", f"hf {HUB[0]} {name}", progress) for name, rows in data.items()}
-
-    def _tfds(self, progress: Progress) -> dict[str, Pictures]:
-        data = sources.from_tfds(TFDS, self.data_root / "tfds", READ, self.hint)
-        return {name: self._rows(rows, "image", f"tfds {TFDS} {name}", progress) for name, rows in data.items()}
-
-    def _rows(self, rows: Iterable[Mapping[str, Any]], column: str, where: str, progress: Progress) -> Pictures:
+    def _library(self, rows: Sequence[Mapping[str, Any]], where: str, progress: Progress) -> Pictures:
         colours, labels = [], []
         for number, row in enumerate(rows, 1):
-            picture = np.asarray(row.get(column))
+            picture = np.asarray(row.get("img", row.get("image")))  # of the hub, of TFDS
             if picture.shape != (SIDE, SIDE, 3) or picture.dtype != np.uint8:
-                what = f"{column} is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
+                what = f"the picture is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
                 raise DataError(f"{where}:{number}: {what}; {self.hint}")
             colours.append(picture)
             labels.append(class_of(row.get("label"), f"{where}:{number}", self.hint))
@@ -140,7 +111,7 @@ class Image(SequenceClassification):
 
     def _slice_files(self) -> dict[str, tuple[Path, list[Path]]]:
         found = {}
-        for name in READ:
+        for name in PUBLISHED_SPLITS:
             labels = sources.only_file(self.path, f"cifar10_{name}_labels.txt", self.hint)
             found[name] = labels, sorted(self.path.glob(f"cifar10_{name}_*.png"))
             if not found[name][1]:
@@ -156,15 +127,6 @@ class Image(SequenceClassification):
 
     def _slice(self, progress: Progress) -> dict[str, Pictures]:
         return {name: read_sprites(*files, self.hint) for name, files in self._slice_files().items()}
-
-    def _synthetic_identity(self) -> dict[str, Any]:
-        return {"version": synthetic_image.VERSION, "noise": self.noise, **self.sizes}
-
-    def _synthetic(self, progress: Progress) -> dict[str, Pictures]:
-        return {
-            name: synthetic_image.generate(size, seed=(self.data_seed, i), noise=self.noise, progress=progress)
-            for i, (name, size) in enumerate(self.sizes.items())
-        }
 
 
 def grey(colours: np.ndarray) -> np.ndarray:

@@ -18,24 +18,24 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from models.attention.base import Pattern
+from tasks import cache
 from tasks.base import DataError, Progress
 from tasks.cache import Examples
 from tasks.lra import pathfinder_generator as generator
 from tasks.lra import pathfinder_reader as reader
+from tasks.lra import pathfinder_sheet as sheet
 from tasks.lra import pathfinder_tables as tables
-from tasks.lra.classification import SLICE, SequenceClassification, by_content
+from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification, at_least, by_content, cut
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
 from tasks.sources import Source
 
-GENERATED = "generated"
-OFFICIAL = "official"
+GENERATED, OFFICIAL = "generated", "official"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Pathfinder(SequenceClassification):
     """LRA Pathfinder-32.
 
@@ -49,59 +49,51 @@ class Pathfinder(SequenceClassification):
     symbols = 256
     published = (180_000, 20_000)
     drawn: ClassVar[Design] = LRA  # for the paper
-    design: Design | None  # of generated pictures
 
-    def __init__(
-        self,
-        *,
-        data_root: str | Path,
-        source: str = GENERATED,
-        path: str | Path | None = None,
-        pattern: Pattern | str = Pattern.NONCAUSAL_SELF,
-        max_length: int | None = None,
-        design: Mapping[str, Any] | None = None,
-        mask_black: bool = False,
-        train: int = 160_000,
-        val: int = 20_000,
-        test: int = 20_000,
-        data_seed: int = 0,
-        append_eos: bool = False,
-        drop_remainder: int | None = None,
-        workers: int | None = None,
-    ):
-        if max_length is None:
-            max_length = self.drawn.size**2 + append_eos
-        size = math.isqrt(max(0, max_length - append_eos))
-        if size**2 + append_eos != max_length:
-            end = " and an end symbol" if append_eos else ""
-            raise ValueError(f"max_length={max_length} is no square picture{end}")
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers={workers} is less than 1")
+    source: str = GENERATED
+    max_length: int | None = None
+    design: Mapping[str, Any] | Design | None = None  # made a `Design`, None where pictures are read
+    mask_black: bool = False
+    train: int = 160_000
+    val: int = 20_000
+    test: int = 20_000
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_length is None:
+            self.max_length = self.drawn.size**2 + self.append_eos
+        self.size = math.isqrt(max(0, self.max_length - self.append_eos))
+        if self.size**2 + self.append_eos != self.max_length:
+            end = " and an end symbol" if self.append_eos else ""
+            raise ValueError(f"max_length={self.max_length} is no square picture{end}")
+        at_least(1, workers=self.workers)
+        changes = dict(self.design or {})
         known = {field.name for field in dataclasses.fields(Design)} - {"size"}
-        if unknown := sorted(set(design or {}) - known):
+        if unknown := sorted(set(changes) - known):
             raise ValueError(f"design.{unknown[0]} is none of {', '.join(sorted(known))}")
-        self.size, self.design = size, None
-        if source == GENERATED:
-            self.design = dataclasses.replace(self.drawn, size=size, **(design or {}))
-        self.padding_id = 0 if mask_black else None
-        self.workers = workers
-        super().__init__(
-            data_root=data_root,
-            source=source,
-            path=path,
-            pattern=pattern,
-            max_length=max_length,
-            train=train,
-            val=val,
-            test=test,
-            data_seed=data_seed,
-            append_eos=append_eos,
-            drop_remainder=drop_remainder,
-        )
+        generated = self.source == GENERATED
+        self.design = dataclasses.replace(self.drawn, size=self.size, **changes) if generated else None
+        super().__post_init__()
+
+    @property
+    def padding_id(self) -> int | None:
+        return 0 if self.mask_black else None
 
     def sources(self) -> dict[str, Source]:
-        folder = partial(Source, self._folder_identity, self._read, takes_path=True, needs_path=True)
-        return {GENERATED: Source(self._identity, self._generate), OFFICIAL: folder(), SLICE: folder()}
+        folder = Source(self._folder_identity, self._read, takes_path=True, needs_path=True)
+        return {GENERATED: Source(self._identity, self._generate), OFFICIAL: folder, SLICE: folder}
+
+    def prepare(self, progress: Progress) -> None:
+        """What every task does, and `samples.png`, a sheet of test pictures beside the data."""
+        super().prepare(progress)
+        parameters = self._parameters()
+        folder = self._folder(parameters)
+        self.samples = folder / "samples.png"
+        if not self.samples.exists():
+            try:
+                sheet.write(self.samples, cache.read(folder, parameters)[0]["test"], self.size)
+            except OSError:  # a folder that others share can be closed to us; the data are there
+                self.samples = None
 
     def _identity(self) -> dict[str, Any]:
         digest = tables.digest(self.design)
@@ -128,7 +120,7 @@ class Pathfinder(SequenceClassification):
 
     def _origin(self, complete: bool) -> str:
         if self.source == GENERATED:
-            return "full" if complete and self.design == self.drawn else "synthetic"
+            return "full" if complete and self.design == self.drawn else SYNTHETIC
         return super()._origin(complete)
 
 
@@ -137,9 +129,3 @@ class PathX(Pathfinder):
 
     name = "lra/pathx"
     drawn = PATHX
-
-
-def cut(pictures: Examples, test: int, val: int) -> dict[str, Examples]:
-    """The first `test` examples, the next `val`, and the rest as `train`."""
-    rest = pictures.part(test + val, pictures.count)
-    return {"train": rest, "val": pictures.part(test, test + val), "test": pictures.part(0, test)}

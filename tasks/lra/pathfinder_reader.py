@@ -108,6 +108,8 @@ def _picture(file: Path, size: int) -> np.ndarray | str:
         with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             if image.size != (size, size) or image.mode != "L":
                 return f"{image.size[0]} x {image.size[1]} pixels of mode {image.mode}, not {size} x {size} grey ones"
+            image.verify()  # sums and end, which decoding does not look at; it cannot be decoded after
+        with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             return np.asarray(image)
     except OSError as error:
         return error.strerror or f"no PNG ({sources.one_line(error)[:80]})"

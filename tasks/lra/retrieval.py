@@ -2,7 +2,8 @@
 
 Pairs of papers of the ACL Anthology Network (Radev et al., 2013) in LRA's files: 147,086 / 18,090 / 17,437 lines of
 `label TAB id TAB id TAB text TAB text`, no header and no quoting, label 1.0 if one cites the other. Each text is its
-bytes, the first `max_length` of them; a batch holds the two of a pair side by side, for a backbone with two towers.
+bytes, the first `max_length` of them (the code takes 10,000 first, which changes nothing); a batch holds the two of a
+pair side by side, for a backbone with two towers.
 
 Our readings:
 - How the towers meet is the backbone's (X2: [a, b, a * b, a - b] in the paper, [a, b] in its code), and so is what a
@@ -12,11 +13,10 @@ Our readings:
 """
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from models.attention.base import Pattern
 from tasks import sources
 from tasks.base import DataError, Progress
 from tasks.cache import Examples
@@ -29,14 +29,16 @@ URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 COLUMNS = 5
-KEPT = 4000  # bytes of a text that are kept, as much as any published recipe reads
+KEPT = 4000  # bytes of a text that are kept: as many as any published recipe reads
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Retrieval(SequenceClassification):
     """LRA Retrieval.
 
     `source`: `official` (`path`: `lra_release.gz`, or its folder `tsv_data`), `slice` (`path`: a folder with files of
-    the same names, `.gz` or not) or `synthetic` (of `synthetic_pairs`, which `distance` and `keys` belong to).
+    the same names, `.gz` or not) or `synthetic` (of `synthetic_pairs`, which `distance`, `keys` and `references` belong
+    to).
     """
 
     name = "lra/retrieval"
@@ -44,53 +46,36 @@ class Retrieval(SequenceClassification):
     symbols, shift, towers = SYMBOLS, SHIFT, 2
     published = (147_086 + 18_090, 17_437)
 
-    def __init__(
-        self,
-        *,
-        data_root: str | Path,
-        source: str = "official",
-        path: str | Path | None = None,
-        pattern: Pattern | str = Pattern.NONCAUSAL_SELF,
-        max_length: int = KEPT,
-        train: int = 147_086,
-        val: int = 18_090,
-        test: int = 17_437,
-        data_seed: int = 0,
-        append_eos: bool = False,
-        drop_remainder: int | None = None,
-        distance: int = 1000,
-        keys: int = 64,
-    ):
-        self.knobs = {"distance": distance, "keys": keys}
-        super().__init__(
-            data_root=data_root,
-            source=source,
-            path=path,
-            pattern=pattern,
-            max_length=max_length,
-            train=train,
-            val=val,
-            test=test,
-            data_seed=data_seed,
-            append_eos=append_eos,
-            drop_remainder=drop_remainder,
-        )
-        if source == SYNTHETIC:
-            synthetic_pairs.check(max_length, **self.knobs)
-        elif max_length > KEPT:
-            raise ValueError(f"max_length={max_length}: no more than {KEPT} bytes of a text are kept")
+    source: str = "official"
+    max_length: int = KEPT
+    train: int = 147_086
+    val: int = 18_090
+    test: int = 17_437
+    distance: int = 1000
+    keys: int = 64
+    references: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source != SYNTHETIC and self.max_length > KEPT:
+            raise ValueError(f"max_length={self.max_length}: no more than {KEPT} bytes of a text are kept")
 
     def sources(self) -> dict[str, Source]:
         files = Source(self._identity, self._read, takes_path=True, needs_path=True)
-        return {"official": files, SLICE: files, SYNTHETIC: Source(self._synthetic_identity, self._synthetic)}
+        knobs = {"distance": self.distance, "keys": self.keys, "references": self.references}
+        return {
+            "official": replace(files, counted=True),
+            SLICE: files,
+            SYNTHETIC: self.invented(synthetic_pairs, max_length=self.max_length, **knobs),
+        }
 
     @property
     def hint(self) -> str:
         return f"{super().hint} task.path=... (LRA's {URL}, 7.7 GB, or its folder tsv_data)"
 
     def _files(self) -> dict[str, Path]:
-        plain = {name: self.path / file for name, file in FILES.items()}
-        return {name: file if file.exists() else file.with_name(f"{file.name}.gz") for name, file in plain.items()}
+        packed = {name: self.path / f"{file}.gz" for name, file in FILES.items()}
+        return {name: file if file.exists() else file.with_suffix("") for name, file in packed.items()}
 
     def _identity(self) -> dict[str, Any]:
         files = {"archive": self.path} if self.path.is_file() else self._files()
@@ -108,16 +93,11 @@ class Retrieval(SequenceClassification):
             where = f"{self.path}/{member}"
             lines = sources.lines(stream, where, self.hint)
             found[names[member.rsplit("/", 1)[-1]]] = pack(texts(lines, where, self.hint, progress))
+            if len(found) == len(FILES):
+                break  # gigabytes of other tasks' files may follow
         if missing := [file for name, file in FILES.items() if name not in found]:
             raise DataError(f"{self.path}: no {missing[0]} in it; {self.hint}")
         return found
-
-    def _synthetic_identity(self) -> dict[str, Any]:
-        return {"version": synthetic_pairs.VERSION, "max_length": self.max_length, **self.sizes, **self.knobs}
-
-    def _synthetic(self, progress: Progress) -> dict[str, Examples]:
-        make = partial(synthetic_pairs.generate, max_length=self.max_length, progress=progress, **self.knobs)
-        return {name: make(size, seed=(self.data_seed, i)) for i, (name, size) in enumerate(self.sizes.items())}
 
 
 def texts(lines: Iterator[tuple[int, bytes]], where: str, hint: str, progress: Progress) -> Iterator[tuple[bytes, int]]:
@@ -146,6 +126,6 @@ def pair(line: bytes) -> tuple[bytes, bytes, int]:
             text.decode()
         except UnicodeDecodeError as error:
             raise ValueError(f"byte {error.start + 1} of the {which} text is not UTF-8") from None
-        if not text.strip():
+        if not text:
             raise ValueError(f"the {which} text is empty")
     return first, second, LABELS[label]

@@ -1,10 +1,13 @@
-"""A stand-in for pairs of papers: two documents belong together if they cite the same key.
+"""A stand-in for pairs of papers: two documents belong together if both rest on the same work.
 
-    document    `distance` bytes of filler or more | "as shown by <key>, " | filler
+    document    filler | "as shown in [2], " | `distance` bytes of filler | "[1] <key>, [2] <key>, " | filler
 
-The key of a document is one of `keys` invented words, drawn alike for both classes; the second document of a pair has
-the same one (class 1) or another (class 0). The filler is unrelated, so nothing but the two keys tells, and each tower
-has to find its own and to say which it is: more keys are harder, and so is more filler around them.
+A document lists `references` works, each by its key, one of `keys` invented words, and far before the list it says the
+number of the one that it rests on. The lists of a pair share one key in either class; in class 1 it is the one that
+both rest on, in class 0 it is not, for one of them at least. So who compares the words of the two, or reads either
+document alone, is right on half of the pairs; the rest needs the relation of a number and its key over `distance`
+bytes. With `references` 1 there is nothing to tell apart and the lists of class 0 share no key: then words are enough.
+More references, more keys and a longer distance are harder.
 """
 
 from collections.abc import Iterator
@@ -15,20 +18,23 @@ from tasks.lra.bytes import pack
 from tasks.lra.draws import Draws
 from tasks.lra.synthetic_text import SEA, filler
 
-VERSION = 1  # part of the cache key: raise it when the same seed gives other examples
-PHRASE = b"as shown by %s, "
+VERSION = 2  # part of the cache key: raise it when the same seed gives other examples
+MENTION, ENTRY = b"as shown in [%d], ", b"[%d] %s, "
+MOST_REFERENCES = 9  # numbers of one digit
 CONSONANTS, VOWELS = b"bdfghjklmnprstvz", b"aeiou"
 SYLLABLES = [bytes([consonant, vowel]) for consonant in CONSONANTS for vowel in VOWELS]
 MOST_KEYS = len(SYLLABLES) ** 3
-NEEDED = len(PHRASE) - 2 + 6
 
 
-def check(max_length: int, distance: int, keys: int) -> None:
+def check(max_length: int, distance: int, keys: int, references: int) -> None:
     """Raises ValueError for settings that no pair fits."""
-    if not 2 <= keys <= MOST_KEYS:
-        raise ValueError(f"keys={keys} is not between 2 and {MOST_KEYS:,}")
-    if not 0 <= distance <= max_length - NEEDED:
-        raise ValueError(f"distance={distance} is not between 0 and {max_length - NEEDED}: max_length={max_length}")
+    if not 1 <= references <= MOST_REFERENCES:
+        raise ValueError(f"references={references} is not between 1 and {MOST_REFERENCES}")
+    if not 2 * references <= keys <= MOST_KEYS:
+        raise ValueError(f"keys={keys} is not between {2 * references} and {MOST_KEYS:,}: references={references}")
+    if not 0 <= distance <= max_length - _needed(references):
+        room = max_length - _needed(references)
+        raise ValueError(f"distance={distance} is not between 0 and {room}: max_length={max_length}")
 
 
 def key(number: int) -> bytes:
@@ -39,25 +45,54 @@ def key(number: int) -> bytes:
 
 
 def generate(
-    count: int, *, seed: tuple[int, ...], max_length: int, distance: int, keys: int, progress: Progress
+    count: int, *, seed: tuple[int, ...], max_length: int, distance: int, keys: int, references: int, progress: Progress
 ) -> Examples:
     """`count` pairs, as twice as many texts one after another, both with the label of their pair."""
-    check(max_length, distance, keys)
+    check(max_length, distance, keys, references)
     draws, sea = Draws(*seed), filler()
-    label, first = draws.shares(2, count), draws.below(keys, count)
-    second = (first + (1 - label) * (1 + draws.below(keys - 1, count))) % keys
-    surplus = draws.below(max_length - distance - NEEDED + 1, (count, 2))
+    label = draws.shares(2, count)
+    numbers = draws.below([keys - i for i in range(2 * references)], (count, 2 * references))
+    shared = draws.below(references, (count, 2))  # where the shared key stands in each list
+    other = draws.below(max(1, references**2 - 1), count)
+    surplus = draws.below(max_length - distance - _needed(references) + 1, (count, 2))
     before = draws.below(surplus + 1, (count, 2))
-    places = draws.below(SEA - max_length, (count, 2, 2))
+    places = draws.below(SEA - max_length, (count, 2, 3))
 
     def texts() -> Iterator[tuple[bytes, int]]:
         for i in range(count):
-            for tower, number in enumerate((first[i], second[i])):
-                start, end = places[i, tower].tolist()
-                ahead, behind = distance + before[i, tower], surplus[i, tower] - before[i, tower]
-                text = sea[start : start + ahead] + PHRASE % key(int(number)) + sea[end : end + behind]
-                yield text, label[i]
+            words = [key(number) for number in distinct(numbers[i].tolist())]
+            lists = [words[:references], words[references:]]
+            at = tuple(shared[i].tolist())
+            if label[i] or references > 1:
+                lists[1][at[1]] = lists[0][at[0]]
+            rests = at if label[i] or references == 1 else elsewhere(at, int(other[i]), references)
+            for tower in (0, 1):
+                ahead, behind = int(before[i, tower]), int(surplus[i, tower] - before[i, tower])
+                lengths = (ahead, distance, behind)
+                start, middle, end = (sea[p : p + n] for p, n in zip(places[i, tower].tolist(), lengths, strict=True))
+                entries = b"".join(ENTRY % (number, word) for number, word in enumerate(lists[tower], 1))
+                yield b"".join((start, MENTION % (rests[tower] + 1), middle, entries, end)), label[i]
             if not (i + 1) % 10_000:
                 progress("generating pairs", i + 1, count)
 
     return pack(texts())
+
+
+def distinct(draws: list[int]) -> list[int]:
+    """Numbers that differ, all sets of them alike probable, of draws below n, n - 1, n - 2, ..."""
+    found: list[int] = []
+    for number in draws:
+        for smaller in sorted(found):
+            number += number >= smaller
+        found.append(number)
+    return found
+
+
+def elsewhere(at: tuple[int, int], draw: int, references: int) -> tuple[int, int]:
+    """A pair of places that is not `at`, of a draw below references^2 - 1."""
+    return divmod(draw + (draw >= at[0] * references + at[1]), references)
+
+
+def _needed(references: int) -> int:
+    """Bytes of a mention and a list."""
+    return len(MENTION) - 1 + references * (len(ENTRY) - 3 + 6)

@@ -13,17 +13,16 @@ Our readings:
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.attention.base import Pattern
 from tasks import cache, sources
 from tasks.base import DataError, Progress
 from tasks.cache import Examples
 from tasks.lra import synthetic_text
 from tasks.lra.bytes import SHIFT, SYMBOLS, pack
-from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification
+from tasks.lra.classification import PUBLISHED_SPLITS, SLICE, SYNTHETIC, SequenceClassification
 from tasks.sources import Download, Source
 
 ARCHIVE = Download(
@@ -35,12 +34,12 @@ MEMBER = re.compile(r"(?:\./)?aclImdb/(train|test)/(neg|pos)/[^/]+\.txt")
 CLASSES = ("neg", "pos")
 HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
 TFDS = "imdb_reviews/plain_text:1.0.0"
-READ = ("train", "test")
 VALIDATIONS = ("held_out", "test")
 
 Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Text(SequenceClassification):
     """LRA Text.
 
@@ -54,51 +53,27 @@ class Text(SequenceClassification):
     symbols, shift = SYMBOLS, SHIFT
     published = (25_000, 25_000)
 
-    def __init__(
-        self,
-        *,
-        data_root: str | Path,
-        source: str = "official",
-        path: str | Path | None = None,
-        pattern: Pattern | str = Pattern.NONCAUSAL_SELF,
-        max_length: int = 4000,
-        validation: str = "held_out",
-        train: int = 25_000,
-        val: int = 25_000,
-        test: int = 25_000,
-        data_seed: int = 0,
-        append_eos: bool = False,
-        drop_remainder: int | None = None,
-        distance: int = 1000,
-        negated: float = 0.5,
-    ):
-        if validation not in VALIDATIONS:
-            raise ValueError(f"validation={validation!r} is none of {', '.join(VALIDATIONS)}")
-        self.validation = validation
-        self.knobs = {"distance": distance, "negated": negated}
-        super().__init__(
-            data_root=data_root,
-            source=source,
-            path=path,
-            pattern=pattern,
-            max_length=max_length,
-            train=train,
-            val=val,
-            test=test,
-            data_seed=data_seed,
-            append_eos=append_eos,
-            drop_remainder=drop_remainder,
-        )
-        if source == SYNTHETIC:
-            synthetic_text.check(max_length, **self.knobs)
+    source: str = "official"
+    max_length: int = 4000
+    validation: str = "held_out"
+    train: int = 25_000
+    val: int = 25_000
+    test: int = 25_000
+    distance: int = 1000
+    negated: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.validation not in VALIDATIONS:
+            raise ValueError(f"validation={self.validation!r} is none of {', '.join(VALIDATIONS)}")
+        super().__post_init__()
 
     def sources(self) -> dict[str, Source]:
+        knobs = {"max_length": self.max_length, "distance": self.distance, "negated": self.negated}
         return {
-            "official": Source(lambda: {"sha256": ARCHIVE.sha256}, self._official, takes_path=True),
-            "hf": Source(lambda: {"revision": HUB[1]}, self._hub),
-            "tfds": Source(lambda: {"builder": TFDS}, self._tfds),
+            "official": Source(lambda: {"sha256": ARCHIVE.sha256}, self._official, takes_path=True, counted=True),
+            **self.libraries(HUB, TFDS, self._library),
             SLICE: Source(self._slice_identity, self._slice, takes_path=True, needs_path=True),
-            SYNTHETIC: Source(self._synthetic_identity, self._synthetic),
+            SYNTHETIC: self.invented(synthetic_text, **knobs),
         }
 
     def arrange(self, whole: dict[str, Examples]) -> dict[str, Examples]:
@@ -110,24 +85,14 @@ class Text(SequenceClassification):
         file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)
         return {name: self._pack(rows) for name, rows in archive_rows(file, self.hint, progress).items()}
 
-    def _hub(self, progress: Progress) -> dict[str, Examples]:
-        return self._library(sources.from_hub(*HUB, READ, self.hint), f"hf {HUB[0]}")
-
-    def _tfds(self, progress: Progress) -> dict[str, Examples]:
-        return self._library(sources.from_tfds(TFDS, self.data_root / "tfds", READ, self.hint), f"tfds {TFDS}")
-
-    def _library(self, data: Mapping[str, Iterable[Mapping[str, Any]]], where: str) -> dict[str, Examples]:
-        def rows(name: str) -> Iterator[Row]:
-            for number, row in enumerate(data[name], 1):
-                yield f"{where} {name}:{number}", row.get("text"), row.get("label")
-
-        return {name: self._pack(rows(name)) for name in data}
+    def _library(self, rows: Iterable[Mapping[str, Any]], where: str, progress: Progress) -> Examples:
+        return self._pack((f"{where}:{i}", row.get("text"), row.get("label")) for i, row in enumerate(rows, 1))
 
     def _pack(self, rows: Iterable[Row]) -> Examples:
         return pack(reviews(rows, self.hint))
 
     def _slice_files(self) -> dict[str, Path]:
-        return {name: sources.only_file(self.path, f"imdb_{name}*.jsonl*", self.hint) for name in READ}
+        return {name: sources.only_file(self.path, f"imdb_{name}*.jsonl*", self.hint) for name in PUBLISHED_SPLITS}
 
     def _slice_identity(self) -> dict[str, Any]:
         return {name: sources.identity(file, self.hint) for name, file in self._slice_files().items()}
@@ -135,17 +100,10 @@ class Text(SequenceClassification):
     def _slice(self, progress: Progress) -> dict[str, Examples]:
         return {name: self._pack(json_rows(file, self.hint)) for name, file in self._slice_files().items()}
 
-    def _synthetic_identity(self) -> dict[str, Any]:
-        return {"version": synthetic_text.VERSION, "max_length": self.max_length, **self.sizes, **self.knobs}
-
-    def _synthetic(self, progress: Progress) -> dict[str, Examples]:
-        make = partial(synthetic_text.generate, max_length=self.max_length, progress=progress, **self.knobs)
-        return {name: make(size, seed=(self.data_seed, i)) for i, (name, size) in enumerate(self.sizes.items())}
-
 
 def archive_rows(file: Path, hint: str, progress: Progress) -> dict[str, list[Row]]:
     """`train` and `test` of the published archive. Raises DataError."""
-    rows: dict[str, list[Row]] = {name: [] for name in READ}
+    rows: dict[str, list[Row]] = {name: [] for name in PUBLISHED_SPLITS}
     members = sources.archive(file, lambda name: MEMBER.fullmatch(name) is not None, hint)
     for done, (name, stream) in enumerate(members):
         split, label = MEMBER.fullmatch(name).groups()

@@ -33,6 +33,15 @@ def test_fft_convolution_is_the_direct_sum(length, taps):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(length=st.integers(1, 40), past=st.integers(1, 50), future=st.integers(1, 50))
+def test_fft_convolution_reads_the_future_with_taps_of_its_own(length, past, future):
+    u, kernel, ahead = draw(2, 3, length), draw(3, past, seed=1), draw(3, future, seed=2)
+    shifted = torch.cat([torch.zeros_like(ahead[..., :1]), ahead], -1)
+    expected = direct(u, kernel) + direct(u.flip(-1), shifted).flip(-1)
+    torch.testing.assert_close(fft_convolution(u, kernel, ahead), expected, atol=1e-12, rtol=1e-12)
+
+
 def test_the_end_does_not_wrap_around_to_the_start():
     u = torch.zeros(1, 64)
     u[:, -1] = 1e6

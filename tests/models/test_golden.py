@@ -55,20 +55,66 @@ LLP_ROLES = {
     "w_o0": "first_out_proj.weight",
     "b_o0": "first_out_proj.bias",
 }
+LONGSHORT_SHARED = {"w_dconv": "score.weight", "b_dconv": "score.bias"}
+LONGSHORT_NS = LONGSHORT_SHARED | {
+    "ln_l_w": "token_norm.weight",
+    "ln_l_b": "token_norm.bias",
+    "ln_s_w": "summary_norm.weight",
+    "ln_s_b": "summary_norm.bias",
+}
+LONGSHORT_CS = LONGSHORT_SHARED | {
+    "ln_win_w": "token_norm.weight",
+    "ln_win_b": "token_norm.bias",
+    "ln_chunk_w": "summary_norm.weight",
+    "ln_chunk_b": "summary_norm.bias",
+    "w_r_window": "near_position.weight",
+    "w_r_chunk": "far_position.weight",
+    "b_r_chunk": "far_position.bias",
+    "r_w_bias": "content_bias",
+    "r_r_bias": "position_bias",
+}
+LONGSHORT_NS_ROW = Row("longshort", {"landmarks": 8, "window": 8}, LONGSHORT_NS)
+LONGSHORT_CS_ROW = Row("longshort", {"chunk": 16, "window": 16, "memory": 64}, LONGSHORT_CS)
+LONGSHORT_RANK2 = {"chunk": 8, "window": 8, "memory": 16, "chunk_rank": 2}
 LATTE = Row("latte", {"latents": 16, "vapor": False})
 LLP = Row("llp", {"segment": 16, "rotary": False}, LLP_ROLES)
+STATE_SPACE = {
+    "C": "readout",
+    "log_dt": "log_step",
+    "log_w_real": "log_decay",
+    "w_imag": "frequency",
+    "D": "skip",
+}
+ABC = Row("abc", {"slots": 8}, {"c_k": "key_slots", "c_v": "value_slots"})
+S5_ROLES = {"Lambda": "eigenvalues", "B": "enter", "C": "leave", "D": "skip", "log_step": "log_step"}
 ROWS = {
     "vanilla_ns_n63": Row("vanilla"),
     "vanilla_cs_n63": Row("vanilla"),
     "vanilla_nc_n48_m41": Row("vanilla"),
+    "probsparse_ns_n63": Row("probsparse", {"factor": 3}, {"index_sample": "draws"}),
+    "lara_ns_n63": Row("lara", {"landmarks": 8}),
+    "lara_ns_n64": Row("lara", {"landmarks": 8}),
+    "abc_cs_cab_quirk": Row("abc_cab", {"slots": 8}, ABC.roles),
+    "abc_ns_n63": ABC,
+    "abc_nc_n48_m41": ABC,
+    "cosformer_ns_n63": Row("cosformer"),
+    "cosformer_cs_n63": Row("cosformer"),
+    "cosformer_cab_ns_n63": Row("cosformer"),
+    "cosformer_cab_nc_n48_m60": Row("cosformer"),
     "local_ns_n63_w5": Row("local", {"window": 5}),
     "local_cs_n63_w5": Row("local", {"window": 5}),
     "performer_ns_n63": PERFORMER,
     "performer_nc_n48_m41": PERFORMER,
+    "nystrom_cab_ns_n64": Row("nystrom", {"landmarks": 8, "cab_compat": True}),
     "linformer_ns_n63": Row("linformer", {"rank": 8, "share": False}, LINFORMER_ROLES),
     "linformer_ns_n63_shared_kv": Row("linformer", {"rank": 8, "share": False, "one_kv_head": True}, LINFORMER_ROLES),
     "llp_n48_c8": LLP,
     "llp_n63_c8_ragged": LLP,
+    "longshort_ns_n63": LONGSHORT_NS_ROW,
+    "longshort_ns_n64": LONGSHORT_NS_ROW,
+    "longshort_cs_c16_w16_n63": LONGSHORT_CS_ROW,
+    "longshort_cs_c16_w16_n64": LONGSHORT_CS_ROW,
+    "longshort_cs_c8_w8_rank2_n48": Row("longshort", LONGSHORT_RANK2, LONGSHORT_CS),
     "latte_bid_n63": LATTE,
     "latte_causal_n63": LATTE,
     "latte_causal_L4": Row("latte", {"latents": 4, "vapor": False}),
@@ -82,6 +128,10 @@ ROWS = {
     "longnet_cs_subln": Row("longnet", {"segments": [16, 64], "ratios": [1, 2]}),
     "longnet_cs_w16_32_64_r1_2_4": Row("longnet", {"segments": [16, 32, 64], "ratios": [1, 2, 4]}),
     "longnet_cs_w8_32_64_n128": Row("longnet", {"segments": [8, 32, 64], "ratios": [1, 2, 4]}),
+    "s4d_n63": Row("s4d", {"d_state": 16}, STATE_SPACE),
+    "s4d_ch2_n48": Row("s4d", {"d_state": 16, "channels": 2}, STATE_SPACE),
+    "s4d_bidirectional_n48": Row("s4d", {"d_state": 16}, STATE_SPACE),
+    "s5_n63": Row("s5", {"d_state": 16, "blocks": 1, "conj_sym": False, "gate": False}, S5_ROLES),
 }
 FLOAT32_RELATIVE = 1e-5
 
@@ -97,7 +147,8 @@ def errors(case: str, dtype: torch.dtype, causal: bool = False) -> tuple[float, 
     pattern = Pattern.CAUSAL_CROSS if causal else Pattern(meta["pattern"])
     cls, hyper = load(row.model)
     size = meta["hyper"]
-    model = cls(size["d"], size["heads"], pattern=pattern, max_length=size["n"], **{**hyper, **row.hyper}).to(dtype)
+    sizes = {"pattern": pattern, "max_length": size["n"], **hyper, **row.hyper}
+    model = cls(size["d"], size.get("heads", 1), **sizes).to(dtype)
     targets = dict(model.named_parameters()) | dict(model.named_buffers())
     targets = {name: target for name, target in targets.items() if not name.startswith(row.unused)}
     roles = {role: name for role, name in (PROJECTIONS | row.roles).items() if name in targets}
@@ -123,13 +174,17 @@ def errors(case: str, dtype: torch.dtype, causal: bool = False) -> tuple[float, 
         return float(difference / unit)
 
     stored = {key[1:]: array for key, array in arrays.items() if key[0] == "d" and key[1:] in leaves}
-    assert {"x", "w_q", "w_o"} <= set(stored)
+    assert {"x", *({"w_q", "w_o"} & set(roles))} <= set(stored)
     gradients = error([(leaves[key].grad, array) for key, array in stored.items()])
     return error([(y.detach(), arrays["y"])]), gradients, meta["tolerance_max_abs"]
 
 
 # the numbers of a noncausal cross case are those of the causal one: its rows do not see each other
-CROSS = [case for case in ROWS if "_nc_" in case or "_cross_" in case]
+CROSS = [
+    case
+    for case in ROWS
+    if ("_nc_" in case or "_cross_" in case) and Pattern.CAUSAL_CROSS in load(ROWS[case].model)[0].patterns
+]
 CASES = [(case, False) for case in ROWS] + [(case, True) for case in CROSS]
 
 

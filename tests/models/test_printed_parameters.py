@@ -74,6 +74,8 @@ TABLE = [
     Row("lavo", "T2 vanilla", "122.32", "vanilla", PG19, note="48,520 tied rows, no position parameters"),
     Row("lavo", "T2 FA + RoPE", "122.32", "vanilla_rope", PG19),
     Row("lavo", "T2 local", "122.32", "local", PG19),
+    Row("lavo", "T2 LongShort", "136.61", "longshort", PG19, note="one summary a chunk (D-22)"),
+    Row("lavo", "T2 ABC", "122.42", "abc", PG19, note="64 slots, for all heads"),
     Row("lavo", "T2 lavo", "122.91", "lavo", PG19, note="trainable bases"),
     Row("lavo", "T4 vanilla", "123.70", "vanilla", SUMMARIES, Seq2Seq, note="three embeddings, learned positions"),
     Row(

@@ -19,10 +19,17 @@ TINY = {
     "rank": 8,
     "features": 8,
     "latents": 8,
+    "landmarks": 4,
     "slots": 4,
     "segment": 8,
     "segments": [4, 16],
     "ratios": [1, 2],
+    "block": 4,
+    "chunk": 4,
+    "random_blocks": 1,
+    "columns": 1,
+    "factor": 2,
+    "noise": False,
 }
 
 

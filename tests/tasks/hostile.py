@@ -3,7 +3,7 @@
 import io
 import random
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,15 @@ def survives(task: Task) -> bool:
     for name, size in info.sizes.items():
         task.split(name).batch(range(size))
     return True
+
+
+def survivals(file: Path, task_of: Callable[[int], Task], count: int = 40) -> int:
+    """How many of so many ways to break a file `survives`; `task_of` makes a task of its own for each."""
+    read = 0
+    for number, broken in enumerate(mutations(file.read_bytes(), count)):
+        file.write_bytes(broken)
+        read += survives(task_of(number))
+    return read
 
 
 def mutations(data: bytes, count: int, seed: int = 0) -> Iterator[bytes]:

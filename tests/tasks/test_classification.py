@@ -84,6 +84,15 @@ def test_last_batch_may_be_left_out(tmp_path):
     assert loaded(tmp_path, drop_remainder=50).load().sizes["test"] == 31, "one batch is all there is"
 
 
+def test_a_published_quirk_leaves_the_data_full(tmp_path, monkeypatch):
+    monkeypatch.setattr(classification, "SYNTHETIC", "another word")
+    monkeypatch.setattr(Text, "published", (80, 31))
+    assert loaded(tmp_path, drop_remainder=8).load().source == "full"
+    assert loaded(tmp_path, train=59).load().source == "slice:synthetic"
+    monkeypatch.setattr(Text, "published", (80, 32))
+    assert loaded(tmp_path).load().source == "slice:synthetic"
+
+
 def test_damage_of_the_cache_is_named_and_repaired(tmp_path):
     task = loaded(tmp_path)
     fingerprint = task.load().fingerprint

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from hostile import mutations, refuses, survives, tar
+from hostile import refuses, survivals, tar
 from listops_helpers import one_line, quiet
 
 from models.attention.base import Pattern
@@ -189,6 +189,7 @@ def test_every_source_gives_the_same_examples(tmp_path, monkeypatch, length):
 
 
 def test_pictures_of_the_hub_may_be_encoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "published", (50, 12))
     library(monkeypatch, "hf")
     plain = loaded(tmp_path / "plain", source="hf").load().fingerprint
     library(monkeypatch, "hf", lambda row: {**row, "img": PIL.Image.fromarray(row["img"])})
@@ -255,11 +256,7 @@ def test_missing_files(tmp_path, gone):
 def test_whatever_is_broken_is_refused_or_read(tmp_path):
     folder = write_slice(tmp_path / "part")
     file = folder / "cifar10_train_00007.png"
-    read = 0
-    for number, broken in enumerate(mutations(file.read_bytes(), 40)):
-        file.write_bytes(broken)
-        read += survives(Image(data_root=tmp_path / str(number), source="slice", path=folder))
-    assert read < 30
+    assert survivals(file, lambda i: Image(data_root=tmp_path / str(i), source="slice", path=folder)) < 30
 
 
 RECORDS = {

@@ -10,7 +10,7 @@ from torch import nn
 
 from models.attention.base import Pattern
 from tasks.base import DataError, Task
-from tasks.lra import listops
+from tasks.lra.classification import Sequences
 from tasks.lra.listops import ListOps
 
 
@@ -19,8 +19,8 @@ from tasks.lra.listops import ListOps
     [
         ({"min_length": 64}, "min_length=64"),
         ({"source": "guess"}, "generated, official, slice"),
-        ({"source": "official"}, "needs path"),
-        ({"source": "slice"}, "needs path"),
+        ({"source": "official"}, "needs task.path"),
+        ({"source": "slice"}, "needs task.path"),
         ({"path": "somewhere"}, "takes no path"),
         ({"pattern": "sideways"}, "sideways"),
         ({"pattern": "causal_cross"}, "causal_cross"),
@@ -30,7 +30,7 @@ from tasks.lra.listops import ListOps
         ({"data_seed": -1}, "data_seed=-1"),
         ({"max_depth": 1}, "max_depth=1"),
         ({"max_args": 1}, "max_args=1"),
-        ({"source": "slice", "path": "x", "max_length": 1}, "max_length=1"),
+        ({"source": "slice", "path": "x", "max_length": 0}, "max_length=0"),
     ],
 )
 def test_invalid_settings_touch_nothing(tmp_path, changes, message):
@@ -45,7 +45,7 @@ def test_facts_known_before_any_data(tmp_path):
     task = ListOps(data_root=tmp_path)
     assert isinstance(task, Task) and (task.metric, task.higher_is_better) == ("acc", True)
     assert task.dimensions() == {
-        "vocab_size": 17, "classes": 10, "max_length": 2000, "pattern": Pattern.NONCAUSAL_SELF
+        "vocab_size": 17, "classes": 10, "max_length": 2000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
     }  # fmt: skip
     causal = ListOps(data_root=tmp_path, pattern="causal_self", append_eos=True)
     assert causal.pattern is Pattern.CAUSAL_SELF and causal.dimensions()["vocab_size"] == 18
@@ -61,7 +61,7 @@ def rows(split, indices):
 @pytest.mark.parametrize("append_eos", [False, True])
 def test_batch_pads_cuts_and_ends(tmp_path, max_length, append_eos):
     whole = loaded(tmp_path, append_eos=append_eos)
-    split = listops.Expressions(whole.split("train").examples, max_length, append_eos)
+    split = Sequences(whole.split("train").examples, max_length, eos=17 if append_eos else None)
     indices = [5, 0, 299, 5, 17]
     batch = split.batch(indices)
     expected = [row[: max_length - append_eos].tolist() + [17] * append_eos for row in rows(split, indices)]

@@ -197,7 +197,7 @@ def test_official_round_trip(tmp_path, monkeypatch, end):
     part.prepare(never)
     assert part.load().sizes == {"train": 100, "val": 10, "test": 50}
     assert part.load().fingerprint != info.fingerprint
-    monkeypatch.setattr(listops, "PAPER", generated.load().sizes)
+    monkeypatch.setattr(ListOps, "published", (340, 50))
     assert official.load().source == "full" and part.load().source == "slice:listops-1000"
 
 
@@ -255,7 +255,7 @@ def test_cut_off_last_line(tmp_path, cut):
         (tmp_path / f"basic_{name}.tsv").write_text(f"{HEADER}\n{GOOD}\n{GOOD}"[:-cut])
     with pytest.raises(DataError) as error:
         small(tmp_path / "data", source="official", path=tmp_path).prepare(quiet)
-    one_line(error, "basic_train.tsv:3: ", "cut off", NEXT)
+    one_line(error, "basic_train.tsv:3: ", "put the whole file there", NEXT)
 
 
 @pytest.mark.parametrize("source", ["official", "slice"])

@@ -98,7 +98,7 @@ def pairs(task):
         ({"max_length": 143}, "max_length=143 is no square picture"),
         ({"max_length": 144, "append_eos": True}, "no square picture and an end symbol"),
         ({"max_length": 0}, "max_length=0|size=0"),
-        ({"design": {"contour": 9}}, "design.contour is none of continuity, contour_length"),
+        ({"design": {"contour": 9}}, "design.contour is none of antialias, continuity, contour_length"),
         ({"design": {"size": 12}}, "design.size is none of"),
         ({"design": {**DESIGN, "contour_length": 1}}, "contour_length=1"),
         ({"design": {**DESIGN, "seed_distance": 3}}, "no room for 4 x seed_distance=3"),
@@ -162,7 +162,7 @@ def test_splits_share_no_picture_and_keep_their_place(tmp_path):
     scores = many.baseline()
     for name in ("val", "test"):
         labels = many.split(name).labels
-        assert scores[name] == 100 * (labels == many.majority_class).mean()
+        assert scores[name] == pytest.approx(100 * (labels == many.majority_class).mean())
 
 
 def test_black_pixels_are_padding_only_if_asked(tmp_path):
@@ -201,6 +201,34 @@ def test_a_design_without_room_is_one_line(tmp_path, monkeypatch):
         tiny(tmp_path).prepare(quiet)
     one_line(error, "found no room", "task.design")
     assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_a_sheet_of_both_classes_stands_beside_the_data(tmp_path):
+    task = tiny(tmp_path)
+    task.prepare(quiet)
+    file = task.samples
+    assert file.is_relative_to(tmp_path) and sorted(path.name for path in file.parent.iterdir()) == [
+        "manifest.json",
+        "samples.png",
+        "test.arrow",
+        "train.arrow",
+        "val.arrow",
+    ]
+    with Image.open(file) as sheet:
+        assert sheet.size == (8 * 144, 4 * 144) and len(sheet.getcolors()) <= 64
+    file.unlink()
+    task.prepare(quiet)
+    assert file.exists(), "drawn again from the data"
+    task.load()
+
+
+def test_a_closed_folder_only_lacks_the_sheet(tmp_path, monkeypatch):
+    def closed(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(pathfinder.sheet, "write", closed)
+    task = loaded(tmp_path)
+    assert task.samples is None and task.load().sizes["train"] == 60
 
 
 # LRA's folders
@@ -326,6 +354,7 @@ def refused(tmp_path, folder, *parts):
     assert not list((tmp_path / "data").rglob("*")), "no half-written cache"
 
 
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_bomb_is_refused_by_its_header(tmp_path):
     folder = write_folder(tmp_path / "curv", count=12)
     bomb = io.BytesIO()

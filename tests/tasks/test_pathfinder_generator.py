@@ -178,7 +178,7 @@ def test_nothing_depends_on_threads_or_on_how_many_are_asked_for():
 
 @pytest.mark.parametrize(
     ("design", "images", "table"),
-    [(TINY, "IMAGES_TINY", "TABLES_TINY"), (LRA, "IMAGES_LRA", "TABLES_LRA")],
+    [(TINY, "897ed9d465ac55e8", "e91d27deb45f752b"), (LRA, "45dbdcf6726de604", "bd5f88700252304f")],
     ids=["tiny", "pathfinder"],
 )
 def test_the_same_bytes_on_every_machine(design, images, table):
@@ -188,14 +188,14 @@ def test_the_same_bytes_on_every_machine(design, images, table):
     assert hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()[:16] == images
 
 
+@pytest.mark.skipif(not kernel.COMPILED, reason="numba is missing")
 def test_the_interpreter_draws_what_the_compiler_draws(monkeypatch):
-    pytest.importorskip("numba")
     compiled = [pictures(count, design) for design, count in ((SMALL, 30), (EASY, 4))]
     monkeypatch.setitem(sys.modules, "numba", None)
     spec = importlib.util.find_spec("tasks.lra.pathfinder_kernel")
     plain = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(plain)
-    assert not plain.COMPILED and kernel.COMPILED
+    assert not plain.COMPILED
     monkeypatch.setitem(sys.modules, "tasks.lra.pathfinder_kernel", plain)
     monkeypatch.setattr(tasks.lra, "pathfinder_kernel", plain)
     for (design, count), (pixels, labels) in zip(((SMALL, 30), (EASY, 4)), compiled, strict=True):

@@ -288,7 +288,8 @@ def test_tfds_is_an_extra(monkeypatch, tmp_path):
         ask()
     one_line(error, "pip install -e .[tfds],", HINT)
     for raises, part in (
-        (ModuleNotFoundError("No module named\n'tensorflow'"), "'tensorflow': pip install -e .[tfds-tf]"),
+        (ModuleNotFoundError("No module named\n'tensorflow'", name="tensorflow"), "pip install -e .[tfds-tf],"),
+        (ModuleNotFoundError("No module named 'etils'", name="etils"), "'etils': pip install etils,"),
         (RuntimeError("checksums\ndiffer"), "checksums differ"),
     ):
         module = types.SimpleNamespace(builder=builder_that(raises))

@@ -1,0 +1,134 @@
+"""ABC: attention with bounded memory, slots that keys and values are written to (Peng et al., 2022, arXiv 2110.02488).
+
+    K~ = softmax_s(K C_k)' K,   V~ = softmax_s(V C_v)' V,   o_i = softmax( q_i' K~' / sqrt(E) ) V~
+    causal: the softmax over tokens s is over s <= i, so that each query has slots of its own
+
+with the learned control of the CAB benchmark: C_k, C_v of E x r numbers for all heads. Time O(N r D), memory O(N (D +
+H r)), decoding state 2 r D + 2 H r numbers. The causal form never makes K~_i: its scores are `running_scores`, its
+output is a `running_softmax`. Padding is written to no slot. Dropout is on the weights of slots.
+
+`CabABC` is what CAB's causal code does (D-21), to reproduce the causal rows of LAVO Tables 2-4. It forgets the sum over
+the past: with u_ir = e^{a_ir} / sum_{s<=i} e^{a_sr} the share of token i in slot r,
+
+    K~_ir = u_ir k_i,   V~_ir = u'_ir v_i,   so that o_i = v_i sum_r u'_ir softmax_r( u_ir q_i'k_i / sqrt(E) )
+
+    B batch, N query length, M key length, H heads, E head width, r slots
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import INPUT_GAIN, MultiHead, Pattern, State
+from models.attention.vanilla import softmax_attention
+from models.layers.precision import widen, without_autocast
+from models.layers.running_scores import running_scores
+from models.layers.running_share import running_share
+from models.layers.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+
+
+def abc(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_slots: Tensor,
+    value_slots: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q (B, H, N, E), k and v (B, H, M, E), C_k and C_v (E, r), mask (B, M) True at padding -> (B, H, N, E)."""
+    slots = [
+        softmax_attention(
+            (control.mT * k.shape[-1] ** 0.5).expand(*k.shape[:2], -1, -1), x, x, key_padding_mask=key_padding_mask
+        )
+        for control, x in ((key_slots.to(k.dtype), k), (value_slots.to(v.dtype), v))
+    ]
+    return softmax_attention(q, *slots, dropout=dropout)
+
+
+def causal_weights(
+    q: Tensor, k: Tensor, logits: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """softmax( q_i' K~_i' / sqrt(E) ) of q and k (B, H, N, E), k's logits (B, H, N, r), mask (B, N): (B, H, N, r)."""
+    scores = running_scores(q * q.shape[-1] ** -0.5, logits, k, key_padding_mask=key_padding_mask)
+    return F.dropout(scores.softmax(-1), dropout)
+
+
+class ABC(MultiHead):
+    """Multi-head ABC: 2 E r parameters more than the projections. Raises ValueError for fewer than one slot."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        slots: int = 64,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if slots < 1:
+            raise ValueError(f"ABC needs slots >= 1, not {slots}")
+        self.key_slots = nn.Parameter(torch.empty(self.head_dim, slots))  # C_k, (E, r)
+        self.value_slots = nn.Parameter(torch.empty(self.head_dim, slots))
+        for control in (self.key_slots, self.value_slots):
+            nn.init.xavier_uniform_(control, gain=INPUT_GAIN)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        options = {"key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
+        if self.pattern is not Pattern.CAUSAL_SELF:
+            return abc(q, k, v, self.key_slots, self.value_slots, **options)
+        weights = causal_weights(q, k, k @ self.key_slots, **options)
+        return running_softmax(weights, v @ self.value_slots, v, key_padding_mask=key_padding_mask)
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """Slots of keys and of values, and the log of each slot's sum of exponentials."""
+        if self.pattern is not Pattern.CAUSAL_SELF:
+            raise ValueError(f"ABC decodes with pattern causal_self, not {self.pattern}")
+        slots = self.key_slots.shape[1]
+        keys, values = (
+            empty_running_softmax(batch, self.heads, slots, self.head_dim, self.key_slots) for _ in range(2)
+        )
+        return {"keys": keys, "values": values}
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        key_logits, value_logits = k @ self.key_slots, v @ self.value_slots  # (B, H, r)
+        _, keys = running_softmax_step(torch.zeros_like(key_logits), key_logits, k, state["keys"])
+        with without_autocast(q):
+            scores = (keys[1] @ widen(q)[..., None])[..., 0] * self.head_dim**-0.5
+        y, values = running_softmax_step(scores.softmax(-1), value_logits, v, state["values"])
+        return y, {"keys": keys, "values": values}
+
+
+class CabABC(ABC):
+    """CAB's causal ABC: a multiple of each token's own value, which depends on the past by the slots' shares alone."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        key_shares = running_share(k @ self.key_slots, key_padding_mask=key_padding_mask)
+        weights = F.dropout(self.weights(q, k, key_shares), self.active_dropout)
+        value_shares = running_share(v @ self.value_slots, key_padding_mask=key_padding_mask)
+        return ((weights * value_shares).sum(-1, keepdim=True) * v).to(v.dtype)
+
+    def weights(self, q: Tensor, k: Tensor, shares: Tensor) -> Tensor:
+        """Of slots, (.., r), for q and k (.., E) of the same token and its shares (.., r)."""
+        match = (widen(q) * widen(k)).sum(-1, keepdim=True) * self.head_dim**-0.5
+        return (match * shares).softmax(-1)
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """The log of each slot's sum of exponentials, of keys and of values."""
+        state = super().init_state(batch, context=context)
+        return {name: log_sum for name, (log_sum, _) in state.items()}
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        logits = {"keys": k @ self.key_slots, "values": v @ self.value_slots}
+        state = {name: torch.logaddexp(state[name], a.to(state[name].dtype)) for name, a in logits.items()}
+        keys, values = ((a - state[name]).exp().to(widen(q).dtype) for name, a in logits.items())
+        return ((self.weights(q, k, keys) * values).sum(-1, keepdim=True) * v).to(v.dtype), state

@@ -1,0 +1,148 @@
+"""BigBird: window, global and random blocks (Zaheer et al., 2020, arXiv 2007.14062; the ITC form).
+
+    o_i = sum_{j in S(i)} softmax_j( <q_i, k_j> E^-1/2 ) v_j
+    of c blocks of b tokens, a query in block g sees
+        all blocks                                                     if g = 0 or g = c - 1, or c <= 5 + 2 r
+        the blocks 0, g - 1, g, g + 1, c - 1 and r random others       else
+
+Time O(N (5 + r) b D + 2 b N D), memory O(N D). A block counts once: the random blocks of g are drawn without
+replacement from those that are neither global nor in the window of g, and at g = 1 and g = c - 2 window and global
+block fall together. Up to 5 + 2 r blocks attention is exact and full, the rule of the public code (transformers).
+
+Random blocks: each head draws its own when the layer is made, from torch's stream, so that layers differ and the seed
+of the run is the seed; the draws are saved with the weights and stay (the code: a NumPy seed per layer, set at each
+call). A draw u becomes one of the candidates, of which c says how many, by u modulo their number, so that an example's
+blocks depend on its own length alone. Not imitated of the public code: near the end it draws from the window too, whose
+blocks then count twice; in evaluation all random blocks are block 0; at 1024, 3072 and 4096 tokens only the first 1024
+are drawn from.
+
+Padding: c = ceil(n / b) with n the position after the example's last real token, so that the last block is its own;
+hidden tokens before it (LRA's black pixels) stay hidden.
+
+    B batch, N length, D width, H heads, E head width, b tokens of a block, G blocks, r random blocks
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.attention.base import MultiHead, Pattern
+from models.attention.vanilla import softmax_attention
+from models.layers.block_sparse import Rows, block_sparse_attention
+from models.layers.padding import real_lengths
+
+DRAWS = 2**31 - 1  # draws are far more than any number of candidates, so that the remainder is as good as uniform
+
+
+def random_blocks(draws: Tensor, counts: Tensor) -> Tensor:
+    """draws (H, G, r), counts (B) -> (B, H, G, r): for each block r others, none twice, global or in its window.
+
+    Defined where a block has r candidates: 0 < g < c - 1 and c >= 5 + r.
+    """
+    number = draws.shape[-1]
+    last = counts[:, None, None] - 1
+    block = torch.arange(draws.shape[1], device=draws.device)
+    low, high = (block - 1).clamp(min=1), torch.minimum(block + 1, last - 1)
+    window = high - low + 1
+    candidates = last - 1 - window  # (B, 1, G)
+    picks: list[Tensor] = []
+    for t in range(number):  # Floyd's sampling: whoever draws what is taken gets the newest candidate
+        newest = (candidates - number + t).clamp(min=0)
+        pick = draws[..., t] % (newest + 1)
+        for taken in picks:
+            pick = torch.where(pick == taken, newest, pick)
+        picks.append(pick)
+    found = torch.stack(picks, -1) + 1 if picks else draws.new_zeros(len(counts), *draws.shape)
+    return found + torch.where(found >= low[:, None], window[..., None], 0)
+
+
+def block_rows(draws: Tensor, counts: Tensor) -> list[Rows]:
+    """draws (H, G, r), counts (B) -> which of the B H G blocks of keys each block of queries sees."""
+    shape = (len(counts), *draws.shape[:2])  # (B, H, G)
+    most = 5 + 2 * draws.shape[-1]
+    block = torch.arange(shape[-1], device=draws.device)
+    last = counts[:, None, None] - 1  # (B, 1, 1)
+    real, long = block <= last, last >= most
+    inner = long & (block > 0) & (block < last)  # (B, 1, G)
+    near = (
+        torch.zeros_like(block),
+        torch.where(block > 1, block - 1, -1),
+        block,
+        torch.where(block + 1 < last, block + 1, -1),
+        last,
+    )
+    near = torch.stack([x.expand(shape) for x in near], -1)  # (B, H, G, 5)
+    every = torch.where(real, block, -1)[:, :, None]  # (B, 1, 1, G)
+    return [
+        _rows(inner, torch.cat([near, random_blocks(draws, counts)], -1)),
+        _rows(real & long & ~inner, every.expand(*shape, -1)),
+        _rows(real & ~long, every[..., :most].expand(*shape, -1)),
+    ]
+
+
+def _rows(which: Tensor, listed: Tensor) -> Rows:
+    """Of the blocks where `which` (B, 1, G) is True, in every head: what they see, from block numbers (B, H, G, S)."""
+    _, heads, blocks, _ = listed.shape
+    example, head, block = which.expand(listed.shape[:3]).nonzero(as_tuple=True)
+    first = (example * heads + head) * blocks
+    seen = listed[example, head, block]
+    return Rows(first + block, torch.where(seen < 0, -1, seen + first[:, None]))
+
+
+def bigbird(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    draws: Tensor,
+    *,
+    block: int,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q, k, v (B, H, N, E), draws (H, any, r), mask (B, N) True at padding -> (B, H, N, E)."""
+    batch, heads, length, width = q.shape
+    if length <= (5 + 2 * draws.shape[-1]) * block:
+        return softmax_attention(q, k, v, key_padding_mask=key_padding_mask, dropout=dropout)
+    if key_padding_mask is None:
+        key_padding_mask = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
+    blocks = -(-length // block)
+    draws = draws[:, torch.arange(blocks, device=draws.device) % draws.shape[1]]
+    rows = block_rows(draws, -(-real_lengths(key_padding_mask) // block))
+    rest = blocks * block - length
+    hidden = F.pad(key_padding_mask, (0, rest), value=True)[:, None].expand(-1, heads, -1).reshape(-1, block)
+    q, k, v = (F.pad(x, (0, 0, 0, rest)).reshape(-1, block, width) for x in (q, k, v))  # (B H G, b, E)
+    y = block_sparse_attention(q, k, v, rows, hidden=hidden, dropout=dropout)
+    return y.view(batch, heads, -1, width)[:, :, :length]
+
+
+class BigBird(MultiHead):
+    """Multi-head block-sparse attention. Raises ValueError for blocks below 1 or fewer than 0 random ones.
+
+    A sequence longer than `max_length` takes the draws of the first blocks again.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        block: int = 64,
+        random_blocks: int = 3,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if block < 1 or random_blocks < 0:
+            raise ValueError(f"BigBird needs block >= 1 and random_blocks >= 0, not {block} and {random_blocks}")
+        self.block = block
+        self.register_buffer("draws", torch.randint(DRAWS, (heads, -(-max_length // block), random_blocks)))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return bigbird(
+            q, k, v, self.draws, block=self.block, key_padding_mask=key_padding_mask, dropout=self.active_dropout
+        )

@@ -1,0 +1,101 @@
+"""Kernelized attention: a Gaussian kernel in the place of softmax (Chen et al., 2021, arXiv 2111.00035).
+
+    y_i = sum_j exp( -|q_i - k_j|^2 / (2 sqrt(E)) ) v_j                                         (§3.2)
+
+not divided by the sum of its weights. Time O(N^2 D), memory O(N D): weights are made tile by tile and again in the
+backward pass, which is written out. The exponent is one product of vectors two numbers longer,
+
+    S = [ q', -|q'|^2 / 2, 1 ] [ k', 1, -|k'|^2 / 2 ]',   q' = q E^-1/4,  k' = k E^-1/4,   W = exp( min(S, 0) )
+    dV = W' dY,  dS = W * (dY V'),  dQ = dS K,  dK = dS' Q
+
+with min(S, 0) for what rounding leaves of a distance near zero. Padding is left out of the sum, as in the public code,
+which also puts padded queries at zero: rows without a meaning. Dropout is on W. Float32, or float64.
+
+    B batch, N query length, M key length, H heads, E head width, G = B H, F = E + 2
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.attention.base import MultiHead, Pattern
+from models.attention.lavo import kept
+from models.layers.banded import TILE_CPU, TILE_ELSEWHERE
+from models.layers.precision import widen, without_autocast
+
+FEWEST_ROWS = 64  # of a tile, however many keys there are: narrower products waste the machine
+
+
+def kernelized(
+    q: Tensor, k: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
+    if key_padding_mask is not None:
+        v = v.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+    seed = int(torch.randint(2**31, ())) if dropout else 0
+    with without_autocast(q):
+        left, right = exponents(q, k)
+        y = _Kernelized.apply(left.flatten(0, 1), right.flatten(0, 1), widen(v).flatten(0, 1), dropout, seed)
+    return y.unflatten(0, q.shape[:2]).to(v.dtype)
+
+
+def exponents(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows whose products are -|q - k|^2 / (2 sqrt(E)): (.., N, E), (.., M, E) -> (.., N, F), (.., M, F)."""
+    q, k = (widen(x) * x.shape[-1] ** -0.25 for x in (q, k))
+    q_half, k_half = (x.square().sum(-1, keepdim=True) / -2 for x in (q, k))
+    return torch.cat([q, q_half, torch.ones_like(q_half)], -1), torch.cat([k, torch.ones_like(k_half), k_half], -1)
+
+
+class _Kernelized(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, dropout: float, seed: int) -> Tensor:
+        """q (G, N, F), k (G, M, F), v (G, M, E) -> (G, N, E)."""
+        ctx.save_for_backward(q, k, v)
+        ctx.options = dropout, seed
+        out = v.new_empty(*q.shape[:2], v.shape[-1])
+        for number, (pairs, rows) in enumerate(tiles(q, k)):
+            out[pairs, rows] = kept(kernel(q[pairs, rows], k[pairs]), dropout, seed + number) @ v[pairs]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v = ctx.saved_tensors
+        dropout, seed = ctx.options
+        with without_autocast(q):
+            dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+            for number, (pairs, rows) in enumerate(tiles(q, k)):
+                weights, g = kept(kernel(q[pairs, rows], k[pairs]), dropout, seed + number), grad[pairs, rows]
+                dv[pairs] += weights.mT @ g
+                dscores = weights.mul_(g @ v[pairs].mT)
+                dq[pairs, rows] = dscores @ k[pairs]
+                dk[pairs] += dscores.mT @ q[pairs, rows]
+        return dq, dk, dv, None, None
+
+
+def kernel(q: Tensor, k: Tensor) -> Tensor:
+    """exp( min(q k', 0) )."""
+    return (q @ k.mT).clamp_(max=0.0).exp_()
+
+
+def tiles(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
+    """(examples and heads, queries) of each tile of weights."""
+    budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
+    rows = min(q.shape[1], max(FEWEST_ROWS, budget // k.shape[1]))
+    pairs = max(1, budget // (rows * k.shape[1]))
+    for g in range(0, q.shape[0], pairs):
+        for n in range(0, q.shape[1], rows):
+            yield slice(g, g + pairs), slice(n, n + rows)
+
+
+class Kernelized(MultiHead):
+    """Multi-head kernelized attention."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+    linear: ClassVar[bool] = False
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return kernelized(q, k, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)

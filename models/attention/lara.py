@@ -1,0 +1,99 @@
+"""LARA: linear randomised attention with a proposal for each landmark (Zheng et al., 2022, arXiv 2204.04667).
+
+With the means q~_c and k~_c of segment c of the tokens, mu_c = q~_c + k~_c, w_c = mu_c + e_c, and
+lp(x, w) = ( w'x - |x|^2 / 2 ) / sqrt(E),
+
+    f_c = sum_s softmax_s( lp(k_s, w_c) ) v_s,   y_t = sum_c softmax_c( l_ct ) f_c
+    l_ct = mu_c'q_t / sqrt(E) + lp(q_t, w_c) + log sum_s e^{lp(k_s, w_c)} - lp(mu_c, w_c)
+
+as in the CAB benchmark, which LAVO's tables used: no parameters of its own, |x|^2 scaled as w'x is. e_c is Gaussian
+noise in training, from torch's generator, and zero in evaluation; `noise` off makes it zero always. |q_t|^2 is the same
+for all landmarks and drops out. Time O(N r D), memory O(N (D + H r)). Not causal: landmarks see all tokens (D-27).
+
+Segments are of the real tokens of each example: floor(n / r) in the first r - n mod r of them, one more in the others;
+with n < r each token is a landmark. CAB takes the means over padding too (D-20). Dropout is on the weights of
+landmarks. All is computed in float32, or in float64.
+
+    B batch, N length, n real tokens, H heads, E head width, r landmarks
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.attention.base import MultiHead, Pattern
+from models.attention.nystrom import segment_means
+from models.layers.precision import widen, without_autocast
+
+HIDDEN = -1e30  # logit of a landmark without tokens; finite, so that an example of nothing else is no inf - inf
+
+
+def lara(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    landmarks: int,
+    noise: bool,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
+    with without_autocast(q):
+        dtype, padded, scale = v.dtype, key_padding_mask is not None, q.shape[-1] ** -0.5
+        q, k, v = widen(q), widen(k), widen(v)
+        real = ~key_padding_mask if padded else torch.ones(1, k.shape[2], dtype=torch.bool, device=k.device)
+        means = segment_means(real, landmarks, q.dtype)  # (B or 1, 1, r, N)
+        centres = means @ (q + k)  # mu, (B, H, r, E)
+        directions = centres + torch.randn_like(centres) if noise else centres  # w
+        logits = (directions @ k.mT - half_square(k).mT) * scale  # lp(k_s, w_c), (B, H, r, N)
+        if padded:
+            logits = logits.masked_fill(key_padding_mask[:, None, None], torch.finfo(logits.dtype).min)
+        total = logits.logsumexp(-1, keepdim=True)  # (B, H, r, 1)
+        read = (logits - total).exp() @ v  # f, (B, H, r, E)
+        own = (directions * centres).sum(-1, keepdim=True) - half_square(centres)
+        bias = (total / scale - own).masked_fill((means == 0).all(-1, keepdim=True), HIDDEN)
+        # the bias as one more channel, for the fused kernels
+        q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
+        keys = torch.cat([centres + directions, bias], -1)
+        return F.scaled_dot_product_attention(q, keys, read, dropout_p=dropout, scale=scale).to(dtype)
+
+
+def half_square(x: Tensor) -> Tensor:
+    """|x|^2 / 2, (.., 1)."""
+    return x.square().sum(-1, keepdim=True) / 2
+
+
+class LARA(MultiHead):
+    """Multi-head LARA; no parameters but the projections. Raises ValueError for fewer than one landmark."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        landmarks: int = 64,
+        noise: bool = True,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if landmarks < 1:
+            raise ValueError(f"LARA needs landmarks >= 1, not {landmarks}")
+        self.landmarks, self.noise = landmarks, noise
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return lara(
+            q,
+            k,
+            v,
+            landmarks=self.landmarks,
+            noise=self.noise and self.training,
+            key_padding_mask=key_padding_mask,
+            dropout=self.active_dropout,
+        )

@@ -1,0 +1,252 @@
+"""Mega: attention gated by an exponential moving average (Ma et al., 2023, arXiv 2209.10655).
+
+    h_t = (1 - p a) h_{t-1} + p b x_t,  o_t = <g, h_t> n^-1/2,  m = SiLU(o + w x),  p, a in (0, 1)
+    v = SiLU(W_v x),  [u, z, r, s] = W_m m,  u <- sigmoid(u),  z <- SiLU(z),  r <- SiLU(r)
+    q = z * gamma_0 + beta_0,  k = z * gamma_1 + beta_1
+    A_i = sum_j softmax_j( <q_i, k_j> Z^-1/2 + P[j - i] ) v_j
+    x + y = x + u * ( SiLU(s + W_h (r * A)) - x )
+
+`Mega` attends to the whole sequence, `MegaChunk` inside chunks of c tokens, which the average crosses; P has 2 L - 1
+entries for sequences of L tokens at most, or 2 c - 1. Time O(N log N D + N^2 (Z + V)) and O(N log N D + N c (Z + V)).
+Memory O(N (D + Z + V)), one tile of scores, and P spread over all pairs once for the batch, O(N^2) and O(c^2). State of
+decoding: D n + (Z + V) times L or c numbers. The average is a convolution by FFT in `forward`, a recurrence in `step`.
+The noncausal pattern has a second average, of weights of its own, from the end to the token; the token itself is in
+both, as in the published code (a later version of it leaves it out of the second). Attention is single-headed: `heads`
+is accepted and changes nothing. P is the table of that code's "simple" bias, attention its softmax form.
+
+Mega gates its own residual, so the layer gives what is to be added to it, y = u * (.. - x). In a post-LN backbone
+LN(x + y) is Mega's layer to the letter. A pre-LN backbone hands over LN(x) alone: all equations but the last read it,
+as in Mega, and the last one, which ought to gate x, gates LN(x) too, x + u * (.. - LN(x)).
+
+Padding, on the right, is zero to the average and hidden as a key. `dropout` drops attention weights; Mega's further
+dropouts, on v, m and the output, are left to the backbone.
+
+    B batch, N length, D width, n modes, Z width of q and k, V width of v, c chunk, G chunks, T queries of a tile
+"""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from models.attention.base import Attention, Pattern, State
+from models.layers.convolution import fft_convolution
+from models.layers.exponential_kernel import exponential_kernel
+from models.layers.precision import widen
+
+STD = 0.02  # of weights at the start
+# scores of one tile: few and large ones, for backward adds up gradients of all keys once a tile (measured)
+TILE_CPU, TILE_ELSEWHERE = 2**21, 2**26
+
+
+def biased_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    *,
+    chunk: int,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention inside chunks: q and k (B, N, Z), v (B, N, V), table (2 L - 1), L >= chunk -> (B, N, V).
+
+    Products <q, k> are not scaled. P[j - i] is entry L - 1 + j - i of the table. Scores are made tile by tile,
+    and again in the backward pass if one tile does not hold them all.
+    """
+    batch, length, _ = q.shape
+    chunk = min(chunk, length)
+    count = -(-length // chunk)  # G
+    missing = count * chunk - length
+    hidden = key_padding_mask
+    if missing and hidden is None:
+        hidden = torch.zeros(1, length, dtype=torch.bool, device=q.device)
+    if hidden is not None:
+        hidden = F.pad(hidden, (0, missing), value=True).unflatten(1, (count, chunk))[:, :, None]  # (B or 1, G, 1, c)
+    if missing:
+        q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
+    q, k, v = (x.unflatten(1, (count, chunk)) for x in (q, k, v))  # (B, G, c, ..)
+    bias = widen(toeplitz(table, chunk))
+    if causal:
+        future = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).triu(1)
+        bias = bias.masked_fill(future, float("-inf"))
+
+    def attend(q: Tensor, bias: Tensor) -> Tensor:
+        """q (B, G, T, Z), bias (T, keys), of the first keys of each chunk."""
+        keys = slice(0, bias.shape[1])
+        scores = widen(q @ k[:, :, keys].mT) + bias  # (B, G, T, keys)
+        if hidden is not None:
+            # finite, so that a query that sees nothing gets a mean of what means nothing
+            scores = scores.masked_fill(hidden[..., keys], torch.finfo(scores.dtype).min)
+        return F.dropout(scores.softmax(-1), dropout).to(v.dtype) @ v[:, :, keys]
+
+    budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
+    size = max(1, budget // (batch * count * chunk))  # T
+    if size >= chunk:
+        out = attend(q, bias)
+    else:
+        ends = range(size, chunk + size, size)
+        tiles = [
+            checkpoint(attend, rows, near[:, : end if causal else chunk], use_reentrant=False)
+            for rows, near, end in zip(q.split(size, 2), bias.split(size), ends, strict=True)
+        ]
+        out = torch.cat(tiles, 2)
+    return out.flatten(1, 2)[:, :length]
+
+
+def toeplitz(table: Tensor, size: int) -> Tensor:
+    """(2 L - 1,) -> (size, size), entry L - 1 + j - i of the table at (i, j)."""
+    middle = len(table) // 2
+    near = F.pad(table[middle - size + 1 : middle + size], (0, 1))  # j - i from 1 - size to size - 1, and one more
+    # rows that are one shorter than what they repeat, so that each starts one entry earlier
+    return near.repeat(size)[:-size].view(size, 2 * size - 1)[:, size - 1 :]
+
+
+class MovingAverage(nn.Module):
+    """SiLU(EMA(x) + w x) with n modes a channel: 4 n D + D parameters, 8 n D + D if not `causal`."""
+
+    def __init__(self, dim: int, modes: int, *, causal: bool):
+        super().__init__()
+        self.dim, kernels = dim, dim if causal else 2 * dim
+        self.delta = nn.Parameter(torch.empty(kernels, modes).normal_(std=0.2))
+        self.alpha = nn.Parameter(torch.empty(kernels, modes).normal_(std=0.2))
+        signs = 1.0 - 2.0 * (torch.arange(modes) % 2)  # 1, -1, 1, ..
+        self.beta = nn.Parameter(signs + torch.empty(kernels, modes).normal_(std=STD))
+        self.gamma = nn.Parameter(torch.randn(kernels, modes))
+        self.omega = nn.Parameter(torch.randn(dim))
+
+    def coefficients(self) -> tuple[Tensor, Tensor, Tensor]:
+        """p b, g / sqrt(n), and log(1 - p a); (kernels, n) each."""
+        p = widen(self.delta).sigmoid()
+        remembered = torch.log1p(-p * widen(self.alpha).sigmoid())
+        return p * widen(self.beta), widen(self.gamma) * self.gamma.shape[1] ** -0.5, remembered
+
+    def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
+        """x (B, N, D) -> (B, N, D)."""
+        if key_padding_mask is not None:
+            x = x.masked_fill(key_padding_mask[..., None], 0.0)
+        enter, leave, rates = self.coefficients()
+        past, *future = exponential_kernel(enter * leave, rates, x.shape[1]).split(self.dim)
+        averages = fft_convolution(x.mT, past, *(kernel[:, 1:] for kernel in future)).mT
+        own = self.omega + sum(kernel[:, 0] for kernel in future)
+        return F.silu(averages + own.to(x.dtype) * x)
+
+    def step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """One token x_t (B, D) and h (B, D, n) -> (B, D) and the next h."""
+        enter, leave, rates = self.coefficients()
+        h = rates.exp() * h + enter * widen(x_t)[..., None]
+        return F.silu((h * leave).sum(-1).to(x_t.dtype) + self.omega * x_t), h
+
+
+class Mega(Attention):
+    """Mega over chunks of `chunk` tokens, `max_length` if None: over the whole sequence. `hdim` is V, 2 D if None.
+
+    2 D (D + V) + (D + 1) (Z + V) + 2 D + V + 4 Z parameters, those of the average, and P. Raises ValueError for a size
+    below 1, and on decoding past `max_length`.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+    linear: ClassVar[bool] = False
+    fixed_length: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        zdim: int = 64,
+        hdim: int | None = None,
+        ndim: int = 16,
+        chunk: int | None = None,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        self.zdim, self.hdim = zdim, 2 * dim if hdim is None else hdim
+        self.chunk = max_length if chunk is None else chunk
+        sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"Mega needs {name} >= 1, not {size}")
+        self.average = MovingAverage(dim, ndim, causal=self.pattern.causal)
+        self.v_proj = nn.Linear(dim, self.hdim)
+        self.mx_proj = nn.Linear(dim, dim + zdim + self.hdim + dim)
+        self.h_proj = nn.Linear(self.hdim, dim)
+        for linear in (self.v_proj, self.mx_proj, self.h_proj):
+            nn.init.normal_(linear.weight, std=STD)
+            nn.init.zeros_(linear.bias)
+        self.gamma = nn.Parameter(torch.empty(2, zdim).normal_(std=STD))
+        self.beta = nn.Parameter(torch.zeros(2, zdim))
+        self.bias = nn.Parameter(torch.empty(2 * self.chunk - 1).normal_(std=STD))
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        return self.mix(x, x, key_padding_mask), carry
+
+    def mix(self, x: Tensor, residual: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """y (B, N, D), that `residual` (B, N, D) + y is Mega's output for x (B, N, D)."""
+        u, q, k, r, s = self.read(self.average(x, key_padding_mask=key_padding_mask))
+        attended = biased_attention(
+            q,
+            k,
+            F.silu(self.v_proj(x)),
+            self.bias,
+            chunk=self.chunk,
+            causal=self.pattern.causal,
+            key_padding_mask=key_padding_mask,
+            dropout=self.active_dropout,
+        )
+        # made again in the backward pass: a quarter of what training keeps, for a tenth of its products
+        return checkpoint(self.write, residual, u, r, s, attended, use_reentrant=False)
+
+    def read(self, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Of the average m (.., D): u (.., D), q Z^-1/2 and k (.., Z), r (.., V), s (.., D); u and r as they come."""
+        u, z, r, s = self.mx_proj(m).split([self.dim, self.zdim, self.hdim, self.dim], -1)
+        z, scale = F.silu(z), self.zdim**-0.5
+        q = torch.addcmul(self.beta[0] * scale, z, self.gamma[0] * scale)
+        return u, q, torch.addcmul(self.beta[1], z, self.gamma[1]), r, s
+
+    def write(self, residual: Tensor, u: Tensor, r: Tensor, s: Tensor, attended: Tensor) -> Tensor:
+        """y (.., D) of what `read` gave, of A (.., V), and of the residual (.., D) that is gated."""
+        return u.sigmoid() * (F.silu(s + self.h_proj(F.silu(r) * attended)) - residual)
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """h, the keys and values of the chunk, and the number of tokens seen.
+
+        Raises ValueError unless the pattern is causal_self.
+        """
+        if not self.pattern.causal:
+            raise ValueError(f"Mega decodes with pattern causal_self, not {self.pattern}")
+        new = self.bias.new_zeros
+        return {
+            "h": widen(new(batch, *self.average.gamma.shape)),
+            "k": new(batch, self.chunk, self.zdim),
+            "v": new(batch, self.chunk, self.hdim),
+            "seen": 0,
+        }
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        seen = state["seen"]
+        if seen == self.max_length and self.fixed_length:
+            raise ValueError(f"decoding past max_length {self.max_length}")
+        m, h = self.average.step(x_t, state["h"])
+        u, q, k, r, s = self.read(m)
+        place = seen % self.chunk
+        state["k"][:, place], state["v"][:, place] = k, F.silu(self.v_proj(x_t))
+        k, v = state["k"][:, : place + 1], state["v"][:, : place + 1]
+        scores = widen(k @ q[..., None])[..., 0] + self.bias[self.chunk - 1 - place : self.chunk]  # (B, keys)
+        attended = (scores.softmax(-1).to(v.dtype)[:, None] @ v)[:, 0]
+        return self.write(x_t, u, r, s, attended), {**state, "h": h, "seen": seen + 1}
+
+
+class MegaChunk(Mega):
+    """Mega inside chunks: linear in the length, which has no end."""
+
+    linear: ClassVar[bool] = True
+    fixed_length: ClassVar[bool] = False

@@ -1,0 +1,122 @@
+"""Nyströmformer: softmax attention through landmarks (Xiong et al., 2021, arXiv 2102.03902).
+
+    F = softmax( Q K~' / sqrt(E) ),  A = softmax( Q~ K~' / sqrt(E) ),  B = softmax( Q~ K' / sqrt(E) )
+    y = F Z B V + conv(V),   Z ~ A^-1 by Newton-Schulz                                            (13, 14)
+
+Q~ and K~ are the means of r segments of the tokens. Time O(N r D + r^3 H), memory O(N (D + r)): F and B are never made,
+both are read by fused softmax attention. Not causal: landmarks see all tokens (D-27).
+
+Segments are of the real tokens of each example: floor(n / r) in the first r - n mod r of them, one more in the others.
+With n <= r attention is exact, as in the public code; those examples have a landmark for each token, so that the same
+products read them: y = F V~. The inverse starts from each matrix' own largest column sum; `batch_init` takes the
+largest of the batch ("original" in the public code). `cab_compat` is CAB's: logits scaled by 1 / E and `batch_init`
+(D-20); its padding, which stays in the segments, is not imitated. The depthwise convolution of the values over time is
+off unless `conv_kernel` is given (33 and 35 in the papers' code), and reads padding as zeros. Public code drops no
+weights, nor does this. All is computed in float32, or in float64.
+
+    B batch, N length, n real tokens, H heads, E head width, r landmarks
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.attention.base import MultiHead, Pattern
+from models.attention.vanilla import softmax_attention
+from models.layers.newton_schulz import apply_inverse
+from models.layers.precision import widen, without_autocast
+
+
+def nystrom(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    landmarks: int,
+    key_padding_mask: Tensor | None = None,
+    batch_init: bool = False,
+) -> Tensor:
+    """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
+    if k.shape[2] <= landmarks:
+        return softmax_attention(q, k, v, key_padding_mask=key_padding_mask)
+    with without_autocast(q):
+        dtype, padded = v.dtype, key_padding_mask is not None
+        q, k, v = widen(q), widen(k), widen(v)
+        real = ~key_padding_mask if padded else torch.ones(1, k.shape[2], dtype=torch.bool, device=k.device)
+        means = segment_means(real, landmarks, q.dtype)  # (B or 1, 1, r, N)
+        q_marks, k_marks = means @ q, means @ k  # (B, H, r, E)
+        empty = (means == 0).all(-1) if padded else None  # (B, 1, r)
+        logits = q_marks @ k_marks.mT * q.shape[-1] ** -0.5  # (B, H, r, r)
+        if padded:
+            logits = logits.masked_fill(empty[:, :, None], torch.finfo(logits.dtype).min)
+        read = softmax_attention(q_marks, k, v, key_padding_mask=key_padding_mask)  # B V
+        read = apply_inverse(logits.softmax(-1), read, over_batch=batch_init)  # Z B V, (B, H, r, E)
+        if padded:
+            exact = (real.sum(1) <= landmarks)[:, None, None, None]
+            read = torch.where(exact, means @ v, read)
+        return softmax_attention(q, k_marks, read, key_padding_mask=empty[:, 0] if padded else None).to(dtype)
+
+
+def segment_means(real: Tensor, segments: int, dtype: torch.dtype) -> Tensor:
+    """(B, 1, segments, N): rows that take the mean of each segment of the tokens where `real` (B, N) is True.
+
+    A segment without tokens has a row of zeros.
+    """
+    count = real.sum(1, keepdim=True)  # (B, 1)
+    size, larger = count // segments, count % segments
+    number = torch.arange(segments + 1, device=real.device)
+    bounds = number * size + (number - segments + larger).clamp(min=0)  # (B, segments + 1), in real tokens
+    first, last = bounds[:, :-1, None], bounds[:, 1:, None]
+    token = (real.cumsum(1) - 1)[:, None]  # (B, 1, N)
+    inside = (token >= first) & (token < last) & real[:, None]
+    return (inside / (last - first).clamp(min=1).to(dtype))[:, None]
+
+
+class Nystrom(MultiHead):
+    """Multi-head Nyströmformer. Raises ValueError for fewer than one landmark and an even convolution."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        landmarks: int = 64,
+        conv_kernel: int | None = None,
+        batch_init: bool = False,
+        cab_compat: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if landmarks < 1:
+            raise ValueError(f"Nystrom needs landmarks >= 1, not {landmarks}")
+        if conv_kernel is not None and conv_kernel % 2 == 0:
+            raise ValueError(f"Nystrom needs an odd conv_kernel, not {conv_kernel}")
+        self.landmarks = landmarks
+        self.batch_init = batch_init or cab_compat
+        self.query_scale = self.head_dim**-0.5 if cab_compat else 1.0  # on top of E^-1/2
+        self.conv = None
+        if conv_kernel is not None:
+            self.conv = nn.Conv2d(
+                heads, heads, (conv_kernel, 1), padding=(conv_kernel // 2, 0), groups=heads, bias=False
+            )
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        y = nystrom(
+            q * self.query_scale,
+            k,
+            v,
+            landmarks=self.landmarks,
+            key_padding_mask=key_padding_mask,
+            batch_init=self.batch_init,
+        )
+        if self.conv is None:
+            return y
+        if key_padding_mask is not None:
+            v = v.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+        return y + self.conv(v)

@@ -1,0 +1,153 @@
+"""ProbSparse attention of Informer: full attention for a few queries only (Zhou et al., 2021, arXiv 2012.07436).
+
+    M(q_i) = max_j <q_i, k_j> - 1/n sum_j <q_i, k_j>,   j over U = c ceil(ln n) sampled keys                 (4)
+    o_i    = softmax( q_i K' E^-1/2 ) V  for the u = c ceil(ln n) queries of largest M,  else mean(V)       (3)
+
+c is `factor`. U and u are 1 at least and n at most. Time O(N ln N D), memory O(N (D + ln N)); a short sequence makes
+all scores of a tile of queries instead, which a CPU does faster than it fetches keys. M is a choice, not a quantity:
+no gradient goes through it. Which queries are among the u depends on the whole sequence, so that there is no causal
+form (D-27).
+
+As in Informer's code, CAB's and Skyformer's: each query has its own sample, drawn with replacement, the same for all
+heads and examples; the sum of M is divided by n, not by U; M is not scaled by E^-1/2. They draw a new sample at every
+call, evaluation included. Here it is drawn once and saved with the weights, so that evaluation is deterministic;
+`redraw` draws anew at every training step. They ignore padding (D-20); here n is the number of real tokens, keys are
+sampled, means taken and queries chosen among these alone, as if the padding were cut out.
+
+    B batch, N length, n real tokens, H heads, E head width, U sampled keys, u chosen queries
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from models.attention.base import MultiHead, Pattern
+from models.attention.vanilla import softmax_attention
+from models.layers.precision import widen
+
+# a product of all keys costs as much as fetching this share of them (measured on one CPU thread)
+FETCHED_SHARE = 1 / 32
+# scores held at once: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
+TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+
+
+def probsparse(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    draws: Tensor,
+    *,
+    factor: int,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q, k, v (B, H, N, E), draws (n_max, U_max) in [0, n_max), mask (B, N) True at padding -> (B, H, N, E).
+
+    The i-th real query samples the real keys floor(draws_i n / n_max).
+    """
+    length = q.shape[2]
+    largest = int(logarithmic(torch.tensor(length, device="cpu"), factor))  # of an example without padding
+    drawn = draws[:length, :largest].long()[None]  # (1, N, U)
+    if key_padding_mask is None:
+        lengths = torch.tensor([length], device=q.device)  # (B or 1,)
+        sample = drawn * length // len(draws)  # (B or 1, N, U)
+        mean = widen(v).mean(2, keepdim=True)
+    else:
+        real = ~key_padding_mask
+        lengths = real.sum(1).clamp(min=1)
+        rank = (real.cumsum(1) - 1).clamp(min=0)  # (B, N), the position among real tokens
+        ranks = drawn[0, rank] * lengths[:, None, None] // len(draws)  # (B, N, U)
+        positions = key_padding_mask.long().argsort(dim=1, stable=True)  # (B, N), those of real tokens first
+        sample = positions.gather(1, ranks.flatten(1)).view_as(ranks)
+        mean = widen(v.masked_fill(key_padding_mask[:, None, :, None], 0.0)).sum(2, keepdim=True)
+        mean = mean / lengths[:, None, None, None]
+    budget = logarithmic(lengths, factor)  # (B or 1,), U and u
+    with torch.no_grad():
+        measure = sparsity(q, k, sample, budget, lengths)  # (B, H, N)
+        if key_padding_mask is not None:
+            measure = measure.masked_fill(key_padding_mask[:, None], float("-inf"))
+        chosen = measure.topk(largest, sorted=True)[1][..., None].expand(-1, -1, -1, q.shape[-1])  # (B, H, u, E)
+    attended = softmax_attention(q.gather(2, chosen), k, v, key_padding_mask=key_padding_mask, dropout=dropout)
+    mean = mean.to(attended.dtype)
+    if key_padding_mask is not None:  # a shorter example has fewer chosen queries
+        kept = torch.arange(largest, device=q.device) < budget[:, None]  # (B, u)
+        attended = torch.where(kept[:, None, :, None], attended, mean)
+    return mean.expand_as(q).scatter(2, chosen, attended)
+
+
+def logarithmic(lengths: Tensor, factor: int) -> Tensor:
+    """U or u of each length n: factor ceil(ln n), at least 1 and at most n."""
+    return (lengths.double().log().ceil().long() * factor).clamp(min=1).minimum(lengths)
+
+
+def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tensor) -> Tensor:
+    """M of q (B, H, N, E) over the first `budget` (B or 1) keys of each sample (B or 1, N, U): (B, H, N)."""
+    batch, heads, queries, _ = q.shape
+    keys, sampled = k.shape[2], sample.shape[-1]
+    used = torch.arange(sampled, device=q.device) < budget[:, None]  # (B or 1, U)
+    highest = widen(q.new_full((batch, heads, queries), float("-inf")))
+    total = torch.zeros_like(highest)
+    if sampled >= FETCHED_SHARE * keys:
+        tile = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
+        rows = max(1, tile // (heads * queries * keys))  # whole examples, or a part of one
+        step = max(1, tile // (heads * keys))
+        for b in range(0, batch, rows):
+            here = slice(b, b + rows)
+            mine = here if len(sample) > 1 else slice(None)
+            for i in range(0, queries, step):
+                part = slice(i, i + step)
+                scores = q[here, :, part] @ k[here].mT  # (rows, H, step, N)
+                index = sample[mine, None, part].expand(*scores.shape[:3], -1)
+                scores = widen(scores.gather(3, index))  # (rows, H, step, U)
+                unused = ~used[mine, None, None]
+                highest[here, :, part] = scores.masked_fill(unused, float("-inf")).amax(-1)
+                total[here, :, part] = scores.masked_fill_(unused, 0.0).sum(-1)
+    else:
+        offset = torch.arange(batch, device=q.device)[:, None] * keys
+        table = k.transpose(1, 2).flatten(2).flatten(0, 1)  # (B N, H E): all heads fetch the same keys
+        for s in range(sampled):
+            fetched = table[sample[..., s] + offset].unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, H, N, E)
+            score = widen((q * fetched).sum(-1))
+            unused = ~used[:, s, None, None]
+            highest = torch.maximum(highest, score.masked_fill(unused, float("-inf")))
+            total += score.masked_fill(unused, 0.0)
+    return highest - total / lengths[:, None, None]
+
+
+class ProbSparse(MultiHead):
+    """Multi-head ProbSparse attention.
+
+    Raises ValueError for a factor below 1, and for a sequence longer than `max_length`.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+    fixed_length: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        factor: int = 5,
+        redraw: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if factor < 1:
+            raise ValueError(f"ProbSparse needs factor >= 1, not {factor}")
+        self.factor, self.redraw = factor, redraw
+        sampled = int(logarithmic(torch.tensor(max_length, device="cpu"), factor))
+        draws = torch.randint(max_length, (max_length, sampled), dtype=torch.int32)
+        self.register_buffer("draws", draws)  # (n_max, U_max)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        if q.shape[2] > self.max_length:
+            raise ValueError(f"ProbSparse was built for {self.max_length} tokens and got {q.shape[2]}")
+        draws = self.draws
+        if self.redraw and self.training:
+            draws = torch.randint_like(draws, self.max_length)
+        options = {"factor": self.factor, "key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
+        return probsparse(q, k, v, draws, **options)

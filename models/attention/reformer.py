@@ -1,0 +1,150 @@
+"""Reformer: attention among tokens that hash alike (Kitaev et al., 2020, arXiv 2001.04451).
+
+    q = W_qk x,   k_j = q_j / |q_j|                                                    (shared QK)
+    h(x) = argmax( [x R; -x R] ),   R (E, b / 2) Gaussian                              (§2, LSH)
+    o_i = sum_r sum_{j in N_r(i)} exp( <q_i, k_j> - z_i ) v_j                          (2, 3, 5)
+
+In each of r rounds, each with an R of its own for each head, tokens are sorted by bucket, within a bucket by position,
+and cut into chunks; N_r(i) is the query's chunk and the one before it, without i itself, unless there is no other. z is
+the logarithm of the sum over all rounds. Time O(N (r c + b) D), memory O(r N D). Which tokens share a chunk depends on
+the whole sequence: there is no causal form that a prefix would not change (D-27).
+
+Ambiguities, read as the code does that LAVO Table 11 was made with (transformers, through Skyformer): 64 tokens in a
+chunk, none after; b = 2^floor(log2(2 n / c)) buckets, above 2 max(c, sqrt(n_max / c)) of them the sum of two hashes;
+k_j has norm 1 and scores no further factor; neighbours of other buckets are met; a key met in two rounds counts twice.
+LRA's: 10 tokens, 10 buckets, one round. Not as there: nothing lies before the first chunk (there: the last one, of
+another round); R is drawn once and saved with the weights, so that evaluation is deterministic (`redraw`: anew at each
+training step, as there); projections have a bias. n is the number of real tokens; padding is sorted to the end and
+hidden. The hash is a decision: what is hashed is never in 16 bits.
+
+    B batch, N length, n real tokens, H heads, E head width, R rounds, C columns of R
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
+from models.layers.heads import merge_heads, split_heads
+from models.layers.precision import widen, without_autocast
+from models.layers.sorted_chunks import Neighbours, sorted_chunk_attention
+
+EPSILON = 1e-6  # in the mean square of a query, when it is made a key
+
+
+def unit(q: Tensor) -> Tensor:
+    """The keys of queries q (..., E)."""
+    return q * ((q.square().mean(-1, keepdim=True) + EPSILON) * q.shape[-1]).rsqrt()
+
+
+def hash_sizes(lengths: Tensor, chunk: int, max_length: int) -> Tensor:
+    """lengths (B) -> (B, 2): half the buckets of the first and of the second hash, 0 where one is enough."""
+    limit = 2 * max(chunk, math.isqrt(max_length // chunk))
+    chunks = -(-lengths.clamp(min=1, max=max_length) // chunk)
+    bits = (2 * chunks).double().log2().floor().long()
+    first = torch.where(2**bits > limit, bits // 2, bits)
+    return torch.stack([2**first, 2 ** (bits - first)], 1) // 2
+
+
+def sort_by_hash(q: Tensor, rotations: Tensor, sizes: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    """q (B, H, N, E), rotations (1 or 2, R, H, E, C), sizes (B or 1, 2) -> order (B, H, R, N), real tokens first.
+
+    The first `sizes` columns of the two hashes are in use.
+    """
+    length, columns = q.shape[2], rotations.shape[-1]
+    position = torch.arange(length, device=q.device)
+    orders = []
+    for rotation in rotations.unbind(1):  # of one round
+        bucket = torch.zeros_like(q[..., 0], dtype=torch.long)  # (B, H, N)
+        for which, matrix in enumerate(rotation):
+            used = torch.arange(columns, device=q.device) < sizes[:, which, None, None, None]  # (B or 1, 1, 1, C)
+            turned = q @ matrix  # (B, H, N, C)
+            largest = turned.abs().masked_fill_(~used, -1.0).argmax(-1, keepdim=True)
+            opposite = turned.gather(-1, largest) < 0
+            found = (largest + columns * opposite)[..., 0]
+            bucket += torch.where(sizes[:, which, None, None] > 0, found, 0) * (2 * columns) ** which
+        rank = bucket * length + position
+        if key_padding_mask is not None:
+            rank = rank.masked_fill(key_padding_mask[:, None], torch.iinfo(rank.dtype).max)
+        orders.append(rank.argsort(dim=-1, stable=True))
+    return torch.stack(orders, 2)
+
+
+class Reformer(Attention):
+    """Multi-head LSH attention with shared queries and keys: 3 D^2 + 3 D parameters.
+
+    `buckets` is an even number of them whatever the length, or None for as many as the length asks for. `before` and
+    `after` are the chunks met beside the own one. Raises ValueError for sizes below 1 (`before`, `after`: below 0) and
+    for an odd number of buckets.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        chunk: int = 64,
+        hashes: int = 2,
+        buckets: int | None = None,
+        before: int = 1,
+        after: int = 0,
+        redraw: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if min(chunk, hashes) < 1 or min(before, after) < 0:
+            raise ValueError(f"Reformer needs {chunk=} and {hashes=} >= 1, {before=} and {after=} >= 0")
+        if buckets is not None and (buckets < 2 or buckets % 2):
+            raise ValueError(f"Reformer needs an even number of buckets, not {buckets}")
+        self.chunk, self.buckets, self.before, self.after, self.redraw = chunk, buckets, before, after, redraw
+        self.qk_proj = projection(dim, dim, INPUT_GAIN)
+        self.v_proj = projection(dim, dim, INPUT_GAIN)
+        self.out_proj = projection(dim, dim, 1.0)
+        largest = self.sizes(torch.tensor(self.doublings(), device="cpu")).amax(0)
+        levels, columns = int((largest > 0).sum()), int(largest.max())
+        self.register_buffer("rotations", torch.randn(levels, hashes, heads, self.head_dim, columns))
+
+    def doublings(self) -> list[int]:
+        """Lengths at which the number of buckets steps, up to `max_length`."""
+        return [min(self.chunk << i, self.max_length) for i in range(self.max_length.bit_length() + 1)]
+
+    def sizes(self, lengths: Tensor) -> Tensor:
+        """Half the buckets of the two hashes, (B or 1, 2), for examples of these lengths (B)."""
+        if self.buckets is None:
+            return hash_sizes(lengths, self.chunk, self.max_length)
+        return torch.tensor([[self.buckets // 2, 0]], device=lengths.device)
+
+    def order(self, q: Tensor, lengths: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """Tokens of q (B, H, N, E) sorted by bucket, in every round: (B, H, R, N)."""
+        rotations = self.rotations
+        if self.redraw and self.training:
+            rotations = torch.randn_like(rotations)
+        with torch.no_grad():
+            return sort_by_hash(q, rotations.to(q.dtype), self.sizes(lengths), key_padding_mask)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        self.source(x, context)
+        v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
+        if key_padding_mask is None:
+            lengths = torch.tensor([x.shape[1]], device=x.device)  # (B or 1)
+        else:
+            lengths = (~key_padding_mask).sum(1)
+        with without_autocast(x):
+            weight, bias = widen(self.qk_proj.weight), widen(self.qk_proj.bias)
+            q = split_heads(F.linear(widen(x), weight, bias), self.head_dim)
+            order = self.order(q, lengths, key_padding_mask)
+            k = unit(q)
+        dropout = self.active_dropout
+        seed = int(torch.randint(2**31, ())) if dropout else 0
+        neighbours = Neighbours(self.chunk, self.before, self.after, dropout, seed)
+        y = sorted_chunk_attention(q.to(v.dtype), k.to(v.dtype), v, order, lengths, neighbours)
+        return self.out_proj(merge_heads(y)), carry

@@ -1,0 +1,130 @@
+"""RFA: softmax of unit vectors by random Fourier features (Peng et al., 2021, arXiv 2103.02143).
+
+    phi(x) = m^-1/2 [ sin(W x^), cos(W x^) ],   x^ = x / |x|,   W = sigma * N,   N Gaussian, m x E
+    o_i = phi(q_i)' S_i / max( phi(q_i)' z_i, floor ),   S_i = sum_j phi(k_j) v_j',   z_i = sum_j phi(k_j)
+    causal: the sums are over j <= i; with `gate` S_t = g_t S_{t-1} + (1 - g_t) phi(k_t) v_t', z alike,
+    g_t = sigmoid( w_g' x_t + b_g )
+
+Time O(N m D), memory O(N D), decoding state 2 m D + 2 H m numbers. sigma is learned, E numbers for each head,
+from 1; N is drawn once and saved with the weights. The published code draws from a bank of N at each training step,
+which is not imitated; its floor of 1 for features scaled by 0.1 is one of 100 / m here. That would leave short sums
+unnormalised; 0.1 is below what two unit vectors give at sigma = 1, e^-2, and holds off what chance makes of it.
+Gate: one for each head. Padding is left out of the sums. No attention weights are formed, so dropout drops nothing.
+
+    B batch, N query length, M key length, H heads, E head width, m random directions
+"""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import INPUT_GAIN, MultiHead, Pattern, State, projection
+from models.layers.heads import merge_heads, split_heads
+from models.layers.kernel_attention import empty_sums, kernel_attention_step, segmented_kernel_attention
+from models.layers.precision import widen, without_autocast
+
+
+def rfa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    directions: Tensor,
+    *,
+    causal: bool,
+    gate: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    floor: float,
+) -> Tensor:
+    """q (B, H, N, E), k and v (B, H, M, E), directions W (H, m, E), mask (B, M) True at padding -> (B, H, N, E).
+
+    `gate` (B, H, N, 1), causal only, is the logit of g.
+    """
+    return segmented_kernel_attention(
+        q,
+        k,
+        v,
+        lambda x: fourier(x, directions),
+        2 * directions.shape[1],
+        causal=causal,
+        key_padding_mask=key_padding_mask,
+        gate=gate,
+        floor=floor,
+    )
+
+
+def fourier(x: Tensor, directions: Tensor) -> Tensor:
+    """phi of x (B, H, N, E) along W (H, m, E): (B, H, N, 2 m), in float32 or float64."""
+    with without_autocast(x):
+        angle = F.normalize(widen(x), dim=-1) @ widen(directions).mT
+        return torch.cat([angle.sin(), angle.cos()], -1) * directions.shape[1] ** -0.5
+
+
+class RFA(MultiHead):
+    """Multi-head random feature attention: D parameters more than the projections, and with `gate` D H + H more.
+
+    Raises ValueError for fewer than one feature, a floor that is not positive, and a gate that is not causal.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        features: int = 64,
+        gate: bool = False,
+        floor: float = 0.1,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if features < 1:
+            raise ValueError(f"RFA needs features >= 1, not {features}")
+        if not floor > 0:
+            raise ValueError(f"RFA needs floor > 0, not {floor}: sums of its features may be zero")
+        if gate and self.pattern is not Pattern.CAUSAL_SELF:
+            raise ValueError(f"RFA's gate is for pattern causal_self, not {self.pattern}: set gate=false")
+        self.floor = floor
+        self.sigma = nn.Parameter(torch.ones(heads, 1, self.head_dim))
+        self.register_buffer("normals", torch.randn(heads, features, self.head_dim))  # (H, m, E)
+        self.gate_proj = projection(dim, heads, INPUT_GAIN) if gate else None
+
+    @property
+    def directions(self) -> Tensor:
+        return self.sigma * self.normals  # (H, m, E)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        source = self.source(x, context)
+        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
+        k = split_heads(self.k_proj(source), self.head_dim)  # (B, H, M, E)
+        v = split_heads(self.v_proj(source), self.head_dim)  # (B, H, M, E)
+        y = rfa(
+            q,
+            k,
+            v,
+            self.directions,
+            causal=self.pattern is Pattern.CAUSAL_SELF,
+            gate=None if self.gate_proj is None else split_heads(self.gate_proj(x), 1),
+            key_padding_mask=key_padding_mask,
+            floor=self.floor,
+        )
+        return self.out_proj(merge_heads(y)), carry
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        if self.pattern is not Pattern.CAUSAL_SELF:
+            raise ValueError(f"RFA decodes with pattern causal_self, not {self.pattern}")
+        return {"sums": empty_sums(batch, self.heads, 2 * self.normals.shape[1], self.head_dim, self.sigma)}
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        q, k, v = (linear(x_t).unflatten(-1, (-1, self.head_dim)) for linear in (self.q_proj, self.k_proj, self.v_proj))
+        phi_q, phi_k = (fourier(x[:, :, None], self.directions)[:, :, 0] for x in (q, k))
+        gate = None if self.gate_proj is None else self.gate_proj(x_t)[..., None]  # (B, H, 1)
+        y, sums = kernel_attention_step(phi_q, phi_k, v, state["sums"], gate=gate, floor=self.floor)
+        return self.out_proj(y.flatten(1)), {"sums": sums}

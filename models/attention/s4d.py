@@ -1,0 +1,105 @@
+"""S4D: a diagonal state-space model for each channel, run as a long convolution (Gu et al., 2022, arXiv 2206.11893).
+
+    h_t = e^{dt w} h_{t-1} + (e^{dt w} - 1) / w x_t,   y_t = 2 Re <c, h_t> + d x_t    (zero-order hold)
+    K_l = 2 Re sum_n c_n (e^{dt w_n} - 1) / w_n e^{dt w_n l},   y = K * x + d x
+    o   = W_o GELU(y),   y of all C channels per input channel side by side
+
+Time O(C N log N D), memory O(C N D), decoding state D S / 2 complex numbers. There are no heads, and no queries, keys
+or values: `heads` is accepted and changes nothing. The S / 2 modes w_n = -e^(.) + i f_n are shared by all channels and
+start as S4D-Inv, -1/2 + i S / pi (S / (2n + 1) - 1); dt, one per channel, starts log-uniform in [0.001, 0.1]; c has the
+state equation's B folded in, as in the CAB benchmark's module, whose initialisation this is.
+
+In the noncausal pattern a second set of c makes a kernel that reads the future, from the next token on. CAB's module
+reads the past alone unless told, and the sizes printed for its rows (LAVO Table 5) say that it was not told; with
+`bidirectional` off neither does ours (D-20). CAB also lets padding into the second kernel; here it counts as zero, and
+stands on the right. No attention weights are formed, so dropout drops nothing.
+
+    B batch, N length, D width, C channels, S state size, n = S / 2 modes
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern, State
+from models.layers.convolution import fft_convolution
+from models.layers.exponential_kernel import exponential_kernel
+from models.layers.precision import widen, without_autocast
+
+SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
+
+
+class S4D(Attention):
+    """C D^2 + K D S + (C + 2) D + S parameters with K = C kernels, 2 C if it reads the future.
+
+    Raises ValueError for an odd state size, and for fewer than one channel.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        d_state: int = 64,
+        channels: int = 1,
+        bidirectional: bool = True,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if d_state < 2 or d_state % 2:
+            raise ValueError(f"S4D's modes come in conjugate pairs: d_state is even and positive, not {d_state}")
+        if channels < 1:
+            raise ValueError(f"S4D has 1 channel or more, not {channels}")
+        self.channels, self.bidirectional = channels, bidirectional and not self.pattern.causal
+        kernels = 2 * channels if self.bidirectional else channels
+        mode = torch.arange(d_state // 2)
+        frequency = d_state / math.pi * (d_state / (2 * mode + 1) - 1)
+        w = torch.complex(torch.full_like(frequency, -0.5), frequency)
+        b = torch.randn(d_state // 2, dtype=w.dtype)
+        b = b / (2 * (b / w).abs().square().sum()).sqrt()  # unit variance of y for a constant x
+        self.readout = nn.Parameter(torch.view_as_real(torch.randn(kernels, dim, d_state // 2, dtype=w.dtype) * b))
+        self.log_decay = nn.Parameter(w.real.neg().log())  # (n,)
+        self.frequency = nn.Parameter(frequency)  # (n,)
+        self.log_step = nn.Parameter(torch.empty(dim).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+        self.skip = nn.Parameter(torch.randn(channels, dim))
+        self.out_proj = nn.Linear(channels * dim, dim)
+
+    def modes(self) -> tuple[Tensor, Tensor]:
+        """c_n (e^{dt w_n} - 1) / w_n (kernels, D, n), and dt w_n (D, n); complex."""
+        w = torch.complex(-widen(self.log_decay).exp(), widen(self.frequency))  # (n,)
+        rates = w * widen(self.log_step).exp()[:, None]
+        return torch.view_as_complex(widen(self.readout)) * (rates.exp() - 1) / w, rates
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        if key_padding_mask is not None:
+            x = x.masked_fill(key_padding_mask[..., None], 0.0)
+        u = x.mT[:, None]  # (B, 1, D, N)
+        coefficients, rates = self.modes()
+        kernels = 2 * exponential_kernel(coefficients, rates, x.shape[1])  # (kernels, D, N)
+        past, *future = kernels.split(self.channels)
+        y = fft_convolution(u, past, *future) + self.skip[..., None] * u  # (B, C, D, N)
+        return self.out_proj(F.gelu(y).flatten(1, 2).mT), carry
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """h of each mode, (B, D, n), complex. Raises ValueError unless the pattern is causal_self."""
+        if not self.pattern.causal:
+            raise ValueError(f"S4D decodes with pattern causal_self, not {self.pattern}")
+        return {"h": self.modes()[1].new_zeros(batch, *self.readout.shape[1:3])}
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        coefficients, rates = self.modes()
+        with without_autocast(x_t):
+            h = rates.exp() * state["h"] + widen(x_t)[..., None]
+            y = 2 * torch.einsum("cdn,bdn->bcd", coefficients, h).real.to(x_t.dtype) + self.skip * x_t[:, None]
+        return self.out_proj(F.gelu(y).flatten(1)), {"h": h}

@@ -1,0 +1,138 @@
+"""S5: one diagonal state-space model that all channels share (Smith et al., 2023, arXiv 2208.04933).
+
+    h_t = e^{dt L} h_{t-1} + L^-1 (e^{dt L} - 1) B x_t,   y_t = 2 Re C h_t + d * x_t               (zero-order hold)
+    o   = g * sigmoid(W g),   g = GELU(y)                                          (the layer's half of a gated unit)
+
+Time O(N P D), memory O(N (P + D)); decoding state P / 2 complex numbers. L (P eigenvalues), B and C are complex; L
+comes in conjugate pairs, of which one half is kept, so that y is twice the real part. With `conj_sym` off all P are
+kept and y is the real part, as in the s5-pytorch package. dt, one per mode, starts log-uniform in [0.001, 0.1]; L as
+the eigenvalues of HiPPO-N, the normal part of the HiPPO-LegS matrix, in J blocks of P / J; B and C as random real and
+complex matrices in the basis of its eigenvectors; d ~ N(0, 1). Real parts of L above -0.0001 count as -0.0001, what the
+published code calls clip_eigs: without it a mode may grow without bound.
+
+In the noncausal pattern a second C reads the states of the recurrence from the end, the token itself included. The
+batch normalisation of the published layer is the backbone's affair, whichever norm that has; `gate` off leaves y alone.
+There are no heads: `heads` is accepted and changes nothing. Padding counts as zero and stands on the right. No
+attention weights are formed, so dropout drops nothing.
+
+    B batch, N length, D width, P state size, p modes kept, R eigenvalues of a block
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern, State
+from models.layers.precision import widen, without_autocast
+from models.layers.scan import diagonal_scan
+
+SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
+LARGEST_REAL = -1e-4
+
+
+def hippo_normal(size: int) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (R,), imaginary parts ascending, and eigenvectors (R, R), in columns, of HiPPO-N; complex128.
+
+    HiPPO-N is -1/2 on the diagonal and plus above it, minus below, sqrt((2i + 1) (2j + 1)) / 2.
+    """
+    root = (2 * torch.arange(size, dtype=torch.float64) + 1).sqrt()
+    outer = root[:, None] * root / 2
+    imaginary, vectors = torch.linalg.eigh(-1j * (outer.triu(1) - outer.tril(-1)))
+    return torch.complex(torch.full_like(imaginary, -0.5), imaginary), vectors
+
+
+class S5(Attention):
+    """p (3 + 2 D) + 2 p D K + D parameters with K = 1 C matrix, 2 if not causal, and D^2 + D with the gate.
+
+    Raises ValueError unless the state divides into `blocks` of equal size, even with `conj_sym`.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        d_state: int = 64,
+        blocks: int = 8,
+        conj_sym: bool = True,
+        gate: bool = True,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        unit = 2 if conj_sym else 1
+        if blocks < 1 or d_state < 1 or d_state % (unit * blocks):
+            kind = "even size" if conj_sym else "the same size"
+            raise ValueError(f"S5's state of {d_state} does not divide into {blocks} blocks of {kind}")
+        self.scale = float(unit)  # of the real part
+        eigenvalues, vectors = hippo_normal(d_state // blocks)
+        kept = slice(0, len(eigenvalues) // unit)
+        vectors = torch.block_diag(*[vectors[:, kept]] * blocks).to(torch.complex64)  # (P, p)
+        directions = 1 if self.pattern.causal else 2
+        inputs = torch.randn(d_state, dim) * d_state**-0.5
+        outputs = torch.complex(*torch.randn(2, directions, dim, d_state)) * d_state**-0.5
+        self.eigenvalues = nn.Parameter(torch.view_as_real(eigenvalues[kept].repeat(blocks)).float())  # (p, 2)
+        self.enter = nn.Parameter(torch.view_as_real(vectors.mH @ inputs.to(vectors.dtype)).clone())  # (p, D, 2)
+        self.leave = nn.Parameter(torch.view_as_real(outputs @ vectors).clone())  # (K, D, p, 2)
+        self.skip = nn.Parameter(torch.randn(dim))
+        self.log_step = nn.Parameter(torch.empty(vectors.shape[1]).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+        self.gate_proj = nn.Linear(dim, dim) if gate else None
+
+    def matrices(self) -> tuple[Tensor, Tensor, Tensor]:
+        """e^{dt L} (p,), complex, and as real matrices L^-1 (e^{dt L} - 1) B (D, 2 p) and C (K, 2 p, D).
+
+        All real parts stand before all imaginary ones.
+        """
+        real, imaginary = widen(self.eigenvalues).unbind(-1)
+        rates = torch.complex(real.clamp(max=LARGEST_REAL), imaginary)
+        remembered = (rates * widen(self.log_step).exp()).exp()
+        enter = ((remembered - 1) / rates)[:, None] * torch.complex(*widen(self.enter).unbind(-1))  # (p, D)
+        real, imaginary = self.scale * widen(self.leave).permute(3, 0, 2, 1)  # (K, p, D) each
+        # Re C h = Re C Re h - Im C Im h
+        return remembered, torch.cat([enter.real, enter.imag]).mT, torch.cat([real, -imaginary], 1)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        if key_padding_mask is not None:
+            x = x.masked_fill(key_padding_mask[..., None], 0.0)
+        remembered, enter, leave = self.matrices()
+        with without_autocast(x):
+            b = torch.complex(*(widen(x) @ enter).chunk(2, -1))  # (B, N, p)
+            y = self.skip * x
+            for reverse, matrix in zip((False, True), leave, strict=False):
+                y = y + parts(diagonal_scan(remembered[None, None], b, reverse=reverse)) @ matrix
+        return self.finish(y.to(x.dtype)), carry
+
+    def finish(self, y: Tensor) -> Tensor:
+        """The gated unit, (.., D) -> (.., D)."""
+        if self.gate_proj is None:
+            return y
+        g = F.gelu(y)
+        return g * self.gate_proj(g).sigmoid()
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        """h (B, p), complex. Raises ValueError unless the pattern is causal_self."""
+        if not self.pattern.causal:
+            raise ValueError(f"S5 decodes with pattern causal_self, not {self.pattern}")
+        return {"h": self.matrices()[0].new_zeros(batch, len(self.eigenvalues))}
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        remembered, enter, leave = self.matrices()
+        with without_autocast(x_t):
+            h = remembered * state["h"] + torch.complex(*(widen(x_t) @ enter).chunk(2, -1))
+            y = self.skip * x_t + parts(h) @ leave[0]
+        return self.finish(y.to(x_t.dtype)), {"h": h}
+
+
+def parts(h: Tensor) -> Tensor:
+    """(.., p), complex -> (.., 2 p), all real parts before all imaginary ones."""
+    return torch.cat([h.real, h.imag], -1)

@@ -1,0 +1,131 @@
+"""Sinkhorn attention, in LRA's form: to the own block and to sorted ones (Tay et al., 2020, arXiv 2002.11296).
+
+    P_g  = softmax( W sum_{j in block g} k_j + b )                over the blocks of the sequence    (§3.1)
+    K'_g = sum_f P_gf K_f,   V'_g = sum_f P_gf V_f                slot by slot
+    o_i  = softmax( q_i K_g' E^-1/2 ) V_g + softmax( q_i K'_g' E^-1/2 ) V'_g,   i in block g         (§3.2)
+
+W (blocks, E) and b are shared by the heads. Time O(N (c + N / c) D), memory O(N D + H (N / c)^2), for blocks of c.
+
+As in LRA's code the sort is a softmax, without Sinkhorn iterations, and two softmaxes are added; the paper balances P
+and takes one softmax over both blocks. That code departs from the equations in two ways, which `lra_compat` takes over:
+blocks are strided, block g of G holding the tokens g, g + G, g + 2 G, .. (D-23), and the product with P sums over the
+blocks and over the columns of P apart, so that K'_g is the sum of all blocks whatever P is. W and b, which get no
+gradient there, are then left out.
+
+Blocks are cut from the real tokens, as if padding were cut out. Empty slots of a last, shorter block are mixed in as
+zeros, and are attended to only where another block fills them. The sort reads whole blocks: this form is noncausal.
+
+    B batch, N length, H heads, E head width, G blocks, c slots of a block
+"""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.attention.base import MultiHead, Pattern, projection
+from models.attention.vanilla import softmax_attention
+from models.layers.precision import widen, without_autocast
+
+
+class Blocks(NamedTuple):
+    """A layout: each slot's token (B or 1, G c), whether it has one, each token's slot (B or 1, N), and G (B or 1)."""
+
+    token: Tensor
+    filled: Tensor
+    slot: Tensor
+    count: Tensor
+
+
+def cut_blocks(real: Tensor, block: int, *, strided: bool) -> Blocks:
+    """Blocks of the tokens at which `real` (B or 1, N) is True."""
+    rows, length = real.shape
+    slots = -(-length // block) * block
+    rank = real.cumsum(1) - 1  # among real tokens
+    count = (-(-real.sum(1) // block)).clamp(min=1)
+    slot = rank
+    if strided:
+        slot = rank % count[:, None] * block + rank // count[:, None]
+    slot = slot.masked_fill(~real, slots)  # one more, for all that is not real
+    position = torch.arange(length, device=real.device).expand(rows, -1)
+    token = slot.new_zeros(rows, slots + 1).scatter_(1, slot, position)[:, :slots]
+    filled = torch.zeros_like(token, dtype=torch.bool)
+    filled = torch.cat([filled, filled[:, :1]], 1).scatter_(1, slot, True)[:, :slots]
+    return Blocks(token, filled, slot.clamp(max=slots - 1), count)
+
+
+def pick(x: Tensor, index: Tensor) -> Tensor:
+    """Rows `index` (B or 1, S) of x (B, N, D): (B, S, D)."""
+    if len(index) == 1:
+        return x[:, index[0]]
+    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
+
+
+class Sinkhorn(MultiHead):
+    """Multi-head Sinkhorn attention: 4 D^2 + 4 D parameters, and (E + 1) ceil(max_length / block) of W and b.
+
+    Raises ValueError for a block below 1, and for a sequence longer than `max_length`.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+    fixed_length: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        block: int = 50,
+        lra_compat: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if block < 1:
+            raise ValueError(f"Sinkhorn needs block >= 1, not {block}")
+        self.block, self.lra_compat = block, lra_compat
+        self.sort_map = None if lra_compat else projection(self.head_dim, -(-max_length // block), 1.0)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        batch, heads, length, width = q.shape
+        if length > self.max_length:
+            raise ValueError(f"Sinkhorn was built for {self.max_length} tokens and got {length}")
+        real = (
+            torch.ones(1, length, dtype=torch.bool, device=q.device) if key_padding_mask is None else ~key_padding_mask
+        )
+        blocks = cut_blocks(real, self.block, strided=self.lra_compat)
+
+        def cut(x: Tensor) -> Tensor:
+            """(B, H, N, E) -> (B, G, c, H, E)."""
+            rows = pick(x.transpose(1, 2).flatten(2), blocks.token)
+            return rows.view(batch, -1, self.block, heads, width)
+
+        q = cut(q)
+        k, v = (cut(x) * blocks.filled.view(-1, *q.shape[1:3], 1, 1) for x in (k, v))
+        empty = ~blocks.filled.view(-1, *q.shape[1:3]).expand(batch, -1, -1)  # (B, G, c)
+        unfilled = empty.all(1, keepdim=True).expand_as(empty)  # slots that no block fills
+
+        def read(k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
+            """Attention within blocks: (B G, H, c, E)."""
+            mask = hidden.flatten(0, 1) if key_padding_mask is not None or length % self.block else None
+            block_q, block_k, block_v = (x.flatten(0, 1).transpose(1, 2) for x in (q, k, v))
+            return softmax_attention(block_q, block_k, block_v, key_padding_mask=mask, dropout=self.active_dropout)
+
+        y = read(k, v, empty) + read(*self.sorted(k, v, blocks.count), unfilled)
+        y = y.transpose(1, 2).reshape(batch, -1, heads * width)  # (B, G c, D)
+        return pick(y, blocks.slot).unflatten(2, (heads, width)).transpose(1, 2)
+
+    def sorted(self, k: Tensor, v: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """What is put in the place of each block of k and v (B, G, c, H, E), of which the first `count` are real."""
+        if self.sort_map is None:
+            return k.sum(1, keepdim=True).expand_as(k), v.sum(1, keepdim=True).expand_as(v)
+        blocks = k.shape[1]
+        with without_autocast(k):
+            weight, bias = widen(self.sort_map.weight)[:blocks], widen(self.sort_map.bias)[:blocks]
+            logits = F.linear(widen(k).sum(2), weight, bias)  # (B, G, H, G)
+            unreal = torch.arange(blocks, device=k.device) >= count[:, None, None, None]
+            p = logits.masked_fill(unreal, float("-inf")).softmax(-1).to(k.dtype)
+            return torch.einsum("bghf,bfche->bgche", p, k), torch.einsum("bghf,bfche->bgche", p, v)

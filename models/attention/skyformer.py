@@ -1,0 +1,97 @@
+"""Skyformer: kernelized attention through sampled queries and keys (Chen et al., 2021, arXiv 2111.00035).
+
+With X_S = m / 2 rows of Q and m / 2 rows of K, and kappa the Gaussian kernel of `models/attention/kernelized.py`,
+
+    S = kappa(X_S, X_S) + 0.1 I,   D = diag(S 1)^-1/2
+    y = kappa(Q, X_S) D Z D kappa(X_S, K) V,   Z ~ (D S D)^-1 by Newton-Schulz                   (§4)
+
+Time O(N m D + m^3 H), memory O(N (D + m)): kernels of all N tokens are made tile by tile, as in kernelized attention.
+Not causal: rows are sampled from the whole sequence.
+
+Row t of the sample is token floor(u_t n) of the n real ones, u_t uniform in [0, 1), drawn once and saved with the
+weights, so that an example's output depends on nothing but itself. The public code draws anew at every call, evaluation
+included: `resample` does so in training. Its factor 32^-1/4 is E^-1/4 at its width, and at any other here. The inverse
+starts from each matrix' own largest column sum; `batch_init` takes the largest of the batch, as the public code does.
+Padding is neither sampled nor read. Dropout drops nothing, as in the public code. Float32, or float64.
+
+    B batch, N length, n real tokens, H heads, E head width, m features
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from models.attention.base import MultiHead, Pattern
+from models.attention.kernelized import exponents, kernelized
+from models.layers.newton_schulz import apply_inverse
+from models.layers.precision import widen, without_autocast
+
+DIAGONAL = 0.1
+
+
+def skyformer(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sample: Tensor,
+    *,
+    key_padding_mask: Tensor | None = None,
+    batch_init: bool = False,
+) -> Tensor:
+    """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E).
+
+    `sample` (B, m) are numbers of tokens, of queries in its first m // 2 columns and of keys in the others.
+    """
+    with without_autocast(q):
+        dtype = v.dtype
+        q, k, v = widen(q), widen(k), widen(v)
+        # one-hot products, because rows are sampled twice and a gather's backward pass is not deterministic everywhere
+        chosen = (sample[..., None] == torch.arange(k.shape[2], device=k.device)).to(q.dtype)[:, None]  # (B, 1, m, N)
+        half = sample.shape[1] // 2
+        x = torch.cat([chosen[:, :, :half] @ q, chosen[:, :, half:] @ k], 2)  # X_S, (B, H, m, E)
+        left, right = exponents(x, x)
+        s = (left @ right.mT).clamp(max=0.0).exp()
+        s = s + DIAGONAL * torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
+        d = s.sum(-1, keepdim=True).rsqrt()  # (B, H, m, 1)
+        read = kernelized(x, k, v, key_padding_mask=key_padding_mask)  # (B, H, m, E)
+        read = d * apply_inverse(d * s * d.mT, d * read, over_batch=batch_init)
+        return kernelized(q, x, read).to(dtype)
+
+
+def tokens_at(draws: Tensor, real: Tensor) -> Tensor:
+    """Numbers of the tokens at these shares (m) in [0, 1) of the real ones, `real` (B, N): (B, m)."""
+    count = real.sum(1, keepdim=True)
+    rank = (draws * count).long().minimum(count - 1)  # (B, m)
+    return torch.searchsorted(real.cumsum(1), rank + 1).clamp(max=real.shape[1] - 1)
+
+
+class Skyformer(MultiHead):
+    """Multi-head Skyformer. Raises ValueError for fewer than two features."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        features: int = 128,
+        resample: bool = False,
+        batch_init: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if features < 2:
+            raise ValueError(f"Skyformer needs features >= 2, not {features}")
+        self.resample, self.batch_init = resample, batch_init
+        self.register_buffer("draws", torch.rand(features))  # u, shared by heads and examples
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        draws = torch.rand_like(self.draws) if self.resample and self.training else self.draws
+        real = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if key_padding_mask is None else ~key_padding_mask
+        sample = tokens_at(draws, real)
+        return skyformer(q, k, v, sample, key_padding_mask=key_padding_mask, batch_init=self.batch_init)

@@ -1,0 +1,208 @@
+"""Sparse Transformer: own block and summary columns (Child et al., 2019, arXiv 1904.10509; the merged fixed pattern).
+
+    o_i = sum_{j in S(i)} softmax_j( <q_i, k_j> E^-1/2 ) v_j
+    S(i) = { j : floor(j / b) = floor(i / b) }  and  { j : j mod b = 0 or j mod b >= b - c },   causally only j <= i
+
+The paper counts the columns b - c, ..., b; as in LRA's code the last of them is 0. Time O(N (b + N (c + 1) / b) D),
+which is O(N sqrt(N) D) for b near sqrt(N); memory O(N D). Decoding keeps all keys and values.
+
+The two parts share no key, and are merged by their softmax sums: noncausally the own block without its columns, and all
+columns; causally the own block, and the columns of the blocks before it.
+
+LRA's code is lower triangular in its bidirectional encoders too, so that pooling at the first token sees one token:
+`lra_compat` does that in noncausal_self. Without it the pattern is the one above, in both directions.
+
+    B batch, N length, H heads, E head width, b tokens of a block, c summary columns, G blocks, M summary keys
+"""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.attention.base import MultiHead, Pattern, State
+from models.layers.dilated import empty_mixture, mix
+from models.layers.precision import without_autocast
+from models.layers.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+
+
+def is_summary(positions: Tensor, block: int, columns: int) -> Tensor:
+    """True at the positions that later blocks see, or all blocks."""
+    return (positions % block == 0) | (positions % block >= block - columns)
+
+
+def fixed_pattern(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    block: int,
+    columns: int,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E), zeros for a query that sees nothing."""
+    batch, _, length, _ = q.shape
+    rest = -length % block
+    if key_padding_mask is None:
+        key_padding_mask = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
+    hidden = F.pad(key_padding_mask, (0, rest), value=True)
+    # one draw from the common stream stands for all masks of this call, so that backward can make them again
+    seed = int(torch.randint(2**31, ())) if dropout else 0
+    q, k, v = (F.pad(x, (0, 0, 0, rest)) for x in (q, k, v))
+    return _Fixed.apply(q, k, v, hidden, _Plan(block, columns, causal, dropout, seed))[:, :, :length]
+
+
+class _Plan(NamedTuple):
+    block: int
+    columns: int
+    causal: bool
+    dropout: float
+    seed: int
+
+    def blocks(self, x: Tensor) -> Tensor:
+        """(B, H, N, ...) -> (B G, H, b, ...)."""
+        return x.unflatten(2, (-1, self.block)).transpose(1, 2).flatten(0, 1)
+
+    def join(self, x: Tensor, batch: int) -> Tensor:
+        """(B G, H, b, ...) -> (B, H, N, ...)."""
+        return x.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
+
+    def summary(self, hidden: Tensor) -> Tensor:
+        """(M), where the summary keys stand."""
+        positions = torch.arange(hidden.shape[1], device=hidden.device)
+        return positions[is_summary(positions, self.block, self.columns)]
+
+    def own(self, hidden: Tensor) -> tuple[Visible, Tensor]:
+        """Who is seen of a block (B G, b), and which of its queries see nothing (B G, b)."""
+        hidden = hidden.unflatten(1, (-1, self.block)).flatten(0, 1)
+        if not self.causal:
+            hidden = hidden | is_summary(torch.arange(self.block, device=hidden.device), self.block, self.columns)
+            return Visible(False, hidden, self.dropout, self.seed), hidden.all(1, keepdim=True).expand_as(hidden)
+        first = torch.where(hidden.all(1), self.block, (~hidden).int().argmax(1))  # (B G), the first key that is seen
+        blind = torch.arange(self.block, device=hidden.device) < first[:, None]
+        return Visible(True, hidden, self.dropout, self.seed), blind
+
+    def parts(self, length: int, columns: int) -> list[tuple[slice, slice]]:
+        """Queries, and the summary keys that they see."""
+        if not self.causal:
+            return [(slice(0, length), slice(0, columns))]
+        each = columns * self.block // length
+        return [
+            (slice(g * self.block, (g + 1) * self.block), slice(0, g * each)) for g in range(1, length // self.block)
+        ]
+
+    def seen(self, number: int, hidden: Tensor) -> Visible:
+        """Who is seen of the summary keys (B, M') by part `number`."""
+        return Visible(False, hidden, self.dropout, self.seed + ((number + 1) << 20))
+
+
+class _Fixed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, hidden, plan):
+        batch, _, length, _ = q.shape
+        with without_autocast(q):
+            visible, blind = plan.own(hidden)
+            own, own_lse = softmax_lse(*(plan.blocks(x) for x in (q, k, v)), visible)
+            out, lse = empty_mixture(q)
+            own_lse = own_lse.masked_fill(blind[:, None], float("-inf"))
+            mix(out, lse, plan.join(own, batch), plan.join(own_lse, batch))
+            where = plan.summary(hidden)
+            short_k, short_v, short_hidden = k[:, :, where], v[:, :, where], hidden[:, where]
+            for number, (queries, keys) in enumerate(plan.parts(length, len(where))):
+                visible = plan.seen(number, short_hidden[:, keys])
+                part, part_lse = softmax_lse(q[:, :, queries], short_k[:, :, keys], short_v[:, :, keys], visible)
+                part_lse = part_lse.masked_fill(visible.hidden.all(1)[:, None, None], float("-inf"))
+                mix(out[:, :, queries], lse[:, :, queries], part, part_lse)
+            out = out.to(q.dtype)
+        ctx.plan = plan
+        ctx.save_for_backward(q, k, v, hidden, out, lse)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        q, k, v, hidden, out, lse = ctx.saved_tensors
+        plan, (batch, _, length, _) = ctx.plan, q.shape
+        # a query that sees nothing gave zeros: with an infinite sum it has no gradient either
+        lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
+        with without_autocast(q):
+            rows = (plan.blocks(x) for x in (grad, q, k, v, out, lse))
+            found = softmax_lse_backward(*rows, plan.own(hidden)[0])
+            dq, dk, dv = (plan.join(x, batch).to(lse.dtype) for x in found)
+            where = plan.summary(hidden)
+            short_k, short_v, short_hidden = k[:, :, where], v[:, :, where], hidden[:, where]
+            short_dk, short_dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (short_k, short_v))
+            for number, (queries, keys) in enumerate(plan.parts(length, len(where))):
+                found = softmax_lse_backward(
+                    grad[:, :, queries],
+                    q[:, :, queries],
+                    short_k[:, :, keys],
+                    short_v[:, :, keys],
+                    out[:, :, queries],
+                    lse[:, :, queries],
+                    plan.seen(number, short_hidden[:, keys]),
+                )
+                dq[:, :, queries] += found[0]
+                short_dk[:, :, keys] += found[1]
+                short_dv[:, :, keys] += found[2]
+            dk[:, :, where] += short_dk
+            dv[:, :, where] += short_dv
+        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None
+
+
+class SparseTransformer(MultiHead):
+    """Multi-head attention of the merged fixed pattern.
+
+    Raises ValueError unless 1 <= columns <= block, and on decoding past `max_length`. Causal attention is the same with
+    and without `lra_compat`.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+    linear: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        block: int = 128,
+        columns: int = 32,
+        lra_compat: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if not 1 <= columns <= block:
+            raise ValueError(f"SparseTransformer needs 1 <= columns <= block, not {columns} and {block}")
+        self.block, self.columns = block, columns
+        self.triangular = lra_compat or self.pattern.causal
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return fixed_pattern(
+            q,
+            k,
+            v,
+            block=self.block,
+            columns=self.columns,
+            causal=self.triangular,
+            key_padding_mask=key_padding_mask,
+            dropout=self.active_dropout,
+        )
+
+    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+        return self.empty_cache(batch, self.max_length)
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        seen = state["seen"]
+        if seen == self.max_length:
+            raise ValueError(f"decoding past max_length {self.max_length}")
+        state["k"][:, :, seen], state["v"][:, :, seen] = k, v
+        past = torch.arange(seen + 1, device=q.device)
+        visible = past[is_summary(past, self.block, self.columns) | (past >= seen - seen % self.block)]
+        y = F.scaled_dot_product_attention(q[:, :, None], state["k"][:, :, visible], state["v"][:, :, visible])
+        return y[:, :, 0], {**state, "seen": seen + 1}

@@ -1,0 +1,92 @@
+"""Synthesizer: attention weights that are parameters, not products of tokens (Tay et al., 2021, arXiv 2005.00743).
+
+    A = softmax( R ),   R = R_1 R_2',   y = A V                                                 (§3.4)
+
+Factorised random, with R_1, R_2 in R^(n x r) for each head; `rank=0` learns all of R in R^(n x n). `dot_product` adds
+Q K' / sqrt(E) to R (§3.5). The length n is built in: a shorter sequence uses the first rows and columns. Time O(N^2 D).
+Memory O(N D) without a full R and without dropout, O(N^2 H) a sequence otherwise: torch's fused attention takes no mask
+that learns. Not causal.
+
+Long Range Arena's attention class has rank 32 and no dot product as its defaults, but its encoder builds it with all of
+R and with dot product, and that is what its tables show. Without dot product it lets padding in; here padding is never
+seen. Linear layers have biases here and none there.
+
+    B batch, N length, n longest length, H heads, E head width, r rank
+"""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
+from models.layers.heads import merge_heads, split_heads
+
+
+class Synthesizer(Attention):
+    """Multi-head random Synthesizer; R_1, R_2 and R are Glorot-uniform, heads counted in the fans, as in LRA's code.
+
+    2 D^2 + 2 D + 2 h n r parameters; h n^2 in place of 2 h n r with rank 0, 2 D^2 + 2 D more with dot product. Raises
+    ValueError for a negative rank, and for a sequence longer than `max_length`.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+    fixed_length: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        rank: int = 32,
+        dot_product: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if rank < 0:
+            raise ValueError(f"Synthesizer needs rank >= 0, not {rank}")
+        self.q_proj = projection(dim, dim, INPUT_GAIN) if dot_product else None
+        self.k_proj = projection(dim, dim, INPUT_GAIN) if dot_product else None
+        self.v_proj = projection(dim, dim, INPUT_GAIN)
+        self.out_proj = projection(dim, dim, 1.0)
+        bound = (6 / (heads * (max_length + (rank or max_length)))) ** 0.5
+        sizes = {"left": rank, "right": rank} if rank else {"random": max_length}  # R_1 and R_2, or R
+        for name in ("left", "right", "random"):
+            weight = nn.Parameter(torch.empty(heads, max_length, sizes[name])) if name in sizes else None
+            self.register_parameter(name, weight if weight is None else nn.init.uniform_(weight, -bound, bound))
+
+    def logits(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(q, k, bias) of x (B, N, D): logits are q k' + bias, (B, H, N, .), (B, H, N, .), (H, N, N) or None."""
+        (batch, length), q, k = x.shape[:2], [], []
+        if self.q_proj is not None:
+            q.append(split_heads(self.q_proj(x), self.head_dim) * self.head_dim**-0.5)
+            k.append(split_heads(self.k_proj(x), self.head_dim))
+        if self.random is None:
+            q.append(self.left[:, :length].expand(batch, -1, -1, -1))
+            k.append(self.right[:, :length].expand(batch, -1, -1, -1))
+        elif not q:
+            q = k = [x.new_zeros(batch, self.heads, length, 1)]
+        return torch.cat(q, -1), torch.cat(k, -1), None if self.random is None else self.random[:, :length, :length]
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        self.source(x, context)
+        if x.shape[1] > self.max_length:
+            raise ValueError(f"Synthesizer was built for {self.max_length} tokens and got {x.shape[1]}")
+        v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
+        q, k, mask = self.logits(x)
+        if key_padding_mask is not None:
+            visible = ~key_padding_mask[:, None, None]  # (B, 1, 1, N)
+            visible = visible | ~visible.any(-1, keepdim=True)  # not every kernel survives a row without a key
+            mask = visible if mask is None else mask.masked_fill(~visible, float("-inf"))
+        if mask is not None and mask.is_floating_point():
+            mask = mask.to(v.dtype)
+        y = F.scaled_dot_product_attention(
+            q.to(v.dtype), k.to(v.dtype), v, attn_mask=mask, dropout_p=self.active_dropout, scale=1.0
+        )
+        return self.out_proj(merge_heads(y)), carry

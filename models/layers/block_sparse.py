@@ -1,0 +1,98 @@
+"""Softmax attention in which each block of queries sees the blocks of keys that a table lists.
+
+    o_i = sum_{j in S(g)} softmax_j( <q_i, k_j> E^-1/2 ) v_j,   i in block g, S(g) the tokens of g's blocks of keys
+
+Keys and values are gathered tile by tile and gathered again in the backward pass, which takes the outputs and the
+logarithms of the softmax sums that forward left: O(R b S b E) time, O(R b E) memory plus one tile.
+
+    R blocks (of all examples and heads), b tokens of a block, E head width, T listed blocks of queries, S keys' blocks
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.layers.precision import widen, without_autocast
+from models.layers.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+
+# gathered keys of one tile: on a CPU what the inner caches hold, elsewhere as many as make kernel launches cheap
+TILE_CPU, TILE_ELSEWHERE = 2**16, 2**26
+
+
+class Rows(NamedTuple):
+    """Blocks of queries that see equally many blocks of keys: queries (T), keys (T, S), -1 where there is none."""
+
+    queries: Tensor
+    keys: Tensor
+
+
+def block_sparse_attention(
+    q: Tensor, k: Tensor, v: Tensor, rows: Sequence[Rows], *, hidden: Tensor, dropout: float = 0.0
+) -> Tensor:
+    """q, k, v (R, b, E), each block of queries in at most one of `rows` -> (R, b, E), zeros for blocks in none.
+
+    `hidden` (R, b) is True at keys that nobody sees; a listed block must see some key. A block of keys counts as often
+    as it is listed. `dropout` is the share of weights dropped, whatever the mode of the calling module.
+    """
+    # one draw from the common stream stands for all masks of this call, so that backward can make them again
+    seed = int(torch.randint(2**31, ())) if dropout else 0
+    return _BlockSparse.apply(q, k, v, hidden, _Plan(rows, dropout, seed))
+
+
+class _Plan(NamedTuple):
+    rows: Sequence[Rows]
+    dropout: float
+    seed: int
+
+    def tiles(self, k: Tensor, hidden: Tensor) -> Iterator[tuple[Tensor, Tensor, Visible]]:
+        """(queries (T'), keys (T' S), who is seen) of some listed blocks, worked off together."""
+        budget = TILE_CPU if k.device.type == "cpu" else TILE_ELSEWHERE
+        number = 0
+        for queries, keys in self.rows:
+            size = max(1, budget // (keys.shape[1] * k[0].numel()))
+            for first in range(0, len(queries), size):
+                tile = keys[first : first + size]
+                blind = hidden[tile.clamp(min=0)] | (tile < 0)[..., None]  # (T', S, b)
+                visible = Visible(False, blind.flatten(1), self.dropout, self.seed + (number << 20))
+                yield queries[first : first + size], tile.clamp(min=0).flatten(), visible
+                number += 1
+
+
+def _gather(x: Tensor, keys: Tensor, tile: int) -> Tensor:
+    """(R, b, E) -> (tile, 1, S b, E)."""
+    return x.index_select(0, keys).view(tile, 1, -1, x.shape[-1])
+
+
+class _BlockSparse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, hidden, plan):
+        out, lse = torch.zeros_like(q), widen(q.new_zeros(q.shape[:-1]))
+        with without_autocast(q):
+            for queries, keys, visible in plan.tiles(k, hidden):
+                k_tile, v_tile = (_gather(x, keys, len(queries)) for x in (k, v))
+                y, total = softmax_lse(q[queries, None], k_tile, v_tile, visible)
+                out[queries], lse[queries] = y[:, 0], total[:, 0]
+        ctx.plan = plan
+        ctx.save_for_backward(q, k, v, hidden, out, lse)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        q, k, v, hidden, out, lse = ctx.saved_tensors
+        dq = torch.zeros_like(q)
+        dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (k, v))
+        with without_autocast(q):
+            for queries, keys, visible in ctx.plan.tiles(k, hidden):
+                k_tile, v_tile = (_gather(x, keys, len(queries)) for x in (k, v))
+                own = (x[queries, None] for x in (out, lse))
+                dq_tile, *found = softmax_lse_backward(
+                    grad[queries, None], q[queries, None], k_tile, v_tile, *own, visible
+                )
+                dq[queries] = dq_tile[:, 0]
+                for total, part in zip((dk, dv), found, strict=True):
+                    total.index_add_(0, keys, widen(part).view(len(keys), *k.shape[1:]))
+        return dq, dk.to(k.dtype), dv.to(v.dtype), None, None

@@ -1,0 +1,30 @@
+"""Kernels of linear recurrences, for convolutions: sums of exponentials (S4D, Mega's moving average).
+
+    K_l = Re sum_n c_n e^{r_n l},  l = 0 .. L - 1
+
+With l = a T + b and T about sqrt(L) that is a product of matrices, (c_n e^{r_n a T}) times (e^{r_n b}): O(n sqrt(L))
+exponentials and numbers beside the kernel, where one exponential for each mode and each l would be O(n L).
+
+    K kernels, D channels, n modes, L length
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from models.layers.precision import without_autocast
+
+
+def exponential_kernel(coefficients: Tensor, rates: Tensor, length: int) -> Tensor:
+    """c (.., D, n) and r (D, n), both real or both complex, Re r <= 0 -> (.., D, L), real, in their precision."""
+    size = math.isqrt(length - 1) + 1  # T
+    with without_autocast(rates):
+        steps = torch.arange(size, device=rates.device, dtype=rates.real.dtype)
+        blocks = size * steps[: -(-length // size)]
+        coarse = coefficients[..., None] * torch.exp(rates[..., None] * blocks)  # (.., D, n, A)
+        fine = torch.exp(rates[..., None] * steps)  # (D, n, T)
+        if rates.is_complex():  # Re c e = Re c Re e - Im c Im e: twice as many real modes
+            coarse = torch.cat([coarse.real, -coarse.imag], -2)
+            fine = torch.cat([fine.real, fine.imag], -2)
+        return torch.einsum("...dna,dnt->...dat", coarse, fine).flatten(-2)[..., :length]

@@ -1,0 +1,151 @@
+"""Attention whose weights are products of features: sums over the keys take the place of scores.
+
+    o_i = S_i' phi(q_i) / d_i,   d_i = z_i' phi(q_i),   S_i = sum_j phi(k_j) v_j',   z_i = sum_j phi(k_j)
+
+over all j, or over j <= i (Katharopoulos et al., 2020, arXiv 2006.16236, eq. 4-12). d_i may be guarded against zero:
+`eps` is added to it, then it is at least `floor`. Time O(N m E); memory O(N (m + E)). The state of decoding is [S z].
+Where m is a multiple of E, features are better made segment by segment; if they are many, they are made again in the
+backward pass, which brings memory to O(N E).
+
+    B batch, H heads, N query length, M key length, m features, E width of a value
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from models.layers.gated_linear import gated_linear_attention, gated_linear_step
+from models.layers.precision import widen, without_autocast
+
+# numbers of features in a segment: on a CPU near what the cache holds, elsewhere as many as make kernel launches cheap
+SEGMENT_CPU, SEGMENT_ELSEWHERE = 2**21, 2**26
+KEPT = 8  # segments whose features are kept for the backward pass
+
+
+def kernel_attention(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    eps: float = 0.0,
+    floor: float = 0.0,
+) -> Tensor:
+    """phi_q (B, H, N, m), phi_k (B, H, M, m), v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
+    with without_autocast(v):
+        phi_q, phi_k, values = widen(phi_q), widen(phi_k), with_ones(v)
+        if causal:
+            y, _ = gated_linear_attention(phi_q, phi_k, values, key_padding_mask=key_padding_mask)
+        else:
+            if key_padding_mask is not None:
+                phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+            y = phi_q @ (phi_k.mT @ values)
+        return divided(y, eps, floor).to(v.dtype)
+
+
+def segmented_kernel_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: Callable[[Tensor], Tensor],
+    features: int,
+    *,
+    causal: bool,
+    key_padding_mask: Tensor | None = None,
+    gate: Tensor | None = None,
+    floor: float,
+) -> Tensor:
+    """As `kernel_attention` of phi(q) and phi(k), of q (B, H, N, E) and k (B, H, M, E), but in segments.
+
+    `phi` maps (B, H, n, E) to (B, H, n, features). In the causal form, `gate` (B, H, N, 1) is the logit of a g by which
+    both sums decay before 1 - g of a token is added.
+    """
+    budget = SEGMENT_CPU if v.device.type == "cpu" else SEGMENT_ELSEWHERE
+    size = max(64, budget // (v.shape[0] * v.shape[1] * features))
+    run = remade if max(q.shape[2], k.shape[2]) > KEPT * size else direct
+    sums, rows = empty_sums(*v.shape[:2], features, v.shape[-1], v), []
+
+    def both(q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None, hidden: Tensor | None, sums: Tensor) -> Any:
+        phi_k, log_decay = gated(phi(k), gate)
+        y, sums = gated_linear_attention(
+            phi(q), phi_k, with_ones(v), log_decay, initial_state=sums, key_padding_mask=hidden
+        )
+        return divided(y, 0.0, floor).to(v.dtype), sums
+
+    def add(k: Tensor, v: Tensor, hidden: Tensor | None, sums: Tensor) -> Tensor:
+        phi_k = phi(k) if hidden is None else phi(k).masked_fill(hidden[:, None, :, None], 0.0)
+        return sums + phi_k.mT @ with_ones(v)
+
+    def read(q: Tensor, sums: Tensor) -> Tensor:
+        return divided(phi(q) @ sums, 0.0, floor).to(v.dtype)
+
+    with without_autocast(v):
+        if causal:
+            for segment in segments(size, q, k, v, gate, key_padding_mask):
+                y, sums = run(both, *segment, sums)
+                rows.append(y)
+        else:
+            for segment in segments(size, k, v, key_padding_mask):
+                sums = run(add, *segment, sums)
+            rows = [run(read, *segment, sums) for segment in segments(size, q)]
+        return torch.cat(rows, 2)
+
+
+def direct(function: Callable, *tensors: Tensor | None) -> Any:
+    return function(*tensors)
+
+
+def remade(function: Callable, *tensors: Tensor | None) -> Any:
+    """function(*tensors), which the backward pass calls again instead of keeping what it makes."""
+    return checkpoint(function, *tensors, use_reentrant=False, preserve_rng_state=False)
+
+
+def segments(size: int, *tensors: Tensor | None) -> Iterator[tuple[Tensor | None, ...]]:
+    """Pieces of `size` tokens of each of some (B, H, N, ..) and (B, N); None stays None."""
+    split = [None if x is None else x.split(size, 1 if x.ndim == 2 else 2) for x in tensors]
+    return ([None if pieces is None else pieces[i] for pieces in split] for i in range(len(split[0])))
+
+
+def gated(phi_k: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """(1 - g) phi(k), log g of phi_k (.., m) and the logit of g (.., 1)."""
+    if gate is None:
+        return phi_k, None
+    gate = widen(gate)
+    return phi_k * torch.sigmoid(-gate), F.logsigmoid(gate)
+
+
+def with_ones(v: Tensor) -> Tensor:
+    """[v 1], so that one sum over the keys gives S and z: (.., E) -> (.., E + 1), in float32 or float64."""
+    v = widen(v)
+    return torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
+
+
+def divided(y: Tensor, eps: float, floor: float) -> Tensor:
+    """[o d, d] (.., E + 1) -> o (.., E)."""
+    return y[..., :-1] / (y[..., -1:] + eps).clamp(min=floor)
+
+
+def empty_sums(batch: int, heads: int, features: int, width: int, like: Tensor) -> Tensor:
+    """[S z] before the first token, (B, H, m, E + 1)."""
+    return widen(like.new_zeros(batch, heads, features, width + 1))
+
+
+def kernel_attention_step(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    sums: Tensor,
+    *,
+    gate: Tensor | None = None,
+    eps: float = 0.0,
+    floor: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """One token: phi_q and phi_k (B, H, m), v (B, H, E), sums [S z], gate (B, H, 1) -> (B, H, E), sums."""
+    phi_k, log_decay = gated(phi_k, gate)
+    y, sums = gated_linear_step(phi_q, phi_k, with_ones(v), sums, log_decay)
+    return divided(y, eps, floor).to(v.dtype), sums

@@ -1,0 +1,193 @@
+"""Softmax attention among neighbours in sorted orders: keys of the query's own chunk and of chunks beside it.
+
+    o_i = sum_r sum_{j in N_r(i)} p_rij v_j,   p_rij = exp( <q_i, k_j> - l_i ),   l_i = log sum_r sum_j exp <q_i, k_j>
+
+In round r tokens stand in an order of their own, cut into chunks of c; N_r(i) is what lies in chunk g(i) - before, ..,
+g(i) + after, without i itself. It is one softmax over all rounds: a key met in two rounds counts twice. Rounds are
+computed apart and put together by their sums. A query that meets no other key in any round has o_i = v_i.
+
+Scores are made tile by tile and again in the backward pass, which is written out, with a_r the share of round r in the
+sum of query i and p_r = p / a_r the softmax within it:
+
+    delta = <do, o>,  dV += p_r' (a_r do),  ds_r = p_r * (a_r do V' - a_r delta),  dQ += ds_r K,  dK += ds_r' Q
+
+Time O(R N c (before + 1 + after) E), memory O(R N E).
+
+    B batch, H heads, R rounds, N length, S slots, the length in whole chunks, G chunks, c slots of a chunk,
+    K keys of a chunk's queries, E head width
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.layers.precision import widen, without_autocast
+
+# scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
+TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+ALONE = -1e5  # added to a query's score with itself, which so counts only where there is no other
+
+
+class Neighbours(NamedTuple):
+    """Who meets whom: chunks of `chunk` slots, `before` and `after` of them beside the own one.
+
+    `dropout` is the share of weights dropped, `seed` says which.
+    """
+
+    chunk: int
+    before: int = 1
+    after: int = 0
+    dropout: float = 0.0
+    seed: int = 0
+
+
+def sorted_chunk_attention(
+    q: Tensor, k: Tensor, v: Tensor, order: Tensor, lengths: Tensor, neighbours: Neighbours
+) -> Tensor:
+    """q, k, v (B, H, N, E), order (B, H, R, N), a permutation of the tokens in each round -> (B, H, N, E).
+
+    In every order the first `lengths` (B or 1) tokens are real, and only these are met. Scores are not scaled.
+    """
+    with without_autocast(q):
+        return _SortedChunks.apply(q, k, v, order, lengths, neighbours)
+
+
+class _SortedChunks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, order: Tensor, lengths: Tensor, neighbours: Neighbours) -> Tensor:
+        slots = _Slots(order, lengths, neighbours, q.dtype)
+        queries, keys, values = slots.cut(q), slots.cut(k, beside=True), slots.cut(v, beside=True)
+        out = torch.empty_like(queries)  # (B H R, G, c, E)
+        sums = widen(queries.new_empty(*queries.shape[:-1], 1))  # logarithms
+        for tile in slots.tiles():
+            scores = slots.scores(tile, queries, keys)
+            highest = scores.amax(-1, keepdim=True)
+            weights = scores.sub_(highest).exp_()
+            total = weights.sum(-1, keepdim=True)
+            keep = slots.keep(tile, weights)
+            weights = weights if keep is None else weights.mul_(keep)
+            out[tile.index] = (weights.to(v.dtype) @ slots.windows(values, tile)) / total.to(v.dtype)
+            sums[tile.index] = highest.add_(total.log_())
+        shares = slots.join(sums).softmax(2)  # (B, H, R, N, 1)
+        y = (shares * slots.join(out)).sum(2).to(v.dtype)
+        ctx.neighbours = neighbours
+        ctx.save_for_backward(q, k, v, order, lengths, y, sums, shares)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, order, lengths, y, sums, shares = ctx.saved_tensors
+        with without_autocast(q):
+            slots = _Slots(order, lengths, ctx.neighbours, q.dtype)
+            queries, keys, values = slots.cut(q), slots.cut(k, beside=True), slots.cut(v, beside=True)
+            shares = slots.cut_rounds(shares)
+            delta = slots.cut((widen(grad) * widen(y)).sum(-1, keepdim=True)).mul_(shares)
+            grads = slots.cut(grad).mul_(shares)
+            dq, dk, dv = torch.empty_like(queries), torch.zeros_like(widen(keys)), torch.zeros_like(widen(values))
+            for tile in slots.tiles():
+                weights = slots.scores(tile, queries, keys).sub_(sums[tile.index]).exp_()
+                g = grads[tile.index]
+                ds = widen(g @ slots.windows(values, tile).mT)
+                keep = slots.keep(tile, weights)
+                if keep is not None:
+                    ds.mul_(keep)
+                ds.sub_(delta[tile.index]).mul_(weights)
+                slots.add(dv, tile, (weights if keep is None else weights.mul_(keep)).to(v.dtype).mT @ g)
+                ds = ds.to(q.dtype)
+                dq[tile.index] = ds @ slots.windows(keys, tile)
+                slots.add(dk, tile, ds.mT @ queries[tile.index])
+            own = slice(slots.before, slots.before + slots.chunks)
+            gradients = (slots.join(x).sum(2).to(leaf.dtype) for x, leaf in ((dq, q), (dk[:, own], k), (dv[:, own], v)))
+        return *gradients, None, None, None
+
+
+class _Tile(NamedTuple):
+    """Some rounds of some heads (lanes) and some of their chunks, worked off together."""
+
+    number: int
+    lanes: slice
+    chunks: slice
+
+    @property
+    def index(self) -> tuple[slice, slice]:
+        return self.lanes, self.chunks
+
+
+class _Slots:
+    """The sorted layout of one call."""
+
+    def __init__(self, order: Tensor, lengths: Tensor, neighbours: Neighbours, dtype: torch.dtype):
+        self.order = order
+        self.dropout, self.seed = neighbours.dropout, neighbours.seed
+        batch, heads, rounds, length = order.shape
+        self.chunk = min(neighbours.chunk, length)
+        self.chunks = -(-length // self.chunk)  # G
+        self.before, self.after = (min(reach, self.chunks - 1) for reach in (neighbours.before, neighbours.after))
+        self.span = self.before + 1 + self.after  # chunks of keys for one of queries
+        device = order.device
+        rows = torch.arange(batch * heads, device=device).view(batch, heads, 1, 1) * length
+        self.token = F.pad(order + rows, (0, self.chunks * self.chunk - length)).flatten()  # past the end: any
+        lanes = torch.arange(batch * heads * rounds, device=device).view(batch, heads, rounds, 1)
+        slot = torch.empty_like(order).scatter_(3, order, torch.arange(length, device=device).expand_as(order))
+        self.slot = (slot + lanes * self.chunks * self.chunk).flatten()
+        real = torch.arange(self.chunks * self.chunk, device=device) < lengths[:, None]  # (B or 1, S)
+        per_lane = real.expand(batch, -1).repeat_interleave(heads * rounds, 0).unflatten(1, (self.chunks, self.chunk))
+        self.real = per_lane[..., None]  # (B H R, G, c, 1)
+        hidden = F.pad(~per_lane, (0, 0, self.before, self.after), value=True)
+        hidden = hidden.unfold(1, self.span, 1).mT.flatten(2)[:, :, None]  # (B H R, G, 1, K)
+        dtype = torch.promote_types(dtype, torch.float32)
+        self.lowered = hidden * torch.tensor(torch.finfo(dtype).min, dtype=dtype, device=device)
+
+    def cut(self, x: Tensor, *, beside: bool = False) -> Tensor:
+        """(B, H, N, F) -> (B H R, G, c, F), with `beside` (B H R, before + G + after, c, F), the others zero."""
+        x = x.reshape(-1, x.shape[-1]).index_select(0, self.token).view(-1, self.chunks, self.chunk, x.shape[-1])
+        return F.pad(x, (0, 0, 0, 0, self.before, self.after)) if beside else x
+
+    def cut_rounds(self, x: Tensor) -> Tensor:
+        """(B, H, R, N, 1) -> (B H R, G, c, 1), zero where the token is not real."""
+        x = x.gather(3, self.order[..., None])
+        x = F.pad(x, (0, 0, 0, self.chunks * self.chunk - x.shape[3]))
+        return x.view(self.real.shape) * self.real
+
+    def join(self, x: Tensor) -> Tensor:
+        """(B H R, G, c, F) -> (B, H, R, N, F)."""
+        return x.reshape(-1, x.shape[-1]).index_select(0, self.slot).view(*self.order.shape, x.shape[-1])
+
+    def tiles(self) -> Iterator[_Tile]:
+        budget = TILE_CPU if self.token.device.type == "cpu" else TILE_ELSEWHERE
+        count = len(self.real)
+        chunks = max(1, min(self.chunks, budget // (self.span * self.chunk**2)))
+        lanes = max(1, budget // (chunks * self.span * self.chunk**2))
+        number = 0
+        for lane in range(0, count, lanes):
+            for first in range(0, self.chunks, chunks):
+                yield _Tile(number, slice(lane, lane + lanes), slice(first, min(first + chunks, self.chunks)))
+                number += 1
+
+    def windows(self, x: Tensor, tile: _Tile) -> Tensor:
+        """Keys or values of a tile's chunks: (lanes, chunks, K, E)."""
+        x = x[tile.lanes, tile.chunks.start : tile.chunks.stop + self.span - 1]
+        return x.unfold(1, self.span, 1).permute(0, 1, 4, 2, 3).flatten(2, 3)
+
+    def add(self, total: Tensor, tile: _Tile, part: Tensor) -> None:
+        """total (B H R, before + G + after, c, E) += part (lanes, chunks, K, E), what keys got from each chunk."""
+        for piece, values in enumerate(part.split(self.chunk, 2)):
+            total[tile.lanes, tile.chunks.start + piece : tile.chunks.stop + piece] += values
+
+    def scores(self, tile: _Tile, queries: Tensor, keys: Tensor) -> Tensor:
+        """(lanes, chunks, c, K), lowest at hidden keys."""
+        scores = widen(queries[tile.index] @ self.windows(keys, tile).mT)
+        scores.diagonal(self.before * self.chunk, -2, -1).add_(ALONE)
+        return scores.add_(self.lowered[tile.index])
+
+    def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
+        """Dropout's factors for a tile, the same at every call."""
+        if not self.dropout:
+            return None
+        generator = torch.Generator(like.device).manual_seed(self.seed + tile.number)
+        return torch.empty_like(like).bernoulli_(1 - self.dropout, generator=generator).div_(1 - self.dropout)

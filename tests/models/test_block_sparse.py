@@ -1,0 +1,61 @@
+"""Attention by a table of blocks against one dense softmax with multiplicities."""
+
+import pytest
+import torch
+
+from models.layers import block_sparse
+from models.layers.block_sparse import Rows, block_sparse_attention
+
+BLOCKS, SIZE, WIDTH = 5, 3, 4
+ROWS = [
+    Rows(torch.tensor([0, 2]), torch.tensor([[0, 1, 4], [3, -1, 3]])),  # block 2 sees block 3 twice
+    Rows(torch.tensor([4]), torch.tensor([[2]])),
+]
+
+
+def tensors():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, BLOCKS, SIZE, WIDTH, generator=generator, dtype=torch.float64)
+    return [part.requires_grad_() for part in x]
+
+
+def hidden():
+    mask = torch.zeros(BLOCKS, SIZE, dtype=torch.bool)
+    mask[1, 1:] = mask[2, 0] = True
+    return mask
+
+
+def definition(q, k, v):
+    times = torch.zeros(BLOCKS, BLOCKS, dtype=torch.float64)
+    for queries, keys in ROWS:
+        for g, listed in zip(queries, keys, strict=True):
+            for key in listed[listed >= 0]:
+                times[g, key] += 1
+    times = times.repeat_interleave(SIZE, 0).repeat_interleave(SIZE, 1) * ~hidden().flatten()
+    q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+    weights = (q @ k.mT / WIDTH**0.5).exp() * times
+    return (weights @ v / weights.sum(1, keepdim=True).clamp(min=1e-9)).view(BLOCKS, SIZE, WIDTH)
+
+
+@pytest.mark.parametrize("tile", [1, 2**16])
+def test_equals_its_definition(monkeypatch, tile):
+    monkeypatch.setattr(block_sparse, "TILE_CPU", tile)
+    leaves = tensors()
+    ours, theirs = block_sparse_attention(*leaves, ROWS, hidden=hidden()), definition(*leaves)
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+    assert (ours[[1, 3]] == 0).all()  # blocks that are not listed
+    cotangent = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for a, b in zip(*(torch.autograd.grad((y * cotangent).sum(), leaves) for y in (ours, theirs)), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+
+
+def test_gradients_with_dropout(monkeypatch):
+    """Backward makes the masks of forward again, in tiles as well."""
+    monkeypatch.setattr(block_sparse, "TILE_CPU", 1)
+
+    def dropped(*leaves):
+        torch.manual_seed(3)
+        return block_sparse_attention(*leaves, ROWS, hidden=hidden(), dropout=0.4)
+
+    assert not torch.equal(dropped(*tensors()), block_sparse_attention(*tensors(), ROWS, hidden=hidden()))
+    assert torch.autograd.gradcheck(dropped, tensors())

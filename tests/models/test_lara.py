@@ -1,0 +1,41 @@
+"""LARA's noise."""
+
+import pytest
+import torch
+
+from models.attention.lara import LARA
+
+
+def lara(**options):
+    torch.manual_seed(0)
+    return LARA(16, 2, pattern="noncausal_self", max_length=32, **{"landmarks": 4, **options})
+
+
+def test_noise_is_for_training_and_can_be_left_out():
+    x = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1))
+    noisy, quiet = lara(), lara(noise=False)
+    exact = noisy.eval()(x)[0]
+    assert torch.equal(exact, noisy(x)[0])
+    assert torch.equal(exact, quiet.train()(x)[0])
+    noisy.train()
+    draws = [noisy(x)[0] for _ in range(2)]
+    assert not torch.allclose(draws[0], draws[1])
+    assert not torch.allclose(draws[0], exact)
+    torch.manual_seed(7)
+    first = noisy(x)[0]
+    torch.manual_seed(7)
+    assert torch.equal(first, noisy(x)[0])
+
+
+def test_an_example_of_nothing_but_padding_leaves_the_others_alone():
+    x = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1))
+    model = lara().eval()
+    mask = torch.tensor([[True] * 9, [False] * 9])
+    y = model(x, key_padding_mask=mask)[0]
+    assert torch.isfinite(y).all()
+    torch.testing.assert_close(y[1:], model(x[1:])[0])
+
+
+def test_at_least_one_landmark():
+    with pytest.raises(ValueError, match="landmarks >= 1, not 0"):
+        lara(landmarks=0)

@@ -1,0 +1,147 @@
+"""LongShort beyond the contract: tiles, holes, memory, and the parameters that LAVO's tables print."""
+
+import pytest
+import torch
+from test_contract import Largest
+from twins import TWINS
+from zoo import build, inputs, run
+
+from models.attention.base import Pattern
+from models.attention.longshort import LongShort
+from models.layers import long_short
+
+NONCAUSAL, CAUSAL = Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF
+
+
+def gradients(model, x, mask=None):
+    """(y, gradients of x and of every parameter)."""
+    x = x.clone().requires_grad_()
+    y = run(model, x, key_padding_mask=mask)
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(3), dtype=y.dtype)
+    if mask is not None:
+        weights[mask.expand(y.shape[:2])] = 0
+    return y, torch.autograd.grad((y * weights).sum(), [x, *model.parameters()], materialize_grads=True)
+
+
+@pytest.mark.parametrize("variant", [{}, {"chunk_rank": 2, "memory": 8}], ids=["plain", "rank and memory"])
+@pytest.mark.parametrize("real", [41, 30])
+def test_tiles_change_nothing(monkeypatch, variant, real):
+    model = build("longshort", CAUSAL, **variant).double()
+    x, _ = inputs(CAUSAL, 41, dtype=torch.float64)
+    mask = None if real == 41 else torch.arange(41).expand(2, 41) >= real
+    whole = gradients(model, x, mask)
+    for tile in (1, 2**11):
+        monkeypatch.setattr(long_short, "TILE", tile)
+        y, found = gradients(model, x, mask)
+        torch.testing.assert_close(y, whole[0], atol=1e-12, rtol=0)
+        for a, b in zip(found, whole[1], strict=True):
+            torch.testing.assert_close(a, b, atol=1e-11, rtol=0)
+
+
+def test_backward_repeats_the_dropout_of_each_tile(monkeypatch):
+    monkeypatch.setattr(long_short, "TILE", 1)
+    model = build("longshort", CAUSAL, dropout=0.5).double().train()
+    x, _ = inputs(CAUSAL, 13, dtype=torch.float64)
+    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+    def loss(x):
+        torch.manual_seed(5)
+        return run(model, x).square().sum()
+
+    x.requires_grad_()
+    slope = (torch.autograd.grad(loss(x), x)[0] * direction).sum()
+    with torch.no_grad():
+        measured = (loss(x + 1e-6 * direction) - loss(x - 1e-6 * direction)) / 2e-6
+    torch.testing.assert_close(slope, measured, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("pattern", [NONCAUSAL, CAUSAL])
+def test_padding_may_stand_anywhere(pattern):
+    """Before the first token, and over whole chunks and blocks."""
+    model = build("longshort", pattern).double()
+    x, _ = inputs(pattern, 29, dtype=torch.float64)
+    mask = torch.zeros(2, 29, dtype=torch.bool)
+    mask[:, :2], mask[0, 8:12], mask[1, 7:17] = True, True, True
+    y, theirs = run(model, x, key_padding_mask=mask), TWINS["longshort"].forward(model, x, None, mask)
+    torch.testing.assert_close(y[~mask], theirs[~mask], atol=1e-10, rtol=0)
+    assert torch.isfinite(y).all()
+
+
+def test_noncausal_memory_grows_as_the_length():
+    sizes = []
+    for length in (512, 1024, 2048):
+        model = build("longshort", NONCAUSAL, dim=32, max_length=length)
+        x = torch.randn(1, length, 32, requires_grad=True)
+        with Largest() as largest:
+            run(model, x).sum().backward()
+        sizes.append(largest.numbers)
+    assert sizes[2] <= 2.25 * sizes[1] <= 2.25**2 * sizes[0]
+    assert sizes[0] < 512 * 8 * 32
+
+
+def test_causal_memory_is_a_tile(monkeypatch):
+    monkeypatch.setattr(long_short, "TILE", 2**14)
+    model = build("longshort", CAUSAL, dim=32, max_length=2048)
+    x = torch.randn(1, 2048, 32, requires_grad=True)
+    with Largest() as largest:
+        run(model, x).sum().backward()
+    assert largest.numbers < 2048 * 2048 // 4 // 4  # of 2 x 2048 x 512 scores
+
+
+def test_queries_of_a_block_share_their_window():
+    """Not a sliding window: the last token of a block sees what the first does."""
+    model = build("longshort", NONCAUSAL, window=4, landmarks=1).double()
+    torch.nn.init.zeros_(model.summary_norm.weight)
+    torch.nn.init.zeros_(model.score.weight)  # summaries that no token changes
+    x, _ = inputs(NONCAUSAL, 16, dtype=torch.float64)
+    x.requires_grad_()
+    y = run(model, x)
+    for i in (4, 7):
+        (gradient,) = torch.autograd.grad(y[:, i].sum(), x, retain_graph=True)
+        assert (gradient[0].abs().sum(-1) > 0).nonzero()[:, 0].tolist() == list(range(2, 10))
+
+
+@pytest.mark.parametrize("name", ["window", "landmarks", "chunk", "chunk_rank"])
+def test_sizes_below_one_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} >= 1, not 0"):
+        build("longshort", CAUSAL, **{name: 0})
+
+
+def test_memory_is_whole_chunks():
+    with pytest.raises(ValueError, match="multiple of its chunk of 4, not 6"):
+        build("longshort", CAUSAL, memory=6)
+
+
+def test_causal_width_is_even():
+    with pytest.raises(ValueError, match="odd"):
+        build("longshort", CAUSAL, dim=15, heads=3)
+
+
+def test_decoding_past_max_length_is_refused():
+    model = build("longshort", CAUSAL, max_length=3, memory=4)
+    state = model.init_state(1)
+    for _ in range(3):
+        _, state = model.step(torch.zeros(1, model.dim), state)
+    with pytest.raises(ValueError, match="past max_length 3"):
+        model.step(torch.zeros(1, model.dim), state)
+
+
+# (table, pattern, millions of vanilla and of LongShort, layers, width, heads, landmarks), D-22 and D-24
+PRINTED = [
+    ("T2 language model", CAUSAL, 122.32, 136.61, 12, 768, 12, 64),
+    ("T3 causal speech", CAUSAL, 54.40, 57.57, 6, 512, 4, 64),
+    ("T4 causal summaries", CAUSAL, 123.70, 126.88, 6, 512, 8, 64),
+    ("T5 noncausal speech", NONCAUSAL, 54.40, 55.20, 6, 512, 4, 64),
+    ("T6 noncausal summaries", NONCAUSAL, 123.70, 124.11, 6, 512, 8, 16),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "pattern", "vanilla", "ours", "layers", "dim", "heads", "landmarks"), PRINTED, ids=[r[0] for r in PRINTED]
+)
+def test_printed_parameters(table, pattern, vanilla, ours, layers, dim, heads, landmarks):
+    with torch.device("meta"):
+        model = LongShort(dim, heads, pattern=pattern, max_length=4096, landmarks=landmarks)
+    more = sum(p.numel() for p in model.parameters()) - 4 * dim * (dim + 1)
+    # each of the two printed numbers is off by up to half a unit of its last digit
+    assert abs(layers * more / 1e6 - (ours - vanilla)) < 0.01 + 1e-9

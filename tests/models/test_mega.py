@@ -1,0 +1,130 @@
+"""Mega against published numbers, and attention with a bias by distance."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from golden import golden, needs_golden
+
+from models.attention import mega
+from models.attention.mega import Mega, MegaChunk, biased_attention, toeplitz
+
+LINEARS = {"v": "v_proj", "mx": "mx_proj", "h": "h_proj"}
+ROLES = {
+    **{f"{part[0]}_{role}": f"{name}.{part}" for role, name in LINEARS.items() for part in ("weight", "bias")},
+    **{f"ema_{name}": f"average.{name}" for name in ("delta", "alpha", "beta", "gamma", "omega")},
+    "gamma": "gamma",
+    "beta": "beta",
+    "rel_bias": "bias",
+}
+CASES = ["mega_cs_full_n63", "mega_cs_chunk16_n48", "mega_ns_bidirectional_n63", "mega_ns_chunk16_n48"]
+
+
+def published(case, dtype=torch.float64):
+    """(model, arrays, LayerNorm(x), x): Mega's layer stands after a norm and gates what came before it."""
+    meta, a = golden(case)
+    size = meta["hyper"]
+    model = Mega(
+        size["d"],
+        1,
+        pattern=meta["pattern"],
+        max_length=size["max_positions"],
+        zdim=size["zdim"],
+        hdim=size["hdim"],
+        ndim=size["ndim"],
+        chunk=None if size["chunk"] < 0 else size["chunk"],
+    ).to(dtype)
+    parameters = dict(model.named_parameters())
+    assert set(parameters) == set(ROLES.values())
+    with torch.no_grad():
+        for role, name in ROLES.items():
+            parameters[name].copy_(a[role].reshape(parameters[name].shape))
+    leaves = {key: a[key].to(dtype).requires_grad_() for key in ("x", "ln_w", "ln_b")}
+    normed = F.layer_norm(leaves["x"], (size["d"],), leaves["ln_w"], leaves["ln_b"])
+    return model, a, normed, leaves | {role: parameters[name] for role, name in ROLES.items()}
+
+
+@needs_golden
+@pytest.mark.parametrize("case", CASES)
+def test_published_average(case):
+    model, a, normed, _ = published(case)
+    torch.testing.assert_close(model.average(normed), a["ema"], atol=1e-10, rtol=0)
+
+
+@needs_golden
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("dtype", "share"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_published_layer(case, dtype, share):
+    model, a, normed, leaves = published(case, dtype)
+    y = leaves["x"] + model.mix(normed, leaves["x"])
+    y.backward(a["g"].to(dtype))
+    assert (y - a["y"]).abs().max() <= share * a["y"].abs().max()
+    stored = {role: a[f"d{role}"] for role in leaves if f"d{role}" in a}
+    assert len(stored) == len(leaves) - 1  # all but W_m's
+    largest = max(gradient.abs().max() for gradient in stored.values())
+    for role, gradient in stored.items():
+        assert (leaves[role].grad - gradient.reshape(leaves[role].shape)).abs().max() <= 10 * share * largest, role
+
+
+@pytest.mark.parametrize(("longest", "size"), [(1, 1), (5, 5), (5, 3), (5, 1)])
+def test_toeplitz(longest, size):
+    table = torch.arange(2.0 * longest - 1)
+    expected = [[table[longest - 1 + j - i] for j in range(size)] for i in range(size)]
+    assert torch.equal(toeplitz(table, size), torch.tensor(expected))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_tiles_change_nothing(causal, padded, monkeypatch):
+    def draw(*shape, seed):
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+    leaves = [draw(2, 23, 4, seed=0), draw(2, 23, 4, seed=1), draw(2, 23, 6, seed=2), draw(2 * 9 - 1, seed=3)]
+    mask = torch.arange(23)[None] >= torch.tensor([[17], [23]]) if padded else None
+    found = []
+    for budget in (2**20, 2 * 3 * 8 * 3, 1):
+        monkeypatch.setattr(mega, "TILE_CPU", budget)
+        torch.manual_seed(0)
+        y = biased_attention(*leaves, chunk=8, causal=causal, key_padding_mask=mask)
+        found.append((y, *torch.autograd.grad(y.sin().sum(), leaves)))
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def test_dropped_weights_are_dropped_alike_when_a_tile_is_made_again(monkeypatch):
+    monkeypatch.setattr(mega, "TILE_CPU", 1)
+    v = torch.ones(1, 16, 3, requires_grad=True)
+    q = torch.zeros(1, 16, 2, requires_grad=True)
+    torch.manual_seed(0)
+    y = biased_attention(q, q, v, torch.zeros(31), chunk=16, causal=False, dropout=0.5)
+    y.sum().backward()
+    # y is linear in v, so the sum of y is <v, dv> for the weights that were used
+    torch.testing.assert_close((v * v.grad).sum(), y.sum())
+
+
+def test_a_closed_gate_keeps_what_came_before_and_an_open_one_forgets_it():
+    torch.manual_seed(0)
+    model = MegaChunk(6, 1, pattern="causal_self", max_length=8, chunk=4)
+    x = torch.randn(1, 7, 6)
+    gate = model.mx_proj.bias[: model.dim]
+    torch.nn.init.constant_(gate, -1e4)
+    torch.testing.assert_close(x + model(x)[0], x)
+    torch.nn.init.constant_(gate, 1e4)
+    torch.testing.assert_close(x + model(x)[0], 7 * x + model.mix(x, 7 * x))
+
+
+def test_the_whole_ends_at_max_length_and_chunks_do_not():
+    whole, chunks = (cls(6, 1, pattern="causal_self", max_length=3, chunk=3) for cls in (Mega, MegaChunk))
+    states = {model: model.init_state(1) for model in (whole, chunks)}
+    for _ in range(3):
+        states = {model: model.step(torch.zeros(1, 6), state)[1] for model, state in states.items()}
+    chunks.step(torch.zeros(1, 6), states[chunks])
+    with pytest.raises(ValueError, match="past max_length 3"):
+        whole.step(torch.zeros(1, 6), states[whole])
+
+
+@pytest.mark.parametrize("name", ["zdim", "hdim", "ndim", "chunk"])
+def test_refusals(name):
+    with pytest.raises(ValueError, match=f"{name} >= 1, not 0"):
+        Mega(6, 1, pattern="causal_self", max_length=8, **{name: 0})

@@ -1,0 +1,83 @@
+"""Nyströmformer against transformers' class, which has no output projection, and its inverse."""
+
+import pytest
+import torch
+from golden import golden, needs_golden
+from twins.landmarks import inverse, segment_means
+
+from models.attention import nystrom
+from models.attention.nystrom import Nystrom
+from models.layers.newton_schulz import apply_inverse
+
+ROLES = {f"{part[0]}_{x}": f"{x}_proj.{part}" for x in "qkv" for part in ("weight", "bias")} | {"conv": "conv.weight"}
+
+
+@needs_golden
+@pytest.mark.parametrize("case", ["hf_exact_noconv", "hf_original_conv33", "hf_n_eq_landmarks"])
+@pytest.mark.parametrize(("dtype", "share"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_equals_transformers(case, dtype, share):
+    """In output and every gradient, to a share of the largest entry."""
+    meta, arrays = golden(f"nystrom_{case}")
+    size = meta["hyper"]
+    model = Nystrom(
+        size["d"],
+        size["heads"],
+        pattern="noncausal_self",
+        max_length=size["n"],
+        landmarks=size["landmarks"],
+        conv_kernel=size["conv_kernel"],
+        batch_init=size["init_option"] == "original",
+    ).to(dtype)
+    leaves = {role: model.get_parameter(name) for role, name in ROLES.items() if role in arrays}
+    with torch.no_grad():
+        for role, leaf in leaves.items():
+            leaf.copy_(arrays[role])
+        model.out_proj.weight.copy_(torch.eye(size["d"]))
+    leaves["x"] = arrays["x"].to(dtype).requires_grad_()
+    y, _ = model(leaves["x"])
+    y.backward(arrays["g"].to(dtype))
+    assert (y - arrays["y"]).abs().max() <= share * arrays["y"].abs().max()
+    # the largest of all: the gradient of the key bias is zero but for rounding
+    largest = max(arrays[f"d{role}"].abs().max() for role in leaves)
+    for role, leaf in leaves.items():
+        assert (leaf.grad - arrays[f"d{role}"]).abs().max() <= 10 * share * largest, role
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 10.0, 1000.0])
+def test_the_inverse_is_its_definition_also_where_there_is_none(scale):
+    """From all rows alike (singular) to one-hot rows, of which some are the same (singular too)."""
+    generator = torch.Generator().manual_seed(0)
+    logits, x = (torch.randn(2, 3, 32, n, generator=generator, dtype=torch.double) for n in (32, 4))
+    a = (scale * logits).softmax(-1)
+    exact = torch.stack([torch.stack([inverse(m, m.sum(0).max()) for m in row]) for row in a]) @ x
+    torch.testing.assert_close(apply_inverse(a, x), exact, atol=1e-9 * float(exact.abs().max()), rtol=0)
+    single = a.float().requires_grad_()
+    y = apply_inverse(single, x.float())
+    assert (y - exact).abs().max() <= 1e-5 * exact.abs().max()
+    y.sum().backward()
+    assert torch.isfinite(single.grad).all()
+
+
+def test_the_inverse_inverts():
+    a = (10 * torch.eye(16, dtype=torch.double) + torch.rand(1, 2, 16, 16, dtype=torch.double)).softmax(-1)
+    x = torch.randn(1, 2, 16, 3, dtype=torch.double)
+    torch.testing.assert_close(a @ apply_inverse(a, x), x, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("tokens", [3, 8, 11, 24])
+def test_segments_are_of_the_real_tokens(tokens):
+    """Wherever padding lies: black pixels lie between the others."""
+    real = torch.zeros(1, 24, dtype=torch.bool)
+    real[0, torch.randperm(24, generator=torch.Generator().manual_seed(0))[:tokens]] = True
+    x = torch.randn(24, 5, dtype=torch.double)
+    means = nystrom.segment_means(real, 8, torch.double)[0, 0] @ x
+    theirs = segment_means(x[real[0]], 8)
+    torch.testing.assert_close(means, theirs.nan_to_num(), atol=1e-14, rtol=0)
+
+
+def test_impossible_sizes_are_refused():
+    sizes = {"pattern": "noncausal_self", "max_length": 8}
+    with pytest.raises(ValueError, match="landmarks >= 1, not 0"):
+        Nystrom(8, 2, **sizes, landmarks=0)
+    with pytest.raises(ValueError, match="odd conv_kernel, not 4"):
+        Nystrom(8, 2, **sizes, conv_kernel=4)

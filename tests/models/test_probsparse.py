@@ -1,0 +1,45 @@
+"""ProbSparse attention beyond the contract: both ways to score samples, tiles, new draws, refusals."""
+
+import pytest
+import torch
+from zoo import MAX_LENGTH, build, inputs, padding, run
+
+from models.attention import probsparse
+from models.attention.base import Pattern
+
+SELF = Pattern.NONCAUSAL_SELF
+
+
+@pytest.mark.parametrize("mask", [None, padding(2, 41, 30)], ids=["full", "padded"])
+@pytest.mark.parametrize(("share", "tile"), [(2.0, 2**19), (0.0, 1), (0.0, 500), (0.0, 2**19)])
+def test_fetched_keys_and_tiles_of_all_scores_choose_the_same_queries(monkeypatch, mask, share, tile):
+    model = build("probsparse", SELF).double()
+    x, _ = inputs(SELF, 41, dtype=torch.float64)
+    reference = run(model, x, key_padding_mask=mask)
+    monkeypatch.setattr(probsparse, "FETCHED_SHARE", share)
+    monkeypatch.setattr(probsparse, "TILE_CPU", tile)
+    torch.testing.assert_close(run(model, x, key_padding_mask=mask), reference, atol=1e-12, rtol=0)
+
+
+def test_few_queries_attend_and_the_others_get_the_mean():
+    model = build("probsparse", SELF, factor=1).double()
+    q, k, v = (torch.randn(2, 2, 41, 8, dtype=torch.float64) for _ in range(3))
+    is_mean = (model.attend(q, k, v, None) - v.mean(2, keepdim=True)).abs().amax(-1) < 1e-12
+    assert ((~is_mean).sum(-1) == 4).all()  # ceil(ln 41)
+
+
+def test_new_draws_at_every_training_step_if_asked():
+    x, _ = inputs(SELF, 41)
+    for redraw in (False, True):
+        model = build("probsparse", SELF, factor=1, redraw=redraw)
+        assert torch.equal(run(model, x), run(model, x))
+        model.train()
+        assert any(not torch.equal(run(model, x), run(model, x)) for _ in range(5)) is redraw
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="factor >= 1, not 0"):
+        build("probsparse", SELF, factor=0)
+    x, _ = inputs(SELF, MAX_LENGTH + 1)
+    with pytest.raises(ValueError, match="built for 64 tokens and got 65"):
+        build("probsparse", SELF)(x)

@@ -1,0 +1,63 @@
+"""Reformer beyond the contract: its exact limit, buckets, new rotations, refusals."""
+
+import pytest
+import torch
+from zoo import build, inputs, run
+
+from models.attention.base import Pattern
+from models.attention.reformer import hash_sizes, sort_by_hash, unit
+from models.layers.heads import merge_heads, split_heads
+
+SELF = Pattern.NONCAUSAL_SELF
+
+
+@pytest.mark.parametrize("hashes", [1, 3])
+def test_one_chunk_is_exact_attention_with_shared_queries_and_keys(hashes):
+    model = build("reformer", SELF, chunk=41, hashes=hashes).double()
+    x, _ = inputs(SELF, 41, dtype=torch.float64)
+    q, v = (split_heads(layer(x), model.head_dim) for layer in (model.qk_proj, model.v_proj))
+    scores = (q @ unit(q).mT).masked_fill(torch.eye(41, dtype=torch.bool), float("-inf"))
+    exact = model.out_proj(merge_heads(scores.softmax(-1) @ v))
+    torch.testing.assert_close(run(model, x), exact, atol=1e-12, rtol=0)
+
+
+def test_keys_have_norm_one():
+    q = 3 * torch.randn(5, 8, dtype=torch.float64)
+    torch.testing.assert_close(unit(q).norm(dim=-1), torch.ones(5, dtype=torch.float64), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("length", "halves"),
+    [(1, (1, 0)), (64, (1, 0)), (65, (2, 0)), (1024, (16, 0)), (2000, (32, 0)), (4096, (64, 0)), (65_536, (16, 32))],
+)
+def test_buckets_are_those_of_transformers(length, halves):
+    assert hash_sizes(torch.tensor([length]), 64, 65_536).tolist() == [list(halves)]
+
+
+def test_tokens_that_hash_alike_stand_together():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(5, 8, generator=generator)
+    group = torch.arange(40) % 5
+    noise = 1e-4 * torch.randn(1, 1, 40, 8, generator=generator)
+    order = sort_by_hash(
+        centres[group][None, None] + noise, torch.randn(2, 3, 1, 8, 64, generator=generator), torch.tensor([[64, 64]])
+    )
+    for found in order[0, 0]:
+        assert sorted(found.tolist()) == list(range(40))
+        assert (group[found].diff() != 0).sum() == 4  # 5 runs
+        assert (found.view(5, 8).diff() > 0).all()  # within a bucket by position
+
+
+def test_new_rotations_at_every_training_step_if_asked():
+    x, _ = inputs(SELF, 41)
+    for redraw in (False, True):
+        model = build("reformer", SELF, redraw=redraw)
+        assert torch.equal(run(model, x), run(model, x))
+        model.train()
+        assert torch.equal(run(model, x), run(model, x)) is not redraw
+
+
+@pytest.mark.parametrize("wrong", [{"chunk": 0}, {"hashes": 0}, {"before": -1}, {"buckets": 3}, {"buckets": 0}])
+def test_refusals(wrong):
+    with pytest.raises(ValueError, match="Reformer needs"):
+        build("reformer", SELF, **wrong)

@@ -1,0 +1,43 @@
+"""Synthesizer: what the generic tests cannot see."""
+
+import pytest
+import torch
+
+from models.attention.synthesizer import Synthesizer
+
+SIZES = {"pattern": "noncausal_self", "max_length": 12}
+
+
+@pytest.mark.parametrize(("rank", "others"), [(4, 4), (0, 12)])
+def test_weights_start_glorot_uniform_with_heads_counted(rank, others):
+    torch.manual_seed(0)
+    model = Synthesizer(8, 4, **SIZES, rank=rank)
+    bound = (6 / (4 * (12 + others))) ** 0.5
+    for weight in (model.left, model.right) if rank else (model.random,):
+        assert 0.9 * bound < weight.abs().max() <= bound
+
+
+@pytest.mark.parametrize("rank", [4, 0])
+def test_weights_do_not_depend_on_the_tokens(rank):
+    model = Synthesizer(8, 2, **SIZES, rank=rank)
+    x, y = torch.randn(2, 1, 12, 8).unbind(0)
+    torch.testing.assert_close(model(x)[0] + model(y)[0] - model(torch.zeros_like(x))[0], model(x + y)[0])
+
+
+def test_longer_sequences_and_negative_ranks_are_refused():
+    with pytest.raises(ValueError, match="built for 12 tokens and got 13"):
+        Synthesizer(8, 2, **SIZES)(torch.randn(1, 13, 8))
+    with pytest.raises(ValueError, match="rank >= 0, not -1"):
+        Synthesizer(8, 2, **SIZES, rank=-1)
+
+
+@pytest.mark.parametrize("dot_product", [False, True])
+@pytest.mark.parametrize("rank", [4, 0])
+def test_autocast(rank, dot_product):
+    model = Synthesizer(8, 2, **SIZES, rank=rank, dot_product=dot_product)
+    x, mask = torch.randn(2, 12, 8), torch.arange(12) >= torch.tensor([[9], [12]])
+    exact, _ = model(x, key_padding_mask=mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, _ = model(x, key_padding_mask=mask)
+    y.float().sum().backward()
+    assert (y.float() - exact).abs().max() <= 0.03 * exact.abs().max()

@@ -1,6 +1,7 @@
 """Configuration -> task and model. What cannot be built is refused here, on the meta device, before data is touched."""
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,6 +48,22 @@ def build(cfg: DictConfig) -> Built:
     )
 
 
+def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str, Any]]:
+    """What an optimizer is given: all parameters, or groups if layers have rates of their own (`Attention.own_rates`).
+
+    The first group takes the recipe's rate and decay; the others, one for each rate, have no decay.
+    """
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.own_rates().items()}
+    if not rates:
+        return model.parameters()
+    groups: dict[float | None, list[nn.Parameter]] = {None: []}
+    for parameter in model.parameters():
+        groups.setdefault(rates.get(parameter), []).append(parameter)
+    common = groups.pop(None)
+    return [{"params": common}, *({"params": own, "lr": lr, "weight_decay": 0.0} for lr, own in groups.items())]
+
+
 def build_model(model: partial, cfg: DictConfig, dimensions: dict[str, Any]) -> nn.Module:
     """A backbone around attention, or a model that takes the whole backbone's place and its keys."""
     backbone = target(cfg.backbone, "backbone", list(cfg.trusted_packages))
@@ -89,7 +106,7 @@ def refuse_what_cannot_run(cfg: DictConfig) -> Built:
 def on_meta(cfg: DictConfig) -> Built:
     with torch.device("meta"):
         built = build(cfg)
-        optimizer = built.optimizer(built.model.parameters())
+        optimizer = built.optimizer(parameter_groups(built.model))
         if built.schedule is not None:
             built.schedule(optimizer)
     return built

@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
+from harness.build import parameter_groups
 from harness.loader import in_order
 from tasks.base import Batch, Split, Task
 
@@ -17,7 +18,7 @@ class NonFiniteError(FloatingPointError):
 
 
 class Experiment(pl.LightningModule):
-    """`optimizer(parameters)` and `schedule(optimizer)` come from the recipe."""
+    """`optimizer(parameter_groups)` and `schedule(optimizer)` come from the recipe."""
 
     def __init__(
         self, model: nn.Module, task: Task, optimizer: Callable[[Any], Any], schedule: Callable[[Any], Any] | None
@@ -40,7 +41,7 @@ class Experiment(pl.LightningModule):
             raise NonFiniteError(f"the training loss is not finite (seen at step {step})")
 
     def configure_optimizers(self) -> Any:
-        optimizer = self._optimizer(self.model.parameters())
+        optimizer = self._optimizer(parameter_groups(self.model))
         if self._schedule is None:
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": self._schedule(optimizer), "interval": "step"}}

@@ -12,6 +12,7 @@ GROUPS = {
     "protocol": "protocols",
     "budget": "budgets",
     "table": "tables",
+    "figure": "figures",
     "trainer": "trainers",
     "logger": "loggers",
     "debug": "debug aids",

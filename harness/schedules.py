@@ -1,4 +1,7 @@
-"""Learning-rate schedules of the protocols. Each reaches the optimiser's own `lr` at the end of its warm-up."""
+"""Learning-rate schedules of the protocols. Each reaches the optimiser's own `lr` at the end of its warm-up.
+
+Parameter groups with an `lr` of their own follow the same curve, up to theirs; `start` is the first group's.
+"""
 
 import math
 

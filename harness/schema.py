@@ -86,6 +86,9 @@ class Bench:
 @dataclass
 class Paths:
     data: str = "data"
+    slices: str = (
+        "data/slices"  # folders with a part of a data set, which reduced budgets read: lra_text, lra_image, ...
+    )
     outputs: str = "outputs"
     records: str = "results/records"
     paper: str = "results/paper"

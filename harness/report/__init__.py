@@ -1,6 +1,7 @@
-"""do=report: published tables rebuilt from the records, as Markdown, LaTeX, CSV and on the terminal.
+"""do=report: tables and figures rebuilt from the records; tables as Markdown, LaTeX, CSV and on the terminal.
 
 The same records give the same bytes, so that `check=true` can tell whether a committed table is out of date.
+A figure, PNG and PDF, carries a stamp of what it shows.
 """
 
 import sys
@@ -60,26 +61,65 @@ def report(
     return files
 
 
+def pictures(
+    names: str | Sequence[str], *, conf_root: str | Path, paths: Mapping[str, Any], check: bool = False
+) -> list[Path]:
+    """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
+
+    With `check`, draws nothing and returns the files that show something else than the records do. Raises UsageError.
+    """
+    from harness.collect import load_records
+    from harness.report import circles, spec, tradeoff
+
+    names = [names] if isinstance(names, str) else list(names)
+    if names == ["all"]:
+        names = spec.names(conf_root, "figure")
+    records = load_records(paths["records"])
+    files = []
+    for name in names:
+        figure = tradeoff.load_figure(name, conf_root, paths["paper"])
+        shown = tradeoff.panels(figure, records, paths["paper"])
+        made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in circles.SUFFIXES]
+        if check:
+            files += [path for path in made if not circles.shows(path, circles.stamp(figure, shown))]
+            continue
+        circles.draw(figure, shown, made)
+        files += made
+    return files
+
+
 def run(cfg: Any, overrides: Sequence[str]) -> int:
-    """The verb. Without `table=` it means all of them. Exit status 1 if `check=true` finds a difference."""
+    """The verb. Without `table=` and `figure=` it means all. Exit status 1 if `check=true` finds a difference."""
     from harness.compose import CONF
     from harness.report.bench import pages
 
-    typed = [override.split("=", 1)[1] for override in overrides if override.startswith("table=")]
-    names = [name for name in typed if name != "null"] or ["all"]
-    stale = report(names, conf_root=CONF, paths=cfg.paths, check=cfg.check)
-    measured = pages(Path(cfg.paths.bench), Path(cfg.paths.tables)) if names == ["all"] else {}
+    tables, figures = (_typed(overrides, group) for group in ("table", "figure"))
+    if not tables and not figures:
+        tables = ["all"]
+    if tables == ["all"] and not figures:
+        figures = ["all"]
+    settings = {"conf_root": CONF, "paths": cfg.paths, "check": cfg.check}
+    stale = report(tables, **settings) if tables else []
+    drawn = pictures(figures, **settings) if figures else []
+    measured = pages(Path(cfg.paths.bench), Path(cfg.paths.tables)) if tables == ["all"] else {}
     if not cfg.check:
         _write(measured)
-        print("\n".join(map(str, measured)))
+        print("\n".join(map(str, [*drawn, *measured])))
         return 0
-    for path in stale:
-        name = path.relative_to(cfg.paths.tables).with_suffix("").as_posix()
-        print(f"{path} is not what the records say: python run.py do=report table={name}", file=sys.stderr)
+    for group, folder, paths in (("table", cfg.paths.tables, stale), ("figure", cfg.paths.figures, drawn)):
+        for path in paths:
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            print(f"{path} is not what the records say: python run.py do=report {group}={name}", file=sys.stderr)
     old = [path for path, text in measured.items() if not _holds(path, text)]
     for path in old:
         print(f"{path} is not what was measured: python run.py do=report table=all", file=sys.stderr)
-    return int(bool(stale or old))
+    return int(bool(stale or drawn or old))
+
+
+def _typed(overrides: Sequence[str], group: str) -> list[str]:
+    """What was typed for a group of names."""
+    words = [override.partition("=") for override in overrides]
+    return [value for key, _, value in words if key == group and value != "null"]
 
 
 def _holds(path: Path, text: str) -> bool:

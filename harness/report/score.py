@@ -29,6 +29,7 @@ class Score:
     leak: bool = False
     parameters: int | None = None
     examples_per_s: float | None = None
+    peak_memory_mb: float | None = None
 
     @property
     def estimate(self) -> Estimate | None:
@@ -121,7 +122,8 @@ def scores(cells: "pd.DataFrame", configs: Mapping[str, dict[str, Any]]) -> list
 def _score(row: str, setting: str, group: "pd.DataFrame") -> Score:
     ended = (group["status"] == "done") & group["score"].notna()
     statuses = group["status"][~ended].replace("done", NO_SCORE)
-    speed, parameters = group["examples_per_s"][ended].dropna(), group["parameters"].dropna()
+    speed, memory = (group[key][ended].dropna() for key in ("examples_per_s", "peak_memory_mb"))
+    parameters = group["parameters"].dropna()
     done = group[ended].sort_values("seed")
     return Score(
         row=row,
@@ -131,6 +133,7 @@ def _score(row: str, setting: str, group: "pd.DataFrame") -> Score:
         leak=bool(group["leak"][ended].any()),
         parameters=int(parameters.max()) if len(parameters) else None,
         examples_per_s=float(speed.mean()) if len(speed) else None,
+        peak_memory_mb=float(memory.mean()) if len(memory) else None,
     )
 
 

@@ -1,8 +1,9 @@
 """What a table is made of: `conf/table/<name>.yaml`, checked, with the published numbers it names."""
 
+import contextlib
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -133,55 +134,62 @@ class Spec:
         return tuple(dict.fromkeys(found))
 
 
-def names(conf_root: str | os.PathLike[str]) -> list[str]:
-    folder = Path(conf_root) / "table"
+def names(conf_root: str | os.PathLike[str], group: str = "table") -> list[str]:
+    folder = Path(conf_root) / group
     found = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
     return sorted(name for name in found if name != ALL)
 
 
 def load(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> Spec:
     """The table `<conf_root>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit."""
-    path = Path(conf_root) / "table" / f"{name}.yaml"
+    with naming(name, conf_root, "table") as raw:
+        return _parse(name, raw, paper_root)
+
+
+@contextlib.contextmanager
+def naming(name: str, conf_root: str | os.PathLike[str], group: str) -> Iterator[Any]:
+    """What `<conf_root>/<group>/<name>.yaml` holds; a UsageError inside the block names the file."""
+    path = Path(conf_root) / group / f"{name}.yaml"
     if not path.is_file():
-        raise UsageError(f"there is no table '{name}': {did_you_mean(name, names(conf_root))} (python run.py do=list)")
+        known = did_you_mean(name, names(conf_root, group))
+        raise UsageError(f"there is no {group} '{name}': {known} (python run.py do=list)")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
     try:
-        spec = _parse(name, raw, paper_root)
+        yield raw
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    return spec
 
 
 def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
-    _keys(raw, Spec, "", given={"name", "printed"})
+    check_keys(raw, Spec, "", given={"name", "printed"})
     columns = {}
     for column, place in raw["columns"].items():
-        _keys(place, Column, f"columns.{column}")
+        check_keys(place, Column, f"columns.{column}")
         columns[column] = Column(**{"column": column} | place)
     footnotes = []
     for place, note in enumerate(raw.get("footnotes") or []):
-        _keys(note, Footnote, f"footnotes[{place}]")
+        check_keys(note, Footnote, f"footnotes[{place}]")
         lists = {key: tuple(note[key]) for key in ("rows", "columns") if note.get(key) is not None}
         footnotes.append(Footnote(**note | lists))
     averages = {}
     for average, given in (raw.get("averages") or {}).items():
         given = given if isinstance(given, dict) else {"parts": given}
-        _keys(given, Average, f"averages.{average}")
+        check_keys(given, Average, f"averages.{average}")
         averages[average] = Average(**{"column": average} | given | {"parts": tuple(given["parts"])})
-    _known("tolerance", {"reproduced", "close"}, raw["tolerance"])
-    _known("tolerance", raw["tolerance"], {"reproduced", "close"})
+    check_words("tolerance", {"reproduced", "close"}, raw["tolerance"])
+    check_words("tolerance", raw["tolerance"], {"reproduced", "close"})
     for average, one in averages.items():
-        _known(f"averages.{average}", one.parts, columns)
+        check_words(f"averages.{average}", one.parts, columns)
     for note in footnotes:
-        _known(f"footnotes.{note.id}.rows", note.rows or (), raw["rows"])
-        _known(f"footnotes.{note.id}.columns", note.columns or (), (*columns, *averages))
+        check_words(f"footnotes.{note.id}.rows", note.rows or (), raw["rows"])
+        check_words(f"footnotes.{note.id}.columns", note.columns or (), (*columns, *averages))
     rows = {}
     for label, value in raw["rows"].items():
         if not isinstance(value, str):
-            _keys(value, Row, f"rows.{label}", optional=("protocol",))
+            check_keys(value, Row, f"rows.{label}", optional=("protocol",))
         rows[label] = row(value, raw["protocol"])
     parsed = ("rows", "columns", "averages", "footnotes", "seeds")
     return Spec(
@@ -210,8 +218,8 @@ def _printed(
         here = [cell for cell in cells if (cell["column"], cell["condition"]) == (place.column, place.condition)]
         if not here:
             raise UsageError(f"columns: {table}.csv has no {name}: {did_you_mean(name, {c['column'] for c in cells})}")
-        _known("rows", rows, {cell["row"] for cell in cells})
-        _known(f"{table}.csv: rows", {cell["row"] for cell in here}, rows)
+        check_words("rows", rows, {cell["row"] for cell in cells})
+        check_words(f"{table}.csv: rows", {cell["row"] for cell in here}, rows)
         for cell in here:
             if not math.isnan(cell["number"]):
                 found[cell["row"], name] = Printed(cell["value"], cell["number"], bool(cell["higher_is_better"]))
@@ -220,19 +228,19 @@ def _printed(
     return found
 
 
-def _keys(raw: Any, cls: type, where: str, given: Iterable[str] = (), optional: Iterable[str] = ()) -> None:
+def check_keys(raw: Any, cls: type, where: str, given: Iterable[str] = (), optional: Iterable[str] = ()) -> None:
     """Keys of a mapping against the fields of the dataclass it is to become, of which `given` come from elsewhere."""
     if not isinstance(raw, dict):
         raise UsageError(f"{where or 'the file'} is not a mapping")
     own = {each.name: each for each in fields(cls) if each.name not in set(given)}
-    _known(where or "keys", raw, own)
+    check_words(where or "keys", raw, own)
     needed = [key for key, each in own.items() if each.default is MISSING and each.default_factory is MISSING]
     required = [key for key in needed if key not in set(optional)]
     if missing := [key for key in required if key not in raw]:
         raise UsageError(f"{where + '.' if where else ''}{missing[0]} is missing")
 
 
-def _known(where: str, words: Iterable[str], options: Iterable[str]) -> None:
+def check_words(where: str, words: Iterable[str], options: Iterable[str]) -> None:
     options = list(options)
     for word in words:
         if word not in options:

@@ -47,6 +47,8 @@ class Attention(nn.Module):
     linear: ClassVar[bool] = True
     # False where the method never forms attention weights, so that dropout has nothing to drop
     has_weights: ClassVar[bool] = True
+    # True where the method gates what it is added to: `forward` and `step` then take that as `residual`, x if not given
+    gates_residual: ClassVar[bool] = False
 
     def __init__(self, dim: int, heads: int, *, pattern: Pattern | str, max_length: int, dropout: float = 0.0):
         super().__init__()
@@ -89,6 +91,10 @@ class Attention(nn.Module):
         changed or not, for the next one.
         """
         raise NotImplementedError
+
+    def own_rates(self) -> dict[str, float]:
+        """{parameter: its learning rate in place of the recipe's}; those named here have no weight decay either."""
+        return {}
 
     def follow(self, previous: "Attention") -> None:
         """A backbone says once that this layer gets the carry of `previous`: drop what only a first layer needs."""

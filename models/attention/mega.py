@@ -3,7 +3,8 @@
     h_t = (1 - p a) h_{t-1} + p b x_t,  o_t = <g, h_t> n^-1/2,  m = SiLU(o + w x),  p, a in (0, 1)
     v = SiLU(W_v x),  [u, z, r, s] = W_m m,  u <- sigmoid(u),  z <- SiLU(z),  r <- SiLU(r)
     q = z * gamma_0 + beta_0,  k = z * gamma_1 + beta_1
-    A_i = sum_j softmax_j( <q_i, k_j> Z^-1/2 + P[j - i] ) v_j
+    A_i = sum_j softmax_j( <q_i, k_j> Z^-1/2 + P[j - i] ) v_j,  or sum_j f( <q_i, k_j> / seen_i + P[j - i] ) v_j
+    f(s) = (1 + erf((s - mu) / (sigma sqrt 2))) / 2,  mu = sqrt(1/2),  sigma = sqrt(1 / (4 pi))           (Laplace)
     x + y = x + u * ( SiLU(s + W_h (r * A)) - x )
 
 `Mega` attends to the whole sequence, `MegaChunk` inside chunks of c tokens, which the average crosses; P has 2 L - 1
@@ -12,11 +13,12 @@ Memory O(N (D + Z + V)), one tile of scores, and P spread over all pairs once fo
 decoding: D n + (Z + V) times L or c numbers. The average is a convolution by FFT in `forward`, a recurrence in `step`.
 The noncausal pattern has a second average, of weights of its own, from the end to the token; the token itself is in
 both, as in the published code (a later version of it leaves it out of the second). Attention is single-headed: `heads`
-is accepted and changes nothing. P is the table of that code's "simple" bias, attention its softmax form.
+is accepted and changes nothing. P is the table of that code's "simple" bias. `attention` is softmax or laplace, which
+divides by the number of keys that a query sees: real tokens of its chunk, in the causal pattern up to its own (D-29).
 
 Mega gates its own residual, so the layer gives what is to be added to it, y = u * (.. - x). In a post-LN backbone
-LN(x + y) is Mega's layer to the letter. A pre-LN backbone hands over LN(x) alone: all equations but the last read it,
-as in Mega, and the last one, which ought to gate x, gates LN(x) too, x + u * (.. - LN(x)).
+LN(x + y) is Mega's layer. In a pre-LN one all equations but the last read LN(x), and the last one gates x, which the
+backbone hands over as `residual` (D-28).
 
 Padding, on the right, is zero to the average and hidden as a key. `dropout` drops attention weights; Mega's further
 dropouts, on v, m and the output, are left to the backbone.
@@ -24,7 +26,9 @@ dropouts, on v, m and the output, are left to the backbone.
     B batch, N length, D width, n modes, Z width of q and k, V width of v, c chunk, G chunks, T queries of a tile
 """
 
-from typing import Any, ClassVar
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +45,23 @@ STD = 0.02  # of weights at the start
 TILE_CPU, TILE_ELSEWHERE = 2**21, 2**26
 
 
+def softmax(scores: Tensor) -> Tensor:
+    return scores.softmax(-1)
+
+
+def laplace(scores: Tensor) -> Tensor:
+    """f of the module's head, a bounded relu(s)^2: 0 where nothing is seen."""
+    return (1 + ((scores - math.sqrt(0.5)) * math.sqrt(2 * math.pi)).erf()) / 2
+
+
+class Function(NamedTuple):
+    weigh: Callable[[Tensor], Tensor]  # scores (.., keys) -> weights
+    by_count: bool  # products are divided by the number of keys seen, not by sqrt(Z)
+
+
+FUNCTIONS = {"softmax": Function(softmax, by_count=False), "laplace": Function(laplace, by_count=True)}
+
+
 def biased_attention(
     q: Tensor,
     k: Tensor,
@@ -49,13 +70,14 @@ def biased_attention(
     *,
     chunk: int,
     causal: bool,
+    function: Function = FUNCTIONS["softmax"],
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Attention inside chunks: q and k (B, N, Z), v (B, N, V), table (2 L - 1), L >= chunk -> (B, N, V).
 
-    Products <q, k> are not scaled. P[j - i] is entry L - 1 + j - i of the table. Scores are made tile by tile,
-    and again in the backward pass if one tile does not hold them all.
+    Products <q, k> are not divided by sqrt(Z). P[j - i] is entry L - 1 + j - i of the table. Scores are made tile by
+    tile, and again in the backward pass if one tile does not hold them all.
     """
     batch, length, _ = q.shape
     chunk = min(chunk, length)
@@ -69,6 +91,8 @@ def biased_attention(
     if missing:
         q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
     q, k, v = (x.unflatten(1, (count, chunk)) for x in (q, k, v))  # (B, G, c, ..)
+    if function.by_count:
+        q = q / keys_seen(hidden, chunk, causal=causal, device=q.device)
     bias = widen(toeplitz(table, chunk))
     if causal:
         future = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).triu(1)
@@ -81,7 +105,7 @@ def biased_attention(
         if hidden is not None:
             # finite, so that a query that sees nothing gets a mean of what means nothing
             scores = scores.masked_fill(hidden[..., keys], torch.finfo(scores.dtype).min)
-        return F.dropout(scores.softmax(-1), dropout).to(v.dtype) @ v[:, :, keys]
+        return F.dropout(function.weigh(scores), dropout).to(v.dtype) @ v[:, :, keys]
 
     budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
     size = max(1, budget // (batch * count * chunk))  # T
@@ -95,6 +119,15 @@ def biased_attention(
         ]
         out = torch.cat(tiles, 2)
     return out.flatten(1, 2)[:, :length]
+
+
+def keys_seen(hidden: Tensor | None, chunk: int, *, causal: bool, device: torch.device) -> Tensor | int:
+    """Number of keys that each query sees, 1 at least; hidden (B or 1, G, 1, c) or None -> (.., c or 1, 1)."""
+    if causal:  # padding stands on the right, after every token that counts
+        return torch.arange(1, chunk + 1, device=device)[:, None]
+    if hidden is None:
+        return chunk
+    return (~hidden).sum(-1, keepdim=True).clamp(min=1)
 
 
 def toeplitz(table: Tensor, size: int) -> Tensor:
@@ -145,12 +178,13 @@ class Mega(Attention):
     """Mega over chunks of `chunk` tokens, `max_length` if None: over the whole sequence. `hdim` is V, 2 D if None.
 
     2 D (D + V) + (D + 1) (Z + V) + 2 D + V + 4 Z parameters, those of the average, and P. Raises ValueError for a size
-    below 1, and on decoding past `max_length`.
+    below 1, an unknown `attention`, and on decoding past `max_length`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
     linear: ClassVar[bool] = False
     fixed_length: ClassVar[bool] = True
+    gates_residual: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -164,6 +198,7 @@ class Mega(Attention):
         hdim: int | None = None,
         ndim: int = 16,
         chunk: int | None = None,
+        attention: str = "softmax",
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         self.zdim, self.hdim = zdim, 2 * dim if hdim is None else hdim
@@ -172,6 +207,9 @@ class Mega(Attention):
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"Mega needs {name} >= 1, not {size}")
+        if attention not in FUNCTIONS:
+            raise ValueError(f"Mega's attention is one of {', '.join(FUNCTIONS)}, not {attention}")
+        self.function = FUNCTIONS[attention]
         self.average = MovingAverage(dim, ndim, causal=self.pattern.causal)
         self.v_proj = nn.Linear(dim, self.hdim)
         self.mx_proj = nn.Linear(dim, dim + zdim + self.hdim + dim)
@@ -184,10 +222,16 @@ class Mega(Attention):
         self.bias = nn.Parameter(torch.empty(2 * self.chunk - 1).normal_(std=STD))
 
     def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        carry: Any = None,
+        residual: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        return self.mix(x, x, key_padding_mask), carry
+        return self.mix(x, x if residual is None else residual, key_padding_mask), carry
 
     def mix(self, x: Tensor, residual: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """y (B, N, D), that `residual` (B, N, D) + y is Mega's output for x (B, N, D)."""
@@ -199,6 +243,7 @@ class Mega(Attention):
             self.bias,
             chunk=self.chunk,
             causal=self.pattern.causal,
+            function=self.function,
             key_padding_mask=key_padding_mask,
             dropout=self.active_dropout,
         )
@@ -206,9 +251,12 @@ class Mega(Attention):
         return checkpoint(self.write, residual, u, r, s, attended, use_reentrant=False)
 
     def read(self, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Of the average m (.., D): u (.., D), q Z^-1/2 and k (.., Z), r (.., V), s (.., D); u and r as they come."""
+        """Of the average m (.., D): u (.., D), q and k (.., Z), r (.., V), s (.., D); u and r as they come.
+
+        q is scaled by Z^-1/2 unless scores are divided by the number of keys.
+        """
         u, z, r, s = self.mx_proj(m).split([self.dim, self.zdim, self.hdim, self.dim], -1)
-        z, scale = F.silu(z), self.zdim**-0.5
+        z, scale = F.silu(z), 1.0 if self.function.by_count else self.zdim**-0.5
         q = torch.addcmul(self.beta[0] * scale, z, self.gamma[0] * scale)
         return u, q, torch.addcmul(self.beta[1], z, self.gamma[1]), r, s
 
@@ -231,7 +279,7 @@ class Mega(Attention):
             "seen": 0,
         }
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
         seen = state["seen"]
         if seen == self.max_length and self.fixed_length:
             raise ValueError(f"decoding past max_length {self.max_length}")
@@ -240,9 +288,12 @@ class Mega(Attention):
         place = seen % self.chunk
         state["k"][:, place], state["v"][:, place] = k, F.silu(self.v_proj(x_t))
         k, v = state["k"][:, : place + 1], state["v"][:, : place + 1]
+        if self.function.by_count:
+            q = q / (place + 1)
         scores = widen(k @ q[..., None])[..., 0] + self.bias[self.chunk - 1 - place : self.chunk]  # (B, keys)
-        attended = (scores.softmax(-1).to(v.dtype)[:, None] @ v)[:, 0]
-        return self.write(x_t, u, r, s, attended), {**state, "h": h, "seen": seen + 1}
+        attended = (self.function.weigh(scores).to(v.dtype)[:, None] @ v)[:, 0]
+        y = self.write(x_t if residual is None else residual, u, r, s, attended)
+        return y, {**state, "h": h, "seen": seen + 1}
 
 
 class MegaChunk(Mega):

@@ -12,7 +12,8 @@ state equation's B folded in, as in the CAB benchmark's module, whose initialisa
 In the noncausal pattern a second set of c makes a kernel that reads the future, from the next token on. CAB's module
 reads the past alone unless told, and the sizes printed for its rows (LAVO Table 5) say that it was not told; with
 `bidirectional` off neither does ours (D-20). CAB also lets padding into the second kernel; here it counts as zero, and
-stands on the right. No attention weights are formed, so dropout drops nothing.
+stands on the right. No attention weights are formed, so dropout drops nothing. In the authors' training w and dt take a
+learning rate of 0.001 and no decay; with `slow_lr` they do here.
 
     B batch, N length, D width, C channels, S state size, n = S / 2 modes
 """
@@ -52,6 +53,7 @@ class S4D(Attention):
         d_state: int = 64,
         channels: int = 1,
         bidirectional: bool = True,
+        slow_lr: float | None = None,
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if d_state < 2 or d_state % 2:
@@ -59,6 +61,7 @@ class S4D(Attention):
         if channels < 1:
             raise ValueError(f"S4D has 1 channel or more, not {channels}")
         self.channels, self.bidirectional = channels, bidirectional and not self.pattern.causal
+        self.slow_lr = slow_lr
         kernels = 2 * channels if self.bidirectional else channels
         mode = torch.arange(d_state // 2)
         frequency = d_state / math.pi * (d_state / (2 * mode + 1) - 1)
@@ -71,6 +74,9 @@ class S4D(Attention):
         self.log_step = nn.Parameter(torch.empty(dim).uniform_(math.log(SLOWEST), math.log(FASTEST)))
         self.skip = nn.Parameter(torch.randn(channels, dim))
         self.out_proj = nn.Linear(channels * dim, dim)
+
+    def own_rates(self) -> dict[str, float]:
+        return {} if self.slow_lr is None else dict.fromkeys(("log_decay", "frequency", "log_step"), self.slow_lr)
 
     def modes(self) -> tuple[Tensor, Tensor]:
         """c_n (e^{dt w_n} - 1) / w_n (kernels, D, n), and dt w_n (D, n); complex."""

@@ -1,24 +1,29 @@
 """S5: one diagonal state-space model that all channels share (Smith et al., 2023, arXiv 2208.04933).
 
     h_t = e^{dt L} h_{t-1} + L^-1 (e^{dt L} - 1) B x_t,   y_t = 2 Re C h_t + d * x_t               (zero-order hold)
-    o   = g * sigmoid(W g),   g = GELU(y)                                          (the layer's half of a gated unit)
+    o   = g * sigmoid(W g)  or  y * sigmoid(W g),   g = GELU(y)                     (the layer's half of a gated unit)
 
 Time O(N P D), memory O(N (P + D)); decoding state P / 2 complex numbers. L (P eigenvalues), B and C are complex; L
 comes in conjugate pairs, of which one half is kept, so that y is twice the real part. With `conj_sym` off all P are
 kept and y is the real part, as in the s5-pytorch package. dt, one per mode, starts log-uniform in [0.001, 0.1]; L as
 the eigenvalues of HiPPO-N, the normal part of the HiPPO-LegS matrix, in J blocks of P / J; B and C as random real and
 complex matrices in the basis of its eigenvectors; d ~ N(0, 1). Real parts of L above -0.0001 count as -0.0001, what the
-published code calls clip_eigs: without it a mode may grow without bound.
+published code calls clip_eigs: without it a mode may grow without bound (D-31).
 
-In the noncausal pattern a second C reads the states of the recurrence from the end, the token itself included. The
-batch normalisation of the published layer is the backbone's affair, whichever norm that has; `gate` off leaves y alone.
-There are no heads: `heads` is accepted and changes nothing. Padding counts as zero and stands on the right. No
-attention weights are formed, so dropout drops nothing.
+In the noncausal pattern a second C reads the states of the recurrence from the end, the token itself included. `gate`
+is half_glu1 or half_glu2, the published names of the two units above, or none: o = y. In the published training some
+parameters take a small learning rate and no decay: those in `slow` take `slow_lr`, unless that is None.
+
+The published layer's batch normalisation is the backbone's affair, whichever norm that has, and so is dropout: there
+whole channels of g and of o are dropped, here the backbone drops entries of o. There are no heads: `heads` is accepted
+and changes nothing. Padding counts as zero and stands on the right. No attention weights are formed, so the layer
+itself drops nothing.
 
     B batch, N length, D width, P state size, p modes kept, R eigenvalues of a block
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -31,6 +36,7 @@ from models.layers.scan import diagonal_scan
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
 LARGEST_REAL = -1e-4
+GATES = ("half_glu1", "half_glu2", "none")
 
 
 def hippo_normal(size: int) -> tuple[Tensor, Tensor]:
@@ -47,7 +53,8 @@ def hippo_normal(size: int) -> tuple[Tensor, Tensor]:
 class S5(Attention):
     """p (3 + 2 D) + 2 p D K + D parameters with K = 1 C matrix, 2 if not causal, and D^2 + D with the gate.
 
-    Raises ValueError unless the state divides into `blocks` of equal size, even with `conj_sym`.
+    Raises ValueError unless the state divides into `blocks` of equal size, even with `conj_sym`, and for an unknown
+    `gate` or name in `slow`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -64,13 +71,17 @@ class S5(Attention):
         d_state: int = 64,
         blocks: int = 8,
         conj_sym: bool = True,
-        gate: bool = True,
+        gate: str = "half_glu1",
+        slow: Sequence[str] = ("eigenvalues", "log_step", "enter"),
+        slow_lr: float | None = None,
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         unit = 2 if conj_sym else 1
         if blocks < 1 or d_state < 1 or d_state % (unit * blocks):
             kind = "even size" if conj_sym else "the same size"
             raise ValueError(f"S5's state of {d_state} does not divide into {blocks} blocks of {kind}")
+        if gate not in GATES:
+            raise ValueError(f"S5's gate is one of {', '.join(GATES)}, not {gate}")
         self.scale = float(unit)  # of the real part
         eigenvalues, vectors = hippo_normal(d_state // blocks)
         kept = slice(0, len(eigenvalues) // unit)
@@ -83,7 +94,15 @@ class S5(Attention):
         self.leave = nn.Parameter(torch.view_as_real(outputs @ vectors).clone())  # (K, D, p, 2)
         self.skip = nn.Parameter(torch.randn(dim))
         self.log_step = nn.Parameter(torch.empty(vectors.shape[1]).uniform_(math.log(SLOWEST), math.log(FASTEST)))
-        self.gate_proj = nn.Linear(dim, dim) if gate else None
+        self.gate = gate
+        self.gate_proj = None if gate == "none" else nn.Linear(dim, dim)
+        self.slow, self.slow_lr = tuple(slow), slow_lr
+        known = [name for name, _ in self.named_parameters()]
+        if unknown := [name for name in slow if name not in known]:
+            raise ValueError(f"S5's slow parameters are some of {', '.join(known)}, not {unknown[0]}")
+
+    def own_rates(self) -> dict[str, float]:
+        return {} if self.slow_lr is None else dict.fromkeys(self.slow, self.slow_lr)
 
     def matrices(self) -> tuple[Tensor, Tensor, Tensor]:
         """e^{dt L} (p,), complex, and as real matrices L^-1 (e^{dt L} - 1) B (D, 2 p) and C (K, 2 p, D).
@@ -117,7 +136,7 @@ class S5(Attention):
         if self.gate_proj is None:
             return y
         g = F.gelu(y)
-        return g * self.gate_proj(g).sigmoid()
+        return (g if self.gate == "half_glu1" else y) * self.gate_proj(g).sigmoid()
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """h (B, p), complex. Raises ValueError unless the pattern is causal_self."""

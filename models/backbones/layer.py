@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, State
 from models.layers.feedforward import FeedForward, GatedFeedForward
+from models.layers.norms import BatchNorm, ScaleNorm
 from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
 
 Choice = TypeVar("Choice")
@@ -29,16 +30,24 @@ def choose(options: Mapping[str, Choice], name: str, value: str) -> Choice:
     return options[value]
 
 
+def no_feed_forward(dim: int, hidden_dim: int, dropout: float) -> None:
+    """A layer is its first half."""
+
+
 POSITIONS = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions, "none": NoPositions}
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layernorm": nn.LayerNorm,
     "rmsnorm": partial(nn.RMSNorm, eps=1e-6),
+    "scalenorm": ScaleNorm,
+    "batchnorm": BatchNorm,
 }
-FFNS: dict[str, Callable[[int, int, float], nn.Module]] = {
+FFNS: dict[str, Callable[[int, int, float], nn.Module | None]] = {
     "gelu": FeedForward,
     "relu": partial(FeedForward, activation="relu"),
+    "silu": partial(FeedForward, activation="silu"),
     "gelu_unbiased": partial(FeedForward, bias=False),
     "glu": GatedFeedForward,
+    "none": no_feed_forward,
 }
 
 
@@ -83,7 +92,7 @@ class Embedding(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    """x + f(norm(x)) for f = attention, then for f = feed-forward."""
+    """x + f(norm(x)) for f = attention, then for f = feed-forward, unless there is none and no norm of it either."""
 
     def __init__(
         self,
@@ -93,11 +102,11 @@ class PreNormLayer(nn.Module):
         dropout: float,
         *,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
-        ffn: Callable[[int, int, float], nn.Module] = FeedForward,
+        ffn: Callable[[int, int, float], nn.Module | None] = FeedForward,
     ):
         super().__init__()
         self.attention, self.ffn = attention, ffn(dim, ffn_dim, dropout)
-        self.attention_norm, self.ffn_norm = norm(dim), norm(dim)
+        self.attention_norm, self.ffn_norm = norm(dim), None if self.ffn is None else norm(dim)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
@@ -112,17 +121,24 @@ class PreNormLayer(nn.Module):
 
     def mix(self, x: Tensor, padding: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
         """The first half of `forward`."""
-        y, carry = self.attention(self.enter(self.attention_norm, x), key_padding_mask=padding, carry=carry)
+        entering = self.enter(self.attention_norm, x)
+        y, carry = self.attention(entering, key_padding_mask=padding, carry=carry, **self.residual(x))
         return self.leave(self.attention_norm, x, self.dropout(y)), carry
 
     def mix_step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         """The first half of `step`."""
-        y, state = self.attention.step(self.enter(self.attention_norm, x_t), state)
+        y, state = self.attention.step(self.enter(self.attention_norm, x_t), state, **self.residual(x_t))
         return self.leave(self.attention_norm, x_t, self.dropout(y)), state
 
     def feed(self, x: Tensor) -> Tensor:
         """The second half of both."""
+        if self.ffn is None:
+            return x
         return self.leave(self.ffn_norm, x, self.ffn(self.enter(self.ffn_norm, x)))
+
+    def residual(self, x: Tensor) -> dict[str, Tensor]:
+        """What attention is told of x besides norm(x)."""
+        return {"residual": x} if self.attention.gates_residual else {}
 
     @staticmethod
     def enter(norm: nn.Module, x: Tensor) -> Tensor:
@@ -136,7 +152,7 @@ class PreNormLayer(nn.Module):
 
 
 class PostNormLayer(PreNormLayer):
-    """norm(x + f(x)) for f = attention, then for f = feed-forward."""
+    """norm(x + f(x)) for f = attention, then for f = feed-forward, if there is one."""
 
     @staticmethod
     def enter(norm: nn.Module, x: Tensor) -> Tensor:

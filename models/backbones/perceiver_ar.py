@@ -75,7 +75,7 @@ class PrefixLayer(nn.Module):
         self,
         dim: int,
         attention: SourceAttention,
-        ffn: nn.Module,
+        ffn: nn.Module | None,
         norm: Callable[[int], nn.Module],
         dropout: float,
         *,
@@ -86,7 +86,7 @@ class PrefixLayer(nn.Module):
     ):
         super().__init__()
         self.attention, self.history_attention, self.ffn = attention, history_attention, ffn
-        self.norm, self.ffn_norm = norm(dim), norm(dim)
+        self.norm, self.ffn_norm = norm(dim), None if ffn is None else norm(dim)
         self.history_norm = norm(dim) if reads else None
         self.dropout, self.history_dropout, self.segment = nn.Dropout(dropout), history_dropout, segment
 
@@ -103,6 +103,8 @@ class PrefixLayer(nn.Module):
         return history, self.feed(x + self.dropout(y))
 
     def feed(self, x: Tensor) -> Tensor:
+        if self.ffn is None:
+            return x
         return x + self.ffn(self.ffn_norm(x))
 
     def visible(self, latents: Tensor, source: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class WithCross(PreNormLayer):
         dropout: float,
         *,
         norm: Callable[[int], nn.Module],
-        ffn: Callable[[int, int, float], nn.Module],
+        ffn: Callable[[int, int, float], nn.Module | None],
     ):
         super().__init__(attention, dim, ffn_dim, dropout, norm=norm, ffn=ffn)
         self.cross, self.cross_norm = cross, norm(dim)

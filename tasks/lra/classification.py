@@ -143,8 +143,6 @@ class SequenceClassification(Task):
         if self.source not in known:
             raise ValueError(f"source={self.source!r} is none of {', '.join(known)}")
         self._source = known[self.source]
-        if self.path is None and self._source.needs_path:
-            raise ValueError(f"source={self.source} needs task.path; {self.hint}")
         if self.path is not None and not self._source.takes_path:
             raise ValueError(f"source={self.source} takes no path: task.path=null")
         self._source.check()
@@ -258,6 +256,9 @@ class SequenceClassification(Task):
         return tokens.numel() if self.padding_id is None else int((tokens != self.padding_id).sum())
 
     def _parameters(self) -> dict[str, Any]:
+        """What the cache is made of. Raises DataError where that takes a path and there is none."""
+        if self.path is None and self._source.needs_path:
+            raise DataError(f"source={self.source} needs task.path; {self.hint}")
         how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed}
         return {**how, **self._source.identity()}
 

@@ -41,7 +41,7 @@ def test_help_lists_every_verb():
 
 def test_list_names_everything_in_conf():
     text = ask("do=list")
-    for group in ("model", "task", "protocol", "budget", "table"):
+    for group in ("model", "task", "protocol", "budget", "table", "figure"):
         for name, description in options(group):
             assert description, f"conf/{group}/{name}.yaml: its first line should say what it is"
             assert any(line.split()[:1] == [name] and description in line for line in text.splitlines())

@@ -15,10 +15,7 @@ MODELS = [name for name, _ in options("model") if name != "custom"]
 RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 
 
-@pytest.mark.parametrize("budget", ["paper", "reduced", "smoke"])
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(("protocol", "task"), RECIPES)
-def test_builds(protocol, task, model, budget):
+def builds(model, protocol, task, budget):
     cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", f"budget={budget}"])
     if cfg.task.pattern not in get_class(cfg.model._target_).patterns:
         with pytest.raises(UsageError, match=f"has no {cfg.task.pattern} form"):
@@ -26,6 +23,20 @@ def test_builds(protocol, task, model, budget):
         return
     built = on_meta(cfg)
     assert 0 < built.parameters()["attention"] < built.parameters()["total"]
+
+
+@pytest.mark.parametrize("budget", ["paper", "reduced", "smoke"])
+@pytest.mark.parametrize(("protocol", "task"), RECIPES)
+def test_every_recipe_builds(protocol, task, budget):
+    builds("vanilla", protocol, task, budget)
+
+
+@pytest.mark.parametrize("budget", ["paper", "reduced", "smoke"])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_builds(model, budget):
+    """At its settings for LRA; what the tables combine is in test_tables.py."""
+    for task in ("lra/listops", "lra/image"):
+        builds(model, "skyformer", task, budget)
 
 
 @pytest.mark.parametrize(("protocol", "task"), RECIPES)
@@ -45,10 +56,16 @@ def test_debug_aids_train(name, places):
 
 @pytest.mark.parametrize("group", ["protocol", "budget"])
 def test_every_setting_is_one_that_its_model_reads(group):
-    """`settings: {lavo: {window: 256}}` has an effect only where the model's yaml asks for it."""
+    """`settings: {lavo: {window: 256}}` has an effect only where the model's yaml, or the recipe, asks for it."""
     for path in sorted((CONF / group).rglob("*.yaml")):
         for model, keys in (OmegaConf.load(path).get("settings") or {}).items():
-            text = (CONF / "model" / f"{model}.yaml").read_text(encoding="utf-8")
+            readers = [CONF / "model" / f"{model}.yaml"]
+            if group == "protocol":  # sizes that differ between models, which the recipe itself reads
+                readers += [
+                    path,
+                    CONF / "protocol" / f"{path.relative_to(CONF / 'protocol').parts[0].split('.')[0]}.yaml",
+                ]
+            text = "".join(reader.read_text(encoding="utf-8") for reader in readers)
             for key in keys:
                 assert f"${{setting:{key}," in text, f"{path}: {model} reads no '{key}'"
 

@@ -1,4 +1,4 @@
-"""The recipes of Text, Retrieval and Image say what the published code and tables say."""
+"""The recipes of the Long Range Arena say what the published code and tables say."""
 
 import pytest
 from hydra.utils import get_class
@@ -18,6 +18,23 @@ SKYFORMER = {
 LATTE = {
     "backbone.layers": 6, "backbone.heads": 4, "backbone.pooling": "masked_mean", "train.clip_norm": 1.0,
     "train.optimizer.weight_decay": 0.01, "train.batch_size": 32, "train.select.rule": "best_test",
+}  # fmt: skip
+S5 = {
+    "backbone.norm": "pre", "backbone.norm_kind": "batchnorm", "backbone.ffn": "none", "backbone.positions": "none",
+    "backbone.pooling": "masked_mean", "backbone.layers": 6, "backbone.dropout": 0.0, "model.conj_sym": True,
+    "model.gate": "half_glu1", "model.slow_lr": 1e-3, "train.clip_norm": None, "train.select.rule": "best_val",
+    "train.schedule._target_": "harness.schedules.cosine",
+}  # fmt: skip
+MEGA = {
+    "backbone.heads": 1, "backbone.ffn": "silu", "backbone.positions": "none", "backbone.norm": "post",
+    "backbone.norm_kind": "scalenorm", "backbone.final_norm": False, "backbone.dropout": 0.1, "backbone.layers": 6,
+    "backbone.dim": 128, "backbone.ffn_dim": 256, "model.attention": "softmax", "model.chunk": 128, "model.zdim": 64,
+    "model.ndim": 16, "train.optimizer.betas": [0.9, 0.98], "train.optimizer.weight_decay": 0.01,
+    "train.clip_norm": 1.0, "train.schedule._target_": "harness.schedules.linear", "train.select.rule": "best_val",
+}  # fmt: skip
+MEGA_PIXELS = MEGA | {
+    "backbone.norm": "pre", "backbone.norm_kind": "batchnorm", "backbone.final_norm": True, "backbone.dropout": 0.0,
+    "backbone.embedding": "linear", "model.attention": "laplace", "train.optimizer.lr": 0.01,
 }  # fmt: skip
 PUBLISHED = {
     ("google", "text"): {
@@ -88,28 +105,78 @@ PUBLISHED = {
         "task.mask_black": False, "task.append_eos": False, "backbone.dim": 512, "backbone.ffn_dim": 2048,
         "train.max_steps": 200 * 1407, "train.optimizer.lr": 1e-3, "train.schedule.warmup": 0, "model.latents": 40,
     },
+    ("s5", "listops"): S5 | {
+        "backbone.dim": 128, "backbone.layers": 8, "model.d_state": 16, "model.blocks": 8, "model.gate": "half_glu2",
+        "model.slow": ["eigenvalues", "log_step"], "train.max_steps": 40 * 1920, "train.batch_size": 50,
+        "train.optimizer.lr": 3e-3, "train.optimizer.weight_decay": 0.04, "train.schedule.warmup": 1920,
+    },
+    ("s5", "text"): S5 | {
+        "task.validation": "test", "backbone.dim": 256, "backbone.dropout": 0.1, "model.d_state": 192,
+        "model.blocks": 12, "model.gate": "half_glu2", "model.slow": ["eigenvalues", "enter"],
+        "train.max_steps": 35 * 500, "train.batch_size": 50, "train.optimizer.lr": 4e-3,
+        "train.optimizer.weight_decay": 0.07, "train.schedule.warmup": 0, "train.select.rule": "best_test",
+    },
+    ("s5", "retrieval"): S5 | {
+        "backbone.dim": 128, "model.d_state": 256, "model.blocks": 16, "model.slow": ["eigenvalues", "enter"],
+        "train.max_steps": 20 * 4597, "train.batch_size": 32, "train.optimizer.lr": 2e-3,
+        "train.optimizer.weight_decay": 0.05, "train.schedule.warmup": 4597,
+    },
+    ("s5", "image"): S5 | {
+        "backbone.dim": 512, "backbone.dropout": 0.1, "model.d_state": 384, "model.blocks": 3,
+        "model.slow": ["eigenvalues", "log_step"], "train.max_steps": 250 * 900, "train.batch_size": 50,
+        "train.optimizer.lr": 4.5e-3, "train.optimizer.weight_decay": 0.07, "train.schedule.warmup": 900,
+    },
+    ("s5", "pathfinder"): S5 | {
+        "backbone.dim": 192, "backbone.dropout": 0.05, "model.d_state": 256, "model.blocks": 8, "model.slow_lr": 9e-4,
+        "model.slow": ["eigenvalues", "log_step", "enter"], "train.max_steps": 200 * 2500, "train.batch_size": 64,
+        "train.optimizer.lr": 5 * 9e-4, "train.optimizer.weight_decay": 0.03, "train.schedule.warmup": 2500,
+    },
+    ("mega", "listops"): MEGA | {
+        "backbone.dim": 80, "backbone.ffn_dim": 160, "backbone.norm_kind": "layernorm", "train.max_steps": 90_000,
+        "train.batch_size": 64, "train.optimizer.lr": 1e-3, "train.schedule.warmup": 3000,
+    },
+    ("mega", "text"): MEGA | {
+        "task.validation": "test", "backbone.layers": 4, "train.max_steps": 25_000, "train.batch_size": 50,
+        "train.optimizer.lr": 4e-3, "train.schedule.warmup": 10_000, "train.select.rule": "best_test",
+    },
+    ("mega", "retrieval"): MEGA | {
+        "train.max_steps": 91_960, "train.batch_size": 64, "train.optimizer.lr": 3e-3,
+        "train.optimizer.weight_decay": 0.04, "train.schedule.warmup": 10_000,
+    },
+    ("mega", "image"): MEGA_PIXELS | {
+        "backbone.layers": 8, "backbone.dim": 160, "backbone.ffn_dim": 320, "model.zdim": 96,
+        "train.max_steps": 180_000, "train.batch_size": 50, "train.optimizer.weight_decay": 0.02,
+        "train.schedule.warmup": 9000,
+    },
+    ("mega", "pathfinder"): MEGA_PIXELS | {
+        "train.max_steps": 250_000, "train.batch_size": 128, "train.schedule.warmup": 50_000,
+    },
 }  # fmt: skip
-SIZES = {"text": (25_000, 25_000, 25_000), "retrieval": (147_086, 18_090, 17_437), "image": (45_000, 5_000, 10_000)}
+SIZES = {
+    "listops": (96_000, 2_000, 2_000), "text": (25_000, 25_000, 25_000), "retrieval": (147_086, 18_090, 17_437),
+    "image": (45_000, 5_000, 10_000), "pathfinder": (160_000, 20_000, 20_000),
+}  # fmt: skip
+MODELS = {"latte": "latte", "s5": "s5", "mega": "mega_chunk"}  # the one whose recipe it is
 
 
 @pytest.mark.parametrize(("protocol", "task"), PUBLISHED)
 def test_as_published(protocol, task):
-    model = "latte" if protocol == "latte" else "vanilla"
-    cfg = compose([f"model={model}", f"task=lra/{task}", f"protocol={protocol}"])
+    cfg = compose([f"model={MODELS.get(protocol, 'vanilla')}", f"task=lra/{task}", f"protocol={protocol}"])
     found = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     for key, value in PUBLISHED[protocol, task].items():
         assert found[key] == (pytest.approx(value) if isinstance(value, float) else value), key
     assert tuple(found[f"task.{name}"] for name in ("train", "val", "test")) == SIZES[task]
-    assert found["task.source"] == "official" and found["task.drop_remainder"] is None, "every example is scored"
+    assert found["task.source"] == ("generated" if task in ("listops", "pathfinder") else "official")
+    assert found.get("task.drop_remainder") is None, "every example is scored"
     backbone = EncoderClassifier
     if task == "retrieval":
-        backbone = ConcatDualEncoderClassifier if protocol == "google" else DualEncoderClassifier
+        backbone = ConcatDualEncoderClassifier if protocol in ("google", "mega") else DualEncoderClassifier
     assert get_class(found["backbone._target_"]) is backbone
 
 
 @pytest.mark.parametrize("task", SIZES)
 def test_only_text_is_validated_on_its_test_split(task):
-    for protocol in ("google", "skyformer", "luna", "latte"):
+    for protocol in ("google", "skyformer", "luna", "latte", "mega", "s5"):
         cfg = compose([f"task=lra/{task}", f"protocol={protocol}"])
         leaks = cfg.task.get("validation") == "test"
         assert leaks == (task == "text")

@@ -300,7 +300,7 @@ def quiet():
 
 def test_report_writes_shows_and_checks(places):
     wanted = [places["tables"] / f"lavo/t11.{suffix}" for suffix in ("md", "tex", "csv")]
-    assert report("all", conf_root=CONF, paths=places, check=True) == wanted
+    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == wanted
     assert not places["tables"].exists()  # check writes nothing
 
     page = quiet()
@@ -311,17 +311,16 @@ def test_report_writes_shows_and_checks(places):
     assert "Paper budget" in page.file.getvalue()
     assert page.file.getvalue().splitlines()[-3:] == [str(path) for path in wanted]
 
-    assert report("all", conf_root=CONF, paths=places, check=True) == []
+    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == []
     wanted[1].write_text("edited", encoding="utf-8")
-    assert report("all", conf_root=CONF, paths=places, check=True) == [wanted[1]]
+    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == [wanted[1]]
     write(made("skyformer", "lra/text", 1, 0.6), places["records"] / "new.json")
-    assert report("all", conf_root=CONF, paths=places, check=True) == wanted
+    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == wanted
 
 
-def test_only_the_formats_asked_for(places):
-    assert [path.suffix for path in report("all", conf_root=CONF, paths=places, formats=["csv"], console=quiet())] == [
-        ".csv"
-    ]
+def test_all_is_every_table_and_only_the_formats_asked_for(places):
+    files = report("all", conf_root=CONF, paths=places, formats=["csv"], console=quiet())
+    assert files == [places["tables"] / f"{name}.csv" for name in spec.names(CONF)] and len(files) > 1
     with pytest.raises(UsageError, match="there is no format 'html'"):
         report("all", conf_root=CONF, paths=places, formats=["html"])
 
@@ -337,6 +336,7 @@ def test_the_verb(places, capsys, monkeypatch):
 
     def cfg(check):
         folders = {key: str(path) for key, path in places.items()} | {"bench": str(places["tables"] / "no-bench")}
+        folders["figures"] = str(places["tables"] / "figures")
         return OmegaConf.create({"check": check, "paths": folders})
 
     assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1

@@ -37,7 +37,15 @@ def run_here(folder, *overrides):
 @pytest.mark.parametrize("at", [1, 4, 6, 12])
 def test_a_stopped_run_goes_on_exactly(tmp_path, monkeypatch, rule, micro, at):
     """SIGTERM at a step with and without an evaluation, with and without accumulated gradients."""
-    settings = [f"train.select.rule={rule}", f"train.micro_batch_size={micro}"]
+    check_stopped_run(tmp_path, monkeypatch, at, f"train.select.rule={rule}", f"train.micro_batch_size={micro}")
+
+
+def test_running_means_and_rates_of_their_own_go_on_too(tmp_path, monkeypatch):
+    """S5's recipe: batch norm, and a parameter group beside the first."""
+    check_stopped_run(tmp_path, monkeypatch, 6, "model=s5", "protocol=s5")
+
+
+def check_stopped_run(tmp_path, monkeypatch, at, *settings):
     whole = run_here(tmp_path / "whole", *settings)
     assert whole.state == "done"
 

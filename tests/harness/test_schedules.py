@@ -40,3 +40,24 @@ def test_one_cycle_reaches_lr_at_the_end_of_its_warmup_and_cycles_beta():
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.1, betas=(0.9, 0.999))
     schedules.one_cycle(optimizer, warmup=5, steps=20)
     assert optimizer.param_groups[0]["betas"][0] == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: schedules.one_cycle(o, warmup=5, steps=20),
+        lambda o: schedules.inverse_sqrt(o, warmup=5, start=1e-3),
+        lambda o: schedules.linear(o, warmup=5, steps=20, start=1e-3),
+        lambda o: schedules.cosine(o, warmup=5, steps=20),
+    ],
+    ids=["one_cycle", "inverse_sqrt", "linear", "cosine"],
+)
+def test_a_group_with_its_own_rate_follows_the_same_curve(make):
+    one, two = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.AdamW([{"params": [one]}, {"params": [two], "lr": 0.01, "weight_decay": 0.0}], lr=0.1)
+    schedule = make(optimizer)
+    expected = rates(make, 20)
+    for rate in expected:
+        assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate / 10])
+        optimizer.step()
+        schedule.step()

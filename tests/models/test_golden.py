@@ -131,7 +131,7 @@ ROWS = {
     "s4d_n63": Row("s4d", {"d_state": 16}, STATE_SPACE),
     "s4d_ch2_n48": Row("s4d", {"d_state": 16, "channels": 2}, STATE_SPACE),
     "s4d_bidirectional_n48": Row("s4d", {"d_state": 16}, STATE_SPACE),
-    "s5_n63": Row("s5", {"d_state": 16, "blocks": 1, "conj_sym": False, "gate": False}, S5_ROLES),
+    "s5_n63": Row("s5", {"d_state": 16, "blocks": 1, "conj_sym": False, "gate": "none"}, S5_ROLES),
 }
 FLOAT32_RELATIVE = 1e-5
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from golden import golden, needs_golden
 
 from models.attention import mega
-from models.attention.mega import Mega, MegaChunk, biased_attention, toeplitz
+from models.attention.mega import FUNCTIONS, Mega, MegaChunk, biased_attention, laplace, toeplitz
 
 LINEARS = {"v": "v_proj", "mx": "mx_proj", "h": "h_proj"}
 ROLES = {
@@ -122,6 +122,32 @@ def test_the_whole_ends_at_max_length_and_chunks_do_not():
     chunks.step(torch.zeros(1, 6), states[chunks])
     with pytest.raises(ValueError, match="past max_length 3"):
         whole.step(torch.zeros(1, 6), states[whole])
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_tiles_change_nothing_of_laplace(causal, padded, monkeypatch):
+    torch.manual_seed(0)
+    q, v, table = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 23, 4), (2, 23, 6), (17,)))
+    mask = torch.arange(23)[None] >= torch.tensor([[17], [23]]) if padded else None
+    options = {"chunk": 8, "causal": causal, "function": FUNCTIONS["laplace"], "key_padding_mask": mask}
+    whole = biased_attention(q, q, v, table, **options)
+    monkeypatch.setattr(mega, "TILE_CPU", 1)
+    torch.testing.assert_close(biased_attention(q, q, v, table, **options), whole, atol=1e-12, rtol=0)
+
+
+def test_laplace_is_nearly_the_squared_rectifier_where_they_were_matched():
+    """Same value and slope at sqrt(1/2); and what is hidden weighs nothing."""
+    at = torch.tensor(0.5**0.5, dtype=torch.float64, requires_grad=True)
+    y = laplace(at)
+    y.backward()
+    assert y.item() == pytest.approx(0.5) and at.grad.item() == pytest.approx(2**0.5)
+    assert laplace(torch.tensor([-torch.inf, torch.finfo(torch.float32).min])).tolist() == [0, 0]
+
+
+def test_unknown_attention_is_refused():
+    with pytest.raises(ValueError, match="attention is one of softmax, laplace, not relu"):
+        Mega(6, 1, pattern="causal_self", max_length=8, attention="relu")
 
 
 @pytest.mark.parametrize("name", ["zdim", "hdim", "ndim", "chunk"])

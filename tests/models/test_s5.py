@@ -41,8 +41,8 @@ def test_blocks_share_their_eigenvalues_and_steps_lie_between_their_bounds():
 @pytest.mark.parametrize("pattern", ["causal_self", "noncausal_self"])
 def test_one_half_of_the_pairs_is_as_good_as_all(pattern):
     torch.manual_seed(0)
-    half = S5(5, 1, pattern=pattern, max_length=8, d_state=8, blocks=2, gate=False).double()
-    whole = S5(5, 1, pattern=pattern, max_length=8, d_state=8, blocks=2, gate=False, conj_sym=False).double()
+    half = S5(5, 1, pattern=pattern, max_length=8, d_state=8, blocks=2, gate="none").double()
+    whole = S5(5, 1, pattern=pattern, max_length=8, d_state=8, blocks=2, gate="none", conj_sym=False).double()
     with torch.no_grad():
         for name, dim in (("eigenvalues", 0), ("enter", 0), ("leave", 2), ("log_step", 0)):
             kept = getattr(half, name)
@@ -73,3 +73,11 @@ def test_refusals(hyper, blocks):
     hyper = hyper if blocks is None else hyper | {"blocks": blocks}
     with pytest.raises(ValueError, match="does not divide into"):
         S5(5, 1, pattern="causal_self", max_length=8, **hyper)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "message"), [({"gate": "wide"}, "half_glu1, half_glu2, none, not wide"), ({"slow": ["dt"]}, "not dt")]
+)
+def test_unknown_names_are_refused(hyper, message):
+    with pytest.raises(ValueError, match=message):
+        S5(5, 1, pattern="causal_self", max_length=8, d_state=8, blocks=1, **hyper)

@@ -95,7 +95,6 @@ def library(monkeypatch, kind: str, change=lambda row: row):
         ({"max_length": 1000}, "max_length=1000 is no square picture: 1024, 256, 64, 16"),
         ({"max_length": 4}, "max_length=4"),
         ({"source": "generated"}, "official, hf, tfds, slice, synthetic"),
-        ({"source": "slice"}, "needs task.path"),
         ({"source": "synthetic", "noise": 256}, "noise=256"),
         ({"source": "synthetic", "noise": -1}, "noise=-1"),
         ({"pattern": "noncausal_cross"}, "nothing to cross to"),

@@ -19,8 +19,6 @@ from tasks.lra.listops import ListOps
     [
         ({"min_length": 64}, "min_length=64"),
         ({"source": "guess"}, "generated, official, slice"),
-        ({"source": "official"}, "needs task.path"),
-        ({"source": "slice"}, "needs task.path"),
         ({"path": "somewhere"}, "takes no path"),
         ({"pattern": "sideways"}, "sideways"),
         ({"pattern": "causal_cross"}, "causal_cross"),

@@ -98,6 +98,13 @@ def test_one_line_and_no_cache(case, tmp_path, places, capsys):
     assert not [file for file in (tmp_path / "data").rglob("*") if file.is_file()], "nothing half-written"
 
 
+@pytest.mark.parametrize("task", ["text", "retrieval", "image", "pathfinder", "listops"])
+def test_a_folder_that_is_not_named(task, places, capsys):
+    typed = ["do=prepare", f"task=lra/{task}", "task.source=slice", *places]
+    assert dispatch(compose(typed), typed) == 2
+    assert capsys.readouterr().err.startswith("error: source=slice needs task.path; python run.py do=prepare task=lra/")
+
+
 def test_a_run_on_broken_data(tmp_path, places):
     path = pairs(tmp_path / "input", PAIR + PAIR[:9])
     typed = ["model=vanilla", "task=lra/retrieval", "task.source=slice", f"task.path={path}", "budget=smoke", *places]

@@ -103,8 +103,6 @@ def pairs(task):
         ({"design": {**DESIGN, "contour_length": 1}}, "contour_length=1"),
         ({"design": {**DESIGN, "seed_distance": 3}}, "no room for 4 x seed_distance=3"),
         ({"source": "guess"}, "generated, official, slice"),
-        ({"source": "official"}, "needs task.path"),
-        ({"source": "slice"}, "needs task.path"),
         ({"path": "somewhere"}, "takes no path"),
         ({"pattern": "causal_cross"}, "causal_cross"),
         ({"train": 0}, "train=0"),

@@ -44,7 +44,6 @@ def write_files(folder: Path, end="") -> Path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "source=official needs task.path"),
         ({"source": "hf"}, "official, slice, synthetic"),
         ({"source": "synthetic", "path": "x"}, "takes no path"),
         ({"source": "slice", "path": "x", "max_length": 4001}, "no more than 4000 bytes"),

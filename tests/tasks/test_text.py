@@ -40,7 +40,6 @@ def never(*call):
     ("changes", "message"),
     [
         ({"source": "guess"}, "official, hf, tfds, slice, synthetic"),
-        ({"source": "slice"}, "source=slice needs task.path"),
         ({"source": "hf", "path": "x"}, "takes no path: task.path=null"),
         ({"validation": "train"}, "validation='train' is none of held_out, test"),
         ({"pattern": "causal_cross"}, "nothing to cross to"),

@@ -5,6 +5,7 @@ import math
 import torch
 
 from models.attention.base import Pattern
+from models.attention.mega import FUNCTIONS
 from twins.base import Twin, per_sequence
 
 
@@ -70,8 +71,11 @@ def mega(model, x, source, padding, causal):
         keys = [j for j in chunk if j < len(x) and not padding[j]]
         attended = torch.zeros_like(v[0])
         if keys:
-            scores = [q[i] @ k[j] / math.sqrt(zdim) + model.bias[model.chunk - 1 + j - i] for j in keys]
-            weights = torch.stack(scores).softmax(0)
+            laplace = model.function is FUNCTIONS["laplace"]
+            scale = 1 / len(keys) if laplace else 1 / math.sqrt(zdim)
+            scores = torch.stack([scale * q[i] @ k[j] + model.bias[model.chunk - 1 + j - i] for j in keys])
+            deviations = (scores - math.sqrt(1 / 2)) / math.sqrt(1 / (4 * math.pi))
+            weights = 0.5 * (1 + torch.erf(deviations / math.sqrt(2))) if laplace else scores.softmax(0)
             attended = sum(w * v[j] for w, j in zip(weights, keys, strict=True))
         rows.append(torch.sigmoid(u[i]) * (silu(s[i] + model.h_proj(silu(r[i]) * attended)) - x[i]))
     return torch.stack(rows)
@@ -108,19 +112,21 @@ def s5(model, x, source, padding, causal):
     if model.gate_proj is None:
         return y
     g = y * (1 + torch.erf(y / math.sqrt(2))) / 2
-    return g * torch.sigmoid(model.gate_proj(g))
+    gated = {"half_glu1": g, "half_glu2": y}[model.gate]
+    return gated * torch.sigmoid(model.gate_proj(g))
 
 
 def s5_parameters(dim, heads, pattern, max_length, hyper):
     modes = hyper["d_state"] // 2 if hyper["conj_sym"] else hyper["d_state"]
     readouts = 2 if pattern is Pattern.NONCAUSAL_SELF else 1
-    gate = dim * dim + dim if hyper["gate"] else 0
+    gate = 0 if hyper["gate"] == "none" else dim * dim + dim
     return 3 * modes + 2 * modes * dim * (1 + readouts) + dim + gate
 
 
+S5_VARIANTS = ({"conj_sym": False, "blocks": 1}, {"gate": "half_glu2"}, {"gate": "none"}, {"d_state": 6, "blocks": 3})
 TWINS = {
     "s4d": Twin(s4d, s4d_parameters, ({"channels": 2}, {"bidirectional": False})),
-    "mega": Twin(mega, mega_parameters, ({"zdim": 3, "hdim": 5, "ndim": 1},)),
-    "mega_chunk": Twin(mega, mega_parameters, ({"chunk": 1}, {"chunk": 100})),
-    "s5": Twin(s5, s5_parameters, ({"conj_sym": False, "blocks": 1}, {"gate": False}, {"d_state": 6, "blocks": 3})),
+    "mega": Twin(mega, mega_parameters, ({"zdim": 3, "hdim": 5, "ndim": 1}, {"attention": "laplace"})),
+    "mega_chunk": Twin(mega, mega_parameters, ({"chunk": 1}, {"chunk": 100}, {"attention": "laplace"})),
+    "s5": Twin(s5, s5_parameters, S5_VARIANTS),
 }

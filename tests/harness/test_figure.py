@@ -1,0 +1,285 @@
+"""Figures of circles: whose numbers stand where, who is left out and named, labels that do not meet, and the verb."""
+
+import copy
+import itertools
+import math
+import runpy
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness import ledger
+from harness import report as verb
+from harness.errors import UsageError
+from harness.record import write
+from harness.report import circles, pictures, spec, tradeoff
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
+synthetic = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))
+made, seeds, BASE = synthetic["record"], synthetic["seeds"], synthetic["BASE"]
+F1 = tradeoff.load_figure("luna/f1", CONF, PAPER)
+T11 = tradeoff.load_figure("lavo/t11", CONF, PAPER)
+REDUCED = {"budget": "reduced", "source": "synthetic"}
+
+
+def everywhere(model, scores, speed=100.0, memory=1000.0, without=(), **kwargs):
+    """Records of a model in every column of LAVO Table 11, its speed and memory growing from column to column alike."""
+    found = []
+    for place, (name, column) in enumerate(T11.table.columns.items(), 1):
+        cost = {"examples_per_s": speed * place, "peak_memory_mb": memory * place}
+        if name not in without:
+            found += seeds(model, column.task, scores, **cost, **kwargs)
+    return found
+
+
+def ours(records, figure=T11):
+    return [panel for panel in tradeoff.panels(figure, records, PAPER) if panel.title.startswith("Ours")]
+
+
+def by_label(panel):
+    return {circle.label: circle for circle in panel.circles}
+
+
+def text(panel):
+    return " ".join(panel.lines)
+
+
+@pytest.mark.parametrize("name", spec.names(CONF, "figure"))
+def test_every_figure_loads_and_has_a_panel(name):
+    assert tradeoff.panels(tradeoff.load_figure(name, CONF, PAPER), [], PAPER)
+
+
+def test_the_papers_circles_are_the_ledgers_numbers():
+    (theirs, _) = tradeoff.panels(F1, [], PAPER)
+    accuracy = {c["row"]: c["number"] for c in ledger.cells("luna_table01", PAPER) if c["column"] == "Avg (w/o rtl)"}
+    at = [c for c in ledger.cells("luna_table02", PAPER) if c["condition"] == "input_length=4K"]
+    speed = {c["row"]: c["number"] for c in at if c["column"] == "steps_per_second_relative"}
+    memory = {c["row"]: c["number"] for c in at if c["column"] == "peak_memory_relative"}
+    found = by_label(theirs)
+    assert len(found) == 12 and len(accuracy) == 15
+    for label, circle in found.items():
+        row = {"Sinkhorn Trans.": "Sinkhorn Trans"}.get(label, label)
+        assert (circle.accuracy, circle.speed, circle.memory) == (accuracy[label], speed[row], memory[row])
+    luna = found["Luna-256"]
+    assert (luna.accuracy, luna.speed, luna.memory, luna.kind) == (56.73, 4.3, 0.15, "own")
+    assert found["Transformer"].kind == "reference" and found["Performer"].kind == "other"
+
+
+def test_rows_that_the_ledger_has_no_speed_of_are_named():
+    (theirs, _) = tradeoff.panels(F1, [], PAPER)
+    absent = set(F1.table.rows) - set(by_label(theirs))
+    assert absent == {"Sparse Trans.", "Longformer", "Transformer (re-impl)"}
+    assert all(label in text(theirs) for label in absent)
+
+
+def test_ours_are_means_and_geometric_means():
+    records = everywhere("vanilla", [0.6, 0.6]) + everywhere("lavo", [0.70, 0.72], speed=50.0, memory=250.0)
+    for record in records:  # one column three times as fast as the others say
+        if (record["cell"]["model"], record["cell"]["task"]) == ("lavo", "lra/image"):
+            record["examples_per_s"] *= 3
+    (panel,) = ours(records)
+    lavo, vanilla = by_label(panel)["LAVO"], by_label(panel)["vanilla"]
+    assert (vanilla.accuracy, vanilla.speed, vanilla.memory, vanilla.kind) == (60.0, 1.0, 1.0, "reference")
+    assert (lavo.accuracy, lavo.memory, lavo.kind) == (71.0, 0.25, "own")
+    assert lavo.speed == pytest.approx(0.5 * 3 ** (1 / 5), abs=1e-4)
+    assert lavo.half_width == pytest.approx(12.7062, abs=1e-3)  # t of one degree of freedom times 1 / sqrt(2) * sqrt(2)
+    assert "Seeds: 2 a row" in text(panel)
+
+
+def test_incomplete_rows_are_left_out_and_named():
+    records = [
+        *everywhere("vanilla", [0.6]),
+        *everywhere("linformer", [0.5], without=["Image"]),
+        *everywhere("performer", [0.5], without=["Text"]),
+        made("performer", "lra/text", 1, status="oom", examples_per_s=None, peak_memory_mb=None),
+        *everywhere("lavo", [0.7], without=["Text"]),
+        made("lavo", "lra/text", 1, 0.7, changed={"model.window": [16, 64]}, settings={"window": 64}),
+        *everywhere("mixer_x", [0.4]),
+    ]
+    (panel,) = ours(records)
+    assert set(by_label(panel)) == {"vanilla", "mixer_x*"}
+    for line in ("Without Image: Linformer.", "Without Text (oom): Performer.", "Changed settings in Text: LAVO."):
+        assert line in panel.lines
+    assert "* not in the paper." in panel.lines
+    (idle,) = [line for line in panel.lines if line.startswith("Not run")]
+    assert "Skyformer" in idle and "Linformer" not in idle
+
+
+def test_a_changed_recipe_stands_beside_the_plain_one_and_hides_nothing():
+    changed = made("lavo", "lra/text", 1, 0.9, changed={"model.window": [16, 64]}, settings={"window": 64})
+    assert (
+        ours([*everywhere("vanilla", [0.6]), *everywhere("lavo", [0.7]), changed])[0]
+        == (ours([*everywhere("vanilla", [0.6]), *everywhere("lavo", [0.7])])[0])
+    )
+
+
+def test_failed_seeds_and_leaks_are_named():
+    records = [*everywhere("vanilla", [0.6]), *everywhere("lavo", [0.7], leak=True)]
+    records.append(made("vanilla", "lra/text", 2, status="nan", examples_per_s=None, peak_memory_mb=None))
+    (panel,) = ours(records)
+    assert by_label(panel)["vanilla"].accuracy == 60.0
+    assert "Failed seeds, in no mean: vanilla (1 nan)." in panel.lines
+    assert "TEST LEAK, the test split chose the checkpoint: LAVO." in panel.lines
+
+
+def test_a_row_without_throughput_is_left_out_and_named():
+    records = everywhere("vanilla", [0.6]) + everywhere("lavo", [0.7])
+    records[-1]["examples_per_s"] = 0.0
+    (panel,) = ours(records)
+    assert set(by_label(panel)) == {"vanilla"} and "Without speed and memory: LAVO." in panel.lines
+
+
+def test_nothing_is_relative_without_the_reference():
+    (panel,) = ours(everywhere("lavo", [0.7]) + everywhere("vanilla", [0.6], without=["Image"]))
+    assert panel.circles == () and "Not placed without vanilla, the reference: LAVO." in text(panel)
+
+
+def test_nothing_of_ours_says_which_command_makes_it():
+    (panel,) = ours(seeds("lavo", "lra/text", [0.6]))
+    assert panel.circles == () and "python run.py table=lavo/t11 budget=reduced" in text(panel)
+    assert "Without ListOps, Retrieval, Pathfinder, Image: LAVO" in text(panel)
+
+
+cpu = copy.deepcopy(BASE["hardware"]) | {"device": "cpu", "gpu": None}
+
+
+@pytest.mark.parametrize("other", [REDUCED, {"budget": "reduced"}, {"source": "slice:a"}, {"hardware": cpu}])
+def test_other_budgets_data_and_machines_have_panels_of_their_own(other):
+    records = everywhere("vanilla", [0.6]) + everywhere("lavo", [0.7])
+    records += everywhere("vanilla", [0.5], **other)
+    records += everywhere("performer", [0.4], **other)
+    if "hardware" in other:  # the same cells: only their machine differs
+        for record in records[10:]:
+            record["cell"]["id"] = record["cell"]["id"][::-1]
+    found = [{label: circle.accuracy for label, circle in by_label(panel).items()} for panel in ours(records)]
+    assert sorted(found, key=str) == [{"vanilla": 50.0, "Performer": 40.0}, {"vanilla": 60.0, "LAVO": 70.0}]
+
+
+def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alone():
+    cells = {}
+    for label, row in F1.table.rows.items():
+        for name, column in F1.table.columns.items():
+            source = "slice:a" if name == "Text" else "synthetic"
+            cells[label, name] = made(
+                row.model, column.task, 1, 0.4, protocol=row.protocol, budget="reduced", source=source
+            )
+    panels = tradeoff.panels(F1, list(cells.values()), PAPER)
+    assert panels[0] == tradeoff.panels(F1, [], PAPER)[0]
+    google, luna = panels[1:]  # protocols are never compared with each other
+    assert google.title == "Ours: reduced budget, protocol google\nsynthetic ListOps, Image, Pathfinder; slice:a Text"
+    assert set(by_label(luna)) == {"Transformer (re-impl)", "Luna-16", "Luna-128", "Luna-256"}
+    assert by_label(luna)["Transformer (re-impl)"].kind == "reference"
+
+
+def test_a_column_with_two_sources_shares_the_data_of_the_others():
+    records = everywhere("vanilla", [0.6], **REDUCED)
+    records += seeds("vanilla", "lra/text", [0.5], budget="reduced", source="slice:a")
+    assert [(panel.title.split("\n")[1], by_label(panel)["vanilla"].accuracy) for panel in ours(records)] == [
+        ("slice:a Text; synthetic ListOps, Retrieval, Pathfinder, Image", 58.0),
+        ("synthetic data", 60.0),
+    ]
+
+
+@pytest.mark.parametrize("stranger", [{"budget": "smoke"}, {"protocol": "google"}])
+def test_smoke_runs_and_other_protocols_do_not_enter(stranger):
+    (panel,) = ours(everywhere("vanilla", [0.6], **stranger) + everywhere("lavo", [0.6], **stranger))
+    assert panel == ours([])[0]
+
+
+def test_labels_cover_neither_each_other_nor_circles():
+    discs = [(100 + 9 * (i % 4), 100 + 8 * (i // 4), 4.0 + i % 3) for i in range(12)] + [(8.0, 195.0, 5.0)]
+    sizes = [(40.0, 8.0)] * len(discs)
+    frame = (0.0, 0.0, 240.0, 200.0)
+    chosen = circles.place(discs, sizes, frame)
+    boxes = [
+        (x + to[0] - 20, y + to[1] - 4, x + to[0] + 20, y + to[1] + 4)
+        for (x, y, _), to in zip(discs, chosen, strict=True)
+    ]
+    for one, other in itertools.combinations(boxes, 2):
+        assert one[0] >= other[2] or other[0] >= one[2] or one[1] >= other[3] or other[1] >= one[3]
+    for left, bottom, right, top in boxes:
+        assert left >= 0 and bottom >= 0 and right <= 240 and top <= 200
+        for x, y, radius in discs:
+            assert math.hypot(max(left - x, 0, x - right), max(bottom - y, 0, y - top)) > radius
+
+
+@pytest.fixture
+def places(tmp_path):
+    for place, record in enumerate(everywhere("vanilla", [0.6, 0.61]) + everywhere("lavo", [0.7, 0.71])):
+        write(record, tmp_path / "records" / f"{place}.json")
+    return {
+        "paper": PAPER,
+        **{key: tmp_path / key for key in ("records", "tables", "figures", "bench")},
+    }
+
+
+def test_drawn_checked_and_out_of_date(places):
+    def check():
+        return pictures("lavo/t11", conf_root=CONF, paths=places, check=True)
+
+    wanted = [places["figures"] / "lavo" / f"t11.{suffix}" for suffix in ("png", "pdf")]
+    assert check() == wanted and not places["figures"].exists()  # check writes nothing
+    assert pictures("lavo/t11", conf_root=CONF, paths=places) == wanted
+    assert check() == []
+    first = [path.read_bytes() for path in wanted]
+    pictures("lavo/t11", conf_root=CONF, paths=places)
+    assert [path.read_bytes() for path in wanted] == first  # the same records, the same bytes
+    wanted[0].unlink()
+    assert check() == wanted[:1]
+    changed = made("lavo", "lra/text", 1, 0.75, examples_per_s=100.0, peak_memory_mb=1000.0)
+    write(changed, places["records"] / "10.json")
+    assert check() == wanted
+    pictures("lavo/t11", conf_root=CONF, paths=places)
+    assert check() == [] and wanted[0].read_bytes() != first[0]
+
+
+def test_the_verb(places, capsys):
+    def cfg(check):
+        return OmegaConf.create({"check": check, "paths": {key: str(path) for key, path in places.items()}})
+
+    assert verb.run(cfg(True), ["do=report", "figure=luna/f1", "check=true"]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2 and all(line.endswith("python run.py do=report figure=luna/f1") for line in errors)
+    assert verb.run(cfg(False), ["do=report", "figure=luna/f1"]) == 0
+    shown = capsys.readouterr().out.split()
+    assert shown == [str(places["figures"] / "luna" / f"f1.{suffix}") for suffix in ("png", "pdf")]
+    assert not places["tables"].exists()  # a figure alone
+    assert verb.run(cfg(True), ["do=report", "figure=luna/f1"]) == 0
+    assert verb.run(cfg(True), ["do=report", "table=all"]) == 1  # the other figures are part of all
+    assert "figure=lavo/t11" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"no figure 'luna/f2': did you mean 'luna/f1'"):
+        verb.run(cfg(True), ["figure=luna/f2"])
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("accuracy: Avg (w/o rtl)", "accuracy: Avg (w/o)", "accuracy: there is no 'Avg (w/o)'"),
+        ("reference: vanilla", "reference: vanila", "reference: there is no 'vanila': did you mean 'vanilla'"),
+        ("own: [Luna-16", "own: [Luna-15", "own: there is no 'Luna-15'"),
+        ("  ledger: luna_table02", "  ledgers: luna_table02", "paper: there is no 'ledgers'"),
+        ("memory: {column", "memory: {columns", "paper.memory: there is no 'columns'"),
+        ("{Sinkhorn Trans.: ", "{Sinkhorn: ", "paper.rows: there is no 'Sinkhorn'"),
+        ("table: luna/t1 ", "table: luna/t9 ", "there is no table 'luna/t9'"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
+    body = (CONF / "figure" / "luna" / "f1.yaml").read_text(encoding="utf-8")
+    assert body.count(old) == 1
+    (tmp_path / "figure").mkdir()
+    (tmp_path / "table").symlink_to(CONF / "table")
+    (tmp_path / "figure" / "bad.yaml").write_text(body.replace(old, new), encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        tradeoff.load_figure("bad", tmp_path, PAPER)
+    assert "bad.yaml" in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_column_that_the_ledger_lacks_is_named(tmp_path):
+    body = (CONF / "figure" / "luna" / "f1.yaml").read_text(encoding="utf-8")
+    (tmp_path / "figure").mkdir()
+    (tmp_path / "table").symlink_to(CONF / "table")
+    (tmp_path / "figure" / "f1.yaml").write_text(body.replace("input_length=4K", "input_length=5K"), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"luna_table02\.csv has no steps_per_second_relative, input_length=5K"):
+        tradeoff.panels(tradeoff.load_figure("f1", tmp_path, PAPER), [], PAPER)

@@ -1,0 +1,40 @@
+"""Every cell of every published table: it builds at the paper's budget, and it trains."""
+
+import pytest
+
+from harness.build import on_meta
+from harness.compose import compose, options
+from harness.outcome import run_cell
+from harness.sweep import expand
+
+TABLES = [name for name, _ in options("table") if name != "all"]
+
+
+def cells(table, budget):
+    """Those of the table's first seed: {text: overrides}."""
+    typed = [f"table={table}", f"budget={budget}"]
+    plan = expand(compose(typed), typed)
+    assert not plan.absent
+    return {"·".join(planned.overrides[:-1]): list(planned.overrides[:-1]) for planned in plan.cells}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_cell_builds_at_the_papers_budget(table):
+    for name, overrides in cells(table, "paper").items():
+        built = on_meta(compose(overrides))
+        assert 0 < built.parameters()["attention"] < built.parameters()["total"], name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cells")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_every_cell_trains(table, folder):
+    """The steps, the two evaluations and the record of the smoke budget; cells that tables share run once."""
+    for name, overrides in cells(table, "smoke").items():
+        places = [f"paths.{place}={folder / place}" for place in ("data", "outputs", "records")]
+        outcome = run_cell(compose([*overrides, "trainer=cpu", *places]))
+        assert outcome.state in ("done", "skipped"), f"{name}: {outcome.detail}"

@@ -1,0 +1,65 @@
+"""One layer: its halves, and attention that gates its own residual."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from models.attention.mega import MegaChunk
+from models.attention.vanilla import Vanilla
+from models.backbones.layer import FFNS, LAYERS, NORMS
+
+
+def layer(attention, norm="pre", kind="layernorm", ffn="silu"):
+    torch.manual_seed(0)
+    made = LAYERS[norm](attention, 6, 10, 0.0, norm=NORMS[kind], ffn=FFNS[ffn]).eval().double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return made
+
+
+def naive_mega(made, x, norm):
+    """Mega's layer and its feed-forward half: pre-LN, where the gate is between x and what LN(x) gives, or post-LN."""
+    before, after = (made.attention_norm, lambda y: y) if norm == "pre" else ((lambda y: y), made.attention_norm)
+    mega, read = made.attention, before(x)
+    u, z, r, s = mega.mx_proj(mega.average(read)).split([6, mega.zdim, mega.hdim, 6], -1)
+    q, k = (F.silu(z) * mega.gamma[i] + mega.beta[i] for i in (0, 1))
+    place = torch.arange(x.shape[1])
+    scores = q @ k.mT / mega.zdim**0.5 + mega.bias[len(mega.bias) // 2 + place - place[:, None]]
+    attended = scores.masked_fill(place > place[:, None], -torch.inf).softmax(-1) @ F.silu(mega.v_proj(read))
+    new, u = F.silu(s + mega.h_proj(F.silu(r) * attended)), u.sigmoid()
+    y = after(u * new + (1 - u) * x)
+    return y + made.ffn(made.ffn_norm(y)) if norm == "pre" else made.ffn_norm(y + made.ffn(y))
+
+
+@pytest.mark.parametrize("norm", LAYERS)
+def test_mega_s_gate_acts_on_what_came_before_the_norm(norm):
+    made = layer(MegaChunk(6, 1, pattern="causal_self", max_length=9, chunk=9, zdim=4, hdim=5, ndim=3), norm)
+    x = torch.randn(2, 9, 6, dtype=torch.float64)
+    expected = naive_mega(made, x, norm)
+    torch.testing.assert_close(made(x, None, None)[0], expected, atol=1e-12, rtol=0)
+    state, rows = made.attention.init_state(2), []
+    for x_t in x.unbind(1):
+        y_t, state = made.step(x_t, state)
+        rows.append(y_t)
+    torch.testing.assert_close(torch.stack(rows, 1), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("norm", LAYERS)
+def test_without_feed_forward_a_layer_is_its_first_half(norm):
+    attention = Vanilla(6, 2, pattern="causal_self", max_length=9)
+    made = layer(attention, norm, ffn="none")
+    assert not [name for name, _ in made.named_parameters() if name.startswith("ffn")]
+    x = torch.randn(2, 9, 6, dtype=torch.float64)
+    y = made(x, None, None)[0]
+    n = made.attention_norm
+    expected = x + attention(n(x))[0] if norm == "pre" else n(x + attention(x)[0])
+    torch.testing.assert_close(y, expected, atol=0, rtol=0)
+    torch.testing.assert_close(made.step(x[:, 0], attention.init_state(2))[0], y[:, 0])
+
+
+def test_silu():
+    made = FFNS["silu"](6, 10, 0.0)
+    x = torch.randn(3, 6)
+    hidden = made[0](x)
+    torch.testing.assert_close(made(x), made[3](hidden * hidden.sigmoid()))

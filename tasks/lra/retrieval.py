@@ -57,7 +57,7 @@ class Retrieval(SequenceClassification):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.source != SYNTHETIC and self.max_length > KEPT:
+        if self.source != SYNTHETIC and self.max_length - self.append_eos > KEPT:
             raise ValueError(f"max_length={self.max_length}: no more than {KEPT} bytes of a text are kept")
 
     def sources(self) -> dict[str, Source]:

@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from harness.compose import CONF, options
+from harness.compose import options, with_model
 from harness.errors import UsageError
 from harness.instantiate import call, instantiate, target
 from models.attention.base import Attention
@@ -113,11 +113,8 @@ def on_meta(cfg: DictConfig) -> Built:
 
 
 def fits(cfg: DictConfig, model: str) -> bool:
-    cfg = cfg.copy()
-    OmegaConf.set_struct(cfg, False)
-    cfg.model = OmegaConf.load(CONF / "model" / f"{model}.yaml")
     try:
-        on_meta(cfg)
+        on_meta(with_model(cfg, model))
     except UsageError:
         return False
     return True

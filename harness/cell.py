@@ -69,11 +69,12 @@ class Cell:
 
 def cell_of(cfg: DictConfig) -> Cell:
     """The cell of a composed configuration. Raises UsageError for a value that is still missing."""
-    missing = sorted(key for key in OmegaConf.missing_keys(cfg) if key.split(".")[0] in IDENTITY)
-    if missing:
+    parts = {key: cfg[key] for key in IDENTITY}
+    nodes = {key: part for key, part in parts.items() if isinstance(part, DictConfig)}
+    if missing := sorted(key for node in nodes.values() for key in OmegaConf.missing_keys(node)):
         raise UsageError(f"{missing[0]} has no value: add {missing[0]}=... to the command")
-    resolved = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
-    config = {key: resolved[key] for key in IDENTITY}
+    resolved = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
+    config = parts | resolved
     for group, keys in (PLACES | MANNERS).items():
         for key in keys:
             config[group].pop(key, None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from harness.schema import register
 
@@ -29,6 +29,13 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
         overrides = [f"hydra.searchpath=[{','.join(search)}]", *overrides]
     with outside_the_application(), hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose("config", overrides=list(overrides))
+
+
+def with_model(cfg: DictConfig, name: str) -> DictConfig:
+    """The same configuration with another model of `conf/model/`; composing it anew takes a hundred times as long."""
+    cfg = cfg.copy()
+    cfg.model = OmegaConf.load(CONF / "model" / f"{name}.yaml")
+    return cfg
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from omegaconf import DictConfig, OmegaConf
 
 from harness.cell import Cell, cell_of
-from harness.compose import CONF, compose, options, recipes, search_path
+from harness.compose import CONF, compose, options, recipes, search_path, with_model
 from harness.errors import UsageError
 from harness.outcome import Outcome, report_line, run_cell
 from harness.rows import row
@@ -66,6 +66,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
     hours = table.gpu_hours / len(table.columns) if cfg.budget.name is Budget.paper else None
     absent, cells = {}, []
+    composed: dict[tuple[str, ...], DictConfig] = {}  # by everything but the model
     for label, one in rows.items():
         if one.model not in models:
             absent[label] = f"no model '{one.model}' yet"
@@ -79,11 +80,18 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
             if one.protocol not in recipes(place.task):
                 absent[f"{label}, {column}"] = f"protocol '{one.protocol}' has no recipe for {place.task}"
                 continue
-            own = [f"model={one.model}", f"task={place.task}", f"protocol={one.protocol}"]
-            own += [f"{key}={value}" for key, value in (dict(one.set) | dict(place.get("set", {}))).items()] + shared
-            composed = compose(own, search_path())
+            settings = dict(one.set) | dict(place.get("set", {}))
+            names = (f"task={place.task}", f"protocol={one.protocol}")
+            rest = (*names, *(f"{key}={value}" for key, value in settings.items()), *shared)
+            own = (f"model={one.model}", *rest)
+            if any(override.lstrip("+~").startswith("model.") for override in rest):
+                plain = compose(own, search_path())  # such a key belongs to this model
+            else:
+                if rest not in composed:
+                    composed[rest] = compose(rest, search_path())
+                plain = with_model(composed[rest], one.model)
             for seed in seeds:
-                cell = composed.copy()
+                cell = plain.copy()
                 cell.seed = int(seed)
                 cells.append(Planned((*own, f"seed={seed}"), cell, cell_of(cell), hours))
     return Plan(tuple(cells), absent)

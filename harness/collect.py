@@ -21,7 +21,7 @@ COLUMNS = (
     *("rule", "after_steps", "leak", "baseline", "baseline_name"),
     *("parameters", "attention_parameters", "steps", "tokens", "examples"),
     *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
-    *("hardware", "source", "fingerprint", "sha", "dirty", "resumes"),
+    *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "resumes"),
 )
 
 
@@ -46,6 +46,7 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     """One row per cell, columns COLUMNS. What a failed cell does not know is missing (None or NaN), never zero.
 
     `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
+    `source` says how whole the data were, `origin` what the task calls the place they came from.
     `variant` is equal for cells that differ in nothing but the seed; `changed` is what a user set against the recipe,
     empty for the recipe itself.
     """
@@ -84,6 +85,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "attention_parameters": parameters.get("attention"),
             "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
             "source": data["source"],
+            "origin": entries["config"]["task"].get("source"),
             "fingerprint": data["fingerprint"],
             "sha": entries["git"]["sha"],
             "dirty": entries["git"]["dirty"],

@@ -14,7 +14,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from harness.experiment import Experiment, evaluate
+from harness.experiment import Experiment, evaluate, validates_on_test
 from harness.progress import Progress
 from harness.runfolder import RunFolder
 from harness.schema import Rule
@@ -115,7 +115,8 @@ class Course(Callback):
         names = ("val", "test") if rule is Rule.best_test else ("val",)
         found: dict[str, Any] = {"step": step}
         for name in names:
-            found[name] = evaluate(trainer, experiment, experiment.task.split(name), self.train.eval_batch_size)
+            twin = name == "test" and validates_on_test(experiment.task)
+            found[name] = found["val"] if twin else self._score(trainer, experiment, name)
         self.tally.last = found
         ranked_on = "test" if rule is Rule.best_test else "val"
         if step >= self.train.select.after * self.train.max_steps and self._better(found, ranked_on, experiment):
@@ -136,6 +137,9 @@ class Course(Callback):
                 logger.log_metrics({key: value for key, value in row.items() if key != "step"}, step=step)
             shown = " · ".join(f"{name} {metric} {found[name][metric]:.4g}" for name in names)
             self.progress.say(f"step {step}: train loss {row['train/loss']:.4f} · {shown}")
+
+    def _score(self, trainer: pl.Trainer, experiment: Experiment, name: str) -> dict[str, Any]:
+        return evaluate(trainer, experiment, experiment.task.split(name), self.train.eval_batch_size)
 
     def _better(self, found: dict[str, Any], split: str, experiment: Experiment) -> bool:
         if self.tally.best is None:

@@ -13,6 +13,11 @@ from harness.loader import in_order
 from tasks.base import Batch, Split, Task
 
 
+def validates_on_test(task: Task) -> bool:
+    """Whether a task, once loaded, has its test split for validation, too: then any choice by it is a leak."""
+    return task.split("val") is task.split("test")
+
+
 class NonFiniteError(FloatingPointError):
     """A loss or a score is no number any more."""
 

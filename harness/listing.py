@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from harness.compose import options
+from harness.compose import options, recipes
 
 GROUPS = {
     "model": "models",
@@ -28,5 +28,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         width = max(len(name) for name, _ in found)
         for name, description in found:
             print(f"  {name:<{width}}  {description}".rstrip())
+            if group == "task":
+                print(f"  {'':<{width}}  protocols: {', '.join(recipes(name))}")
     print("\npython run.py model=<model> task=<task> [protocol=<protocol>] [budget=reduced] runs one cell")
     return 0

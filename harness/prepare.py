@@ -1,14 +1,26 @@
 """do=prepare: download or generate a task's data, before any job needs it."""
 
+import json
 from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
+from harness.sweep import expand
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    """The data of a cell, or of every cell of a table."""
+    plan = expand(cfg, overrides)
+    tasks = {json.dumps(planned.cell.config["task"], sort_keys=True): planned.cfg for planned in plan.cells}
+    for one in tasks.values():
+        prepare(one)
+    return 0
+
+
+def prepare(cfg: DictConfig) -> None:
+    """Raises UsageError for what is missing or broken."""
     from harness.build import without_name
     from harness.instantiate import instantiate
     from tasks.base import DataError
@@ -24,4 +36,3 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     print(f"{cfg.task.name}: {sizes} · source {data.source} · fingerprint {data.fingerprint[:12]}")
     if task.samples is not None:
         print(f"samples: {task.samples}")
-    return 0

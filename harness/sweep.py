@@ -53,6 +53,10 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
 
 def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -> Plan:
     """A table's cells. A typed seed or task narrows it; a typed model is its only row, in the paper's table or not."""
+    if any(override.startswith("protocol=") for override in overrides):
+        raise UsageError(
+            "a table's rows name their protocols: leave protocol= out, or type model= and task= for a cell"
+        )
     typed = dict(override.lstrip("+~").split("=", 1) for override in overrides if "=" in override)
     # everything else that was typed holds for every cell
     shared = [
@@ -82,7 +86,11 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
                 continue
             settings = dict(one.set) | dict(place.get("set", {}))
             names = (f"task={place.task}", f"protocol={one.protocol}")
-            rest = (*names, *(f"{key}={value}" for key, value in settings.items()), *shared)
+            rest = (
+                *names,
+                *(f"{key}={'null' if value is None else value}" for key, value in settings.items()),
+                *shared,
+            )
             own = (f"model={one.model}", *rest)
             if any(override.lstrip("+~").startswith("model.") for override in rest):
                 plain = compose(own, search_path())  # such a key belongs to this model

@@ -106,6 +106,11 @@ class Run:
         )
         return Interrupted(message, 128 + number)
 
+    def _validated_on_test(self) -> bool:
+        from harness.experiment import validates_on_test
+
+        return bool(self.data) and validates_on_test(self.built.task)
+
     def entries(self, status: str) -> dict[str, Any]:
         """A record of what is known so far, without metrics."""
         import torch
@@ -129,7 +134,7 @@ class Run:
             "selection": {
                 "rule": select.rule.name,
                 "after_steps": int(select.after * self.cfg.train.max_steps),
-                "leak": select.rule is Rule.best_test,
+                "leak": select.rule is Rule.best_test or (select.rule is Rule.best_val and self._validated_on_test()),
             },
             "baseline": baseline and {"name": task.baseline_name} | baseline,
             "parameters": self.built.parameters() if self.built else {"total": 0, "attention": 0},

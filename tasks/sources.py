@@ -23,6 +23,7 @@ from typing import IO, Any
 from tasks.base import DataError, Progress
 from tasks.cache import Examples
 
+RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
 LONGEST_LINE = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
@@ -161,8 +162,10 @@ def archive(file: Path, wanted: Callable[[str], bool], hint: str) -> Iterator[tu
                     raise DataError(f"{file}: {member.name[:80]!r} in it leads out of it; do not use it, {hint}")
                 if member.isfile() and wanted(member.name):
                     yield member.name, members.extractfile(member)
-    except BROKEN as error:
-        raise DataError(f"{file}: {one_line(error)}; put the whole archive there, then {hint}") from error
+    except DataError:
+        raise
+    except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile has no end of them
+        raise DataError(f"{file}: {one_line(error)[:120]}; put the whole archive there, then {hint}") from error
 
 
 def content(stream: IO[bytes], where: str, hint: str) -> bytes:

@@ -75,6 +75,8 @@ def cautions(cells: "pd.DataFrame") -> tuple[str, ...]:
     lines = []
     if ended["fingerprint"].nunique() > 1:
         lines.append(f"Caution: these runs saw {ended['fingerprint'].nunique()} different sets of data.")
+    if origins := sorted(set(ended["origin"].dropna())):
+        lines.append(f"Data: {', '.join(origins)}.")
     if tested := sorted({int(n) for n in ended["n_test"].dropna()}):
         lines.append(f"Test examples: {' or '.join(f'{n:,}' for n in tested)}.")
     return tuple(lines)

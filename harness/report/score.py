@@ -68,24 +68,29 @@ def of_column(cells: "pd.DataFrame", spec: Spec, column: str) -> "pd.DataFrame":
     place, claims = spec.columns[column], spec.claims(spec.columns[column].task)
     metric = cells["metric"].isna() | (cells["metric"] == place.metric)
     cells = cells[(cells["task"] == place.task) & metric]
-    apart_from = {said(other.set) for other in spec.columns.values() if other.task == place.task} - {said(place.set)}
+    own = words(said(place.set))
+    others = [words(said(other.set)) for other in spec.columns.values() if other.task == place.task]
     kept, rows, settings = [], [], []
     for index, model, changed in zip(cells.index, cells["model"], cells["changed"], strict=True):
         owners, label = claims.get((model, changed), []), spec.label(model)
         mine = [row for row, name in owners if name == column]
-        plain = not place.set and not owners and changed not in apart_from
+        ours = own <= words(changed) and not any(own < other <= words(changed) for other in others)
         if mine:
             row, setting = mine[0], ""
-        elif label is None and changed == said(place.set):
-            row, setting = model, ""
-        elif plain:
-            row, setting = label or model, changed or "the plain recipe"
-        else:
+        elif owners or not ours:
             continue
+        elif label is None:
+            row, setting = model, "" if own == words(changed) else changed
+        else:
+            row, setting = label, changed or "the plain recipe"
         kept.append(index)
         rows.append(row)
         settings.append(setting)
     return cells.loc[kept].assign(row=rows, setting=settings)
+
+
+def words(changes: str) -> set[str]:
+    return set(changes.split(", ")) - {""}
 
 
 def split(cells: "pd.DataFrame") -> "tuple[pd.DataFrame, pd.DataFrame]":

@@ -110,6 +110,8 @@ class SequenceClassification(Task):
     classes: ClassVar[int]
     symbols: ClassVar[int]  # ids without that of an end symbol
     published: ClassVar[tuple[int, int]]  # examples for training and validation, and for testing
+    release: ClassVar[str] = ""  # what `path` of the official source is, and where it is published
+    recipe: ClassVar[str] = ""  # the protocol to name in commands, if the default one has no recipe for this task
     version: ClassVar[int] = 1  # part of the cache key: raise it when the same files give other examples
     shift: ClassVar[int] = 0
     towers: ClassVar[int] = 1
@@ -184,7 +186,11 @@ class SequenceClassification(Task):
     @property
     def hint(self) -> str:
         """The command after whatever a message asks for."""
-        return f"python run.py do=prepare task={self.name}"
+        words = ["python run.py do=prepare", f"task={self.name}"]
+        words += [f"protocol={self.recipe}"] if self.recipe else []
+        words += [f"task.source={self.source}"] if self.source != getattr(type(self), "source", None) else []
+        words += [f"task.path={self.path}"] if self.path else []
+        return " ".join(words)
 
     def prepare(self, progress: Progress) -> None:
         parameters = self._parameters()
@@ -213,6 +219,8 @@ class SequenceClassification(Task):
             name: Sequences(part, self.max_length, shift=self.shift, eos=self.eos, towers=self.towers)
             for name, part in used.items()
         }
+        if whole["val"] is whole["test"] and used["val"].count == used["test"].count:
+            self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
         self.majority_class = int(np.bincount(self._splits["train"].labels, minlength=self.classes).argmax())
         sizes = {name: len(split) for name, split in self._splits.items()}
         fingerprint = hashlib.sha256("".join(cache.content(part) for part in used.values()).encode()).hexdigest()
@@ -258,7 +266,8 @@ class SequenceClassification(Task):
     def _parameters(self) -> dict[str, Any]:
         """What the cache is made of. Raises DataError where that takes a path and there is none."""
         if self.path is None and self._source.needs_path:
-            raise DataError(f"source={self.source} needs task.path; {self.hint}")
+            what = self.release if self.source == "official" else "a folder laid out like the official one, or a part"
+            raise DataError(f"source={self.source} needs task.path, {what}; {self.hint} task.path=...")
         how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed}
         return {**how, **self._source.identity()}
 

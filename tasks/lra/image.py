@@ -183,7 +183,9 @@ def read_sprites(labels: Path, sprites: list[Path], hint: str) -> Pictures:
                 colours = np.asarray(image)
         except Exception as error:  # a decoder raises what it likes
             raise DataError(f"{file}:1: no PNG ({sources.one_line(error)[:80]}); put it there whole, {hint}") from error
-        if colours.dtype != np.uint8 or colours.shape[-1:] != (3,) or not colours.size or colours.size % (RECORD - 1):
+        rows = colours.ndim == 3 and colours.shape[1] == SIDE**2  # a picture in each, or one picture
+        fits = colours.dtype == np.uint8 and (rows or colours.shape[:2] == (SIDE, SIDE)) and colours.shape[2:] == (3,)
+        if not fits:
             what = f"{colours.dtype} {colours.shape}"
             raise DataError(f"{file}:1: {what} is no number of {SIDE} x {SIDE} colour pictures; {hint}")
         found.append(colours.reshape(-1, SIDE, SIDE, 3))

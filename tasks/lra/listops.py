@@ -31,7 +31,7 @@ from tasks.lra import listops_generator as generator
 from tasks.lra.bytes import pack
 from tasks.lra.classification import SLICE, SPLITS, SYNTHETIC, SequenceClassification, at_least, cut
 from tasks.lra.listops_generator import Grammar
-from tasks.sources import Source
+from tasks.sources import RELEASE, Source
 
 GENERATED, OFFICIAL = "generated", "official"
 PAPER = {"train": 96_000, "val": 2_000, "test": 2_000}
@@ -48,6 +48,7 @@ class ListOps(SequenceClassification):
     """
 
     name = "lra/listops"
+    release = f"the folder listops-1000 of {RELEASE}"
     classes = 10
     symbols = generator.UNKNOWN + 1
     published = (PAPER["train"] + PAPER["val"], PAPER["test"])

@@ -30,7 +30,7 @@ from tasks.lra import pathfinder_sheet as sheet
 from tasks.lra import pathfinder_tables as tables
 from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification, at_least, by_content, cut
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
-from tasks.sources import Source
+from tasks.sources import RELEASE, Source
 
 GENERATED, OFFICIAL = "generated", "official"
 
@@ -48,6 +48,7 @@ class Pathfinder(SequenceClassification):
     classes = 2
     symbols = 256
     published = (180_000, 20_000)
+    release = f"the folder pathfinder32/curv_contour_length_14 of {RELEASE}"
     drawn: ClassVar[Design] = LRA  # for the paper
 
     source: str = GENERATED
@@ -112,7 +113,9 @@ class Pathfinder(SequenceClassification):
         return {"version": reader.VERSION, "size": self.size, "metadata": reader.identity(self.path, self.hint)}
 
     def _read(self, progress: Progress) -> dict[str, Examples]:
-        pictures = reader.read(self.path, self.size, self.hint, progress)
+        # the easier folders are no reproduction of the paper's numbers
+        contour = self.drawn.contour_length if self.source == OFFICIAL else None
+        pictures = reader.read(self.path, self.size, self.hint, progress, contour)
         tenth = pictures.count // 10
         if not tenth:
             raise DataError(f"{self.path}:{pictures.count}: too few pictures to split 80/10/10; give ten, {self.hint}")
@@ -128,4 +131,6 @@ class PathX(Pathfinder):
     """LRA Path-X: 128 x 128 pixels. All 200,000 pictures are 3.3 GB, in memory while they are prepared."""
 
     name = "lra/pathx"
+    recipe = "google"
+    release = f"the folder pathfinder128/curv_contour_length_14 of {RELEASE}"
     drawn = PATHX

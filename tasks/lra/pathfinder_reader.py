@@ -1,6 +1,7 @@
 """Pathfinder's published folders: pictures in `imgs/<batch>/sample_<i>.png`, text in `metadata/<batch>.npy`.
 
-A row of metadata is `folder file number label ...`, separated by spaces, eleven columns of which three are read. The
+A row of metadata is `folder file number label continuity dashes ...`, separated by spaces, eleven columns of which four
+are read. The
 one empty picture of LRA's release is left out. Everything else that is not as it should be is a DataError in one line
 that names file and row.
 """
@@ -44,10 +45,13 @@ def identity(folder: Path, hint: str) -> str:
     return digest.hexdigest()
 
 
-def read(folder: Path, size: int, hint: str, progress: Progress) -> Examples:
-    """All pictures (size, size), row by row, in the order of the metadata. Raises DataError."""
+def read(folder: Path, size: int, hint: str, progress: Progress, contour: int | None = None) -> Examples:
+    """All pictures (size, size), row by row, in the order of the metadata. Raises DataError.
+
+    `contour`: how many dashes a path must have; None: any number.
+    """
     files = metadata_files(folder, hint)
-    rows = [row for file in files for row in _rows(file, hint)]
+    rows = [row for file in files for row in _rows(file, hint, contour)]
     pixels, labels, seen = np.empty((len(rows), size, size), np.uint8), bytearray(), set()
     for number, (where, path, label) in enumerate(rows, 1):
         if path in seen:
@@ -65,16 +69,16 @@ def read(folder: Path, size: int, hint: str, progress: Progress) -> Examples:
     return Examples(pixels[:count].reshape(-1), np.arange(count + 1) * size**2, np.frombuffer(labels, np.uint8))
 
 
-def _rows(file: Path, hint: str) -> Iterator[tuple[str, PurePosixPath, int]]:
+def _rows(file: Path, hint: str, contour: int | None) -> Iterator[tuple[str, PurePosixPath, int]]:
     """(file and row, picture's path in the folder, label). Raises DataError."""
     for number, line in sources.lines_of(file, hint):
         try:
-            yield f"{file}:{number}", *_row(line)
+            yield f"{file}:{number}", *_row(line, contour)
         except ValueError as error:
             raise DataError(f"{file}:{number}: {error}; put LRA's folder there, then {hint}") from None
 
 
-def _row(line: bytes) -> tuple[PurePosixPath, int]:
+def _row(line: bytes, contour: int | None) -> tuple[PurePosixPath, int]:
     if line.startswith(b"\x93NUMPY"):
         raise ValueError("an array of NumPy, where LRA's release has text (np.savetxt writes it)")
     try:
@@ -85,6 +89,9 @@ def _row(line: bytes) -> tuple[PurePosixPath, int]:
         raise ValueError(f"{len(columns)} columns, but the fourth is the label")
     if columns[3] not in LABELS:
         raise ValueError(f"label {columns[3][:20]!r} is neither 0 nor 1")
+    if contour is not None and columns[5:6] != [str(contour)]:
+        found = f"paths of {columns[5][:20]} dashes" if len(columns) > 5 else "no length of its paths"
+        raise ValueError(f"{found}, not of {contour}: another of LRA's folders, which task.source=slice reads")
     path = PurePosixPath(columns[0], columns[1])
     if path.is_absolute() or ".." in path.parts or "\0" in str(path):
         raise ValueError(f"{str(path)[:80]!r} leads out of the folder")

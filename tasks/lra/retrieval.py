@@ -23,9 +23,8 @@ from tasks.cache import Examples
 from tasks.lra import synthetic_pairs
 from tasks.lra.bytes import SHIFT, SYMBOLS, pack
 from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification
-from tasks.sources import Source
+from tasks.sources import RELEASE, Source
 
-URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 COLUMNS = 5
@@ -45,6 +44,7 @@ class Retrieval(SequenceClassification):
     classes = 2
     symbols, shift, towers = SYMBOLS, SHIFT, 2
     published = (147_086 + 18_090, 17_437)
+    release = f"LRA's {RELEASE} or its folder tsv_data"
 
     source: str = "official"
     max_length: int = KEPT
@@ -68,10 +68,6 @@ class Retrieval(SequenceClassification):
             SLICE: files,
             SYNTHETIC: self.invented(synthetic_pairs, max_length=self.max_length, **knobs),
         }
-
-    @property
-    def hint(self) -> str:
-        return f"{super().hint} task.path=... (LRA's {URL}, 7.7 GB, or its folder tsv_data)"
 
     def _files(self) -> dict[str, Path]:
         packed = {name: self.path / f"{file}.gz" for name, file in FILES.items()}

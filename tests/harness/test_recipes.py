@@ -48,6 +48,13 @@ def test_trains(protocol, task, places):
     assert ("[selected on test]" in outcome.detail) == (cfg.train.select.rule.name == "best_test")
 
 
+def test_a_choice_by_the_test_split_is_a_leak_whatever_it_is_called(places):
+    """The recipes say best_test; whoever types best_val where validation is the test split gets the same stamp."""
+    typed = ["task=lra/text", "budget=smoke", "trainer=cpu", "train.select.rule=best_val", *places]
+    assert "[selected on test]" in run_cell(compose(typed)).detail
+    assert "[selected on test]" not in run_cell(compose([*typed, "task.validation=held_out"])).detail
+
+
 @pytest.mark.parametrize("name", [name for name, _ in options("debug")])
 def test_debug_aids_train(name, places):
     outcome = run_cell(compose([f"debug={name}", "budget=smoke", "trainer=cpu", *places]))

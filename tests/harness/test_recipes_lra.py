@@ -78,8 +78,8 @@ PUBLISHED = {
         "train.optimizer.weight_decay": 1e-4, "train.schedule.warmup": 8000, "train.select.rule": "best_test",
     },
     ("luna", "retrieval"): {
-        "task.max_length": 4001,        "task.append_eos": True, "backbone.layers": 4, "backbone.dim": 128, "backbone.heads": 4,
-        "backbone.ffn_dim": 512, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
+        "task.max_length": 4001, "task.append_eos": True, "backbone.layers": 4, "backbone.dim": 128,
+        "backbone.heads": 4, "backbone.ffn_dim": 512, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
         "backbone.embedding_std": 128**-0.5, "backbone.head_dim": None, "train.max_steps": 20_000,
         "train.batch_size": 32, "train.optimizer.lr": 5e-4, "train.optimizer.weight_decay": 1e-4,
         "train.schedule.warmup": 8000, "train.select.rule": "best_val",

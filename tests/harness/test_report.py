@@ -108,6 +108,41 @@ def test_cost_of_what_is_missing():
     assert "ListOps, Retrieval, Pathfinder, Image; all 10 rows ≈ 120 GPU-hours" in left.lines[0]
 
 
+def titles_of(table, needle):
+    """Titles of the blocks that show a number."""
+    return {block.title.split(",")[0] for part in table.sections for block in part.blocks if needle in str(block.rows)}
+
+
+def test_a_column_that_sets_something_takes_what_sets_it():
+    t3 = spec.load("luna/t3", CONF, PAPER)
+    packed = {"backbone.pooling": ["cls", "packed"]}
+    more = {"train.optimizer.lr": [1, 2]}
+    luna = {"model": "luna_16", "task": "lra/text", "protocol": "luna"}
+    table = build(t3, [
+        made(**luna, score=0.111), made(**luna, seed=2, score=0.222, changed=packed),
+        made(**luna, seed=3, score=0.333, changed=packed | more), made(**luna, seed=4, score=0.444, changed=more),
+    ])  # fmt: skip
+    found = {number: titles_of(table, number) for number in ("11.10", "22.20", "33.30", "44.40")}
+    assert found == {"11.10": {"Text [CLS]"}, "22.20": {"Text P"}, "33.30": {"Text P"}, "44.40": {"Text [CLS]"}}
+    assert all(part.title.endswith("data") or part.title == "Paper budget" for part in table.sections)
+    assert "33.30" not in str(table.sections[0]) and "44.40" not in str(table.sections[0])
+
+
+def test_rows_of_two_protocols_never_share_a_block():
+    t9 = spec.load("llp/t9", CONF, PAPER)
+    deep = {"backbone.layers": [3, 12]}
+    table = build(t9, [
+        made("vanilla", "lra/image", score=0.111, protocol="google"),
+        made("llp", "lra/image", score=0.222, protocol="llp"),
+        made("llp", "lra/image", seed=2, score=0.333, protocol="llp", changed=deep),
+    ])  # fmt: skip
+    assert [part.title.rsplit(" ", 1)[-1] for part in table.sections] == ["google", "google", "llp", "llp"]
+    (google,), (llp,) = table.sections[0].blocks, table.sections[2].blocks
+    assert rows(google)["Transformer"][1] == "11.10 (1)" and "LLP" not in str(google)
+    assert rows(llp)["LLP Transformer (ours) - 3 layers"][1] == "22.20 (1)"
+    assert rows(llp)["LLP Transformer (ours) - 12 layers"][1] == "33.30 (1)"
+
+
 def test_failures_are_values_and_in_no_mean():
     records = [
         *seeds("lavo", "lra/text", [0.60, 0.62]),

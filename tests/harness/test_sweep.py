@@ -10,8 +10,9 @@ from omegaconf import OmegaConf
 
 from harness import sweep
 from harness.compose import compose
+from harness.errors import UsageError
 from harness.outcome import Outcome
-from harness.plan import estimate
+from harness.plan import MEASURED, PUBLISHED, Estimate, estimate
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ["table=lavo/t11", "budget=smoke"]
@@ -105,17 +106,25 @@ def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast
     assert f"{ran - 1} done, 1 failed" in shown.out
 
 
-def test_a_plan_s_estimate_is_of_the_same_cell_at_another_seed():
+def test_a_plan_s_estimate_is_of_the_nearest_cell_that_ended():
     one, other = (cells("model=lavo", "task=lra/listops", f"seed={seed}").cells[0] for seed in (1, 2))
     entries = {
-        "status": "done", "wall_s": 61.0, "config": one.cell.config, "cell": {"seed": 1},
+        "status": "done", "wall_s": 61.0, "steps": 12, "config": one.cell.config, "cell": one.cell.names(),
         "hardware": {"gpu": None, "cpu": "a CPU"},
     }  # fmt: skip
-    assert estimate(other, [entries]) == (61.0, "seed 1 on a CPU")
-    assert estimate(other, [entries | {"status": "oom"}]) == (None, "")
+    assert estimate(other, [entries]) == Estimate(61.0, "seed 1 on a CPU", MEASURED)
+    assert estimate(other, [entries | {"status": "oom"}]) is None
+    (longer,) = cells("model=bigbird", "task=lra/listops", "seed=1", "train.max_steps=24").cells
+    assert estimate(longer, [entries]) == Estimate(122.0, "lavo on a CPU", MEASURED)
     typed = ["table=lavo/t11", "model=lavo", "task=lra/listops", "seed=1"]
     (paper,) = sweep.expand(compose(typed), typed).cells
-    assert estimate(paper, [entries])[0] == 15 / 5 * 3600
+    found = estimate(paper, [entries])
+    assert (found.seconds, found.of) == (15 / 5 * 3600, PUBLISHED)
+
+
+def test_a_table_names_its_protocols():
+    with pytest.raises(UsageError, match="leave protocol= out"):
+        cells("protocol=google")
 
 
 def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places):

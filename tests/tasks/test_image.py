@@ -204,6 +204,12 @@ def grey_png(colours) -> bytes:
     return stream.getvalue()
 
 
+def tiles(colours) -> bytes:
+    stream = io.BytesIO()
+    PIL.Image.fromarray(colours.reshape(-1, 32, 32, 3)[:2].transpose(1, 0, 2, 3).reshape(32, 64, 3)).save(stream, "png")
+    return stream.getvalue()
+
+
 SPRITES = {
     "cut": lambda data, colours: data[: len(data) // 2],
     "empty": lambda data, colours: b"",
@@ -212,6 +218,7 @@ SPRITES = {
     "grey": lambda data, colours: grey_png(colours),
     "narrow": lambda data, colours: png(colours)[:16] + b"\0\0\0\x07" + png(colours)[20:],
     "a row less": lambda data, colours: png(colours[:-1]),
+    "two side by side": lambda data, colours: tiles(colours),
 }
 
 

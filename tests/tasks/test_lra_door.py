@@ -102,7 +102,18 @@ def test_one_line_and_no_cache(case, tmp_path, places, capsys):
 def test_a_folder_that_is_not_named(task, places, capsys):
     typed = ["do=prepare", f"task=lra/{task}", "task.source=slice", *places]
     assert dispatch(compose(typed), typed) == 2
-    assert capsys.readouterr().err.startswith("error: source=slice needs task.path; python run.py do=prepare task=lra/")
+    said = capsys.readouterr().err
+    assert said.startswith("error: source=slice needs task.path, a folder laid out like the official one")
+    assert said.count("\n") == 1 and f"do=prepare task=lra/{task} task.source=slice task.path=..." in said
+
+
+@pytest.mark.parametrize("task", ["retrieval", "pathfinder", "listops", "pathx"])
+def test_where_the_official_files_are(task, places, capsys):
+    protocol = ["protocol=google"] if task == "pathx" else []
+    typed = ["do=prepare", f"task=lra/{task}", *protocol, "task.source=official", *places]
+    assert dispatch(compose(typed), typed) == 2
+    said = capsys.readouterr().err
+    assert "long-range-arena/lra_release.gz" in said and " ".join(typed[:2] + protocol) in said
 
 
 def test_a_run_on_broken_data(tmp_path, places):

@@ -71,6 +71,16 @@ def test_the_one_picture_published_empty_is_left_out(tmp_path):
     one_line(error, "0.npy:21", "sample_172.png", "no PNG")
 
 
+def test_an_easier_folder_is_not_the_official_one(tmp_path):
+    folder = write_folder(tmp_path / "curv")
+    for file in folder.glob("metadata/*.npy"):
+        file.write_text(file.read_text().replace(" 1.0 14 ", " 1.0 9 "))
+    with pytest.raises(DataError) as error:
+        read(tmp_path / "data", folder, source="official").prepare(quiet)
+    one_line(error, "0.npy:1", "paths of 9 dashes, not of 14")
+    assert prepared(tmp_path / "data", folder).source == "slice:curv"
+
+
 def test_changed_metadata_is_other_data(tmp_path):
     folder = write_folder(tmp_path / "curv")
     task = read(tmp_path / "data", folder)

@@ -198,6 +198,18 @@ def test_broken_archives(tmp_path, kind):
     one_line(error, file, HINT)
 
 
+@pytest.mark.parametrize("extra", [{"GNU.sparse.map": "x,y"}, {"GNU.sparse.size": "abc"}])
+def test_headers_that_make_no_sense(tmp_path, extra):
+    file = tmp_path / "a.tar"
+    with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
+        entry = tarfile.TarInfo("x/1.txt")
+        entry.pax_headers = extra
+        archive.addfile(entry)
+    with pytest.raises(DataError) as error:
+        everything(file)
+    one_line(error, file, HINT)
+
+
 def test_a_member_that_is_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "LARGEST_MEMBER", 10)
     assert sources.content(io.BytesIO(b"x" * 10), "there", HINT) == b"x" * 10

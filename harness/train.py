@@ -204,8 +204,8 @@ def digest(model: Any) -> str:
 def keep_freed_memory() -> None:
     """Tell glibc to reuse what a step freed; elsewhere nothing happens.
 
-    By default it hands every large tensor back to the kernel, and the next step pays for its pages again: on a CPU
-    that was a third of a training step of LRA's length (docs/decisions.md). No number changes.
+    By default it hands every large tensor back to the kernel, and the next step pays for its pages again: of a step on
+    16 x 512 tokens that was 0.28 of 0.71 seconds. No number changes.
     """
     import ctypes
 

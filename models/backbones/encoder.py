@@ -1,6 +1,6 @@
 """Transformer encoder that reads a sequence of symbols and names its class (Vaswani et al., 2017; the LRA tasks).
 
-The options are the union of what four recipes for the Long Range Arena do (docs/decisions.md):
+The options are the union of what the recipes for the Long Range Arena do (docs/decisions.md):
 
     google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier

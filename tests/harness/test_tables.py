@@ -25,6 +25,18 @@ def test_every_cell_builds_at_the_papers_budget(table):
         assert 0 < built.parameters()["attention"] < built.parameters()["total"], name
 
 
+def test_path_x_builds_with_every_model_of_its_recipe_s_tables():
+    """It stands in no table: no model of theirs solves it."""
+    models = {row.split("·")[0] for row in cells("luna/t1", "paper") if "protocol=google" in row}
+    for model in models:
+        assert on_meta(compose([model, "task=lra/pathx", "protocol=google"])).parameters()["attention"]
+
+
+def test_path_x_trains(places):
+    outcome = run_cell(compose(["task=lra/pathx", "protocol=google", "budget=smoke", "trainer=cpu", *places]))
+    assert outcome.state == "done", outcome.detail
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("cells")

@@ -89,8 +89,7 @@ class ABC(MultiHead):
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """Slots of keys and of values, and the log of each slot's sum of exponentials."""
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"ABC decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         slots = self.key_slots.shape[1]
         keys, values = (
             empty_running_softmax(batch, self.heads, slots, self.head_dim, self.key_slots) for _ in range(2)

@@ -41,10 +41,11 @@ class Attention(nn.Module):
     """
 
     patterns: ClassVar[frozenset[Pattern]]
+    # these two of the class, or of an instance where they depend on its pattern:
     # True where max_length shapes the parameters, so that no longer sequence can ever be read
-    fixed_length: ClassVar[bool] = False
+    fixed_length: bool = False
     # True where time and memory grow as the length does, not as its square
-    linear: ClassVar[bool] = True
+    linear: bool = True
     # False where the method never forms attention weights, so that dropout has nothing to drop
     has_weights: ClassVar[bool] = True
     # True where the method gates what it is added to: `forward` and `step` then take that as `residual`, x if not given
@@ -87,10 +88,15 @@ class Attention(nn.Module):
         """Mix x (B, N, D) over itself, or over context (B, M, D) in the cross patterns.
 
         `key_padding_mask` (B, N) or (B, M) is True at padding, as in torch.nn.MultiheadAttention; rows of padded
-        queries hold no meaning but are finite. `carry` is what the previous layer handed over; it is returned,
+        queries hold no meaning but are finite (D-32). `carry` is what the previous layer handed over; it is returned,
         changed or not, for the next one.
         """
         raise NotImplementedError
+
+    def check_decodes(self) -> None:
+        """Raises ValueError unless the pattern is causal_self: only there is a past to decode from."""
+        if self.pattern is not Pattern.CAUSAL_SELF:
+            raise ValueError(f"{type(self).__name__} decodes with pattern causal_self, not {self.pattern}")
 
     def own_rates(self) -> dict[str, float]:
         """{parameter: its learning rate in place of the recipe's}; those named here have no weight decay either."""
@@ -168,9 +174,8 @@ class MultiHead(Attention):
     def empty_cache(self, batch: int, length: int) -> State:
         """Room for the keys and values of `length` tokens, and the number of tokens seen.
 
-        Raises ValueError unless the pattern is causal_self: only there is a past to decode from.
+        Raises ValueError unless the pattern is causal_self.
         """
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"{type(self).__name__} decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         cache = self.q_proj.weight.new_zeros(2, batch, self.heads, length, self.head_dim)
         return {"k": cache[0], "v": cache[1], "seen": 0}

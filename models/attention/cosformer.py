@@ -61,12 +61,19 @@ class Cosformer(MultiHead):
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern) - {Pattern.CAUSAL_CROSS}
     has_weights: ClassVar[bool] = False
 
+    def __init__(self, dim: int, heads: int, *, pattern: Pattern | str, max_length: int, dropout: float = 0.0):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        self.fixed_length = self.pattern.causal
+
     def span(self, q: Tensor, key_padding_mask: Tensor | None, keys: int) -> Tensor:
         """M of each example, (B or 1), for q (B, H, N, E)."""
         if self.pattern.causal:
             self.check_length(keys)
-            return q.new_tensor([self.max_length])
-        span = q.new_tensor([keys]) if key_padding_mask is None else real_lengths(key_padding_mask)
+            return torch.tensor([self.max_length], device=q.device)
+        if key_padding_mask is None:
+            span = torch.tensor([keys], device=q.device)
+        else:
+            span = real_lengths(key_padding_mask)
         return span.clamp(min=q.shape[2]) if self.pattern.cross else span
 
     def check_length(self, length: int) -> None:
@@ -78,8 +85,7 @@ class Cosformer(MultiHead):
         return cosformer(q, k, v, span, causal=self.pattern.causal, key_padding_mask=key_padding_mask)
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"Cosformer decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         sums = empty_sums(batch, self.heads, 2 * self.head_dim, self.head_dim, self.q_proj.weight)
         return {"sums": sums, "seen": 0}
 

@@ -95,7 +95,7 @@ class Kernelized(MultiHead):
     """Multi-head kernelized attention."""
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
-    linear: ClassVar[bool] = False
+    linear: bool = False
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return kernelized(q, k, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)

@@ -24,10 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
-from models.attention.nystrom import segment_means
+from models.layers.padding import real_tokens, segment_means
 from models.layers.precision import widen, without_autocast
 
-HIDDEN = -1e30  # logit of a landmark without tokens; finite, so that an example of nothing else is no inf - inf
+# logit of a landmark without tokens, if there is another: among hidden ones alone a fused backward pass would lose the
+# logarithm of their number
+HIDDEN = -1e30
 
 
 def lara(
@@ -44,7 +46,7 @@ def lara(
     with without_autocast(q):
         dtype, padded, scale = v.dtype, key_padding_mask is not None, q.shape[-1] ** -0.5
         q, k, v = widen(q), widen(k), widen(v)
-        real = ~key_padding_mask if padded else torch.ones(1, k.shape[2], dtype=torch.bool, device=k.device)
+        real = real_tokens(key_padding_mask, k)  # (B or 1, N)
         means = segment_means(real, landmarks, q.dtype)  # (B or 1, 1, r, N)
         centres = means @ (q + k)  # mu, (B, H, r, E)
         directions = centres + torch.randn_like(centres) if noise else centres  # w
@@ -54,11 +56,14 @@ def lara(
         total = logits.logsumexp(-1, keepdim=True)  # (B, H, r, 1)
         read = (logits - total).exp() @ v  # f, (B, H, r, E)
         own = (directions * centres).sum(-1, keepdim=True) - half_square(centres)
-        bias = (total / scale - own).masked_fill((means == 0).all(-1, keepdim=True), HIDDEN)
-        # the bias as one more channel, for the fused kernels
+        empty = (means == 0).all(-1, keepdim=True)
+        bias = (total / scale - own).masked_fill(empty, 0.0)
+        bias = bias.masked_fill(empty & ~empty.all(2, keepdim=True), HIDDEN)
+        # the bias as one more channel, and values as wide as keys, for the fused kernels
         q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
         keys = torch.cat([centres + directions, bias], -1)
-        return F.scaled_dot_product_attention(q, keys, read, dropout_p=dropout, scale=scale).to(dtype)
+        y = F.scaled_dot_product_attention(q, keys, F.pad(read, (0, 1)), dropout_p=dropout, scale=scale)
+        return y[..., :-1].to(dtype)
 
 
 def half_square(x: Tensor) -> Tensor:

@@ -138,8 +138,7 @@ class Latte(Attention):
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """Sums and means of the latents, and what the convolution or RG-LRU, and the window, keep."""
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"Latte decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         return {
             "latents": empty_running_softmax(batch, self.heads, self.latents, self.head_dim, self.v_proj.weight),
             "features": None if self.features is None else self.features.init_state(batch),

@@ -279,8 +279,7 @@ class LAVO(Attention):
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """Rings of the last `window` keys and values, sums of B x over the finished windows and over this one."""
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"LAVO decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         ring = self.bases.new_zeros(2, batch, self.heads, self.window, self.head_dim)
         sums = widen(self.bases.new_zeros(2, batch, self.heads, 1, self.bases.shape[1]))
         return {"k": ring[0], "v": ring[1], "past": sums[0], "current": sums[1], "seen": 0}

@@ -50,8 +50,7 @@ class LinearTransformer(MultiHead):
         return linear_attention(q, k, v, causal=causal, key_padding_mask=key_padding_mask)
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"LinearTransformer decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         return {"sums": empty_sums(batch, self.heads, self.head_dim, self.head_dim, self.q_proj.weight)}
 
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:

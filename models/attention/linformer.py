@@ -51,7 +51,7 @@ class Linformer(MultiHead):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
-    fixed_length: ClassVar[bool] = True
+    fixed_length: bool = True
 
     def __init__(
         self,

@@ -134,8 +134,7 @@ class LLP(Attention):
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """The previous block's keys, then the present block's. Values are the same vectors, or these turned back."""
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"LLP decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         keys = self.q_proj.weight.new_zeros(batch, self.heads, 2 * self.half, self.head_dim)
         return {"keys": keys, "seen": 0}
 

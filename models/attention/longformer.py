@@ -59,9 +59,8 @@ def _window_and_global(
     distance = torch.arange(3 * size, device=q.device) - size - torch.arange(size, device=q.device)[:, None]
     near = (distance.abs() <= half) & ~outside  # (B or 1, G, c, 3 c)
     visible = torch.cat([near, ~padding[:, None, None, :shared].expand(-1, blocks, size, -1)], -1)
-    visible = visible | ~visible.any(
-        -1, keepdim=True
-    )  # a padded query may see nothing, which not every kernel survives
+    # a padded query may see nothing, which not every kernel survives
+    visible = visible | ~visible.any(-1, keepdim=True)
 
     def keys(x: Tensor) -> Tensor:
         """(B, H, N, E) -> (B G, H, 3 c + g, E)."""

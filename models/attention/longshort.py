@@ -43,7 +43,6 @@ class LongShort(Attention):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
-    linear: ClassVar[bool] = False  # the causal form has a summary for each chunk
 
     def __init__(
         self,
@@ -67,6 +66,7 @@ class LongShort(Attention):
         if memory < 0 or memory % chunk:
             raise ValueError(f"LongShort's memory is a multiple of its chunk of {chunk}, not {memory}")
         causal = self.pattern.causal
+        self.linear = not causal  # the causal form has a summary for each chunk
         self.window, self.chunk, self.memory = window, chunk, memory
         self.rank = chunk_rank if causal else landmarks
         self.q_proj = projection(dim, dim, INPUT_GAIN)
@@ -147,8 +147,7 @@ class LongShort(Attention):
 
         With them the vectors of all distances, which do not depend on the tokens.
         """
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"LongShort decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         weight = self.q_proj.weight
         chunks = (self.memory + self.max_length) // self.chunk
         # what zero vectors leave behind: their normalised keys and values, and summaries, are the bias of the norm

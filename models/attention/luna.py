@@ -190,8 +190,7 @@ class Luna(Attention):
 
     def init_state(self, batch: int, *, context: Tensor | None = None, carry: Tensor | None = None) -> State:
         """S and the projected P, of the layer's own P or of a decoder's `carry` from its encoder."""
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"Luna decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         pack_q = self.pack_query(self.extra_sequence(carry, batch), batch)  # (B, H, L, E)
         width = self.head_dim * (2 if self.k_proj is not None or self.raw_key else 1)
         total = widen(pack_q.new_zeros(batch, self.heads, width, pack_q.shape[2]))  # (B, H, F, L)

@@ -177,13 +177,13 @@ class MovingAverage(nn.Module):
 class Mega(Attention):
     """Mega over chunks of `chunk` tokens, `max_length` if None: over the whole sequence. `hdim` is V, 2 D if None.
 
-    2 D (D + V) + (D + 1) (Z + V) + 2 D + V + 4 Z parameters, those of the average, and P. Raises ValueError for a size
-    below 1, an unknown `attention`, and on decoding past `max_length`.
+    2 D (D + V) + (D + 1) (Z + V) + 3 D + V + 4 Z parameters, those of the average, and P. Raises ValueError for a size
+    below 1, an unknown `attention`, and a sequence longer than `max_length`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
-    linear: ClassVar[bool] = False
-    fixed_length: ClassVar[bool] = True
+    linear: bool = False
+    fixed_length: bool = True
     gates_residual: ClassVar[bool] = True
 
     def __init__(
@@ -231,6 +231,8 @@ class Mega(Attention):
         residual: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
+        if x.shape[1] > self.max_length and self.fixed_length:
+            raise ValueError(f"Mega was built for {self.max_length} tokens and got {x.shape[1]}")
         return self.mix(x, x if residual is None else residual, key_padding_mask), carry
 
     def mix(self, x: Tensor, residual: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -269,8 +271,7 @@ class Mega(Attention):
 
         Raises ValueError unless the pattern is causal_self.
         """
-        if not self.pattern.causal:
-            raise ValueError(f"Mega decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         new = self.bias.new_zeros
         return {
             "h": widen(new(batch, *self.average.gamma.shape)),
@@ -299,5 +300,5 @@ class Mega(Attention):
 class MegaChunk(Mega):
     """Mega inside chunks: linear in the length, which has no end."""
 
-    linear: ClassVar[bool] = True
-    fixed_length: ClassVar[bool] = False
+    linear: bool = True
+    fixed_length: bool = False

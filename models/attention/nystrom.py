@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
 from models.layers.newton_schulz import apply_inverse
+from models.layers.padding import real_tokens, segment_means
 from models.layers.precision import widen, without_autocast
 
 
@@ -43,7 +44,7 @@ def nystrom(
     with without_autocast(q):
         dtype, padded = v.dtype, key_padding_mask is not None
         q, k, v = widen(q), widen(k), widen(v)
-        real = ~key_padding_mask if padded else torch.ones(1, k.shape[2], dtype=torch.bool, device=k.device)
+        real = real_tokens(key_padding_mask, k)  # (B or 1, N)
         means = segment_means(real, landmarks, q.dtype)  # (B or 1, 1, r, N)
         q_marks, k_marks = means @ q, means @ k  # (B, H, r, E)
         empty = (means == 0).all(-1) if padded else None  # (B, 1, r)
@@ -56,21 +57,6 @@ def nystrom(
             exact = (real.sum(1) <= landmarks)[:, None, None, None]
             read = torch.where(exact, means @ v, read)
         return softmax_attention(q, k_marks, read, key_padding_mask=empty[:, 0] if padded else None).to(dtype)
-
-
-def segment_means(real: Tensor, segments: int, dtype: torch.dtype) -> Tensor:
-    """(B, 1, segments, N): rows that take the mean of each segment of the tokens where `real` (B, N) is True.
-
-    A segment without tokens has a row of zeros.
-    """
-    count = real.sum(1, keepdim=True)  # (B, 1)
-    size, larger = count // segments, count % segments
-    number = torch.arange(segments + 1, device=real.device)
-    bounds = number * size + (number - segments + larger).clamp(min=0)  # (B, segments + 1), in real tokens
-    first, last = bounds[:, :-1, None], bounds[:, 1:, None]
-    token = (real.cumsum(1) - 1)[:, None]  # (B, 1, N)
-    inside = (token >= first) & (token < last) & real[:, None]
-    return (inside / (last - first).clamp(min=1).to(dtype))[:, None]
 
 
 class Nystrom(MultiHead):

@@ -5,8 +5,8 @@
 
 c is `factor`. U and u are 1 at least and n at most. Time O(N ln N D), memory O(N (D + ln N)); a short sequence makes
 all scores of a tile of queries instead, which a CPU does faster than it fetches keys. M is a choice, not a quantity:
-no gradient goes through it. Which queries are among the u depends on the whole sequence, so that there is no causal
-form (D-27).
+no gradient goes through it, and it is never made in 16 bits. Which queries are among the u depends on the whole
+sequence, so that there is no causal form (D-27).
 
 As in Informer's code, CAB's and Skyformer's: each query has its own sample, drawn with replacement, the same for all
 heads and examples; the sum of M is divided by n, not by U; M is not scaled by E^-1/2. They draw a new sample at every
@@ -17,14 +17,16 @@ sampled, means taken and queries chosen among these alone, as if the padding wer
     B batch, N length, n real tokens, H heads, E head width, U sampled keys, u chosen queries
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
-from models.layers.precision import widen
+from models.layers.heads import merge_heads, split_heads
+from models.layers.padding import ranks
+from models.layers.precision import wide_linear, widen, without_autocast
 
 # a product of all keys costs as much as fetching this share of them (measured on one CPU thread)
 FETCHED_SHARE = 1 / 32
@@ -44,6 +46,7 @@ def probsparse(
 ) -> Tensor:
     """q, k, v (B, H, N, E), draws (n_max, U_max) in [0, n_max), mask (B, N) True at padding -> (B, H, N, E).
 
+    q and k may be wider than v: queries are chosen by them as they are, and attend in the type of v.
     The i-th real query samples the real keys floor(draws_i n / n_max).
     """
     length = q.shape[2]
@@ -56,19 +59,19 @@ def probsparse(
     else:
         real = ~key_padding_mask
         lengths = real.sum(1).clamp(min=1)
-        rank = (real.cumsum(1) - 1).clamp(min=0)  # (B, N), the position among real tokens
-        ranks = drawn[0, rank] * lengths[:, None, None] // len(draws)  # (B, N, U)
+        sampled = drawn[0, ranks(real).clamp(min=0)] * lengths[:, None, None] // len(draws)  # (B, N, U), their ranks
         positions = key_padding_mask.long().argsort(dim=1, stable=True)  # (B, N), those of real tokens first
-        sample = positions.gather(1, ranks.flatten(1)).view_as(ranks)
+        sample = positions.gather(1, sampled.flatten(1)).view_as(sampled)
         mean = widen(v.masked_fill(key_padding_mask[:, None, :, None], 0.0)).sum(2, keepdim=True)
         mean = mean / lengths[:, None, None, None]
     budget = logarithmic(lengths, factor)  # (B or 1,), U and u
-    with torch.no_grad():
-        measure = sparsity(q, k, sample, budget, lengths)  # (B, H, N)
+    with torch.no_grad(), without_autocast(q):
+        measure = sparsity(widen(q), widen(k), sample, budget, lengths)  # (B, H, N)
         if key_padding_mask is not None:
             measure = measure.masked_fill(key_padding_mask[:, None], float("-inf"))
         chosen = measure.topk(largest, sorted=True)[1][..., None].expand(-1, -1, -1, q.shape[-1])  # (B, H, u, E)
-    attended = softmax_attention(q.gather(2, chosen), k, v, key_padding_mask=key_padding_mask, dropout=dropout)
+    queries, k = q.gather(2, chosen).to(v.dtype), k.to(v.dtype)
+    attended = softmax_attention(queries, k, v, key_padding_mask=key_padding_mask, dropout=dropout)
     mean = mean.to(attended.dtype)
     if key_padding_mask is not None:  # a shorter example has fewer chosen queries
         kept = torch.arange(largest, device=q.device) < budget[:, None]  # (B, u)
@@ -86,7 +89,7 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
     batch, heads, queries, _ = q.shape
     keys, sampled = k.shape[2], sample.shape[-1]
     used = torch.arange(sampled, device=q.device) < budget[:, None]  # (B or 1, U)
-    highest = widen(q.new_full((batch, heads, queries), float("-inf")))
+    highest = q.new_full((batch, heads, queries), float("-inf"))
     total = torch.zeros_like(highest)
     if sampled >= FETCHED_SHARE * keys:
         tile = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
@@ -99,7 +102,7 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
                 part = slice(i, i + step)
                 scores = q[here, :, part] @ k[here].mT  # (rows, H, step, N)
                 index = sample[mine, None, part].expand(*scores.shape[:3], -1)
-                scores = widen(scores.gather(3, index))  # (rows, H, step, U)
+                scores = scores.gather(3, index)  # (rows, H, step, U)
                 unused = ~used[mine, None, None]
                 highest[here, :, part] = scores.masked_fill(unused, float("-inf")).amax(-1)
                 total[here, :, part] = scores.masked_fill_(unused, 0.0).sum(-1)
@@ -108,7 +111,7 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
         table = k.transpose(1, 2).flatten(2).flatten(0, 1)  # (B N, H E): all heads fetch the same keys
         for s in range(sampled):
             fetched = table[sample[..., s] + offset].unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, H, N, E)
-            score = widen((q * fetched).sum(-1))
+            score = (q * fetched).sum(-1)
             unused = ~used[:, s, None, None]
             highest = torch.maximum(highest, score.masked_fill(unused, float("-inf")))
             total += score.masked_fill(unused, 0.0)
@@ -122,7 +125,7 @@ class ProbSparse(MultiHead):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
-    fixed_length: ClassVar[bool] = True
+    fixed_length: bool = True
 
     def __init__(
         self,
@@ -142,6 +145,14 @@ class ProbSparse(MultiHead):
         sampled = int(logarithmic(torch.tensor(max_length, device="cpu"), factor))
         draws = torch.randint(max_length, (max_length, sampled), dtype=torch.int32)
         self.register_buffer("draws", draws)  # (n_max, U_max)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        self.source(x, context)
+        q, k = (split_heads(wide_linear(layer, x), self.head_dim) for layer in (self.q_proj, self.k_proj))
+        v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
+        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask))), carry
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if q.shape[2] > self.max_length:

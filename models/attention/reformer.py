@@ -24,12 +24,11 @@ import math
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
 from models.layers.heads import merge_heads, split_heads
-from models.layers.precision import widen, without_autocast
+from models.layers.precision import wide_linear, without_autocast
 from models.layers.sorted_chunks import Neighbours, sorted_chunk_attention
 
 EPSILON = 1e-6  # in the mean square of a query, when it is made a key
@@ -139,8 +138,7 @@ class Reformer(Attention):
         else:
             lengths = (~key_padding_mask).sum(1)
         with without_autocast(x):
-            weight, bias = widen(self.qk_proj.weight), widen(self.qk_proj.bias)
-            q = split_heads(F.linear(widen(x), weight, bias), self.head_dim)
+            q = split_heads(wide_linear(self.qk_proj, x), self.head_dim)
             order = self.order(q, lengths, key_padding_mask)
             k = unit(q)
         dropout = self.active_dropout

@@ -118,8 +118,7 @@ class RFA(MultiHead):
         return self.out_proj(merge_heads(y)), carry
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"RFA decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         return {"sums": empty_sums(batch, self.heads, 2 * self.normals.shape[1], self.head_dim, self.sigma)}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

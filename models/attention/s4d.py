@@ -99,8 +99,7 @@ class S4D(Attention):
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """h of each mode, (B, D, n), complex. Raises ValueError unless the pattern is causal_self."""
-        if not self.pattern.causal:
-            raise ValueError(f"S4D decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         return {"h": self.modes()[1].new_zeros(batch, *self.readout.shape[1:3])}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

@@ -140,8 +140,7 @@ class S5(Attention):
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """h (B, p), complex. Raises ValueError unless the pattern is causal_self."""
-        if not self.pattern.causal:
-            raise ValueError(f"S5 decodes with pattern causal_self, not {self.pattern}")
+        self.check_decodes()
         return {"h": self.matrices()[0].new_zeros(batch, len(self.eigenvalues))}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

@@ -13,7 +13,8 @@ blocks and over the columns of P apart, so that K'_g is the sum of all blocks wh
 gradient there, are then left out.
 
 Blocks are cut from the real tokens, as if padding were cut out. Empty slots of a last, shorter block are mixed in as
-zeros, and are attended to only where another block fills them. The sort reads whole blocks: this form is noncausal.
+zeros, and are attended to only where another block fills them. Padded queries get zeros. The sort reads whole blocks:
+this form is noncausal.
 
     B batch, N length, H heads, E head width, G blocks, c slots of a block
 """
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, projection
 from models.attention.vanilla import softmax_attention
+from models.layers.padding import ranks, real_tokens
 from models.layers.precision import widen, without_autocast
 
 
@@ -42,7 +44,7 @@ def cut_blocks(real: Tensor, block: int, *, strided: bool) -> Blocks:
     """Blocks of the tokens at which `real` (B or 1, N) is True."""
     rows, length = real.shape
     slots = -(-length // block) * block
-    rank = real.cumsum(1) - 1  # among real tokens
+    rank = ranks(real)
     count = (-(-real.sum(1) // block)).clamp(min=1)
     slot = rank
     if strided:
@@ -69,8 +71,8 @@ class Sinkhorn(MultiHead):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
-    fixed_length: ClassVar[bool] = True
-    linear: ClassVar[bool] = False
+    fixed_length: bool = True
+    linear: bool = False
 
     def __init__(
         self,
@@ -93,10 +95,7 @@ class Sinkhorn(MultiHead):
         batch, heads, length, width = q.shape
         if length > self.max_length:
             raise ValueError(f"Sinkhorn was built for {self.max_length} tokens and got {length}")
-        real = (
-            torch.ones(1, length, dtype=torch.bool, device=q.device) if key_padding_mask is None else ~key_padding_mask
-        )
-        blocks = cut_blocks(real, self.block, strided=self.lra_compat)
+        blocks = cut_blocks(real_tokens(key_padding_mask, q), self.block, strided=self.lra_compat)
 
         def cut(x: Tensor) -> Tensor:
             """(B, H, N, E) -> (B, G, c, H, E)."""
@@ -116,7 +115,8 @@ class Sinkhorn(MultiHead):
 
         y = read(k, v, empty) + read(*self.sorted(k, v, blocks.count), unfilled)
         y = y.transpose(1, 2).reshape(batch, -1, heads * width)  # (B, G c, D)
-        return pick(y, blocks.slot).unflatten(2, (heads, width)).transpose(1, 2)
+        y = pick(y, blocks.slot).unflatten(2, (heads, width)).transpose(1, 2)
+        return y if key_padding_mask is None else y.masked_fill(key_padding_mask[:, None, :, None], 0.0)
 
     def sorted(self, k: Tensor, v: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """What is put in the place of each block of k and v (B, G, c, H, E), of which the first `count` are real."""

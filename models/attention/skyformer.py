@@ -25,6 +25,7 @@ from torch import Tensor
 from models.attention.base import MultiHead, Pattern
 from models.attention.kernelized import exponents, kernelized
 from models.layers.newton_schulz import apply_inverse
+from models.layers.padding import ranks, real_tokens
 from models.layers.precision import widen, without_autocast
 
 DIAGONAL = 0.1
@@ -63,7 +64,7 @@ def tokens_at(draws: Tensor, real: Tensor) -> Tensor:
     """Numbers of the tokens at these shares (m) in [0, 1) of the real ones, `real` (B, N): (B, m)."""
     count = real.sum(1, keepdim=True)
     rank = (draws * count).long().minimum(count - 1)  # (B, m)
-    return torch.searchsorted(real.cumsum(1), rank + 1).clamp(max=real.shape[1] - 1)
+    return torch.searchsorted(ranks(real), rank).clamp(max=real.shape[1] - 1)
 
 
 class Skyformer(MultiHead):
@@ -92,6 +93,5 @@ class Skyformer(MultiHead):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         draws = torch.rand_like(self.draws) if self.resample and self.training else self.draws
-        real = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if key_padding_mask is None else ~key_padding_mask
-        sample = tokens_at(draws, real)
+        sample = tokens_at(draws, real_tokens(key_padding_mask, q).expand(len(q), -1))
         return skyformer(q, k, v, sample, key_padding_mask=key_padding_mask, batch_init=self.batch_init)

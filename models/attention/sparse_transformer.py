@@ -162,7 +162,7 @@ class SparseTransformer(MultiHead):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
-    linear: ClassVar[bool] = False
+    linear: bool = False
 
     def __init__(
         self,

@@ -32,8 +32,8 @@ class Synthesizer(Attention):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
-    fixed_length: ClassVar[bool] = True
-    linear: ClassVar[bool] = False
+    fixed_length: bool = True
+    linear: bool = False
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Synthesizer(Attention):
             mask = visible if mask is None else mask.masked_fill(~visible, float("-inf"))
         if mask is not None and mask.is_floating_point():
             mask = mask.to(v.dtype)
-        y = F.scaled_dot_product_attention(
-            q.to(v.dtype), k.to(v.dtype), v, attn_mask=mask, dropout_p=self.active_dropout, scale=1.0
-        )
-        return self.out_proj(merge_heads(y)), carry
+        width = max(q.shape[-1], v.shape[-1])  # one for all, as fused kernels want it
+        q, k, v = (F.pad(y.to(v.dtype), (0, width - y.shape[-1])) for y in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.active_dropout, scale=1.0)
+        return self.out_proj(merge_heads(y[..., : self.head_dim])), carry

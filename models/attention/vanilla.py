@@ -44,7 +44,7 @@ class Vanilla(MultiHead):
     """Multi-head softmax attention. Raises ValueError on decoding past `max_length`."""
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
-    linear: ClassVar[bool] = False
+    linear: bool = False
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         causal = self.pattern is Pattern.CAUSAL_SELF

@@ -42,16 +42,15 @@ def gated_linear_attention(
     *,
     initial_state: Tensor | None = None,
     key_padding_mask: Tensor | None = None,
-    scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """q and k (B, H, N, K), v (B, H, N, V), log_decay (B, H, N, K or 1) -> y (B, H, N, V), final state (B, H, K, V).
 
-    y is multiplied by `scale`. A padded token, True in `key_padding_mask` (B, N), leaves the state alone. The state is
-    zero at first unless given; it is float32, or float64, and so are all sums.
+    A padded token, True in `key_padding_mask` (B, N), leaves the state alone. The state is zero at first unless given;
+    it is float32, or float64, and so are all sums.
     """
     dtype = v.dtype
     with without_autocast(v):
-        q, k, v = widen(q) * scale, widen(k), widen(v)
+        q, k, v = widen(q), widen(k), widen(v)
         g = None if log_decay is None else widen(log_decay)
         if key_padding_mask is not None:
             hidden = key_padding_mask[:, None, :, None]
@@ -64,24 +63,15 @@ def gated_linear_attention(
 
 
 def gated_linear_step(
-    q: Tensor, k: Tensor, v: Tensor, state: Tensor, log_decay: Tensor | None = None, *, scale: float = 1.0
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor, log_decay: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """One token: q and k (B, H, K), v (B, H, V), state (B, H, K, V), log_decay (B, H, K or 1) -> y (B, H, V), state."""
     with without_autocast(v):
         if log_decay is not None:
             state = state * widen(log_decay).exp()[..., None]
         state = state + widen(k)[..., None] * widen(v)[..., None, :]
-        y = (widen(q)[..., None, :] @ state)[..., 0, :] * scale
+        y = (widen(q)[..., None, :] @ state)[..., 0, :]
         return y.to(v.dtype), state
-
-
-def normalised_linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, scale: float = 1.0, eps: float = 1e-10
-) -> Tensor:
-    """sum_{s<=t} p_ts v_s / (sum_{s<=t} p_ts + eps), p_ts = scale <q_t, k_s>, shapes as above, q and k non-negative."""
-    ones = v.new_ones(*v.shape[:-1], 1)
-    y, _ = gated_linear_attention(q, k, widen(torch.cat([v, ones], -1)), key_padding_mask=key_padding_mask, scale=scale)
-    return (y[..., :-1] / (y[..., -1:] + eps)).to(v.dtype)
 
 
 class _GatedLinear(torch.autograd.Function):

@@ -1,6 +1,6 @@
 """What a padding mask says about each example.
 
-B batch, N length
+B batch, N length, E head width
 """
 
 import torch
@@ -11,3 +11,30 @@ def real_lengths(key_padding_mask: Tensor) -> Tensor:
     """(B, N), True at padding -> (B): the tokens up to each example's last real one, 0 where all is padding."""
     positions = torch.arange(1, key_padding_mask.shape[1] + 1, device=key_padding_mask.device)
     return positions.masked_fill(key_padding_mask, 0).amax(1)
+
+
+def real_tokens(key_padding_mask: Tensor | None, x: Tensor) -> Tensor:
+    """(B, N), False at padding; without a mask (1, N) for the tokens of x (.., N, E)."""
+    if key_padding_mask is None:
+        return torch.ones(1, x.shape[-2], dtype=torch.bool, device=x.device)
+    return ~key_padding_mask
+
+
+def ranks(real: Tensor) -> Tensor:
+    """(B, N), True at real tokens -> (B, N): the place of each among its example's real ones, from 0."""
+    return real.cumsum(1) - 1
+
+
+def segment_means(real: Tensor, segments: int, dtype: torch.dtype) -> Tensor:
+    """(B, 1, segments, N): rows that take the mean of each segment of the tokens where `real` (B, N) is True.
+
+    A segment without tokens has a row of zeros.
+    """
+    count = real.sum(1, keepdim=True)  # (B, 1)
+    size, larger = count // segments, count % segments
+    number = torch.arange(segments + 1, device=real.device)
+    bounds = number * size + (number - segments + larger).clamp(min=0)  # (B, segments + 1), in real tokens
+    first, last = bounds[:, :-1, None], bounds[:, 1:, None]
+    token = ranks(real)[:, None]  # (B, 1, N)
+    inside = (token >= first) & (token < last) & real[:, None]
+    return (inside / (last - first).clamp(min=1).to(dtype))[:, None]

@@ -44,9 +44,9 @@ Carry = tuple[Tensor, Tensor, Tensor]
 def running_softmax(weights: Tensor, logits: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
     """sum_l weights_tl sum_{s<=t} softmax_{s<=t}(logits_sl) v_s of (B, H, N, L), (B, H, N, L), (B, H, N, E).
 
-    `weights` are any non-negative numbers. `key_padding_mask` (B, N) is True at keys that nobody sees; queries before
-    the first seen key get zeros. Sums are taken in float32, or in float64 if v is. Returns (B, H, N, E), a view of
-    (B, N, H, E) memory, in the type of v. Raises ValueError for shapes that do not fit.
+    `weights` are any numbers. `key_padding_mask` (B, N) is True at keys that nobody sees; queries before the first seen
+    key get zeros. Sums are taken in float32, or in float64 if v is. Returns (B, H, N, E), a view of (B, N, H, E)
+    memory, in the type of v. Raises ValueError for shapes that do not fit.
     """
     if weights.shape != logits.shape or logits.shape[:3] != v.shape[:3]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (weights, logits, v))

@@ -4,7 +4,8 @@
 
 In round r tokens stand in an order of their own, cut into chunks of c; N_r(i) is what lies in chunk g(i) - before, ..,
 g(i) + after, without i itself. It is one softmax over all rounds: a key met in two rounds counts twice. Rounds are
-computed apart and put together by their sums. A query that meets no other key in any round has o_i = v_i.
+computed apart and put together by their sums. A query that meets no other key in any round has o_i = v_i, one that is
+not real zeros.
 
 Scores are made tile by tile and again in the backward pass, which is written out, with a_r the share of round r in the
 sum of query i and p_r = p / a_r the softmax within it:
@@ -50,7 +51,8 @@ def sorted_chunk_attention(
 ) -> Tensor:
     """q, k, v (B, H, N, E), order (B, H, R, N), a permutation of the tokens in each round -> (B, H, N, E).
 
-    In every order the first `lengths` (B or 1) tokens are real, and only these are met. Scores are not scaled.
+    In every order the first `lengths` (B or 1) tokens are real, and only these are met; the others get zeros. Scores
+    are not scaled.
     """
     with without_autocast(q):
         return _SortedChunks.apply(q, k, v, order, lengths, neighbours)
@@ -72,7 +74,7 @@ class _SortedChunks(torch.autograd.Function):
             weights = weights if keep is None else weights.mul_(keep)
             out[tile.index] = (weights.to(v.dtype) @ slots.windows(values, tile)) / total.to(v.dtype)
             sums[tile.index] = highest.add_(total.log_())
-        shares = slots.join(sums).softmax(2)  # (B, H, R, N, 1)
+        shares = slots.join(sums).softmax(2) * slots.join(slots.real.to(sums.dtype))  # (B, H, R, N, 1)
         y = (shares * slots.join(out)).sum(2).to(v.dtype)
         ctx.neighbours = neighbours
         ctx.save_for_backward(q, k, v, order, lengths, y, sums, shares)
@@ -149,10 +151,10 @@ class _Slots:
         return F.pad(x, (0, 0, 0, 0, self.before, self.after)) if beside else x
 
     def cut_rounds(self, x: Tensor) -> Tensor:
-        """(B, H, R, N, 1) -> (B H R, G, c, 1), zero where the token is not real."""
+        """(B, H, R, N, 1) -> (B H R, G, c, 1), zero past the end."""
         x = x.gather(3, self.order[..., None])
         x = F.pad(x, (0, 0, 0, self.chunks * self.chunk - x.shape[3]))
-        return x.view(self.real.shape) * self.real
+        return x.view(self.real.shape)
 
     def join(self, x: Tensor) -> Tensor:
         """(B H R, G, c, F) -> (B, H, R, N, F)."""

@@ -30,6 +30,12 @@ def test_the_span_is_the_length_that_is_read_but_for_the_causal_form():
         assert torch.equal(y, longer) is same
 
 
+def test_the_span_is_not_rounded_to_16_bits():
+    q = torch.zeros(1, 2, 301, 8, dtype=torch.bfloat16)
+    for pattern in Cosformer.patterns:
+        assert cosformer(pattern, 301).span(q, None, 301).tolist() == [301]
+
+
 def test_the_span_of_cross_attention_is_the_longer_side():
     model = cosformer("noncausal_cross")
     x, context = torch.randn(2, 1, 20, 16, dtype=torch.double)

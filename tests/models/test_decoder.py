@@ -104,11 +104,12 @@ def test_longest_length(name):
         model(tokens(41))
     with pytest.raises(ValueError, match="41 tokens, but max_length is 40"):
         generate(model, tokens(40), tokens=2)
-    if not CLASSES[name].fixed_length:
-        free = decoder(name, positions="sinusoidal")
-        assert free.longest is None
+    layer = model.layers[0].attention
+    free = decoder(name, positions="sinusoidal")
+    assert free.longest == (40 if layer.fixed_length else None)
+    if not layer.fixed_length:
         assert free(tokens(50)).shape == (3, 50, 11)
-        if CLASSES[name].linear:
+        if layer.linear:
             assert generate(free, tokens(39), tokens=9).shape == (3, 48)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models.attention.lara import LARA
 
@@ -34,6 +35,12 @@ def test_an_example_of_nothing_but_padding_leaves_the_others_alone():
     y = model(x, key_padding_mask=mask)[0]
     assert torch.isfinite(y).all()
     torch.testing.assert_close(y[1:], model(x[1:])[0])
+
+
+def test_landmarks_are_read_by_a_fused_kernel():
+    x = torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1))
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # raises where that cannot be had
+        assert torch.isfinite(lara().eval()(x)[0]).all()
 
 
 def test_at_least_one_landmark():

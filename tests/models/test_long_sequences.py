@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from zoo import CLASSES, MAX_LENGTH, SELF, load
+from zoo import CLASSES, MAX_LENGTH, SELF, build, load
 
 from harness.stopwatch import peak_mb
 from models.attention.base import Pattern
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 DIM, HEADS = 64, 4
-CASES = [case for case in SELF if CLASSES[case[0]].linear and not CLASSES[case[0]].fixed_length]
+CASES = [case for case in SELF if build(*case).linear and not CLASSES[case[0]].fixed_length]
 CAUSAL = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
 # (N, r, D) numbers for 64 slots or 64 latents are 16 KiB a token, N x N at these lengths 256 KiB and more
 FORWARD_KIB, TRAIN_KIB = 6.0, 14.0

@@ -120,6 +120,10 @@ def test_the_whole_ends_at_max_length_and_chunks_do_not():
     for _ in range(3):
         states = {model: model.step(torch.zeros(1, 6), state)[1] for model, state in states.items()}
     chunks.step(torch.zeros(1, 6), states[chunks])
+    x = torch.zeros(1, 4, 6)
+    assert chunks(x)[0].shape == x.shape
+    with pytest.raises(ValueError, match="Mega was built for 3 tokens and got 4"):
+        whole(x)
     with pytest.raises(ValueError, match="past max_length 3"):
         whole.step(torch.zeros(1, 6), states[whole])
 

@@ -3,9 +3,8 @@
 import pytest
 import torch
 from golden import golden, needs_golden
-from twins.landmarks import inverse, segment_means
+from twins.landmarks import inverse
 
-from models.attention import nystrom
 from models.attention.nystrom import Nystrom
 from models.layers.newton_schulz import apply_inverse
 
@@ -62,17 +61,6 @@ def test_the_inverse_inverts():
     a = (10 * torch.eye(16, dtype=torch.double) + torch.rand(1, 2, 16, 16, dtype=torch.double)).softmax(-1)
     x = torch.randn(1, 2, 16, 3, dtype=torch.double)
     torch.testing.assert_close(a @ apply_inverse(a, x), x, atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize("tokens", [3, 8, 11, 24])
-def test_segments_are_of_the_real_tokens(tokens):
-    """Wherever padding lies: black pixels lie between the others."""
-    real = torch.zeros(1, 24, dtype=torch.bool)
-    real[0, torch.randperm(24, generator=torch.Generator().manual_seed(0))[:tokens]] = True
-    x = torch.randn(24, 5, dtype=torch.double)
-    means = nystrom.segment_means(real, 8, torch.double)[0, 0] @ x
-    theirs = segment_means(x[real[0]], 8)
-    torch.testing.assert_close(means, theirs.nan_to_num(), atol=1e-14, rtol=0)
 
 
 def test_impossible_sizes_are_refused():

@@ -21,6 +21,19 @@ def test_fetched_keys_and_tiles_of_all_scores_choose_the_same_queries(monkeypatc
     torch.testing.assert_close(run(model, x, key_padding_mask=mask), reference, atol=1e-12, rtol=0)
 
 
+def test_queries_are_chosen_alike_under_autocast():
+    model = build("probsparse", SELF, factor=1)
+    q, k, v = (torch.randn(100, 2, 41, 8, generator=torch.Generator().manual_seed(s)) for s in range(3))
+
+    def chosen():
+        y = model.attend(q, k, v, None)
+        return (y != y.mode(2, keepdim=True)[0]).any(-1)  # most queries get the mean
+
+    exact = chosen()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(chosen(), exact)
+
+
 def test_few_queries_attend_and_the_others_get_the_mean():
     model = build("probsparse", SELF, factor=1).double()
     q, k, v = (torch.randn(2, 2, 41, 8, dtype=torch.float64) for _ in range(3))

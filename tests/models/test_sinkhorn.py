@@ -45,6 +45,13 @@ def test_lra_compat_reads_every_block_alike():
     assert (sorted_k == k.sum(1, keepdim=True)).all() and (sorted_v == v.sum(1, keepdim=True)).all()
 
 
+def test_padded_queries_get_zeros():
+    model = build("sinkhorn", SELF).double()
+    x, _ = inputs(SELF, 7, dtype=torch.float64)
+    y = run(model, x, key_padding_mask=~MASK)
+    assert ((y == model.out_proj.bias).all(-1) == ~MASK).all()
+
+
 def test_refusals():
     with pytest.raises(ValueError, match="block >= 1, not 0"):
         build("sinkhorn", SELF, block=0)

@@ -1,0 +1,108 @@
+"""The verb report: its files, what check=true finds, and mistakes in a table's yaml."""
+
+import io
+import itertools
+import runpy
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness import report as verb
+from harness.errors import UsageError
+from harness.record import write
+from harness.report import report, spec
+
+GOLDEN = Path(__file__).parent / "golden_report"
+synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+CONF, PAPER, T11, RENDER, plain = (pages["CONF"], pages["PAPER"], pages["T11"], pages["RENDER"], pages["plain"])
+made, seeds, example = synthetic["record"], synthetic["seeds"], synthetic["example"]
+
+
+@pytest.fixture
+def places(tmp_path):
+    for place, record in enumerate(example()):
+        write(record, tmp_path / "records" / f"{place}.json")
+    return {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
+
+
+def quiet():
+    return Console(file=io.StringIO(), width=100)
+
+
+def test_report_writes_shows_and_checks(places):
+    wanted = [places["tables"] / f"lavo/t11.{suffix}" for suffix in ("md", "tex", "csv")]
+    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == wanted
+    assert not places["tables"].exists()  # check writes nothing
+
+    page = quiet()
+    assert report("lavo/t11", conf_root=CONF, paths=places, console=page) == wanted
+    for path, name in itertools.product(wanted, ["md", "tex", "csv"]):
+        if path.suffix == f".{name}":
+            assert path.read_text(encoding="utf-8") == (GOLDEN / f"t11.{name}").read_text(encoding="utf-8")
+    assert "Paper budget" in page.file.getvalue()
+    assert page.file.getvalue().splitlines()[-3:] == [str(path) for path in wanted]
+
+    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == []
+    wanted[1].write_text("edited", encoding="utf-8")
+    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == [wanted[1]]
+    write(made("skyformer", "lra/text", 1, 0.6), places["records"] / "new.json")
+    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == wanted
+
+
+def test_all_is_every_table_and_only_the_formats_asked_for(places):
+    files = report("all", conf_root=CONF, paths=places, formats=["csv"], console=quiet())
+    assert files == [places["tables"] / f"{name}.csv" for name in spec.names(CONF)] and len(files) > 1
+    with pytest.raises(UsageError, match="there is no format 'html'"):
+        report("all", conf_root=CONF, paths=places, formats=["html"])
+
+
+def test_a_broken_record_stops_the_report(places):
+    (places["records"] / "bad.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"bad\.json"):
+        report("all", conf_root=CONF, paths=places, console=quiet())
+
+
+def test_the_verb(places, capsys, monkeypatch):
+    from omegaconf import OmegaConf
+
+    def cfg(check):
+        folders = {key: str(path) for key, path in places.items()} | {"bench": str(places["tables"] / "no-bench")}
+        folders["figures"] = str(places["tables"] / "figures")
+        return OmegaConf.create({"check": check, "paths": folders})
+
+    assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3 and all(line.endswith("python run.py do=report table=lavo/t11") for line in errors)
+    assert verb.run(cfg(False), ["do=report"]) == 0
+    assert "LAVO Table 11" in capsys.readouterr().out
+    assert verb.run(cfg(True), ["do=report"]) == 0
+    with pytest.raises(UsageError, match=r"no table 'lavo/t12': did you mean 'lavo/t11'"):
+        verb.run(cfg(True), ["table=lavo/t12"])
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("tolerance: {reproduced: 1.0, close: 3.0}", "tolerance: {reproduced: 1.0}", "tolerance: there is no 'close'"),
+        ("protocol: skyformer", "protocols: skyformer", "keys: there is no 'protocols': did you mean 'protocol'"),
+        ("protocol: skyformer\n", "", "protocol is missing"),
+        ("  LAVO: lavo\n", "", "there is no 'LAVO'"),
+        ("  LAVO: lavo\n", "  LAVOO: lavo\n", "rows: there is no 'LAVOO': did you mean 'LAVO'"),
+        ("  Image: {task", "  Imagee: {task", "averages.AVG: there is no 'Image'"),
+        ("metric: acc}\n\naver", "metrics: acc}\n\naver", "columns.Image: there is no 'metrics'"),
+        ("ledger: lavo_table11", "ledger: lavo_table99", "no published table 'lavo_table99'"),
+        ("columns: [Text]", "columns: [Texts]", "footnotes.X11.columns: there is no 'Texts'"),
+        ("title: ", "title: [", "no yaml"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
+    text = (CONF / "table" / "lavo" / "t11.yaml").read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "bad.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        spec.load("bad", tmp_path, PAPER)
+    message = str(refused.value)
+    assert "bad.yaml" in message and says in message and "\n" not in message

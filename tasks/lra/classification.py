@@ -190,6 +190,7 @@ class SequenceClassification(Task):
         words += [f"protocol={self.recipe}"] if self.recipe else []
         words += [f"task.source={self.source}"] if self.source != getattr(type(self), "source", None) else []
         words += [f"task.path={self.path}"] if self.path else []
+        words += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
         return " ".join(words)
 
     def prepare(self, progress: Progress) -> None:

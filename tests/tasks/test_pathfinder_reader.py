@@ -185,7 +185,7 @@ FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 @given(line=st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_row_is_a_row_or_one_line(line):
     try:
-        path, label = pathfinder_reader._row(line)
+        path, label = pathfinder_reader._row(line, None)
     except ValueError as error:
         assert "\n" not in str(error)
     else:

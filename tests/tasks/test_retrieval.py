@@ -11,7 +11,6 @@ from torch import nn
 
 from models.attention.base import Pattern
 from tasks.base import DataError
-from tasks.lra import retrieval
 from tasks.lra.retrieval import FILES, Retrieval
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
@@ -72,10 +71,10 @@ def test_facts_known_before_any_data(tmp_path):
 
 def test_a_missing_folder_says_where_to_get_it(tmp_path):
     task = Retrieval(data_root=tmp_path / "data", path=tmp_path / "nowhere")
-    refuses(task, f"{tmp_path}/nowhere/new_aan_pairs.train.tsv:1: No such file", retrieval.URL, "7.7 GB")
+    refuses(task, f"{tmp_path}/nowhere/new_aan_pairs.train.tsv:1: No such file", "lra_release.gz (7.7 GB)")
     with pytest.raises(DataError) as error:
         task.load()
-    one_line(error, "No such file", retrieval.URL)
+    one_line(error, "No such file", "lra_release.gz (7.7 GB)")
 
 
 @pytest.mark.parametrize("form", ["plain", "gzipped", "archive"])

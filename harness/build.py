@@ -11,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from harness.compose import options, with_model
-from harness.errors import UsageError
+from harness.errors import UsageError, one_line
 from harness.instantiate import call, instantiate, target
 from models.attention.base import Attention
-from tasks.base import Task
+from tasks.base import DataError, Task
 
 
 @dataclass
@@ -94,7 +94,11 @@ def check_length(model: nn.Module, dimensions: dict[str, Any]) -> None:
 def refuse_what_cannot_run(cfg: DictConfig) -> Built:
     """Build everything without memory or data. A refusal names the models that would fit in this place."""
     try:
-        return on_meta(cfg)
+        built = on_meta(cfg)
+        built.task.demand()
+        return built
+    except DataError as error:
+        raise UsageError(one_line(error)) from error
     except UsageError as error:
         if not str(error).startswith("model"):
             raise

@@ -59,6 +59,10 @@ class Task(ABC):
     pattern: Pattern
     samples: Path | None = None  # a picture of examples that `prepare` left beside the data
 
+    def demand(self) -> None:
+        """Raises DataError for what nobody but the user can give, a path above all; a run asks before it begins."""
+        return
+
     @abstractmethod
     def prepare(self, progress: Progress) -> None:
         """Download or generate what is missing under the data folder; no work if all is there. Raises DataError."""

@@ -264,11 +264,14 @@ class SequenceClassification(Task):
         tokens = batch["tokens"]
         return tokens.numel() if self.padding_id is None else int((tokens != self.padding_id).sum())
 
-    def _parameters(self) -> dict[str, Any]:
-        """What the cache is made of. Raises DataError where that takes a path and there is none."""
+    def demand(self) -> None:
         if self.path is None and self._source.needs_path:
             what = self.release if self.source == "official" else "a folder laid out like the official one, or a part"
             raise DataError(f"source={self.source} needs task.path, {what}; {self.hint} task.path=...")
+
+    def _parameters(self) -> dict[str, Any]:
+        """What the cache is made of. Raises DataError."""
+        self.demand()
         how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed}
         return {**how, **self._source.identity()}
 

@@ -64,6 +64,9 @@ class Figure:
         return self.table.averages.get(self.accuracy, (self.accuracy,))
 
 
+SEEDS_FOR_BARS = 3  # the interval of two is as long as the axis
+
+
 @dataclass(frozen=True)
 class Circle:
     """Accuracy in the table's unit, `half_width` of its 95 % interval; speed and memory of the reference are 1."""
@@ -178,7 +181,8 @@ def _panel(
             label, model = (name, part.rows[name].model) if name in part.rows else (f"{name}{STRANGER}", name)
             ours, kind = whole[name].estimate, _kind(figure, name, model)
             ratios = [_ratio(by_row[name], by_row[reference], key) for key in ("examples_per_s", "peak_memory_mb")]
-            circles.append(Circle(label, *map(_rounded, (ours.mean, *ratios, ours.half_width)), kind))
+            bar = ours.half_width if ours.n >= SEEDS_FOR_BARS else None
+            circles.append(Circle(label, *map(_rounded, (ours.mean, *ratios, bar)), kind))
     lines = [f"{hardware}.", *_facts([whole[name] for name in names if name in whole])]
     lines += [_sentence(fault, rows) for fault, rows in faults.items()]
     if failed := [f"{name} ({mean.broken})" for name, mean in whole.items() if mean.failures]:
@@ -249,8 +253,12 @@ def _facts(found: Sequence[Score]) -> list[str]:
     if not counts:
         return []
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    bars = "; bars: 95 % intervals" if counts[-1] > 1 else ""
-    return [f"Seeds: {span} a row{bars}.", "Memory: peak of the process (CPU) or its allocations (GPU)."]
+    bars = "; bars: 95 % intervals" if counts[-1] >= SEEDS_FOR_BARS else ""
+    return [
+        f"Seeds: {span} a row{bars}.",
+        "Speed: of training, as it was recorded; whoever shared the machine is in it.",
+        "Memory: peak of the process (CPU) or its allocations (GPU).",
+    ]
 
 
 def _sentence(what: str, names: Iterable[str]) -> str:

@@ -75,7 +75,7 @@ def test_rows_that_the_ledger_has_no_speed_of_are_named():
 
 
 def test_ours_are_means_and_geometric_means():
-    records = everywhere("vanilla", [0.6, 0.6]) + everywhere("lavo", [0.70, 0.72], speed=50.0, memory=250.0)
+    records = everywhere("vanilla", [0.6, 0.6, 0.6]) + everywhere("lavo", [0.70, 0.71, 0.72], speed=50.0, memory=250.0)
     for record in records:  # one column three times as fast as the others say
         if (record["cell"]["model"], record["cell"]["task"]) == ("lavo", "lra/image"):
             record["examples_per_s"] *= 3
@@ -84,8 +84,13 @@ def test_ours_are_means_and_geometric_means():
     assert (vanilla.accuracy, vanilla.speed, vanilla.memory, vanilla.kind) == (60.0, 1.0, 1.0, "reference")
     assert (lavo.accuracy, lavo.memory, lavo.kind) == (71.0, 0.25, "own")
     assert lavo.speed == pytest.approx(0.5 * 3 ** (1 / 5), abs=1e-4)
-    assert lavo.half_width == pytest.approx(12.7062, abs=1e-3)  # t of one degree of freedom times 1 / sqrt(2) * sqrt(2)
-    assert "Seeds: 2 a row" in text(panel)
+    assert lavo.half_width == pytest.approx(4.3027 / 3**0.5, abs=1e-3)  # t of two degrees of freedom, deviation 1
+    assert "Seeds: 3 a row; bars" in text(panel)
+
+
+def test_two_seeds_have_no_bar():
+    (panel,) = ours(everywhere("vanilla", [0.6, 0.7]))
+    assert by_label(panel)["vanilla"].half_width is None and "bars" not in text(panel)
 
 
 def test_incomplete_rows_are_left_out_and_named():

@@ -128,8 +128,7 @@ def peak_mb(function: Callable[[], object], device: Any, *, warm: bool = True) -
         synchronize(device)
         before = torch.cuda.memory_allocated(device) / 2**20
     else:
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)  # what was freed must not pass for what is there
+        give_back_freed_memory()
         before = resident_mb()
     reset_peak_memory(device)
     result = function()
@@ -137,6 +136,17 @@ def peak_mb(function: Callable[[], object], device: Any, *, warm: bool = True) -
     peak = peak_memory_mb(device)
     del result
     return max(0.0, peak - before)
+
+
+def give_back_freed_memory() -> None:
+    """Have glibc return what is freed, now and from now on: it must not pass for what is there (`train` keeps it)."""
+    trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # malloc.h
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mmap_max, 65536)
+        libc.mallopt(mmap_threshold, 128 * 1024)
+        libc.mallopt(trim_threshold, 128 * 1024)
+        libc.malloc_trim(0)
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:

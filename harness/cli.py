@@ -3,6 +3,7 @@
 Nothing here imports torch: `--help` and `do=list` must answer at once.
 """
 
+import fnmatch
 import importlib
 import os
 import re
@@ -16,12 +17,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.compose import NAMED, options, recipes
+from harness.compose import NAMED, compose, options, recipes, search_path
 from harness.errors import UsageError, did_you_mean, one_line
 
 # verb -> module with `run(cfg, overrides) -> exit status`
 VERBS = {
-    "train": "harness.sweep",
+    "train": "harness.execute",
     "prepare": "harness.prepare",
     "plan": "harness.plan",
     "status": "harness.status",
@@ -30,15 +31,14 @@ VERBS = {
     "verify": "harness.verify",
     "list": "harness.listing",
 }
+TOGETHER = ("train", "plan", "prepare")  # these have `run_all(commands, ...)`: a sweep's commands share cells
 STOPPED = 128  # exit statuses from here on: a signal ended the run
 
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; says what is wrong in one line."""
     try:
-        if cfg.do not in VERBS:
-            raise UsageError(f"there is no do={cfg.do}: {did_you_mean(cfg.do, VERBS)}")
-        status = importlib.import_module(VERBS[cfg.do]).run(cfg, overrides)
+        status = verb(cfg.do).run(cfg, overrides)
     except UsageError as error:
         return complain(str(error), overrides)
     except (HydraException, OmegaConfBaseException) as error:
@@ -48,15 +48,50 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return status
 
 
+def verb(name: str) -> Any:
+    if name not in VERBS:
+        raise UsageError(f"there is no do={name}: {did_you_mean(name, VERBS)}")
+    return importlib.import_module(VERBS[name])
+
+
+def dispatch_all(swept: Sequence[Sequence[str]], place: str) -> int:
+    """Carry out the commands of a sweep. `place`: who runs its cells. Returns the exit status of all.
+
+    Raises UsageError and Hydra's errors for what no command can be composed of.
+    """
+    from harness.sweep import Command
+
+    composed: dict[tuple[str, ...], DictConfig] = {}
+    commands = []
+    for overrides in swept:
+        # commands that differ in their seed are composed once
+        rest = tuple(word for word in overrides if not word.startswith("seed="))
+        if rest not in composed:
+            composed[rest] = compose(rest, search_path())
+        cfg = composed[rest].copy()
+        for word in overrides:
+            if word.startswith("seed="):
+                OmegaConf.update(cfg, "seed", word.partition("=")[2])
+        commands.append(Command(cfg, tuple(overrides)))
+    do = commands[0].cfg.do
+    if all(command.cfg.do == do for command in commands) and do in TOGETHER:
+        return verb(do).run_all(commands, place)
+    if place != "here":
+        raise UsageError(f"do={do} runs here: leave hydra/launcher= out")
+    statuses = [dispatch(command.cfg, command.overrides) for command in commands]
+    if len(statuses) > 1:
+        print(f"{len(statuses)} commands, {len(statuses) - statuses.count(0)} of them with an error")
+    return max(statuses)
+
+
 def door(main: Callable[[], Any], statuses: list[int]) -> int:
     """Run a Hydra main that adds each job's exit status to `statuses`; returns the status of the whole command."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
-    sys.argv[1:] = arguments = lists_of_bench(sys.argv[1:])
+    arguments = sys.argv[1:]
     try:
+        sys.argv[1:] = arguments = globbed(lists_of_bench(arguments))
         refuse_unknown_flags(arguments)
         main()
-        if len(statuses) > 1:
-            print(f"{len(statuses)} commands, {len(statuses) - statuses.count(0)} of them with an error")
         return max(statuses, default=0)
     except UsageError as error:
         return complain(str(error))
@@ -92,6 +127,23 @@ def lists_of_bench(arguments: Sequence[str]) -> list[str]:
     return found
 
 
+def globbed(arguments: Sequence[str]) -> list[str]:
+    """`task=lra/*` -> `task=lra/image,lra/listops,...`: the names of the group that fit. Raises UsageError for none."""
+    found = []
+    for argument in arguments:
+        group, equals, value = argument.partition("=")
+        if not equals or group not in NAMED or not set(value) & set("*?["):
+            found.append(argument)
+            continue
+        names = [name for name, _ in options(group)]
+        parts = [value[5:-1]] if value.startswith("glob(") else value.split(",")
+        fitting = [name for part in parts for name in fnmatch.filter(names, part) if name not in ("all", "custom")]
+        if not fitting:
+            raise UsageError(f"no {group} fits {value}: there is {', '.join(names)}")
+        found.append(f"{group}={','.join(dict.fromkeys(fitting))}")
+    return found
+
+
 def complain(message: str, overrides: Sequence[str] = ()) -> int:
     """One line. In a sweep it also says which of its commands is meant."""
     swept = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
@@ -109,7 +161,9 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
         raise UsageError(f"{message} (settings are typed key=value; python run.py --help)")
 
     parser.error = refuse  # type: ignore[method-assign]
-    parser.parse_args(list(arguments))
+    swept = parser.parse_args(list(arguments)).multirun
+    if not swept and any(argument.startswith("hydra/launcher=") for argument in arguments):
+        raise UsageError(f"only sweeps have a launcher: python run.py -m {' '.join(arguments)}")
 
 
 def translate(error: BaseException, arguments: Sequence[str]) -> str | None:
@@ -162,7 +216,6 @@ def unknown_option(path: str, text: str) -> str:
 def unknown_key(key: str) -> str:
     """A key outside the schema. Compared with the keys of its own node first, then with all of them."""
     from harness.cell import flatten
-    from harness.compose import compose
 
     values = OmegaConf.to_container(compose(), enum_to_str=True)
     known = {name.rpartition(".")[0] for name in flatten(values)} | set(flatten(values)) | set(NAMED)

@@ -16,7 +16,10 @@ from harness.schema import register
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
 # groups whose options the harness chooses among by their full path below the group
-NAMED = ("model", "task", "protocol", "budget", "table", "figure", "trainer", "resources", "logger", "debug")
+NAMED = (
+    *("model", "task", "protocol", "budget", "table", "figure"),
+    *("trainer", "resources", "cluster", "hydra/launcher", "logger", "debug"),
+)
 
 
 def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictConfig:

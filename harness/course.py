@@ -4,8 +4,8 @@ All of it happens at the end of an optimiser update, in one place and one order 
 a run which is killed anywhere and started again makes the same decisions on the same numbers.
 """
 
+import contextlib
 import os
-import signal
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,8 +18,8 @@ from harness.experiment import Experiment, evaluate, validates_on_test
 from harness.progress import Progress
 from harness.runfolder import RunFolder
 from harness.schema import Rule
+from harness.signals import Mark, marked
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 READ_LOSS_EVERY = 10  # updates: reading it makes a GPU wait
 
 
@@ -41,16 +41,23 @@ class Course(Callback):
         self.train, self.checkpoint = cfg.train, cfg.checkpoint
         self.folder, self.progress = folder, progress
         self.tally = Tally()
-        self.stopped_by: int | None = None
+        self.mark = Mark()
+        self._marking = contextlib.ExitStack()
         self._loss = ""
-        self._rng: dict[str, Any] | None = None
-        self._handlers: dict[int, Any] = {}
+        self._tokens = 0  # of this process, not yet in the tally
+        self._rng: list[dict[str, Any]] | None = None  # of each process
 
     # what a checkpoint holds -------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        return {"tally": asdict(self.tally), "rng": {"cpu": torch.get_rng_state(), "cuda": cuda}}
+        """Called by all processes together; the first one's is saved."""
+        cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []
+        own = {"cpu": torch.get_rng_state(), "cuda": cuda}
+        everyone = [own]
+        if torch.distributed.is_initialized():
+            everyone = [None] * torch.distributed.get_world_size()
+            torch.distributed.all_gather_object(everyone, own)
+        return {"tally": asdict(self.tally), "rng": everyone}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.tally = Tally(**state["tally"])
@@ -61,23 +68,22 @@ class Course(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, experiment: Experiment) -> None:
         if self._rng is not None:
-            torch.set_rng_state(self._rng["cpu"])
-            if self._rng["cuda"] and torch.cuda.is_available():
-                torch.cuda.set_rng_state_all(self._rng["cuda"])
+            if trainer.global_rank < len(self._rng):  # on more devices than before, the new ones keep their seeds
+                own = self._rng[trainer.global_rank]
+                torch.set_rng_state(own["cpu"])
+                if own["cuda"] and torch.cuda.is_available():
+                    torch.cuda.set_rng_state(own["cuda"][0])
             self.progress.say(f"resumed at step {trainer.global_step}")
-        self.folder.keep_metrics_until(trainer.global_step)
-        # a signal only leaves a mark: saving inside a handler could catch a half-made update
-        self._handlers = {number: signal.signal(number, self._mark) for number in SIGNALS}
+        if trainer.is_global_zero:
+            self.folder.keep_metrics_until(trainer.global_step)
+        # after Lightning has set its own handlers; they are back before it removes them
+        self.mark = self._marking.enter_context(marked())
         self._step = trainer.global_step
         self._since = self._update_since = self._saved = time.monotonic()
 
-    def _mark(self, number: int, _frame: Any) -> None:
-        self.stopped_by = number
-        signal.signal(number, signal.SIG_DFL)  # the second one ends the process at once
-
     def on_train_batch_start(self, trainer: pl.Trainer, experiment: Experiment, batch: Any, index: int) -> None:
         self.tally.examples += len(next(iter(batch.values()))) * trainer.world_size
-        self.tally.tokens += experiment.task.tokens(batch) * trainer.world_size
+        self._tokens += experiment.task.tokens(batch)
 
     def on_train_batch_end(self, trainer: pl.Trainer, experiment: Experiment, out: Any, batch: Any, index: int) -> None:
         if trainer.global_step == self._step:
@@ -86,11 +92,11 @@ class Course(Callback):
         last, steps = step == self.train.max_steps, self.train.max_steps
         evaluated = last or step % self.train.eval_every == 0
         if evaluated:
-            experiment.check_finite(step)  # waits for the device, so that the time below is that of finished work
+            experiment.check_finite(trainer)  # waits for the device, so that the time below is that of finished work
         self.tally.train_s += time.monotonic() - self._update_since
         if evaluated:
             self._evaluate(trainer, experiment, step)
-        stop = trainer.strategy.reduce_boolean_decision(self.stopped_by is not None, all=False)
+        stop = trainer.strategy.reduce_boolean_decision(self.mark.number is not None, all=False)
         every = self.checkpoint.every_steps
         due = time.monotonic() - self._saved >= self.checkpoint.every_s or bool(every and step % every == 0)
         if last or stop or evaluated or trainer.strategy.reduce_boolean_decision(due, all=False):
@@ -105,8 +111,10 @@ class Course(Callback):
         self._update_since = time.monotonic()
 
     def on_train_end(self, trainer: pl.Trainer, experiment: Experiment) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        self._marking.close()
+
+    def on_exception(self, trainer: pl.Trainer, experiment: Experiment, error: BaseException) -> None:
+        self._marking.close()
 
     # its parts ---------------------------------------------------------------
 
@@ -121,14 +129,13 @@ class Course(Callback):
         ranked_on = "test" if rule is Rule.best_test else "val"
         if step >= self.train.select.after * self.train.max_steps and self._better(found, ranked_on, experiment):
             self.tally.best = found
+        loss = float(trainer.strategy.reduce(experiment.loss.clone(), reduce_op="mean"))
+        if self.tally.best is found and rule is not Rule.last:
+            self._keep_weights(trainer)
         if trainer.is_global_zero:
-            if self.tally.best is found and rule is not Rule.last:
-                temporary = self.folder.best.with_suffix(".tmp")
-                torch.save(experiment.model.state_dict(), temporary)
-                os.replace(temporary, self.folder.best)
             row = {
                 "step": step,
-                "train/loss": float(experiment.loss),
+                "train/loss": loss,
                 "lr": trainer.optimizers[0].param_groups[0]["lr"],
             }
             row |= {f"{name}/{key}": value for name in names for key, value in found[name].items()}
@@ -147,7 +154,17 @@ class Course(Callback):
         new, old = found[split][experiment.task.metric], self.tally.best[split][experiment.task.metric]
         return new > old if experiment.task.higher_is_better else new < old
 
+    def _keep_weights(self, trainer: pl.Trainer) -> None:
+        weights = trainer.strategy.lightning_module_state_dict()  # whole, also where each device holds a part
+        if trainer.is_global_zero:
+            temporary = self.folder.best.with_suffix(".tmp")
+            torch.save(weights, temporary)
+            os.replace(temporary, self.folder.best)
+
     def _save(self, trainer: pl.Trainer) -> None:
+        tokens = torch.tensor(self._tokens, device=trainer.strategy.root_device)
+        self.tally.tokens += int(trainer.strategy.reduce(tokens, reduce_op="sum"))
+        self._tokens = 0
         now = time.monotonic()
         self.tally.wall_s += now - self._since
         self._since = now

@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
+from harness import sharded
 from harness.build import parameter_groups
 from harness.loader import in_order
 from tasks.base import Batch, Split, Task
@@ -31,25 +32,38 @@ class Experiment(pl.LightningModule):
         super().__init__()
         self.model, self.task = model, task
         self._optimizer, self._schedule = optimizer, schedule
+        self._shared_out = False
         # on the device, looked at only now and then: reading it makes a GPU wait
         self.register_buffer("finite", torch.ones((), dtype=torch.bool), persistent=False)
-        self.register_buffer("loss", torch.zeros(()), persistent=False)
+        self.register_buffer("loss", torch.zeros(()), persistent=False)  # of the update under way, a mean
+
+    def configure_model(self) -> None:
+        if self.device_mesh is not None and not self._shared_out:  # Lightning may call it twice
+            self._shared_out = True
+            sharded.share_out(self.model, self.device_mesh)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         loss = self.task.loss(self.model, batch)
-        self.loss = loss.detach()
-        self.finite &= torch.isfinite(self.loss)
+        self.finite &= torch.isfinite(loss.detach())
+        seen = index % self.trainer.accumulate_grad_batches  # micro-batches of this update so far
+        self.loss = (self.loss * seen + loss.detach()) / (seen + 1) if seen else loss.detach()
         return loss
 
-    def check_finite(self, step: int) -> None:
-        if not self.finite:
-            raise NonFiniteError(f"the training loss is not finite (seen at step {step})")
+    def check_finite(self, trainer: pl.Trainer) -> None:
+        """Raises NonFiniteError on all devices if one of them has seen a loss that is no number."""
+        if not trainer.strategy.reduce_boolean_decision(bool(self.finite), all=True):
+            raise NonFiniteError(f"the training loss is not finite (seen at step {trainer.global_step})")
 
     def configure_optimizers(self) -> Any:
         optimizer = self._optimizer(parameter_groups(self.model))
         if self._schedule is None:
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": self._schedule(optimizer), "interval": "step"}}
+
+
+def idle_at_last(split: Split, batch_size: int, trainer: pl.Trainer) -> bool:
+    """Whether the others have a batch left when this device has none, in the last round of `in_order`."""
+    return 0 < len(split) % (batch_size * trainer.world_size) <= batch_size * trainer.global_rank
 
 
 def evaluate(trainer: pl.Trainer, experiment: Experiment, split: Split, batch_size: int) -> dict[str, Any]:
@@ -66,6 +80,10 @@ def evaluate(trainer: pl.Trainer, experiment: Experiment, split: Split, batch_si
         for batch in in_order(split, batch_size, trainer.global_rank, trainer.world_size):
             batch = {name: tensor.to(experiment.device) for name, tensor in batch.items()}
             scored += experiment.task.score(experiment.model, batch, metrics)
+        if sharded.is_shared_out(experiment.model) and idle_at_last(split, batch_size, trainer):
+            batch = split.batch(range(min(batch_size, len(split))))
+            batch = {name: tensor.to(experiment.device) for name, tensor in batch.items()}
+            experiment.task.score(experiment.model, batch, experiment.task.metrics().to(experiment.device))
     experiment.model.train(training)
     scored = int(trainer.strategy.reduce(torch.tensor(scored, device=experiment.device), reduce_op="sum"))
     if scored != len(split):

@@ -14,6 +14,9 @@ GROUPS = {
     "table": "tables",
     "figure": "figures",
     "trainer": "trainers",
+    "resources": "resources",
+    "cluster": "clusters",
+    "hydra/launcher": "launchers, with -m",
     "logger": "loggers",
     "debug": "debug aids",
 }

@@ -4,7 +4,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,31 +16,49 @@ from harness.cell import Cell, cell_of
 from harness.compose import ROOT
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, clock
+from harness.ranks import rank
 from harness.runfolder import RunFolder
 from harness.schema import Rerun
+from harness.signals import REQUEUED, hand_over
 from harness.train import Interrupted, Run, make_trainer
 
 TRACEBACK_CHARACTERS = 4000
+STOPPED = 128  # exit statuses from here on: a signal ended the run
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended for whoever typed the command. `code` is the exit status."""
+    """How a cell ended for whoever typed the command. `code` is the exit status, 128 + n after signal n."""
 
     cell: str
-    state: str  # done, skipped, running, interrupted, refused, or a record's status
+    state: str  # done, skipped, running, interrupted, timeout, preempted, refused, dead, or a record's status
     code: int
     detail: str
 
 
-def run_cell(cfg: DictConfig, overrides: Sequence[str] = ()) -> Outcome:
+@dataclass(frozen=True)
+class Request:
+    """A cell to be run. `since` (time.time()): for `rerun=all`, what was left before it does not count."""
+
+    cfg: DictConfig
+    overrides: Sequence[str] = ()
+    search: Sequence[str] = ()  # folders of configuration that the command added to conf/
+    since: float = field(default_factory=time.time)
+
+    def counts(self, path: Path) -> bool:
+        """Whether a file of an earlier attempt, or of this one before it was queued again, is one to go by."""
+        return path.exists() and (self.cfg.rerun is not Rerun.all or path.stat().st_mtime >= self.since)
+
+
+def run_cell(request: Request) -> Outcome:
     """Train, select, test and record one cell; or say why that is not to be done. Raises nothing a user can cause."""
+    cfg = request.cfg
     try:
         cell = cell_of(cfg)
     except UsageError as error:
         return Outcome(str(cfg.model.get("name", "?")), "refused", 2, str(error))
     folder = RunFolder(cell.folder(cfg))
-    settled = settle(cell, cfg)
+    settled = settle(cell, request)
     if settled:
         return settled
     try:
@@ -51,24 +69,26 @@ def run_cell(cfg: DictConfig, overrides: Sequence[str] = ()) -> Outcome:
     except UsageError as error:
         return Outcome(str(cell), "refused", 2, str(error))
 
+    if rank():
+        return _assist(cell, request, folder)
     if not folder.claim():
         return Outcome(str(cell), "running", 0, f"another process is at it ({folder.path}); python run.py do=status")
     try:
-        settled = settle(cell, cfg)  # it may have finished while we asked
-        return settled or _attempt(cell, cfg, folder, overrides)
+        settled = settle(cell, request)  # it may have finished while we asked
+        return settled or _attempt(cell, request, folder)
     finally:
         folder.release()
 
 
-def settle(cell: Cell, cfg: DictConfig) -> Outcome | None:
+def settle(cell: Cell, request: Request) -> Outcome | None:
     """What an earlier record leaves to do: None if the cell is to be run."""
-    path = cell.record_path(cfg)
-    if cfg.rerun is Rerun.all or not path.exists() or unfinished(RunFolder(cell.folder(cfg)), path):
+    path, folder = cell.record_path(request.cfg), RunFolder(cell.folder(request.cfg))
+    if not request.counts(path) or (request.counts(folder.last) and unfinished(folder, path)):
         return None
     earlier = record.read(path)
     if earlier["status"] == "done":
         return Outcome(str(cell), "skipped", 0, f"already done: {summary(earlier)} · {path}")
-    if cfg.rerun is Rerun.failed:
+    if request.cfg.rerun is Rerun.failed and path.stat().st_mtime < request.since:
         return None
     what = f"{earlier['status']} earlier ({one_line(earlier['error']['message'])[:120]})"
     return Outcome(str(cell), earlier["status"], 1, f"{what}; rerun=failed tries again · {path}")
@@ -79,29 +99,45 @@ def unfinished(folder: RunFolder, path: Path) -> bool:
     return folder.last.exists() and not (path.exists() and path.stat().st_mtime >= folder.last.stat().st_mtime)
 
 
-def resumable(folder: RunFolder, path: Path, rerun: Rerun) -> bool:
+def resumable(folder: RunFolder, path: Path, request: Request) -> bool:
     """Go on from the last checkpoint? Yes after a kill or a failure; not after a loss that was no number."""
-    if rerun is Rerun.all or not folder.last.exists():
+    if not request.counts(folder.last):
         return False
     return unfinished(folder, path) or record.read(path)["status"] not in ("done", "nan")
 
 
-def _attempt(cell: Cell, cfg: DictConfig, folder: RunFolder, overrides: Sequence[str]) -> Outcome:
+def _assist(cell: Cell, request: Request, folder: RunFolder) -> Outcome:
+    """Compute one share of a cell that the first process runs; it alone claims, prints and writes."""
+    resuming = resumable(folder, cell.record_path(request.cfg), request)
+    run = Run(cell, request.cfg, folder, Progress(silent=True), resuming=resuming, search=request.search)
+    try:
+        run.go()
+    except Interrupted as stop:
+        return Outcome(str(cell), stop.state, STOPPED + stop.number, str(stop))
+    return Outcome(str(cell), "done", 0, "")
+
+
+def _attempt(cell: Cell, request: Request, folder: RunFolder) -> Outcome:
     started = time.time()
-    path = cell.record_path(cfg)
-    resuming = resumable(folder, path, cfg.rerun)
+    path = cell.record_path(request.cfg)
+    resuming = resumable(folder, path, request)
     if not resuming:
         folder.clear()
-    folder.describe(cell.config, overrides)
+    folder.describe(cell.config, request.overrides)
     from tasks.base import DataError
 
     with Progress(folder.note) as progress:
         progress.say(f"{cell} · {folder.path}")
-        run = Run(cell, cfg, folder, progress, resuming)
+        run = Run(cell, request.cfg, folder, progress, resuming=resuming, search=request.search)
         try:
             entries = run.go()
         except Interrupted as stop:
-            return Outcome(str(cell), "interrupted", stop.code, str(stop))
+            if stop.state in REQUEUED:
+                try:
+                    hand_over()
+                except Exception as refusal:  # submitit's: it was queued again too often
+                    return _failure(run, refusal, started, stop.state)
+            return Outcome(str(cell), stop.state, STOPPED + stop.number, str(stop))
         except (DataError, UsageError) as error:
             folder.beat("refused", step=0, steps=0, force=True)
             return Outcome(str(cell), "refused", 2, one_line(error))
@@ -113,9 +149,9 @@ def _attempt(cell: Cell, cfg: DictConfig, folder: RunFolder, overrides: Sequence
         return Outcome(str(cell), "done", 0, f"{summary(entries)} · {path}")
 
 
-def _failure(run: Run, error: Exception, started: float) -> Outcome:
+def _failure(run: Run, error: Exception, started: float, status: str | None = None) -> Outcome:
     """A failure is a value: a record with its status; the traceback goes to the run's folder."""
-    status = status_of(error)
+    status = status or status_of(error)
     # a record names no folder of this machine
     text = traceback.format_exc().replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "")
     run.folder.error.write_text(text, encoding="utf-8")
@@ -143,7 +179,8 @@ def status_of(error: Exception) -> str:
 
 
 def report_line(outcome: Outcome, out: Any = None) -> None:
-    print(f"{outcome.state}: {outcome.cell} · {outcome.detail}", file=out or sys.stdout, flush=True)
+    if rank() == 0:
+        print(f"{outcome.state}: {outcome.cell} · {outcome.detail}", file=out or sys.stdout, flush=True)
 
 
 def summary(entries: dict[str, Any]) -> str:

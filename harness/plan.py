@@ -7,21 +7,27 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.collect import load_records
+from harness.launch.queue import Queue
 from harness.progress import clock
 from harness.states import state_of
-from harness.sweep import Planned, expand
+from harness.sweep import Command, Planned, expand_all
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    return run_all([Command(cfg, tuple(overrides))])
+
+
+def run_all(commands: Sequence[Command], place: str = "") -> int:
+    """The grid of all commands together; wherever they are to run."""
     from rich.console import Console
     from rich.table import Table
 
-    plan = expand(cfg, overrides)
+    plan, cfg, queue = expand_all(commands), commands[0].cfg, Queue()
     earlier = load_records(cfg.paths.records)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
     states, left, unknown = [], {MEASURED: 0.0, PUBLISHED: 0.0}, 0
     for planned in plan.cells:
-        state = state_of(planned.cell, cfg).name
+        state = state_of(planned.cell, cfg, queue).name
         states.append(state)
         found = None if state == "done" else estimate(planned, earlier)
         if found is not None:

@@ -7,12 +7,16 @@ from omegaconf import DictConfig
 
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
-from harness.sweep import expand
+from harness.sweep import Command, expand_all
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    """The data of a cell, or of every cell of a table."""
-    plan = expand(cfg, overrides)
+    return run_all([Command(cfg, tuple(overrides))])
+
+
+def run_all(commands: Sequence[Command], place: str = "") -> int:
+    """The data of every cell of these commands, on this machine: compute nodes may have no way to the internet."""
+    plan = expand_all(commands)
     tasks = {json.dumps(planned.cell.config["task"], sort_keys=True): planned.cfg for planned in plan.cells}
     for one in tasks.values():
         prepare(one)

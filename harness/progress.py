@@ -20,13 +20,14 @@ class Progress:
     `note` also receives every plain line (the run's log), whether or not a terminal shows bars instead.
     """
 
-    def __init__(self, note: Callable[[str], None] | None = None):
+    def __init__(self, note: Callable[[str], None] | None = None, *, silent: bool = False):
         self._note = note
+        self._silent = silent
         self._live: Any = None
         self._bars: dict[str, Any] = {}
         self._started: dict[str, tuple[float, int]] = {}
         self._printed: dict[str, float] = {}
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not silent:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
             from rich.progress import Progress as Bars
@@ -71,7 +72,7 @@ class Progress:
             self._line(line, shown=False)
 
     def _line(self, line: str, *, shown: bool) -> None:
-        if not shown:
+        if not shown and not self._silent:
             print(line, file=sys.stderr, flush=True)
         if self._note is not None:
             self._note(line)

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -10,11 +11,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+SNAPSHOT = "SNAPSHOT.json"  # what git said, in a copy of the code that is no repository
 PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "numpy", "datasets")
 
 
 def git(root: Path) -> dict[str, Any]:
     """Commit and whether tracked files differ from it; sha null outside a repository."""
+    with contextlib.suppress(FileNotFoundError):
+        return json.loads((root / SNAPSHOT).read_text(encoding="utf-8"))
 
     def ask(*args: str) -> str | None:
         try:

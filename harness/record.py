@@ -125,6 +125,7 @@ SCHEMA: dict[str, Any] = {
         "fingerprint": str,
         "sizes": Each(int),
     },
+    "update": Absent({"examples": int, "micro_batch_size": int, "devices": int}),
     "resumes": int,
     "weights_sha256": Null(HEX),
     "started": TIME,

@@ -61,7 +61,34 @@ class Checkpoint:
 
 @dataclass
 class Resources:
-    cpus: int | None = None  # threads of torch; null: its own choice
+    """What one cell is given, here or in a job. No effect on any number but speed."""
+
+    nodes: int = 1
+    devices: int = 1  # on each node: GPUs, or processes on the CPU; training is shared out between them
+    accelerator: str = "auto"  # auto | cpu | gpu
+    cpus: int | None = None  # for each device: threads of torch; null: its own choice
+    memory_gb: float | None = None  # on each node of a job; null: the cluster's default
+    minutes: int = 60  # after which a job is asked to save what it has; it is queued again and goes on
+    cells_per_job: int = 1
+    at_once: int = 1  # of these, so many side by side on the job's devices
+
+
+@dataclass
+class Cluster:
+    """How jobs are submitted at one site; `resources=` says how large they are."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None  # "gpu:a100:{devices}", where --gpus-per-node is not understood
+    sbatch: dict[str, Any] = field(default_factory=dict)  # any further flag of sbatch: {reservation: icml}
+    setup: list[str] = field(default_factory=list)  # shell lines before Python starts: module load ...
+    folder: str | None = None  # for code and job files, seen by all nodes; null: paths.outputs
+    signal_s: int = 120  # warning before the time limit; longer than one pass over the validation split
+    max_requeues: int = 1000  # after time limits; preemptions do not count
+    jobs_at_once: int = 256  # of one array
+    array_size: int = 1000  # jobs in one array (SLURM's MaxArraySize - 1)
 
 
 @dataclass
@@ -104,6 +131,7 @@ class Config:
     rerun: Rerun = Rerun.missing
     check: bool = False  # do=report: write nothing, fail on a difference
     fail_fast: bool = False  # stop a sweep at its first failed cell
+    n_jobs: int = 1  # cells side by side on this machine, each in a process of its own
     trusted_packages: list[str] = field(default_factory=list)
 
     model: dict[str, Any] = field(default_factory=dict)
@@ -119,6 +147,7 @@ class Config:
     figure: Any = None
     trainer: dict[str, Any] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
+    cluster: Cluster = field(default_factory=Cluster)
     logger: dict[str, Any] = field(default_factory=dict)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     bench: Bench = field(default_factory=Bench)

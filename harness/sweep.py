@@ -1,10 +1,9 @@
-"""Which cells a command means: one, or all of a published table; and running them one after the other.
+"""Which cells commands mean: one each, or all of a published table. Nothing is run here.
 
 A table's cells are its rows x columns x seeds. Rows whose model, and columns whose task or recipe, are not in the
 house are named and left out.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 from harness.cell import Cell, cell_of
 from harness.compose import CONF, compose, options, recipes, search_path, with_model
 from harness.errors import UsageError
-from harness.outcome import Outcome, report_line, run_cell
 from harness.rows import row
 from harness.schema import Budget
 
@@ -30,6 +28,26 @@ class Planned:
 class Plan:
     cells: tuple[Planned, ...]
     absent: dict[str, str]  # row or column of the table -> why it has no cell
+
+
+@dataclass(frozen=True)
+class Command:
+    """One composed command of a sweep. `overrides` are what the user typed."""
+
+    cfg: DictConfig
+    overrides: tuple[str, ...] = ()
+
+
+def expand_all(commands: Sequence[Command]) -> Plan:
+    """The cells of all commands, each once: tables share cells, and lists may name one twice."""
+    cells: dict[str, Planned] = {}
+    absent: dict[str, str] = {}
+    for command in commands:
+        plan = expand(command.cfg, command.overrides)
+        for planned in plan.cells:
+            cells.setdefault(planned.cell.id, planned)
+        absent |= plan.absent
+    return Plan(tuple(cells.values()), absent)
 
 
 def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
@@ -103,25 +121,3 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
                 cell.seed = int(seed)
                 cells.append(Planned((*own, f"seed={seed}"), cell, cell_of(cell), hours))
     return Plan(tuple(cells), absent)
-
-
-def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    """do=train. Exit status: 0 if nothing failed, 2 if a cell was refused, 1 if one failed."""
-    plan = expand(cfg, overrides)
-    outcomes: list[Outcome] = []
-    for place, planned in enumerate(plan.cells, 1):
-        if len(plan.cells) > 1:
-            print(f"cell {place} of {len(plan.cells)}", file=sys.stderr, flush=True)
-        outcome = run_cell(planned.cfg, planned.overrides)
-        outcomes.append(outcome)
-        if outcome.state == "refused" and len(plan.cells) == 1:
-            raise UsageError(outcome.detail)
-        report_line(outcome, sys.stderr if outcome.code else sys.stdout)
-        if outcome.state == "interrupted" or (cfg.fail_fast and outcome.code):
-            break
-    if len(plan.cells) > 1:
-        states = [outcome.state for outcome in outcomes]
-        print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
-        for name, why in plan.absent.items():
-            print(f"left out: {name} ({why})")
-    return max(outcome.code for outcome in outcomes)

@@ -6,33 +6,49 @@ import os
 import signal
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from harness import provenance, record
+from harness import provenance, record, sharded
 from harness.cell import Cell, changes
-from harness.compose import ROOT, search_path
+from harness.compose import ROOT
 from harness.errors import UsageError
 from harness.progress import Progress
 from harness.runfolder import RunFolder
 from harness.schema import Rule
+from harness.signals import what_for
+
+DEVICE_SEEDS = 1_000_003  # between the seeds of two devices
 
 
 class Interrupted(Exception):
     """A signal stopped the run at a step boundary, and all of it was saved."""
 
-    def __init__(self, message: str, code: int):
+    def __init__(self, message: str, number: int, state: str):
         super().__init__(message)
-        self.code = code  # exit status
+        self.number, self.state = number, state
 
 
 class Run:
-    """One attempt at a cell. `entries` is a record of what is known at any moment, also after a failure."""
+    """One attempt at a cell. `entries` is a record of what is known at any moment, also after a failure.
 
-    def __init__(self, cell: Cell, cfg: DictConfig, folder: RunFolder, progress: Progress, resuming: bool):
+    `search`: the folders of configuration that the command added to `conf/`.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        cfg: DictConfig,
+        folder: RunFolder,
+        progress: Progress,
+        *,
+        resuming: bool,
+        search: Sequence[str],
+    ):
         self.cell, self.cfg, self.folder, self.progress, self.resuming = cell, cfg, folder, progress, resuming
-        self.changed = changes(cell, search_path())
+        self.changed = changes(cell, search)
         self.git = provenance.git(ROOT)  # of the code that is about to run, whatever is edited meanwhile
         self.built: Any = None
         self.course: Any = None
@@ -75,18 +91,20 @@ class Run:
         )
         device = trainer.strategy.root_device
         provenance.reset_peak_memory(device)
+        if trainer.global_rank:  # the same weights everywhere, but masks of its own for each device
+            torch.manual_seed(cfg.seed + DEVICE_SEEDS * trainer.global_rank)
         trainer.fit(experiment, stream, ckpt_path=str(folder.last) if self.resuming else None, weights_only=True)
-        if course.stopped_by is not None and trainer.global_step < train.max_steps:
-            raise self._interrupted()
+        if course.mark.number is not None and trainer.global_step < train.max_steps:
+            raise self._interrupted(course.mark.number)
 
-        experiment.check_finite(trainer.global_step)
+        experiment.check_finite(trainer)
         best, last = course.tally.best, course.tally.last
         rule = train.select.rule
         weights = digest(built.model)
         experiment.to(device)
         chosen = last if rule is Rule.last else best
         if rule is not Rule.last:
-            built.model.load_state_dict(torch.load(folder.best, map_location=device, weights_only=True))
+            sharded.load_whole(experiment, torch.load(folder.best, map_location=device, weights_only=True))
         started = time.monotonic()
         if rule is not Rule.best_test:
             # the one time that the test split is looked at
@@ -97,14 +115,19 @@ class Run:
             "weights_sha256": weights,
         }
 
-    def _interrupted(self) -> Interrupted:
-        step, steps, number = self.trainer.global_step, self.cfg.train.max_steps, self.course.stopped_by
-        self.folder.beat("interrupted", step=step, steps=steps, force=True)
+    def _interrupted(self, number: int) -> Interrupted:
+        step, steps, state = self.trainer.global_step, self.cfg.train.max_steps, what_for(number)
+        if self.trainer.is_global_zero:
+            self.folder.beat(state, step=step, steps=steps, force=True)
         name = signal.Signals(number).name
-        message = (
-            f"stopped by {name} at step {step} of {steps}, saved; the same command (without rerun=all) goes on there"
-        )
-        return Interrupted(message, 128 + number)
+        message = f"stopped by {name} at step {step} of {steps}, saved; the same command goes on there"
+        return Interrupted(message, number, state)
+
+    def _update(self) -> dict[str, int]:
+        """How the examples of an update were shared out; their number, and so the learning rate, is the recipe's."""
+        world = self.trainer.world_size if self.trainer else 1
+        micro = micro_batch_size(self.cfg.train, world)
+        return {"examples": self.cfg.train.batch_size, "micro_batch_size": micro, "devices": world}
 
     def _validated_on_test(self) -> bool:
         from harness.experiment import validates_on_test
@@ -149,6 +172,7 @@ class Run:
             "versions": provenance.versions(),
             "git": self.git,
             "data": vars(self.data) if self.data else {"source": "unknown", "fingerprint": "", "sizes": {}},
+            "update": self._update(),
             "resumes": tally.resumes if tally else 0,
             "weights_sha256": None,
         }
@@ -164,17 +188,21 @@ def make_trainer(cfg: DictConfig, folder: RunFolder, *callbacks: Any) -> Any:
         raise UsageError("train.clip_norm and train.clip_value are both set: set one of them to null")
     loggers = [instantiate(config, "logger", trusted, save_dir=str(folder.path)) for config in cfg.logger.values()]
     config = OmegaConf.to_container(cfg.trainer, resolve=True)
-    world = (config["devices"] if isinstance(config["devices"], int) else 1) * config["num_nodes"]
+    world = world_size(cfg)
+    micro = micro_batch_size(train, world)
+    if train.batch_size % (micro * world):
+        raise UsageError(f"train.batch_size={train.batch_size} is no multiple of {micro} examples on {world} devices")
     return instantiate(
         config,
         "trainer",
         trusted,
         max_steps=train.max_steps,
         precision=train.precision,
-        accumulate_grad_batches=max(1, train.batch_size // (micro_batch_size(train, world) * world)),
+        accumulate_grad_batches=train.batch_size // (micro * world),
         gradient_clip_val=train.clip_norm or train.clip_value,
         gradient_clip_algorithm="norm" if train.clip_norm else "value",
         callbacks=list(callbacks),
+        plugins=[environment(world)],
         logger=loggers,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -182,6 +210,25 @@ def make_trainer(cfg: DictConfig, folder: RunFolder, *callbacks: Any) -> Any:
         use_distributed_sampler=False,
         default_root_dir=str(folder.path),
     )
+
+
+def world_size(cfg: DictConfig) -> int:
+    """Devices that share a cell."""
+    devices = cfg.trainer.devices
+    return (devices if isinstance(devices, int) else 1) * cfg.trainer.num_nodes
+
+
+def environment(world: int) -> Any:
+    """What Lightning is to know of its surroundings: queueing a job again is ours alone (`harness.signals`)."""
+    from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
+
+    if world == 1:
+        return LightningEnvironment()  # one process, whatever job it is part of
+    if TorchElasticEnvironment.detect():
+        return TorchElasticEnvironment()
+    if SLURMEnvironment.detect():
+        return SLURMEnvironment(auto_requeue=False)
+    return LightningEnvironment()
 
 
 def micro_batch_size(train: Any, world: int) -> int:
@@ -197,7 +244,7 @@ def digest(model: Any) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         sha.update(name.encode() + str(tensor.dtype).encode())
-        sha.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        sha.update(sharded.whole(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
 
 

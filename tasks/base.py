@@ -71,6 +71,10 @@ class Task(ABC):
     def load(self) -> DataInfo:
         """Open the prepared data. Raises DataError, naming `do=prepare`, if it is not there."""
 
+    def ready(self) -> None:
+        """Raises DataError, naming `do=prepare`, if `load` would not find its data; quick where a manifest tells."""
+        self.load()
+
     @abstractmethod
     def split(self, name: str) -> Split:
         """`train`, `val` or `test` of the loaded data."""

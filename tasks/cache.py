@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,13 +85,13 @@ def write(folder: Path, splits: Mapping[str, Examples], parameters: Mapping[str,
     try:
         for name, examples in splits.items():
             _write_arrow(new / f"{name}.arrow", examples)
-        manifest = {
+        described = {
             "format": FORMAT,
             "parameters": dict(parameters),
             "splits": {name: _describe(examples) for name, examples in splits.items()},
         }
         with open(new / MANIFEST, "w", encoding="utf-8") as stream:
-            json.dump(manifest, stream, indent=1, sort_keys=True)
+            json.dump(described, stream, indent=1, sort_keys=True)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(new, 0o755)  # mkdtemp's 0700 would hide a shared data folder from colleagues
@@ -104,25 +104,41 @@ def write(folder: Path, splits: Mapping[str, Examples], parameters: Mapping[str,
 
 def read(folder: Path, parameters: Mapping[str, Any]) -> tuple[dict[str, Examples], dict[str, Any]]:
     """The splits, memory-mapped, and the manifest, everything verified. Raises CacheError."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        described = manifest["splits"]
-        if manifest["format"] != FORMAT or manifest["parameters"] != json.loads(json.dumps(dict(parameters))):
-            raise CacheError(f"{folder / MANIFEST}: belongs to other parameters")
-        if {file.stem for file in folder.glob("*.arrow")} != set(described):
-            raise CacheError(f"{folder}: damaged (its files are not those of the manifest)")
-        splits = {}
-        for name, facts in described.items():
+    found = manifest(folder, parameters)
+    splits = {}
+    with _broken(folder):
+        for name, facts in found["splits"].items():
             splits[name] = examples = _read_arrow(folder / f"{name}.arrow")
             if examples.count != facts["examples"] or content(examples) != facts["sha256"]:
                 raise CacheError(f"{folder / name}.arrow: damaged (its content is not what the manifest says)")
+    return splits, found
+
+
+def manifest(folder: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest, if it belongs to these parameters and its files are there; their content is not read.
+
+    Raises CacheError.
+    """
+    with _broken(folder):
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if found["format"] != FORMAT or found["parameters"] != json.loads(json.dumps(dict(parameters))):
+            raise CacheError(f"{folder / MANIFEST}: belongs to other parameters")
+        if {file.stem for file in folder.glob("*.arrow")} != set(found["splits"]):
+            raise CacheError(f"{folder}: damaged (its files are not those of the manifest)")
+    return found
+
+
+@contextlib.contextmanager
+def _broken(folder: Path) -> Iterator[None]:
+    """What goes wrong when a folder is read, as one line."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise CacheError(f"{error.filename}: not there") from error
     except OSError as error:
         raise CacheError(f"{folder}: cannot read ({' '.join(str(error).split())})") from error
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CacheError(f"{folder / MANIFEST}: damaged ({type(error).__name__}: {error})") from error
-    return splits, manifest
 
 
 def _install(new: Path, folder: Path, parameters: Mapping[str, Any]) -> None:

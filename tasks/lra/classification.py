@@ -206,6 +206,13 @@ class SequenceClassification(Task):
             except CacheError as error:
                 raise DataError(f"{error}; set paths.data to a folder with room, then {self.hint}") from error
 
+    def ready(self) -> None:
+        parameters = self._parameters()
+        try:
+            cache.manifest(self._folder(parameters), parameters)
+        except CacheError as error:
+            raise DataError(f"{error}; run: {self.hint}") from error
+
     def load(self) -> DataInfo:
         parameters = self._parameters()
         try:

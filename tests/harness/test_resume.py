@@ -13,7 +13,7 @@ import pytest
 
 from harness.compose import compose
 from harness.course import Course
-from harness.outcome import run_cell
+from harness.outcome import Request, run_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
@@ -29,7 +29,7 @@ def the_record(folder):
 def run_here(folder, *overrides):
     places = [f"paths.{name}={folder / name}" for name in ("outputs", "records")]
     data = f"paths.data={folder.parent / 'data'}"
-    return run_cell(compose([*CELL, *places, data, *overrides]))
+    return run_cell(Request(compose([*CELL, *places, data, *overrides])))
 
 
 @pytest.mark.parametrize("rule", ["best_val", "last"])

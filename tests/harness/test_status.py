@@ -5,7 +5,7 @@ import json
 from harness import status
 from harness.cell import cell_of
 from harness.compose import compose
-from harness.outcome import run_cell
+from harness.outcome import Request, run_cell
 from harness.runfolder import RunFolder
 
 
@@ -29,7 +29,7 @@ def test_from_nothing_to_done_and_again(places, capsys):
     folder.note("train 3/12")
     assert "dead" in (dead := line(cfg, cell, capsys)) and "step 3/12" in dead
 
-    run_cell(cfg)
+    run_cell(Request(cfg))
     assert "done" in line(cfg, cell, capsys)
     folder.claim()
     folder.beat("running", step=5, steps=12, force=True)
@@ -45,7 +45,7 @@ def test_a_failure_shows_what_went_wrong(places, capsys, monkeypatch):
 
     monkeypatch.setattr(Experiment, "training_step", fail)
     cfg = compose(["model=local", "budget=smoke", "trainer=cpu", *places])
-    run_cell(cfg)
+    run_cell(Request(cfg))
     shown = line(cfg, cell_of(cfg), capsys)
     assert "failed" in shown and "the disk is full" in shown
     assert json.loads(next(cell_of(cfg).folder(cfg).glob("heartbeat.json")).read_text())["state"] == "failed"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from harness import sweep
+from harness import execute, runs, sweep
 from harness.compose import compose
 from harness.errors import UsageError
 from harness.outcome import Outcome
@@ -98,9 +98,9 @@ def test_a_cell_of_a_table_is_the_cell_of_the_same_names():
 @pytest.mark.parametrize(("fail_fast", "ran"), [(False, 3), (True, 2)])
 def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast, ran):
     states = iter([("done", 0), ("failed", 1), ("done", 0)])
-    monkeypatch.setattr(sweep, "run_cell", lambda cfg, overrides: Outcome("a cell", *next(states), "why"))
+    monkeypatch.setattr(runs, "run_cell", lambda request: Outcome("a cell", *next(states), "why"))
     typed = [*TABLE, "model=lavo", "task=lra/listops", f"fail_fast={fail_fast}"]
-    assert sweep.run(compose(typed), typed) == 1
+    assert execute.run(compose(typed), typed) == 1
     shown = capsys.readouterr()
     assert (shown.out + shown.err).count("a cell") == ran
     assert f"{ran - 1} done, 1 failed" in shown.out
@@ -134,6 +134,6 @@ def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places):
         capture_output=True, text=True, cwd=tmp_path, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
-    assert line.startswith("error: model (Linformer)") and "[model=linformer task.pattern=causal_self" in line
-    assert "done: local" in done.stdout and "2 commands, 1 of them with an error" in done.stdout
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("refused")]
+    assert line.startswith("refused: linformer") and "model (Linformer)" in line
+    assert "done: local" in done.stdout and "1 refused, 1 done" in done.stdout

@@ -11,7 +11,7 @@ from harness import record
 from harness.compose import compose
 from harness.course import Course
 from harness.experiment import Experiment
-from harness.outcome import run_cell
+from harness.outcome import Request, run_cell
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
@@ -19,7 +19,7 @@ CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "res
 @pytest.fixture
 def cell(places, tmp_path_factory):
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"  # made once for all tests
-    return lambda *overrides: run_cell(compose([*CELL, *places, data, *overrides]))
+    return lambda *overrides: run_cell(Request(compose([*CELL, *places, data, *overrides])))
 
 
 def records(tmp_path):

@@ -1,0 +1,84 @@
+"""do=train: the cells of one or several commands, here one after another or side by side, or handed to a scheduler."""
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from harness.compose import search_path
+from harness.errors import UsageError
+from harness.launch import frozen
+from harness.outcome import Outcome, Request, report_line
+from harness.progress import Progress
+from harness.ranks import rank, started_together
+from harness.runs import in_turn, side_by_side, width
+from harness.signals import marked
+from harness.sweep import Command, Plan, expand_all
+
+HERE = "here"
+
+
+def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    return run_all([Command(cfg, tuple(overrides))])
+
+
+def run_all(commands: Sequence[Command], place: str = HERE) -> int:
+    """Exit status: 0 if nothing failed, 2 if a cell was refused, 1 if one failed, 128 + n if signal n stopped them.
+
+    `place`: HERE, or a scheduler of `harness.launch.submit`.
+    """
+    plan = expand_all(commands)
+    cfg = commands[0].cfg
+    search = search_path()
+    requests = [Request(planned.cfg, planned.overrides, search) for planned in plan.cells]
+    if place != HERE:
+        from harness.launch.submit import submit
+
+        return submit(plan, requests, place)
+    apart = cfg.n_jobs * width(cfg) > 1 and not started_together()
+    return tell(run_apart(requests, cfg) if apart else in_turn(announced(requests), fail_fast=cfg.fail_fast), plan)
+
+
+def announced(requests: Sequence[Request]) -> Iterator[Request]:
+    for place, request in enumerate(requests, 1):
+        if len(requests) > 1 and rank() == 0:
+            print(f"cell {place} of {len(requests)}", file=sys.stderr, flush=True)
+        yield request
+
+
+def run_apart(requests: Sequence[Request], cfg: DictConfig) -> Iterator[Outcome]:
+    """Each cell in a process of its own, `n_jobs` of them at any moment: one that dies takes no other with it."""
+    folder = frozen.new_folder(Path(cfg.paths.outputs) / "sweeps")
+    paths = [folder / f"{number:04d}.yaml" for number in range(len(requests))]
+    for path, request in zip(paths, requests, strict=True):
+        frozen.write(path, request)
+    with marked() as mark, Progress() as progress:
+        progress.say(f"{len(requests)} cells, {cfg.n_jobs} at once · {folder}")
+
+        def watch(done: int, running: int) -> None:
+            progress.update("cells", done, len(paths), f"{running} running")
+
+        for outcome in side_by_side(paths, cfg.n_jobs, mark, width=width(cfg), watch=watch):
+            if outcome.code and cfg.fail_fast and mark.number is None:
+                mark.number = signal.SIGTERM  # the others save what they have
+            yield outcome
+
+
+def tell(outcomes: Iterator[Outcome], plan: Plan) -> int:
+    """Say what became of each cell as it ends, then of all."""
+    seen: list[Outcome] = []
+    for outcome in outcomes:
+        seen.append(outcome)
+        if outcome.state == "refused" and len(plan.cells) == 1:
+            raise UsageError(outcome.detail)
+        report_line(outcome, sys.stderr if outcome.code else sys.stdout)
+    if len(plan.cells) > 1 and rank() == 0:
+        states = [outcome.state for outcome in seen]
+        counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+        left = len(plan.cells) - len(seen)
+        print(", ".join([*counts, *([f"{left} not begun"] if left else [])]))
+        for name, why in plan.absent.items():
+            print(f"left out: {name} ({why})")
+    return max((outcome.code for outcome in seen), default=0)

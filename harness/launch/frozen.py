@@ -1,0 +1,51 @@
+"""A cell as a file: its configuration resolved, every path absolute. What is edited afterwards does not change it."""
+
+import secrets
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from harness.outcome import Request
+from harness.schema import Config
+
+PATHS_OF_A_TASK = ("data_root", "path")
+
+
+def write(path: Path, request: Request) -> None:
+    """Freeze a request; raises OmegaConf's errors for a value that does not resolve."""
+    frozen = {
+        "overrides": list(request.overrides),
+        "search": [str(Path(folder).absolute()) for folder in request.search],
+        "since": request.since,
+        "config": resolved(request.cfg),
+    }
+    path.write_text(yaml.dump(frozen, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def read(path: Path) -> Request:
+    frozen = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
+    cfg = OmegaConf.merge(OmegaConf.structured(Config), frozen.pop("config"))
+    return Request(cfg, **frozen)
+
+
+def resolved(cfg: DictConfig) -> dict[str, Any]:
+    """Plain values, paths of this machine made absolute."""
+    plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    for node, names in (("paths", plain["paths"]), ("task", PATHS_OF_A_TASK)):
+        for name in names:
+            if plain[node].get(name):
+                plain[node][name] = str(Path(plain[node][name]).expanduser().absolute())
+    return plain
+
+
+def new_folder(parent: Path) -> Path:
+    """A folder for frozen cells that no other command has, named after the time."""
+    folder = parent / f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,0 +1,271 @@
+"""Cells -> arrays of jobs, through submitit. What can be refused is refused here; then it returns at once.
+
+A submission's folder holds `NNNN.yaml` (frozen cells), `submission.json` (which cell went into which job), and what
+submitit keeps: a pickle and a log, `<job>_<process>_log.out`, for each job.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from harness.errors import UsageError, one_line
+from harness.launch import frozen, snapshot
+from harness.launch.job import Job
+from harness.launch.queue import LOCAL, SLURM, Queue, Submission
+from harness.outcome import Request
+from harness.runs import gpus, width
+from harness.schema import Rerun
+from harness.states import State, state_of
+from harness.sweep import Plan, Planned
+
+UNTIL_DONE = 10**6  # minutes: nothing limits a job on one's own machine
+
+
+@dataclass(frozen=True)
+class Wanted:
+    planned: Planned
+    request: Request
+
+
+def submit(plan: Plan, requests: Sequence[Request], scheduler: str) -> int:
+    """Exit status: 0, or 2 if cells were refused. Raises UsageError if there is no scheduler or nothing to submit."""
+    cfg, queue, began = requests[0].cfg, Queue(), time.time()
+    wanted, left_out = [], Counter()
+    for planned, request in zip(plan.cells, requests, strict=True):
+        state = state_of(planned.cell, request.cfg, queue)
+        if to_submit(state, request.cfg.rerun):
+            wanted.append(Wanted(planned, request))
+        else:
+            left_out[state.name] += 1
+    wanted, refused = checked(wanted)
+    for reason, cells in refused.items():
+        print(f"refused: {len(cells)} x {cells[0]} · {reason}", file=sys.stderr)
+    said = [f"{count} {name}" for name, count in left_out.items()]
+    if left_out.keys() - {"done", "queued", "running"} and cfg.rerun is Rerun.missing:
+        said.append("rerun=failed tries failed ones again")
+    if not wanted:
+        print(f"nothing to submit{': ' if said else ''}{', '.join(said)}")
+        return 2 if refused else 0
+
+    root = Path(cfg.cluster.folder or cfg.paths.outputs).expanduser().absolute()
+    code, folder = snapshot.take(root / "code"), frozen.new_folder(root / "jobs")
+    submitted = []
+    for group in by_resources(wanted, scheduler):
+        batches = list(in_batches(group, scheduler))
+        for start in range(0, len(batches), cfg.cluster.array_size):
+            array = batches[start : start + cfg.cluster.array_size]
+            jobs = send(array, scheduler, folder, code, first=len(submitted))
+            for job, batch in zip(jobs, array, strict=True):
+                for one in batch:
+                    log = str(folder / f"{job}_0_log.out")
+                    Submission(scheduler, job, log, socket.gethostname(), began).write(
+                        one.planned.cell.folder(one.request.cfg)
+                    )
+                submitted += [{"job": job, "cell": one.planned.cell.names()} for one in batch]
+            cells = sum(map(len, array))
+            print(f"job {jobs[0].split('_')[0]}: {cells} cells in {len(jobs)} jobs of {size(array[0][0].request.cfg)}")
+    (folder / "submission.json").write_text(json.dumps(submitted, indent=1), encoding="utf-8")
+    print(f"submitted: {', '.join([f'{len(submitted)} cells', *said])}")
+    print(f"code: {shown(code)} · logs: {shown(folder)}/<job>_0_log.out")
+    for name, why in plan.absent.items():
+        print(f"left out: {name} ({why})")
+    print("next: python run.py do=status, then the same command again for what is left, then python run.py do=report")
+    return 2 if refused else 0
+
+
+def to_submit(state: State, rerun: Rerun) -> bool:
+    """Whether a cell in this state goes into a job: never one that is in a job already."""
+    if state.at_work:
+        return False
+    if rerun is Rerun.all or not state.recorded:
+        return True
+    return rerun is Rerun.failed and state.name != "done"
+
+
+def checked(wanted: Sequence[Wanted]) -> tuple[list[Wanted], dict[str, list[str]]]:
+    """The cells that can run, and {why not: names of the others}. Seeds are not told apart."""
+    from harness.build import refuse_what_cannot_run
+    from tasks.base import DataError
+
+    verdicts: dict[str, str | None] = {}
+    ready: dict[str, str | None] = {}
+    good, refused = [], defaultdict(list)
+    for one in wanted:
+        cfg, config = one.request.cfg, one.planned.cell.config
+        key = json.dumps({name: part for name, part in config.items() if name != "seed"}, sort_keys=True)
+        if key not in verdicts:
+            verdicts[key] = None
+            try:
+                fits(cfg)
+                task = refuse_what_cannot_run(cfg).task
+                data = json.dumps(OmegaConf.to_container(cfg.task, resolve=True), sort_keys=True)
+                if data not in ready:
+                    ready[data] = None
+                    try:
+                        task.ready()
+                    except DataError as error:
+                        ready[data] = f"{one_line(error).partition('; run:')[0]}; run: {prepare()}"
+                verdicts[key] = ready[data]
+            except UsageError as error:
+                verdicts[key] = one_line(error)
+        if verdicts[key] is None:
+            good.append(one)
+        else:
+            refused[verdicts[key]].append(str(one.planned.cell))
+    return good, refused
+
+
+def fits(cfg: DictConfig) -> None:
+    """Raises UsageError for resources that do not go together."""
+    resources, trainer = cfg.resources, cfg.trainer
+    if (trainer.devices, trainer.num_nodes) != (resources.devices, resources.nodes):
+        raise UsageError(
+            "trainer.devices and trainer.num_nodes follow resources.devices and resources.nodes: set those"
+        )
+    if resources.nodes * resources.devices > 1 and max(resources.cells_per_job, resources.at_once) > 1:
+        raise UsageError("a cell that is shared between devices has its job for itself: resources.cells_per_job=1")
+
+
+def prepare() -> str:
+    """The command that makes the data of this one."""
+    typed = [word for word in sys.argv[1:] if not word.startswith(("do=", "hydra/launcher="))]
+    return shlex.join(["python", "run.py", "do=prepare", *typed])
+
+
+def by_resources(wanted: Sequence[Wanted], scheduler: str) -> list[list[Wanted]]:
+    """Cells that may share an array: all that run on the same resources."""
+    groups = defaultdict(list)
+    for one in wanted:
+        cfg = one.request.cfg
+        groups[json.dumps(parameters(cfg), sort_keys=True) if scheduler == SLURM else width(cfg)].append(one)
+    return list(groups.values())
+
+
+def in_batches(group: Sequence[Wanted], scheduler: str) -> Iterator[Sequence[Wanted]]:
+    """The cells of each job."""
+    cfg = group[0].request.cfg
+    each = cfg.resources.cells_per_job if scheduler == SLURM else -(-len(group) // cfg.n_jobs)
+    for start in range(0, len(group), each):
+        yield group[start : start + each]
+
+
+def send(array: Sequence[Sequence[Wanted]], scheduler: str, folder: Path, code: Path, *, first: int) -> Sequence[str]:
+    """Freeze the cells of these jobs and submit them as one array; returns the jobs' ids."""
+    cfg, number, calls = array[0][0].request.cfg, first, []
+    for batch in array:
+        files = [folder / f"{number + i:04d}.yaml" for i in range(len(batch))]
+        number += len(batch)
+        for file, one in zip(files, batch, strict=True):
+            frozen.write(file, one.request)
+        calls.append([str(file) for file in files])
+    if scheduler == LOCAL:
+        return [send_here(files, place, cfg, folder, code) for place, files in enumerate(calls)]
+
+    from submitit import SlurmExecutor
+
+    try:
+        executor = SlurmExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
+    except RuntimeError as error:
+        raise UsageError(
+            "SLURM is not here (no srun): submit on a login node, or use hydra/launcher=submitit_local"
+        ) from error
+    setup = [*cfg.cluster.setup, f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}}"]
+    wanted = parameters(cfg)
+    executor.update_parameters(
+        **wanted | {"setup": setup, "additional_parameters": wanted["additional_parameters"] | {"chdir": str(code)}}
+    )
+    try:
+        with executor.batch():
+            jobs = [executor.submit(Job(), files, at_once=cfg.resources.at_once, width=1) for files in calls]
+    except Exception as error:  # submitit's FailedJobError holds what sbatch said
+        raise UsageError(
+            f"sbatch refused: {one_line(error)[:300]} (cluster= and resources= say what is asked for)"
+        ) from error
+    return [job.job_id for job in jobs]
+
+
+def parameters(cfg: DictConfig) -> dict[str, Any]:
+    """What sbatch is asked for, by submitit's names."""
+    resources, cluster = cfg.resources, cfg.cluster
+    found = {
+        "job_name": "longhaul",
+        "time": resources.minutes,
+        "nodes": resources.nodes,
+        "ntasks_per_node": resources.devices,
+        "cpus_per_task": (resources.cpus or 1) * resources.at_once,
+        "signal_delay_s": cluster.signal_s,
+        "array_parallelism": cluster.jobs_at_once,
+        "stderr_to_stdout": True,
+        # one process that fails must not leave the others waiting for it
+        "srun_args": ["--kill-on-bad-exit=1"],
+        # sites may have it off; a job that was told of its end is queued again
+        "additional_parameters": {"requeue": True} | OmegaConf.to_container(cluster.sbatch, resolve=True),
+    }
+    found |= {name: cluster[name] for name in ("partition", "account", "qos", "constraint") if cluster[name]}
+    if resources.memory_gb:
+        found["mem"] = f"{round(resources.memory_gb * 1024)}MB"
+    if cfg.trainer.accelerator == "gpu":
+        gres = cluster.gres and cluster.gres.format(devices=resources.devices)
+        found |= {"gres": gres} if gres else {"gpus_per_node": resources.devices}
+    return found
+
+
+def send_here(files: Sequence[str], place: int, cfg: DictConfig, folder: Path, code: Path) -> str:
+    """Start a job in the background of this machine; returns its process' number."""
+    from submitit import LocalExecutor
+
+    seen, devices = gpus(), width(cfg)
+    share = seen[place * devices % max(1, len(seen)) :][:devices]
+    executor = LocalExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
+    executor.update_parameters(
+        timeout_min=UNTIL_DONE, gpus_per_node=len(share), visible_gpus=[int(name) for name in share],
+        stderr_to_stdout=True,
+    )  # fmt: skip
+    with in_the_background(code):
+        return executor.submit(Job(), files, at_once=1, width=devices).job_id
+
+
+@contextlib.contextmanager
+def in_the_background(code: Path) -> Iterator[None]:
+    """What is started now imports `code`, and holds neither our terminal nor our pipes."""
+    before, modules = [os.dup(1), os.dup(2)], os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), modules]))
+    sys.stdout.flush()
+    try:
+        with contextlib.chdir(code), open(os.devnull, "wb") as nowhere:
+            for number in (1, 2):
+                os.dup2(nowhere.fileno(), number)
+            yield
+    finally:
+        for number, handle in enumerate(before, 1):
+            os.dup2(handle, number)
+            os.close(handle)
+        if modules is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = modules
+
+
+def size(cfg: DictConfig) -> str:
+    resources = cfg.resources
+    kind = "GPU" if cfg.trainer.accelerator == "gpu" else "process"
+    several = (f"{resources.devices} x {kind}", f"{resources.minutes} min")
+    return " · ".join([*([f"{resources.nodes} nodes"] if resources.nodes > 1 else []), *several])
+
+
+def shown(path: Path) -> str:
+    """Relative where that is shorter."""
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

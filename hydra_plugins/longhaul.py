@@ -1,0 +1,37 @@
+"""The two places where Hydra calls the harness for a sweep. Hydra takes plugins from the package `hydra_plugins` alone.
+
+`conf/hydra/launcher/*.yaml` name a launcher by what runs the cells. Hydra imports this at every start: nothing heavy.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
+from hydra.plugins.launcher import Launcher
+from omegaconf import DictConfig
+
+
+class Sweeper(BasicSweeper):
+    """Hydra's own, without composing every command once more than the launcher does."""
+
+    def validate_batch_is_legal(self, batch: Any) -> None:
+        return
+
+
+class CellLauncher(Launcher):
+    """`place`: `here`, or a scheduler. All commands of a sweep are known together, so a cell is run once."""
+
+    def __init__(self, place: str):
+        self.place = place
+
+    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
+        self.config = config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[Any]:
+        from harness.cli import dispatch_all
+
+        HydraConfig.instance().set_config(self.config)
+        if status := dispatch_all(job_overrides, self.place):
+            raise SystemExit(status)
+        return []

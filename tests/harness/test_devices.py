@@ -1,0 +1,94 @@
+"""One cell on several devices trains what it trains on one, whoever holds the parameters."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CELL = [
+    "model=vanilla", "task=lra/listops", "budget=smoke", "resources.accelerator=cpu", "backbone.dropout=0.0",
+    "backbone.attention_dropout=0.0", "train.max_steps=40", "train.eval_every=20",
+]  # fmt: skip
+TWO = "resources.devices=2"
+
+
+def start(folder, *overrides):
+    places = [f"paths.{name}={folder / name}" for name in ("outputs", "records")]
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "run.py"), *CELL, *places, f"paths.data={folder.parent / 'data'}", *overrides],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def run(folder, *overrides):
+    process = start(folder, *overrides)
+    said, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, said
+    return the_record(folder)
+
+
+def the_record(folder):
+    (path,) = (folder / "records").rglob("*.json")
+    return json.loads(path.read_text())
+
+
+def curve(folder):
+    with next((folder / "outputs").rglob("metrics.csv")).open() as table:
+        return [
+            [float(row[key]) for key in ("step", "train/loss", "val/loss", "val/n")] for row in csv.DictReader(table)
+        ]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("devices") / "alone"
+    return folder, run(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["auto", "fsdp"])
+def test_two_devices_train_what_one_trains(alone, trainer):
+    folder, record = alone[0].parent / trainer, alone[1]
+    # 96 examples in batches of 80: the second device has less to score than the first
+    shared = run(folder, TWO, f"trainer={trainer}", "train.eval_batch_size=40")
+    for key in ("cell", "config", "tokens", "examples", "steps", "parameters"):
+        same = (record[key], shared[key])
+        if key == "config":
+            same = tuple({name: part for name, part in config.items() if name != "trainer"} for config in same)
+        assert same[0] == same[1], key
+    assert shared["update"] == {"examples": 16, "micro_batch_size": 8, "devices": 2}
+    for ours, theirs in zip(curve(folder), curve(alone[0]), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    assert shared["metrics"]["best"]["test"]["loss"] == pytest.approx(
+        record["metrics"]["best"]["test"]["loss"], rel=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_micro_batches_train_and_tell_the_same(alone):
+    folder = alone[0].parent / "micro"
+    run(folder, "train.micro_batch_size=4")
+    for ours, theirs in zip(curve(folder), curve(alone[0]), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["auto", "fsdp"])
+def test_begun_on_two_devices_ended_on_one(tmp_path, trainer):
+    long = ["train.max_steps=1200", "train.eval_every=600", "checkpoint.every_steps=10"]
+    process = start(tmp_path / "run", TWO, f"trainer={trainer}", *long)
+    end = time.monotonic() + 90
+    while not list((tmp_path / "run").rglob("last.ckpt")) and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM and "stopped by SIGTERM" in said, said
+    record = run(tmp_path / "run", *long)
+    assert record["resumes"] == 1 and record["update"]["devices"] == 1 and record["steps"] == 1200

@@ -78,6 +78,8 @@ def cell_of(cfg: DictConfig) -> Cell:
     for group, keys in (PLACES | MANNERS).items():
         for key in keys:
             config[group].pop(key, None)
+    if cfg.needs:
+        config["needs"] = list(cfg.needs)
     if config["task"].get("path"):
         config["task"]["path"] = PurePath(config["task"]["path"]).name
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))

@@ -32,13 +32,20 @@ def run_all(commands: Sequence[Command], place: str = HERE) -> int:
     plan = expand_all(commands)
     cfg = commands[0].cfg
     search = search_path()
-    requests = [Request(planned.cfg, planned.overrides, search) for planned in plan.cells]
+    record = {
+        planned.cell.id: (str(planned.cell), str(planned.cell.record_path(planned.cfg))) for planned in plan.cells
+    }
+    requests = [
+        Request(planned.cfg, planned.overrides, search, needs=[record[needed] for needed in planned.needs])
+        for planned in plan.cells
+    ]
     if place != HERE:
         from harness.launch.submit import submit
 
         return submit(plan, requests, place)
-    apart = cfg.n_jobs * width(cfg) > 1 and not started_together()
-    return tell(run_apart(requests, cfg) if apart else in_turn(announced(requests), fail_fast=cfg.fail_fast), plan)
+    if cfg.n_jobs * width(cfg) > 1 and not started_together():
+        return tell(run_apart(requests, plan.levels(), cfg), plan)
+    return tell(in_turn(announced(requests), fail_fast=cfg.fail_fast), plan)
 
 
 def announced(requests: Sequence[Request]) -> Iterator[Request]:
@@ -48,8 +55,11 @@ def announced(requests: Sequence[Request]) -> Iterator[Request]:
         yield request
 
 
-def run_apart(requests: Sequence[Request], cfg: DictConfig) -> Iterator[Outcome]:
-    """Each cell in a process of its own, `n_jobs` of them at any moment: one that dies takes no other with it."""
+def run_apart(requests: Sequence[Request], levels: Sequence[int], cfg: DictConfig) -> Iterator[Outcome]:
+    """Each cell in a process of its own, `n_jobs` of them at any moment: one that dies takes no other with it.
+
+    A level begins when the ones below it have ended.
+    """
     folder = frozen.new_folder(Path(cfg.paths.outputs) / "sweeps")
     paths = [folder / f"{number:04d}.yaml" for number in range(len(requests))]
     for path, request in zip(paths, requests, strict=True):
@@ -57,13 +67,18 @@ def run_apart(requests: Sequence[Request], cfg: DictConfig) -> Iterator[Outcome]
     with marked() as mark, Progress() as progress:
         progress.say(f"{len(requests)} cells, {cfg.n_jobs} at once · {folder}")
 
-        def watch(done: int, running: int) -> None:
-            progress.update("cells", done, len(paths), f"{running} running")
+        before = 0
 
-        for outcome in side_by_side(paths, cfg.n_jobs, mark, width=width(cfg), watch=watch):
-            if outcome.code and cfg.fail_fast and mark.number is None:
-                mark.number = signal.SIGTERM  # the others save what they have
-            yield outcome
+        def watch(done: int, running: int) -> None:
+            progress.update("cells", before + done, len(paths), f"{running} running")
+
+        for level in sorted(set(levels)):
+            part = [path for path, of in zip(paths, levels, strict=True) if of == level]
+            for outcome in side_by_side(part, cfg.n_jobs, mark, width=width(cfg), watch=watch):
+                if outcome.code and cfg.fail_fast and mark.number is None:
+                    mark.number = signal.SIGTERM  # the others save what they have
+                yield outcome
+            before += len(part)
 
 
 def tell(outcomes: Iterator[Outcome], plan: Plan) -> int:

@@ -31,7 +31,7 @@ class Outcome:
     """How a cell ended for whoever typed the command. `code` is the exit status, 128 + n after signal n."""
 
     cell: str
-    state: str  # done, skipped, running, interrupted, timeout, preempted, refused, dead, or a record's status
+    state: str  # done, skipped, waiting, running, interrupted, timeout, preempted, refused, dead, or a record's status
     code: int
     detail: str
 
@@ -44,6 +44,7 @@ class Request:
     overrides: Sequence[str] = ()
     search: Sequence[str] = ()  # folders of configuration that the command added to conf/
     since: float = field(default_factory=time.time)
+    needs: Sequence[tuple[str, str]] = ()  # (name, record) of each cell that must be done before
 
     def counts(self, path: Path) -> bool:
         """Whether a file of an earlier attempt, or of this one before it was queued again, is one to go by."""
@@ -58,7 +59,7 @@ def run_cell(request: Request) -> Outcome:
     except UsageError as error:
         return Outcome(str(cfg.model.get("name", "?")), "refused", 2, str(error))
     folder = RunFolder(cell.folder(cfg))
-    settled = settle(cell, request)
+    settled = settle(cell, request) or lacking(cell, request)
     if settled:
         return settled
     try:
@@ -92,6 +93,14 @@ def settle(cell: Cell, request: Request) -> Outcome | None:
         return None
     what = f"{earlier['status']} earlier ({one_line(earlier['error']['message'])[:120]})"
     return Outcome(str(cell), earlier["status"], 1, f"{what}; rerun=failed tries again · {path}")
+
+
+def lacking(cell: Cell, request: Request) -> Outcome | None:
+    """What a cell that it needs leaves to do first."""
+    for name, path in request.needs:
+        if not Path(path).exists() or record.read(path)["status"] != "done":
+            return Outcome(str(cell), "waiting", 2, f"needs {name}, which is not done ({path}); do=status says why")
+    return None
 
 
 def unfinished(folder: RunFolder, path: Path) -> bool:

@@ -1,11 +1,12 @@
-"""Which cells commands mean: one each, or all of a published table. Nothing is run here.
+"""Which cells commands mean: one each, or all of a published table, and what these need. Nothing is run here.
 
 A table's cells are its rows x columns x seeds. Rows whose model, and columns whose task or recipe, are not in the
 house are named and left out.
 """
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -22,12 +23,22 @@ class Planned:
     cfg: DictConfig
     cell: Cell
     gpu_hours: float | None = None  # what the table's authors' scale costs, on one of its GPUs
+    needs: tuple[str, ...] = ()  # ids of the cells to be done before
 
 
 @dataclass(frozen=True)
 class Plan:
+    """`cells`: each after those that it needs."""
+
     cells: tuple[Planned, ...]
     absent: dict[str, str]  # row or column of the table -> why it has no cell
+
+    def levels(self) -> list[int]:
+        """For each cell 0, or one more than the highest of those that it needs."""
+        level: dict[str, int] = {}
+        for planned in self.cells:
+            level[planned.cell.id] = 1 + max((level[needed] for needed in planned.needs), default=-1)
+        return list(level.values())
 
 
 @dataclass(frozen=True)
@@ -45,9 +56,30 @@ def expand_all(commands: Sequence[Command]) -> Plan:
     for command in commands:
         plan = expand(command.cfg, command.overrides)
         for planned in plan.cells:
-            cells.setdefault(planned.cell.id, planned)
+            add_with_needed(planned, cells)
         absent |= plan.absent
     return Plan(tuple(cells.values()), absent)
+
+
+# typed words that a cell shares with those that it needs
+KEPT = ("model", "budget", "seed", "trusted_packages", "paths", "trainer", "resources", "cluster", "checkpoint")
+
+
+def add_with_needed(planned: Planned, cells: dict[str, Planned], under: tuple[str, ...] = ()) -> None:
+    """Add a cell behind those that it needs. `under`: ids of the cells that need it. Raises UsageError for a circle."""
+    if planned.cell.id in cells:
+        return
+    if planned.cell.id in under:
+        raise UsageError(f"needs: {planned.cell} needs itself")
+    kept = [word for word in planned.overrides if word.lstrip("+~").split("=")[0].split(".")[0] in KEPT]
+    ids = []
+    for words in planned.cfg.needs:
+        typed = (*kept, *shlex.split(words))
+        cfg = compose(typed, search_path())
+        needed = Planned(typed, cfg, cell_of(cfg))
+        add_with_needed(needed, cells, (*under, planned.cell.id))
+        ids.append(needed.cell.id)
+    cells[planned.cell.id] = replace(planned, needs=tuple(ids))
 
 
 def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:

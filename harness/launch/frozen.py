@@ -20,6 +20,7 @@ def write(path: Path, request: Request) -> None:
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
         "since": request.since,
+        "needs": [[name, str(Path(path).absolute())] for name, path in request.needs],
         "config": resolved(request.cfg),
     }
     path.write_text(yaml.dump(frozen, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")

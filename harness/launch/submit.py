@@ -6,7 +6,6 @@ submitit keeps: a pickle and a log, `<job>_<process>_log.out`, for each job.
 
 import contextlib
 import json
-import os
 import shlex
 import socket
 import sys
@@ -21,33 +20,37 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.errors import UsageError, one_line
 from harness.launch import frozen, snapshot
+from harness.launch.background import send_here
 from harness.launch.job import Job
-from harness.launch.queue import LOCAL, SLURM, Queue, Submission
+from harness.launch.queue import LOCAL, SLURM, Queue, Submission, submission
 from harness.outcome import Request
-from harness.runs import gpus, width
+from harness.runs import width
 from harness.schema import Rerun
 from harness.states import State, state_of
 from harness.sweep import Plan, Planned
-
-UNTIL_DONE = 10**6  # minutes: nothing limits a job on one's own machine
 
 
 @dataclass(frozen=True)
 class Wanted:
     planned: Planned
     request: Request
+    level: int  # of the cells that need others
 
 
 def submit(plan: Plan, requests: Sequence[Request], scheduler: str) -> int:
     """Exit status: 0, or 2 if cells were refused. Raises UsageError if there is no scheduler or nothing to submit."""
     cfg, queue, began = requests[0].cfg, Queue(), time.time()
     wanted, left_out = [], Counter()
-    for planned, request in zip(plan.cells, requests, strict=True):
+    waiting: dict[str, str] = {}  # cells that are in a job already
+    for planned, request, level in zip(plan.cells, requests, plan.levels(), strict=True):
         state = state_of(planned.cell, request.cfg, queue)
         if to_submit(state, request.cfg.rerun):
-            wanted.append(Wanted(planned, request))
+            wanted.append(Wanted(planned, request, level))
         else:
             left_out[state.name] += 1
+            earlier = submission(planned.cell.folder(request.cfg)) if state.at_work else None
+            if earlier and earlier.scheduler == SLURM:
+                waiting[planned.cell.id] = earlier.job
     wanted, refused = checked(wanted)
     for reason, cells in refused.items():
         print(f"refused: {len(cells)} x {cells[0]} · {reason}", file=sys.stderr)
@@ -60,12 +63,17 @@ def submit(plan: Plan, requests: Sequence[Request], scheduler: str) -> int:
 
     root = Path(cfg.cluster.folder or cfg.paths.outputs).expanduser().absolute()
     code, folder = snapshot.take(root / "code"), frozen.new_folder(root / "jobs")
-    submitted = []
+    submitted: list[dict[str, Any]] = []
+    sent: dict[int, set[str]] = defaultdict(set)  # arrays of each level
     for group in by_resources(wanted, scheduler):
+        level = group[0].level
+        after = {job for below in range(level) for job in sent[below]}
+        after |= {waiting[needed] for one in group for needed in one.planned.needs if needed in waiting}
         batches = list(in_batches(group, scheduler))
         for start in range(0, len(batches), cfg.cluster.array_size):
             array = batches[start : start + cfg.cluster.array_size]
-            jobs = send(array, scheduler, folder, code, first=len(submitted))
+            jobs = send(array, scheduler, folder, code, first=len(submitted), after=sorted(after))
+            sent[level].add(jobs[0].split("_")[0])
             for job, batch in zip(jobs, array, strict=True):
                 for one in batch:
                     log = str(folder / f"{job}_0_log.out")
@@ -144,24 +152,37 @@ def prepare() -> str:
 
 
 def by_resources(wanted: Sequence[Wanted], scheduler: str) -> list[list[Wanted]]:
-    """Cells that may share an array: all that run on the same resources."""
+    """Cells that may share an array: all that run on the same resources and need nothing of each other."""
     groups = defaultdict(list)
     for one in wanted:
         cfg = one.request.cfg
-        groups[json.dumps(parameters(cfg), sort_keys=True) if scheduler == SLURM else width(cfg)].append(one)
-    return list(groups.values())
+        if scheduler == SLURM:
+            groups[one.level, json.dumps([parameters(cfg), cfg.resources.cells_per_job], sort_keys=True)].append(one)
+        else:
+            groups[0, str(width(cfg))].append(one)
+    return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
 
 
 def in_batches(group: Sequence[Wanted], scheduler: str) -> Iterator[Sequence[Wanted]]:
     """The cells of each job."""
     cfg = group[0].request.cfg
-    each = cfg.resources.cells_per_job if scheduler == SLURM else -(-len(group) // cfg.n_jobs)
+    if scheduler == SLURM:
+        each = cfg.resources.cells_per_job
+    elif any(one.level for one in group):
+        each = len(group)  # nothing on this machine would make one job wait for another
+    else:
+        each = -(-len(group) // cfg.n_jobs)
     for start in range(0, len(group), each):
         yield group[start : start + each]
 
 
-def send(array: Sequence[Sequence[Wanted]], scheduler: str, folder: Path, code: Path, *, first: int) -> Sequence[str]:
-    """Freeze the cells of these jobs and submit them as one array; returns the jobs' ids."""
+def send(
+    array: Sequence[Sequence[Wanted]], scheduler: str, folder: Path, code: Path, *, first: int, after: Sequence[str]
+) -> Sequence[str]:
+    """Freeze the cells of these jobs and submit them as one array; returns the jobs' ids.
+
+    `after`: jobs that must have ended, well or not, before these begin.
+    """
     cfg, number, calls = array[0][0].request.cfg, first, []
     for batch in array:
         files = [folder / f"{number + i:04d}.yaml" for i in range(len(batch))]
@@ -181,7 +202,7 @@ def send(array: Sequence[Sequence[Wanted]], scheduler: str, folder: Path, code: 
             "SLURM is not here (no srun): submit on a login node, or use hydra/launcher=submitit_local"
         ) from error
     setup = [*cfg.cluster.setup, f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}}"]
-    wanted = parameters(cfg)
+    wanted = parameters(cfg) | ({"dependency": "afterany:" + ":".join(after)} if after else {})
     executor.update_parameters(
         **wanted | {"setup": setup, "additional_parameters": wanted["additional_parameters"] | {"chdir": str(code)}}
     )
@@ -219,42 +240,6 @@ def parameters(cfg: DictConfig) -> dict[str, Any]:
         gres = cluster.gres and cluster.gres.format(devices=resources.devices)
         found |= {"gres": gres} if gres else {"gpus_per_node": resources.devices}
     return found
-
-
-def send_here(files: Sequence[str], place: int, cfg: DictConfig, folder: Path, code: Path) -> str:
-    """Start a job in the background of this machine; returns its process' number."""
-    from submitit import LocalExecutor
-
-    seen, devices = gpus(), width(cfg)
-    share = seen[place * devices % max(1, len(seen)) :][:devices]
-    executor = LocalExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
-    executor.update_parameters(
-        timeout_min=UNTIL_DONE, gpus_per_node=len(share), visible_gpus=[int(name) for name in share],
-        stderr_to_stdout=True,
-    )  # fmt: skip
-    with in_the_background(code):
-        return executor.submit(Job(), files, at_once=1, width=devices).job_id
-
-
-@contextlib.contextmanager
-def in_the_background(code: Path) -> Iterator[None]:
-    """What is started now imports `code`, and holds neither our terminal nor our pipes."""
-    before, modules = [os.dup(1), os.dup(2)], os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), modules]))
-    sys.stdout.flush()
-    try:
-        with contextlib.chdir(code), open(os.devnull, "wb") as nowhere:
-            for number in (1, 2):
-                os.dup2(nowhere.fileno(), number)
-            yield
-    finally:
-        for number, handle in enumerate(before, 1):
-            os.dup2(handle, number)
-            os.close(handle)
-        if modules is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = modules
 
 
 def size(cfg: DictConfig) -> str:

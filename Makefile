@@ -10,7 +10,7 @@ LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 
 help:
 	@echo "make demo    LAVO on ListOps at the reduced budget (minutes on two cores), then the table"
-	@echo "make test    the tests that need seconds; make test MARK=slow for the others"
+	@echo "make test    the tests that need seconds; make test MARK=slow or MARK=slurm for the others"
 	@echo "make lint    ruff            make check   the committed tables still follow from the records"
 
 setup: $(VENV)/.ready
@@ -31,7 +31,7 @@ demo: setup
 
 MARK ?= not slow and not slurm and not gpu
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "$(MARK)"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup --durations 15 -m "$(MARK)"
 
 lint: setup
 	$(BIN)/ruff check .

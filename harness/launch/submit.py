@@ -102,36 +102,33 @@ def to_submit(state: State, rerun: Rerun) -> bool:
 
 
 def checked(wanted: Sequence[Wanted]) -> tuple[list[Wanted], dict[str, list[str]]]:
-    """The cells that can run, and {why not: names of the others}. Seeds are not told apart."""
-    from harness.build import refuse_what_cannot_run
-    from tasks.base import DataError
-
+    """The cells that can run, and {why not: names of the others}. Cells that differ in their seed are checked once."""
     verdicts: dict[str, str | None] = {}
-    ready: dict[str, str | None] = {}
     good, refused = [], defaultdict(list)
     for one in wanted:
-        cfg, config = one.request.cfg, one.planned.cell.config
-        key = json.dumps({name: part for name, part in config.items() if name != "seed"}, sort_keys=True)
+        key = json.dumps(one.planned.cell.config | {"seed": None}, sort_keys=True)
         if key not in verdicts:
-            verdicts[key] = None
-            try:
-                fits(cfg)
-                task = refuse_what_cannot_run(cfg).task
-                data = json.dumps(OmegaConf.to_container(cfg.task, resolve=True), sort_keys=True)
-                if data not in ready:
-                    ready[data] = None
-                    try:
-                        task.ready()
-                    except DataError as error:
-                        ready[data] = f"{one_line(error).partition('; run:')[0]}; run: {prepare()}"
-                verdicts[key] = ready[data]
-            except UsageError as error:
-                verdicts[key] = one_line(error)
+            verdicts[key] = refusal(one.request.cfg)
         if verdicts[key] is None:
             good.append(one)
         else:
             refused[verdicts[key]].append(str(one.planned.cell))
     return good, refused
+
+
+def refusal(cfg: DictConfig) -> str | None:
+    """Why a cell would fail at once: what it is built of, what it runs on, or data that are not there."""
+    from harness.build import refuse_what_cannot_run
+    from tasks.base import DataError
+
+    try:
+        fits(cfg)
+        refuse_what_cannot_run(cfg).task.ready()
+    except UsageError as error:
+        return one_line(error)
+    except DataError as error:
+        return f"{one_line(error).partition('; run:')[0]}; run: {prepare()}"
+    return None
 
 
 def fits(cfg: DictConfig) -> None:
@@ -194,6 +191,7 @@ def send(
         return [send_here(files, place, cfg, folder, code) for place, files in enumerate(calls)]
 
     from submitit import SlurmExecutor
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     try:
         executor = SlurmExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
@@ -209,7 +207,7 @@ def send(
     try:
         with executor.batch():
             jobs = [executor.submit(Job(), files, at_once=cfg.resources.at_once, width=1) for files in calls]
-    except Exception as error:  # submitit's FailedJobError holds what sbatch said
+    except (FailedJobError, FailedSubmissionError) as error:
         raise UsageError(
             f"sbatch refused: {one_line(error)[:300]} (cluster= and resources= say what is asked for)"
         ) from error

@@ -89,7 +89,7 @@ def door(main: Callable[[], Any], statuses: list[int]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
     arguments = sys.argv[1:]
     try:
-        sys.argv[1:] = arguments = globbed(lists_of_bench(arguments))
+        sys.argv[1:] = arguments = lists_of_bench(globbed(flags_first(arguments)))
         refuse_unknown_flags(arguments)
         main()
         return max(statuses, default=0)
@@ -127,6 +127,12 @@ def lists_of_bench(arguments: Sequence[str]) -> list[str]:
     return found
 
 
+def flags_first(arguments: Sequence[str]) -> list[str]:
+    """`model=a,b -m seed=1`: wherever -m is typed, Hydra wants it before the settings."""
+    swept = [argument for argument in arguments if argument in ("-m", "--multirun")]
+    return [*swept[:1], *(argument for argument in arguments if argument not in ("-m", "--multirun"))]
+
+
 def globbed(arguments: Sequence[str]) -> list[str]:
     """`task=lra/*` -> `task=lra/image,lra/listops,...`: the names of the group that fit. Raises UsageError for none."""
     found = []
@@ -137,9 +143,15 @@ def globbed(arguments: Sequence[str]) -> list[str]:
             continue
         names = [name for name, _ in options(group)]
         parts = [value[5:-1]] if value.startswith("glob(") else value.split(",")
-        fitting = [name for part in parts for name in fnmatch.filter(names, part) if name not in ("all", "custom")]
-        if not fitting:
-            raise UsageError(f"no {group} fits {value}: there is {', '.join(names)}")
+        fitting = []
+        for part in parts:
+            if part in names:
+                fitting.append(part)
+                continue
+            fit = [name for name in fnmatch.filter(names, part) if name not in ("all", "custom")]
+            if not fit:
+                raise UsageError(f"no {group} fits {part}: there is {', '.join(names)}")
+            fitting += fit
         found.append(f"{group}={','.join(dict.fromkeys(fitting))}")
     return found
 

@@ -168,8 +168,9 @@ def _failure(run: Run, error: Exception, started: float, status: str | None = No
     entries = run.entries(status) | {"error": entry | {"traceback": text[-TRACEBACK_CHARACTERS:]}}
     entries |= {"started": iso(started), "finished": iso(time.time())}
     path = run.cell.record_path(run.cfg)
-    record.write(entries, path)
+    # the record last: what is younger than it would be a new attempt
     run.folder.beat(status, step=entries["steps"], steps=run.cfg.train.max_steps, force=True)
+    record.write(entries, path)
     detail = f"{entry['type']}: {entry['message'][:200]} · {run.folder.error} · rerun=failed tries again"
     return Outcome(str(run.cell), status, 1, detail)
 

@@ -68,7 +68,8 @@ class RunFolder:
         """Beat while nothing else does: an evaluation may take longer than a run may be silent before it is dead."""
         while not self._released.wait(BEAT_S):
             with self._writing:
-                if self._lock is not None and self._beat is not None and not self._released.is_set():
+                at_work = self._beat is not None and self._beat["state"] not in ENDED
+                if at_work and self._lock is not None and not self._released.is_set():
                     self._write_beat()
 
     def clear(self) -> None:

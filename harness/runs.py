@@ -22,7 +22,7 @@ from harness.errors import one_line
 from harness.launch import frozen
 from harness.outcome import STOPPED, Outcome, Request, run_cell
 from harness.ranks import rank
-from harness.signals import Mark
+from harness.signals import SCHEDULER, Mark, goes_on
 
 LOOK_S = 0.1
 
@@ -60,13 +60,14 @@ def side_by_side(
             running[start(path, shares[slot % len(shares)] if shares else None, threads)] = (path, slot)
         if mark.number is not None and not passed_on:
             passed_on = True
+            number = SCHEDULER if goes_on(mark.number) else mark.number
             for process in running:
-                process.send_signal(mark.number)
+                process.send_signal(number)
         for process in [process for process in running if process.poll() is not None]:
             path, slot = running.pop(process)
             slots.append(slot)
             done += 1
-            yield outcome_of(path, process.returncode)
+            yield outcome_of(path, process.returncode, mark)
         watch(done, len(running))
         time.sleep(LOOK_S)
 
@@ -113,15 +114,18 @@ def gpus() -> list[str]:
     return asked.stdout.split() if asked.returncode == 0 else []
 
 
-def outcome_of(path: Path, code: int) -> Outcome:
-    """What a process left; one that was killed leaves nothing but its log."""
+def outcome_of(path: Path, code: int, mark: Mark) -> Outcome:
+    """What a process left; one that was killed leaves nothing but its log. `mark`: the signal that it was sent."""
     try:
         return Outcome(**json.loads(left_by(path).read_text(encoding="utf-8")))
     except (OSError, ValueError):
+        name = str(cell_of(frozen.read(path).cfg))
+        if mark.number is not None and code < 0:
+            return Outcome(name, "interrupted", STOPPED + mark.number, "stopped before it had trained")
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         lines = log_of(path).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
         said = f" after '{one_line(lines[0])[:200]}'" if lines else ""
-        return Outcome(str(cell_of(frozen.read(path).cfg)), "dead", 1, f"{how}{said} · {log_of(path)}")
+        return Outcome(name, "dead", 1, f"{how}{said} · {log_of(path)}")
 
 
 def log_of(path: Path) -> Path:

@@ -49,7 +49,7 @@ def state_of_folder(folder: Path, queue: Queue) -> State | None:
     if beat is None:
         return None
     detail = f"step {beat['step']}/{beat['steps']}, heard {beat['age_s']:.0f} s ago from {beat['host']}"
-    if beat["state"] in REQUEUED:
+    if beat["state"] in REQUEUED or (beat["state"] == "interrupted" and waits == "PENDING"):
         goes_on = "the same command goes on" if waits == GONE else f"job {job.job} goes on"
         return State(beat["state"], f"saved at {detail}; {goes_on}", beat["time"], at_work=waits != GONE)
     if beat["state"] in ENDED:

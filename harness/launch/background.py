@@ -1,7 +1,8 @@
-"""Jobs in the background of this machine (`hydra/launcher=submitit_local`), through submitit."""
+"""Jobs in the background of this machine (`hydra/launcher=background`), through submitit."""
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,10 +22,9 @@ def send_here(files: Sequence[str], place: int, cfg: DictConfig, folder: Path, c
     seen, devices = gpus(), width(cfg)
     share = seen[place * devices % max(1, len(seen)) :][:devices]
     executor = LocalExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
-    executor.update_parameters(
-        timeout_min=UNTIL_DONE, gpus_per_node=len(share), visible_gpus=[int(name) for name in share],
-        stderr_to_stdout=True,
-    )  # fmt: skip
+    # submitit's own choice of GPUs knows numbers alone
+    setup = [f"export CUDA_VISIBLE_DEVICES={shlex.quote(','.join(share))}"] if share else []
+    executor.update_parameters(timeout_min=UNTIL_DONE, stderr_to_stdout=True, setup=setup)
     with in_the_background(code):
         return executor.submit(Job(), files, at_once=1, width=devices).job_id
 

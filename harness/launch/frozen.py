@@ -35,10 +35,11 @@ def read(path: Path) -> Request:
 def resolved(cfg: DictConfig) -> dict[str, Any]:
     """Plain values, paths of this machine made absolute."""
     plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
-    for node, names in (("paths", plain["paths"]), ("task", PATHS_OF_A_TASK)):
-        for name in names:
-            if plain[node].get(name):
-                plain[node][name] = str(Path(plain[node][name]).expanduser().absolute())
+    for name, path in plain["paths"].items():
+        plain["paths"][name] = str(Path(path).absolute())
+    for name in PATHS_OF_A_TASK:
+        if plain["task"].get(name):  # a task knows what ~ is
+            plain["task"][name] = str(Path(plain["task"][name]).expanduser().absolute())
     return plain
 
 

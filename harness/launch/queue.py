@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -55,12 +54,10 @@ class Queue:
         if submitted.host != socket.gethostname():
             return None
         try:
-            os.kill(int(submitted.job), 0)
-        except ProcessLookupError:
+            command = Path(f"/proc/{submitted.job}/cmdline").read_bytes()  # empty for one that only waits to be reaped
+        except OSError:
             return GONE
-        except PermissionError:
-            pass
-        return "RUNNING"
+        return "RUNNING" if b"submitit" in command else GONE  # numbers are used again
 
     @cached_property
     def _slurm(self) -> dict[str, str] | None:

@@ -1,6 +1,6 @@
 """The code as it is now, in a folder of its own: what git tracks with what is changed in it, and what is new.
 
-A snapshot is named after its content: submissions of the same code share one, and nothing in it changes.
+A snapshot is named after its content and its commit: submissions of the same code share one, and nothing in it changes.
 """
 
 import compileall
@@ -24,7 +24,8 @@ WITHOUT_GIT = ("run.py", "pyproject.toml", "conf", "harness", "models", "tasks",
 def take(into: Path, root: Path = ROOT) -> Path:
     """The folder below `into` that holds the code below `root`, copied there if it is not there yet."""
     contents = {name: (root / name).read_bytes() for name in files(root)}
-    digest = hashlib.sha256()
+    git = provenance.git(root)
+    digest = hashlib.sha256(str(git["sha"]).encode())
     for name, content in sorted(contents.items()):
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     folder = into / digest.hexdigest()[:12]
@@ -37,7 +38,7 @@ def take(into: Path, root: Path = ROOT) -> Path:
             path = new / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        (new / provenance.SNAPSHOT).write_text(json.dumps(provenance.git(root)), encoding="utf-8")
+        (new / provenance.SNAPSHOT).write_text(json.dumps(git), encoding="utf-8")
         (new / "changes.diff").write_bytes(ask(root, "diff", "HEAD") or b"")
         compileall.compile_dir(new, quiet=2)  # once, not in every job
         new.chmod(0o755)

@@ -154,7 +154,8 @@ def by_resources(wanted: Sequence[Wanted], scheduler: str) -> list[list[Wanted]]
     for one in wanted:
         cfg = one.request.cfg
         if scheduler == SLURM:
-            groups[one.level, json.dumps([parameters(cfg), cfg.resources.cells_per_job], sort_keys=True)].append(one)
+            resources = OmegaConf.to_container(cfg.resources, resolve=True)
+            groups[one.level, json.dumps([resources, parameters(cfg)], sort_keys=True)].append(one)
         else:
             groups[0, str(width(cfg))].append(one)
     return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
@@ -197,7 +198,7 @@ def send(
         executor = SlurmExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
     except RuntimeError as error:
         raise UsageError(
-            "SLURM is not here (no srun): submit on a login node, or use hydra/launcher=submitit_local"
+            "SLURM is not here (no srun): submit on a login node, or use hydra/launcher=background"
         ) from error
     setup = [*cfg.cluster.setup, f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}}"]
     wanted = parameters(cfg) | ({"dependency": "afterany:" + ":".join(after)} if after else {})

@@ -1,0 +1,380 @@
+"""What a submission freezes, and what it asks a scheduler for."""
+
+import functools
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import provenance, sweep
+from harness.cell import cell_of
+from harness.compose import compose
+from harness.errors import UsageError
+from harness.launch import frozen, snapshot, submit
+from harness.launch.queue import LOCAL, SLURM
+from harness.outcome import Request
+from harness.schema import Budget, Rerun, Rule
+from harness.states import State
+
+composed = functools.cache(lambda *typed: compose(typed))  # for who changes nothing in it
+
+NAMES = [
+    ("lavo", "lra/listops", "skyformer"),
+    ("luna_16", "lra/text", "luna"),
+    ("s5", "lra/image", "s5"),
+    ("lavo", "lra/retrieval", "google"),
+]
+
+
+def thawed(tmp_path, request):
+    frozen.write(tmp_path / "0000.yaml", request)
+    return frozen.read(tmp_path / "0000.yaml")
+
+
+@pytest.mark.parametrize(("model", "task", "protocol"), NAMES)
+def test_a_frozen_cell_is_the_cell(tmp_path, model, task, protocol):
+    cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", "budget=reduced", "seed=3"])
+    again = thawed(tmp_path, Request(cfg))
+    assert cell_of(again.cfg) == cell_of(cfg)
+    plain, frozen_again = (frozen.resolved(one) for one in (cfg, again.cfg))
+    assert plain == frozen_again
+
+
+def test_types_survive(tmp_path):
+    typed = ["rerun=failed", "budget=smoke", "train.select.rule=last", "fail_fast=true", "train.clip_norm=null"]
+    cfg = thawed(tmp_path, Request(compose(typed))).cfg
+    assert (cfg.rerun, cfg.budget.name, cfg.train.select.rule) == (Rerun.failed, Budget.smoke, Rule.last)
+    assert cfg.fail_fast is True and cfg.train.clip_norm is None
+    with pytest.raises(Exception, match="nobody"):
+        cfg.train.nobody = 1
+
+
+def test_the_request_survives(tmp_path):
+    request = Request(compose(), ("seed=3", "model.window='ä: 1'"), ("/some/conf",), 12.25, (("a cell", "/a/record"),))
+    again = thawed(tmp_path, request)
+    assert list(again.overrides) == list(request.overrides) and list(again.search) == ["/some/conf"]
+    assert again.since == 12.25 and [tuple(needed) for needed in again.needs] == [("a cell", "/a/record")]
+
+
+def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir(), there.mkdir()
+    monkeypatch.chdir(here)
+    cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", f"paths.records={there}"])
+    cell, again = cell_of(cfg), thawed(tmp_path, Request(cfg, search=["conf2"], needs=[("a cell", "r/a.json")]))
+    monkeypatch.chdir(there)
+    assert again.cfg.task.path == f"{here}/part/of/listops" and again.cfg.task.data_root == f"{here}/data"
+    assert again.cfg.paths.outputs == f"{here}/out" and again.cfg.paths.records == str(there)
+    assert all(Path(path).is_absolute() for path in again.cfg.paths.values())
+    assert list(again.search) == [f"{here}/conf2"] and list(again.needs[0]) == ["a cell", f"{here}/r/a.json"]
+    assert cell_of(again.cfg) == cell and cell.folder(again.cfg).is_relative_to(here / "out")
+
+
+def test_a_home_is_the_same_frozen_or_not(tmp_path):
+    cfg = compose(["paths.records='~/records'"])
+    cell, again = cell_of(cfg), thawed(tmp_path, Request(cfg))
+    assert cell.record_path(again.cfg) == cell.record_path(cfg).absolute()
+
+
+def test_what_is_edited_afterwards_changes_nothing(tmp_path):
+    cfg = compose(["train.max_steps=5"])
+    frozen.write(tmp_path / "a.yaml", Request(cfg))
+    cfg.train.max_steps = 6
+    assert frozen.read(tmp_path / "a.yaml").cfg.train.max_steps == 5
+
+
+def test_every_command_has_a_folder_of_its_own(tmp_path):
+    folders = {frozen.new_folder(tmp_path / "jobs") for _ in range(5)}
+    assert len(folders) == 5 and all(folder.is_dir() for folder in folders)
+
+
+def git(root, *words):
+    names = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", *names, "-C", str(root), *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A tree such as ours, without git."""
+    root = tmp_path / "tree"
+    files = {
+        "run.py": "1", "harness/a.py": "a = 1\n", "models/b.py": "b = 1\n", "conf/config.yaml": "x: 1\n",
+        "tests/test_a.py": "1", "results/records/a.json": "{}", ".gitignore": "*.log\nconf/local/\noutputs/\n",
+        "notes.log": "ignored", "conf/local/default.yaml": "paths: {}\n", "outputs/run.txt": "1",
+        "harness/__pycache__/a.pyc": "1",
+    }  # fmt: skip
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture
+def repository(tree):
+    (tree / ".gitignore").write_text((tree / ".gitignore").read_text() + "__pycache__/\n")
+    git(tree, "init", "-q")
+    git(tree, "add", ".")
+    git(tree, "commit", "-qm", "first")
+    return tree
+
+
+def code_in(folder):
+    """Names of files, less what the snapshot itself adds."""
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {name for name in found if "__pycache__" not in name} - {provenance.SNAPSHOT, "changes.diff"}
+
+
+CODE = {"run.py", "harness/a.py", "models/b.py", "conf/config.yaml", "conf/local/default.yaml", ".gitignore"}
+
+
+def test_the_same_code_is_copied_once(repository, tmp_path):
+    first = snapshot.take(tmp_path / "code", repository)
+    written = (first / "run.py").stat().st_mtime_ns
+    assert snapshot.take(tmp_path / "code", repository) == first
+    assert (first / "run.py").stat().st_mtime_ns == written
+    assert [path.name for path in (tmp_path / "code").iterdir()] == [first.name], "nothing half done is left"
+    assert code_in(first) == CODE
+    assert (first / "harness" / "a.py").read_text() == "a = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("harness/a.py", True),  # tracked
+        ("harness/new.py", True),  # neither tracked nor ignored
+        ("conf/local/default.yaml", True),  # ignored, but what this machine composes
+        ("notes.log", False),
+        ("outputs/more.txt", False),
+        ("results/records/b.json", False),
+        ("tests/test_a.py", False),
+    ],
+)
+def test_other_code_is_another_copy(repository, tmp_path, name, other):
+    first = snapshot.take(tmp_path / "code", repository)
+    (repository / name).write_text("a = 2\n")
+    second = snapshot.take(tmp_path / "code", repository)
+    assert (second != first) is other
+    assert (first / "harness" / "a.py").read_text() == "a = 1\n", "what was taken stays as it was"
+    if other:
+        assert (second / name).read_text() == "a = 2\n" and code_in(second) == CODE | {name}
+
+
+def test_a_file_that_was_removed_or_renamed_is_another_copy(repository, tmp_path):
+    taken = {snapshot.take(tmp_path / "code", repository)}
+    (repository / "models" / "b.py").rename(repository / "models" / "c.py")
+    taken.add(last := snapshot.take(tmp_path / "code", repository))
+    assert len(taken) == 2 and code_in(last) == CODE - {"models/b.py"} | {"models/c.py"}
+
+
+def test_a_copy_knows_what_git_said(repository, tmp_path):
+    first = snapshot.take(tmp_path / "code", repository)
+    sha = git(repository, "rev-parse", "HEAD")
+    assert provenance.git(first) == {"sha": sha, "dirty": False} and (first / "changes.diff").read_bytes() == b""
+    (repository / "harness" / "a.py").write_text("a = 2\n")
+    second = snapshot.take(tmp_path / "code", repository)
+    assert provenance.git(second) == {"sha": sha, "dirty": True}
+    assert "+a = 2" in (second / "changes.diff").read_text()
+    (repository / "harness" / "a.py").write_text("a = 3\n")
+    git(repository, "commit", "-qam", "second")
+    assert provenance.git(first)["sha"] == provenance.git(second)["sha"] == sha
+    assert provenance.git(snapshot.take(tmp_path / "code", repository))["sha"] == git(repository, "rev-parse", "HEAD")
+
+
+def test_code_that_was_committed_since_has_its_commit(repository, tmp_path):
+    (repository / "harness" / "a.py").write_text("a = 2\n")
+    snapshot.take(tmp_path / "code", repository)
+    git(repository, "commit", "-qam", "second")
+    assert provenance.git(snapshot.take(tmp_path / "code", repository)) == provenance.git(repository)
+
+
+def test_a_tree_without_git_is_copied_too(tree, tmp_path):
+    first = snapshot.take(tmp_path / "code", tree)
+    assert code_in(first) == CODE - {".gitignore"}
+    assert snapshot.take(tmp_path / "code", tree) == first
+    assert provenance.git(first) == {"sha": None, "dirty": False}
+
+
+def test_a_copy_of_a_copy_still_knows_its_commit(repository, tmp_path):
+    first = snapshot.take(tmp_path / "code", repository)
+    second = snapshot.take(tmp_path / "more", first)
+    assert provenance.git(second) == provenance.git(first)
+
+
+def test_a_failure_leaves_nothing_half_done(repository, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(snapshot.compileall, "compile_dir", fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        snapshot.take(tmp_path / "code", repository)
+    assert not list((tmp_path / "code").iterdir())
+
+
+AT_WORK = [State(name, at_work=True) for name in ("queued", "running", "timeout", "preempted")]
+UNRECORDED = [State(name) for name in ("missing", "interrupted", "dead", "timeout", "preempted", "refused")]
+FAILED = [State(name, recorded=True) for name in ("failed", "oom", "nan")]
+CASES = [
+    *((state, Rerun.missing, False) for state in AT_WORK), *((state, Rerun.all, False) for state in AT_WORK),
+    *((state, rerun, True) for state in UNRECORDED for rerun in Rerun),
+    *((state, rerun, rerun is not Rerun.missing) for state in FAILED for rerun in Rerun),
+    *((State("done", recorded=True), rerun, rerun is Rerun.all) for rerun in Rerun),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "rerun", "goes"), CASES, ids=[f"{state.name}-{rerun.name}-{goes}" for state, rerun, goes in CASES]
+)
+def test_what_goes_into_a_job(state, rerun, goes):
+    assert submit.to_submit(state, rerun) is goes
+
+
+COMMON = {
+    "job_name": "longhaul", "signal_delay_s": 120, "array_parallelism": 256, "stderr_to_stdout": True, "nodes": 1,
+    "srun_args": ["--kill-on-bad-exit=1"], "additional_parameters": {"requeue": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("resources", "asked"),
+    [
+        ("cpu1", {"time": 60, "ntasks_per_node": 1, "cpus_per_task": 1}),
+        ("gpu1", {"time": 240, "ntasks_per_node": 1, "cpus_per_task": 8, "gpus_per_node": 1}),
+        ("gpu4", {"time": 240, "ntasks_per_node": 4, "cpus_per_task": 8, "gpus_per_node": 4}),
+        ("gpu8x2", {"time": 240, "nodes": 2, "ntasks_per_node": 8, "cpus_per_task": 8, "gpus_per_node": 8}),
+        ("small", {"time": 240, "ntasks_per_node": 1, "cpus_per_task": 8, "gpus_per_node": 1}),
+    ],
+)
+def test_resources_become_what_sbatch_is_asked_for(resources, asked):
+    assert submit.parameters(composed(f"resources={resources}")) == COMMON | asked
+
+
+def asked_of(*typed):
+    """What differs from the default cluster's."""
+    plain, found = (submit.parameters(composed("resources=gpu4", *words)) for words in ([], typed))
+    assert plain.keys() <= found.keys()
+    return {key: value for key, value in found.items() if plain.get(key) != value}
+
+
+def test_a_site_s_names_replace_the_number_of_gpus():
+    found = submit.parameters(compose(["resources=gpu4", "cluster=gres"]))
+    assert found["gres"] == "gpu:a100:4" and found["constraint"] == "a100" and "gpus_per_node" not in found
+    assert "gres" not in submit.parameters(compose(["resources=cpu1", "cluster=gres"]))
+
+
+def test_a_preemptible_partition_warns_sooner():
+    assert asked_of("cluster=preemptible") == {"partition": "preempt", "signal_delay_s": 60}
+
+
+def test_further_flags_of_sbatch_are_passed_on():
+    typed = ["+cluster.sbatch.reservation=icml", "+cluster.sbatch.requeue=false", "cluster.account=me"]
+    assert asked_of(*typed) == {
+        "additional_parameters": {"requeue": False, "reservation": "icml"}, "account": "me",
+    }  # fmt: skip
+
+
+def test_numbers_that_are_typed_are_asked_for():
+    typed = ["resources.memory_gb=1.5", "resources.minutes=30", "cluster.jobs_at_once=3"]
+    assert asked_of(*typed) == {"mem": "1536MB", "time": 30, "array_parallelism": 3}
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        (["trainer.devices=2"], "follow resources.devices"),
+        (["trainer.num_nodes=2"], "follow resources.devices"),
+        (["resources=gpu4", "trainer.devices=auto"], "follow resources.devices"),
+        (["resources=gpu4", "resources.cells_per_job=2"], "its job for itself"),
+        (["resources.nodes=2", "resources.at_once=2"], "its job for itself"),
+    ],
+)
+def test_resources_that_do_not_go_together_are_refused(typed, why):
+    with pytest.raises(UsageError, match=why):
+        submit.fits(composed(*typed))
+
+
+@pytest.mark.parametrize("typed", [["resources=gpu8x2"], ["resources=small"], ["resources=cpu1", "trainer=cpu"]])
+def test_resources_that_do(typed):
+    submit.fits(composed(*typed))
+
+
+def wanted(*commands, level=0):
+    found = []
+    for seed, typed in enumerate(commands):
+        cfg = composed("budget=smoke", *typed).copy()
+        cfg.seed = seed
+        found.append(submit.Wanted(sweep.Planned(tuple(typed), cfg, cell_of(cfg)), Request(cfg), level))
+    return found
+
+
+def seeds(groups):
+    return [[one.request.cfg.seed for one in group] for group in groups]
+
+
+def test_equal_resources_share_an_array():
+    cells = wanted(["resources=gpu1"], ["resources=gpu4"], ["resources=gpu1"], ["resources=gpu4"])
+    assert seeds(submit.by_resources(cells, SLURM)) == [[0, 2], [1, 3]]
+    assert seeds(submit.by_resources(wanted(["model=lavo"], ["model=local"]), SLURM)) == [[0, 1]]
+    cells = wanted(["resources=small"], ["resources=small", "resources.cells_per_job=8"])
+    assert seeds(submit.by_resources(cells, SLURM)) == [[0], [1]]
+
+
+def test_what_is_needed_is_in_an_array_before():
+    first, second, third = wanted([], [], [])
+    cells = [submit.Wanted(first.planned, first.request, 1), second, third]
+    assert seeds(submit.by_resources(cells, SLURM)) == [[1, 2], [0]]
+    assert seeds(submit.by_resources(cells, LOCAL)) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("typed", "scheduler", "sizes"),
+    [
+        ([], SLURM, [1] * 5),
+        (["resources.cells_per_job=2"], SLURM, [2, 2, 1]),
+        (["resources=small"], SLURM, [5]),
+        ([], LOCAL, [5]),
+        (["n_jobs=2"], LOCAL, [3, 2]),
+        (["n_jobs=9"], LOCAL, [1] * 5),
+    ],
+)
+def test_a_job_s_share_of_the_cells(typed, scheduler, sizes):
+    (one,) = wanted(typed)
+    assert [len(batch) for batch in submit.in_batches([one] * 5, scheduler)] == sizes
+
+
+def test_one_job_runs_what_needs_each_other_here():
+    (one,) = wanted(["n_jobs=2"], level=1)
+    assert [len(batch) for batch in submit.in_batches([one] * 5, LOCAL)] == [5]
+
+
+def test_no_slurm_is_said_in_a_line(tmp_path, places, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(submit, "checked", lambda cells: (list(cells), {}))
+    monkeypatch.setattr(submit.snapshot, "take", lambda into: tmp_path)
+    (one,) = wanted([*places, "resources=cpu1"])
+    plan = sweep.Plan((one.planned,), {})
+    with pytest.raises(UsageError, match="SLURM is not here"):
+        submit.submit(plan, [one.request], SLURM)
+    assert not list((tmp_path / "outputs").rglob("job.json")), "the cell is in no job"
+
+
+def test_a_submission_says_which_cell_went_where(places, monkeypatch, capsys):
+    sent = []
+
+    def send(array, scheduler, folder, code, *, first, after):
+        sent.append([first, seeds(array), after])
+        return [f"{40 + len(sent)}_{i}" for i in range(len(array))]
+
+    monkeypatch.setattr(submit, "checked", lambda cells: (list(cells), {}))
+    monkeypatch.setattr(submit.snapshot, "take", lambda into: into / "abc")
+    monkeypatch.setattr(submit, "send", send)
+    monkeypatch.setattr(submit.Queue, "state", lambda self, submitted: "PENDING")
+    cells = wanted(*[[*places, "resources=cpu1", "cluster.array_size=2"]] * 3)
+    plan = sweep.Plan(tuple(one.planned for one in cells), {})
+    requests = [one.request for one in cells]
+    assert submit.submit(plan, requests, SLURM) == 0
+    assert sent == [[0, [[0], [1]], []], [2, [[2]], []]]
+    said = capsys.readouterr().out
+    assert "job 41: 2 cells in 2 jobs of 1 x process · 60 min" in said and "submitted: 3 cells" in said
+    assert submit.submit(plan, requests, SLURM) == 0
+    assert "nothing to submit: 3 queued" in capsys.readouterr().out

@@ -1,0 +1,298 @@
+"""What a sweep's words mean, and what becomes of its cells in processes of their own."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import cli, execute, runs, sweep
+from harness.compose import compose, options
+from harness.errors import UsageError
+from harness.outcome import Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+LRA = "lra/image,lra/listops,lra/pathfinder,lra/pathx,lra/retrieval,lra/text"
+LATTE = ",".join(name for name, _ in options("model") if name.startswith("latte"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("task=lra/*", f"task={LRA}"),
+        ("model=latte*", f"model={LATTE}"),
+        ("model=glob(latte*)", f"model={LATTE}"),
+        ("model=vanilla,latte*", f"model=vanilla,{LATTE}"),
+        ("model=latte*,latte", f"model={LATTE}"),
+        ("task=lra/path?", "task=lra/pathx"),
+        ("task=lra/[it]*", "task=lra/image,lra/text"),
+        ("model=vanilla,lavo", "model=vanilla,lavo"),
+        ("seed=1,2", "seed=1,2"),
+        ("train.name=a*", "train.name=a*"),
+        ("model.pattern=[1,2]", "model.pattern=[1,2]"),
+        ("--multirun", "--multirun"),
+    ],
+)
+def test_names_that_fit(typed, meant):
+    assert cli.globbed([typed]) == [meant]
+
+
+def test_what_is_no_name_to_run_fits_nothing():
+    (found,) = cli.globbed(["model=*"])
+    assert "custom" not in found.split("=")[1].split(",")
+    (found,) = cli.globbed(["table=*"])
+    assert "all" not in found.split("=")[1].split(",")
+
+
+@pytest.mark.parametrize("typed", ["model=none*", "task=lra/nothing*", "model=glob(none*)"])
+def test_a_pattern_that_fits_nothing_is_refused(typed):
+    with pytest.raises(UsageError, match="there is "):
+        cli.globbed([typed])
+
+
+def test_a_mistyped_name_beside_a_pattern_is_not_lost():
+    with pytest.raises(UsageError, match="lavoo"):
+        cli.globbed(["model=latte*,lavoo"])
+
+
+@pytest.mark.parametrize("name", ["slurm", "background"])
+def test_one_command_has_no_launcher(name):
+    with pytest.raises(UsageError, match="-m model=lavo"):
+        cli.refuse_unknown_flags(["model=lavo", f"hydra/launcher={name}"])
+    cli.refuse_unknown_flags(["-m", "model=lavo", f"hydra/launcher={name}"])
+
+
+@pytest.mark.parametrize("name", ["here", "slurm", "background"])
+def test_a_launcher_composes_whatever_plugins_are_installed(name):
+    compose([f"hydra/launcher={name}"])
+
+
+SWEPT = [
+    [f"model={model}", "budget=smoke", "train.max_steps=7", f"seed={seed}"]
+    for model in ("local", "lavo")
+    for seed in (1, 2, 3)
+]
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """What do=train is given; nothing is run."""
+    seen = []
+
+    def run_all(commands, place):
+        seen.append((commands, place))
+        return 5
+
+    monkeypatch.setattr(execute, "run_all", run_all)
+    return seen
+
+
+def test_commands_that_differ_in_their_seed_are_composed_once(monkeypatch, given):
+    composed = []
+    monkeypatch.setattr(cli, "compose", lambda words, search: composed.append(words) or compose(words, search))
+    assert cli.dispatch_all(SWEPT, "here") == 5
+    assert composed == [(f"model={model}", "budget=smoke", "train.max_steps=7") for model in ("local", "lavo")]
+    ((commands, place),) = given
+    assert place == "here" and [list(command.overrides) for command in commands] == SWEPT
+    assert [(one.cfg.model.name, one.cfg.seed) for one in commands] == [
+        (model, seed) for model in ("local", "lavo") for seed in (1, 2, 3)
+    ]  # fmt: skip
+    assert [one.cfg for one in commands] == [compose(words) for words in SWEPT]
+
+
+def test_a_seed_that_is_none_is_an_error(given):
+    from omegaconf.errors import OmegaConfBaseException
+
+    with pytest.raises(OmegaConfBaseException):
+        cli.dispatch_all([["budget=smoke", "seed=one"]], "here")
+
+
+def test_other_verbs_run_here_alone(given):
+    with pytest.raises(UsageError, match="do=status runs here"):
+        cli.dispatch_all([["do=status"]], "slurm")
+
+
+def test_a_cell_that_two_commands_name_runs_once_and_in_the_order_typed(monkeypatch, capsys):
+    ran = []
+
+    def run_cell(request):
+        ran.append((request.cfg.model.name, request.cfg.seed))
+        return Outcome("a cell", "done", 0, "")
+
+    monkeypatch.setattr(runs, "run_cell", run_cell)
+    swept = [["model=local", "budget=smoke", f"seed={seed}"] for seed in (3, 1, 3)]
+    swept.append(["model=lavo", "budget=smoke", "seed=2"])
+    swept.append(["table=lavo/t11", "model=local", "task=lra/listops", "budget=smoke"])
+    assert cli.dispatch_all(swept, "here") == 0
+    assert ran == [("local", 3), ("local", 1), ("lavo", 2), ("local", 2)]
+    shown = capsys.readouterr()
+    assert "cell 4 of 4" in shown.err and "4 done" in shown.out
+
+
+def test_the_first_command_that_names_a_cell_gives_its_words():
+    typed = [["budget=smoke", "seed=1"], ["budget=smoke", "seed=1", "trainer=cpu"]]
+    (planned,) = sweep.expand_all([sweep.Command(compose(words), tuple(words)) for words in typed]).cells
+    assert planned.overrides == ("budget=smoke", "seed=1")
+
+
+def test_a_sweep_ends_with_the_worst_status(monkeypatch, capsys):
+    ends = iter([("done", 0), ("refused", 2), ("failed", 1)])
+    monkeypatch.setattr(runs, "run_cell", lambda request: Outcome("a cell", *next(ends), "why"))
+    assert cli.dispatch_all([["budget=smoke", f"seed={seed}"] for seed in (1, 2, 3)], "here") == 2
+    assert "1 done, 1 refused, 1 failed" in capsys.readouterr().out
+
+
+def test_a_signal_ends_a_sweep(monkeypatch, capsys):
+    ends = iter([("done", 0), ("interrupted", 130)])
+    monkeypatch.setattr(runs, "run_cell", lambda request: Outcome("a cell", *next(ends), "why"))
+    assert cli.dispatch_all([["budget=smoke", f"seed={seed}"] for seed in (1, 2, 3)], "here") == 130
+    assert "1 done, 1 interrupted, 1 not begun" in capsys.readouterr().out
+
+
+SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")
+CELL = ["model=local", "task=lra/listops", "budget=smoke", "resources=cpu1"]
+# enough for a signal to come in between
+LONG = ["train.max_steps=300", "train.eval_every=100", "checkpoint.every_steps=20"]
+
+BEHIND = "hydra/launcher=background"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """One data set for all cells of this module."""
+    folder = tmp_path_factory.mktemp("data")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), "do=prepare", *CELL, f"paths.data={folder}"],
+        capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Sweep:
+    """`run.py` as it is typed in a folder of its own."""
+
+    def __init__(self, folder, data):
+        self.folder, self.data = folder, data
+        folder.mkdir()
+
+    def start(self, *words):
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "run.py"), *words, f"paths.data={self.data}"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder, start_new_session=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    def run(self, *words):
+        """(exit status, what it said)"""
+        process = self.start(*words)
+        said, _ = process.communicate(timeout=240)
+        return process.returncode, said
+
+    def records(self):
+        found = [json.loads(path.read_text()) for path in self.folder.glob("results/records/**/*.json")]
+        return {entries["cell"]["seed"]: entries for entries in found}
+
+    def beat(self, seed):
+        for path in self.folder.glob(f"outputs/cells/**/*-s{seed}-*/heartbeat.json"):
+            return json.loads(path.read_text())
+        return {"state": "", "step": 0}
+
+    def wait(self, until, seconds=90):
+        limit = time.monotonic() + seconds
+        while not until():
+            assert time.monotonic() < limit, [self.beat(seed) for seed in (1, 2, 3)]
+            time.sleep(0.05)
+
+    def trains(self, seed):
+        """It is between two updates, where signals only leave a mark."""
+        return any(self.folder.glob(f"outputs/cells/**/*-s{seed}-*/checkpoints/last.ckpt"))
+
+
+@pytest.fixture
+def typed(tmp_path, data):
+    return Sweep(tmp_path / "here", data)
+
+
+@pytest.mark.slow
+def test_side_by_side_gives_the_numbers_of_one_after_another(tmp_path, data):
+    both = [Sweep(tmp_path / name, data) for name in ("turn", "side")]
+    for one, words in zip(both, ([], ["n_jobs=2"]), strict=True):
+        status, said = one.run("-m", *CELL, "seed=1,2,3", *words)
+        assert status == 0 and "3 done" in said
+    turn, side = (
+        {seed: {key: entries[key] for key in SAME} for seed, entries in one.records().items()} for one in both
+    )
+    assert turn == side and set(side) == {1, 2, 3}
+    status, said = both[1].run("-m", *CELL, "seed=1,2,3", "n_jobs=3")
+    assert status == 0 and "3 skipped" in said
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_killed_takes_no_other_with_it(typed):
+    process = typed.start("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
+    typed.wait(lambda: typed.trains(1))
+    os.kill(typed.beat(1)["pid"], signal.SIGKILL)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert re.search(r"^dead: local .* seed 1 · killed by SIGKILL", said, re.MULTILINE) and "1 dead, 2 done" in said
+    assert set(typed.records()) == {2, 3}
+    _, said = typed.run("do=status")
+    assert "1 dead" in said and "2 done" in said
+    status, said = typed.run("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
+    assert status == 0 and "1 done" in said and "2 skipped" in said and typed.records()[1]["resumes"] == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_all_cells_saved(typed):
+    process = typed.start("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
+    typed.wait(lambda: typed.trains(1) and typed.trains(2))
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "2 interrupted, 1 not begun" in said and not typed.records()
+    assert [typed.beat(seed)["state"] for seed in (1, 2)] == ["interrupted"] * 2
+    status, said = typed.run("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
+    assert status == 0 and "3 done" in said
+    assert {seed: entries["resumes"] for seed, entries in typed.records().items()} == {1: 1, 2: 1, 3: 0}
+
+
+@pytest.mark.slow
+def test_the_cells_of_a_sweep_that_is_gone_save_and_stop(typed):
+    process = typed.start("-m", *CELL, *LONG, "seed=1,2", "n_jobs=2")
+    typed.wait(lambda: typed.trains(1) and typed.trains(2))
+    process.kill()
+    process.communicate()
+    typed.wait(lambda: typed.beat(1)["state"] == typed.beat(2)["state"] == "interrupted", 30)
+
+
+@pytest.mark.slow
+def test_jobs_in_the_background_of_this_machine(typed):
+    cells = ["-m", *CELL, "seed=1,2,3", "train.max_steps=300", "n_jobs=2", BEHIND]
+    status, said = typed.run(*cells)
+    assert status == 0 and "3 cells in 2 jobs" in said and not typed.records()
+    _, said = typed.run(*cells)
+    assert "nothing to submit" in said, "what waits or runs is in a job already"
+    typed.wait(lambda: len(typed.records()) == 3, 120)
+    status, said = typed.run("do=status")
+    assert status == 0 and "3 done" in said
+    status, said = typed.run(*cells)
+    assert status == 0 and "nothing to submit: 3 done" in said
+
+
+@pytest.mark.slow
+def test_data_that_are_not_there_are_asked_for_before_a_job_is_made(typed, tmp_path):
+    typed.data = tmp_path / "nowhere"
+    status, said = typed.run("-m", *CELL, BEHIND)
+    assert status == 2 and "run: python run.py do=prepare -m model=local" in said and "nothing to submit" in said
+
+
+def test_m_may_stand_anywhere():
+    assert cli.flags_first(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
+    assert cli.flags_first(["model=a", "--multirun"]) == ["--multirun", "model=a"]
+    assert cli.flags_first(["model=a", "--cfg", "job"]) == ["model=a", "--cfg", "job"]

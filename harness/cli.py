@@ -138,7 +138,8 @@ def globbed(arguments: Sequence[str]) -> list[str]:
     found = []
     for argument in arguments:
         group, equals, value = argument.partition("=")
-        if not equals or group not in NAMED or not set(value) & set("*?["):
+        # logger=[csv,tensorboard] is Hydra's list of several at once
+        if not equals or group not in NAMED or value.startswith("[") or not set(value) & set("*?["):
             found.append(argument)
             continue
         names = [name for name, _ in options(group)]

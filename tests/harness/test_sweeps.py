@@ -35,6 +35,7 @@ LATTE = ",".join(name for name, _ in options("model") if name.startswith("latte"
         ("seed=1,2", "seed=1,2"),
         ("train.name=a*", "train.name=a*"),
         ("model.pattern=[1,2]", "model.pattern=[1,2]"),
+        ("logger=[csv,tensorboard]", "logger=[csv,tensorboard]"),
         ("--multirun", "--multirun"),
     ],
 )

@@ -14,8 +14,6 @@ from harness.launch.queue import GONE, LOCAL, SLURM, Queue, Submission
 from harness.runfolder import DEAD_AFTER_S, RunFolder
 from harness.states import last_words, state_of_paths
 
-NOW = time.time()
-
 
 class Asked:
     """A scheduler that says the same of every job."""
@@ -28,28 +26,29 @@ class Asked:
 
 
 class Place:
-    """A cell's record and folder. `at` is seconds before now."""
+    """A cell's record and folder. `at` is seconds before the test began."""
 
     def __init__(self, root):
+        self.now = time.time()
         self.path, self.folder = root / "record.json", RunFolder(root / "run")
 
     def state(self, answer=GONE):
         return state_of_paths(self.path, self.folder.path, Asked(answer))
 
     def submitted(self, at=0.0):
-        Submission(SLURM, "12_3", str(self.folder.path / "job.log"), "login", NOW - at).write(self.folder.path)
+        Submission(SLURM, "12_3", str(self.folder.path / "job.log"), "login", self.now - at).write(self.folder.path)
 
     def beat(self, state, *, held=False, at=0.0):
         self.folder.claim()
         self.folder.beat(state, step=3, steps=12, force=True)
         path = self.folder.path / "heartbeat.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"time": NOW - at}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"time": self.now - at}))
         if not held:
             self.folder.release()
 
     def record(self, status, at=0.0):
         self.path.write_text(json.dumps({"status": status}))
-        os.utime(self.path, (NOW - at, NOW - at))
+        os.utime(self.path, (self.now - at, self.now - at))
 
 
 @pytest.fixture
@@ -201,7 +200,7 @@ def test_last_words_are_the_run_s_and_its_job_s(place):
 
 
 def local(pid, host=None):
-    return Submission(LOCAL, str(pid), "", host or socket.gethostname(), NOW)
+    return Submission(LOCAL, str(pid), "", host or socket.gethostname(), time.time())
 
 
 def test_a_job_of_this_machine_is_its_process():
@@ -239,7 +238,7 @@ def squeue(monkeypatch, tmp_path):
 
 
 def slurm(job):
-    return Submission(SLURM, job, "", "login", NOW)
+    return Submission(SLURM, job, "", "login", time.time())
 
 
 def test_slurm_is_asked_once(squeue):

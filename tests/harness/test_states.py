@@ -204,12 +204,14 @@ def local(pid, host=None):
 
 
 def test_a_job_of_this_machine_is_its_process():
-    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "submitit"])
+    program = "print(flush=True); import time; time.sleep(60)"
+    job = subprocess.Popen([sys.executable, "-c", program, "submitit"], stdout=subprocess.PIPE)
     try:
+        job.stdout.readline()  # it is itself now, no copy of us
         assert Queue().state(local(job.pid)) == "RUNNING"
     finally:
         job.kill()
-        job.wait()
+        job.communicate()
     assert Queue().state(local(job.pid)) == GONE
     assert Queue().state(local(os.getpid())) == GONE, "another program that was given the number"
     assert Queue().state(local(os.getpid(), "elsewhere")) is None

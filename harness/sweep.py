@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig, OmegaConf
 
-from harness.cell import Cell, cell_of
+from harness.cell import Cell, cell_of, with_seed
 from harness.compose import CONF, compose, options, recipes, search_path, with_model
 from harness.errors import UsageError
 from harness.rows import row
@@ -148,8 +148,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
                 if rest not in composed:
                     composed[rest] = compose(rest, search_path())
                 plain = with_model(composed[rest], one.model)
+            first = cell_of(plain)
             for seed in seeds:
-                cell = plain.copy()
-                cell.seed = int(seed)
-                cells.append(Planned((*own, f"seed={seed}"), cell, cell_of(cell), hours))
+                cells.append(Planned((*own, f"seed={seed}"), *with_seed(plain, first, int(seed)), hours))
     return Plan(tuple(cells), absent)

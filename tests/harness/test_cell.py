@@ -65,3 +65,13 @@ def test_changes_name_what_is_not_the_recipe():
     }
     own = ["model=custom", "model.name=mine", "model._target_=pkg.Mine", "+model.size=3"]
     assert changed(*own) == {}
+
+
+def test_another_seed_is_another_cell_as_if_it_were_composed():
+    from harness.cell import with_seed
+
+    for follows in ([], ["+backbone.note=${seed}"]):
+        cfg = compose(["model=lavo", "budget=smoke", *follows])
+        seeded, cell = with_seed(cfg, cell_of(cfg), 7)
+        assert seeded.seed == 7 and cell == cell_of(compose(["model=lavo", "budget=smoke", *follows, "seed=7"]))
+    assert cfg.seed == 1, "the given one is left as it is"

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.compose import NAMED, compose, options, recipes, search_path
 from harness.errors import UsageError, did_you_mean, one_line
+from harness.signals import STOPPED
 
 # verb -> module with `run(cfg, overrides) -> exit status`
 VERBS = {
@@ -32,7 +33,6 @@ VERBS = {
     "list": "harness.listing",
 }
 TOGETHER = ("train", "plan", "prepare")  # these have `run_all(commands, ...)`: a sweep's commands share cells
-STOPPED = 128  # exit statuses from here on: a signal ended the run
 
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:

@@ -19,11 +19,10 @@ from harness.progress import Progress, clock
 from harness.ranks import rank
 from harness.runfolder import RunFolder
 from harness.schema import Rerun
-from harness.signals import REQUEUED, hand_over
+from harness.signals import REQUEUED, STOPPED, hand_over
 from harness.train import Interrupted, Run, make_trainer
 
 TRACEBACK_CHARACTERS = 4000
-STOPPED = 128  # exit statuses from here on: a signal ended the run
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from harness.cell import cell_of
 from harness.compose import ROOT
 from harness.errors import one_line
 from harness.launch import frozen
-from harness.outcome import STOPPED, Outcome, Request, run_cell
+from harness.outcome import Outcome, Request, run_cell
 from harness.ranks import rank
-from harness.signals import SCHEDULER, Mark, goes_on
+from harness.signals import SCHEDULER, STOPPED, Mark, goes_on
 
 LOOK_S = 0.1
 

@@ -14,6 +14,7 @@ from typing import Any
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 SCHEDULER = signal.SIGUSR2
+STOPPED = 128  # exit statuses from here on: a signal ended the run
 REQUEUED = ("timeout", "preempted")  # states of a run whose job goes on later
 
 

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Self, TypeVar
 
 from this_host import (
@@ -257,7 +258,7 @@ class Cluster:
 def main(arguments: list[str]) -> str | int:
     if not arguments or arguments[0] not in ("up", "down") or len(arguments) > 2:
         return "usage: cluster.py up|down [root]"
-    cluster = Cluster(Path(arguments[1] if len(arguments) == 2 else "/tmp/longhaul-slurm"))
+    cluster = Cluster(Path(arguments[1] if len(arguments) == 2 else f"{gettempdir()}/longhaul-slurm"))
     if arguments[0] == "down":
         if not (cluster.root / "slurm.conf").exists():
             return f"no cluster under {cluster.root}"

@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import gettempdir
 from typing import NamedTuple
 
 HOSTS = Path("/etc/hosts")
@@ -77,7 +78,7 @@ def why_not() -> str:
 
 def install_missing() -> None:
     """Under a lock of our own, since apt does not wait for everything that another apt holds."""
-    with open("/tmp/longhaul-slurm-install.lock", "w") as lock:
+    with open(f"{gettempdir()}/longhaul-slurm-install.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not missing():
             return

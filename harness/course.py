@@ -6,6 +6,7 @@ a run which is killed anywhere and started again makes the same decisions on the
 
 import contextlib
 import os
+import signal
 import time
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -102,6 +103,8 @@ class Course(Callback):
         if last or stop or evaluated or trainer.strategy.reduce_boolean_decision(due, all=False):
             self._save(trainer)
         if stop:
+            if self.mark.number is None:  # another process had the signal
+                self.mark.number = signal.SIGTERM
             trainer.should_stop = True
         if trainer.is_global_zero:
             self.folder.beat("running", step=step, steps=steps)

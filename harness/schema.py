@@ -61,7 +61,7 @@ class Checkpoint:
 
 @dataclass
 class Resources:
-    """What one cell is given, here or in a job. No effect on any number but speed."""
+    """What one cell is given, here or in a job. On several devices, dropout masks are each one's own."""
 
     nodes: int = 1
     devices: int = 1  # on each node: GPUs, or processes on the CPU; training is shared out between them

@@ -120,7 +120,7 @@ class Run:
         if self.trainer.is_global_zero:
             self.folder.beat(state, step=step, steps=steps, force=True)
         name = signal.Signals(number).name
-        message = f"stopped by {name} at step {step} of {steps}, saved; the same command goes on there"
+        message = f"stopped by {name} at step {step} of {steps}, saved; the same command (without rerun=all) goes on"
         return Interrupted(message, number, state)
 
     def _update(self) -> dict[str, int]:

@@ -34,9 +34,9 @@ class Built:
 def build(cfg: DictConfig) -> Built:
     """Task and model with fresh weights, on the current default device. Raises UsageError in one line."""
     trusted = list(cfg.trusted_packages)
-    task = instantiate(without_name(cfg.task), "task", trusted)
+    task = instantiate(without(cfg.task, "name", "protocol"), "task", trusted)
     dimensions = task.dimensions()
-    model = build_model(target(without_name(cfg.model), "model", trusted), cfg, dimensions)
+    model = build_model(target(without(cfg.model, "name"), "model", trusted), cfg, dimensions)
     check_length(model, dimensions)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
     schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
@@ -124,6 +124,7 @@ def fits(cfg: DictConfig, model: str) -> bool:
     return True
 
 
-def without_name(config: DictConfig) -> dict[str, Any]:
+def without(config: DictConfig, *keys: str) -> dict[str, Any]:
+    """What a constructor is given: `keys` are the harness' own."""
     container = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    return {key: value for key, value in container.items() if key != "name"}
+    return {key: value for key, value in container.items() if key not in keys}

@@ -18,8 +18,10 @@ from harness.errors import UsageError
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget", "seed")
 # of those, what names a place or a manner of working
-PLACES = {"task": ("data_root", "workers")}
+PLACES = {"task": ("data_root", "workers", "protocol")}
 MANNERS = {"train": ("micro_batch_size", "eval_batch_size")}
+# of those, what is part of the identity only where it is set
+IF_SET = {"train": ("patience",)}
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ def cell_of(cfg: DictConfig) -> Cell:
     for group, keys in (PLACES | MANNERS).items():
         for key in keys:
             config[group].pop(key, None)
+    for group, keys in IF_SET.items():
+        for key in keys:
+            if config[group][key] is None:
+                del config[group][key]
     if cfg.needs:
         config["needs"] = list(cfg.needs)
     if config["task"].get("path"):

@@ -8,6 +8,7 @@ import importlib
 import os
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.compose import NAMED, compose, options, recipes, search_path
+from harness.compose import NAMED, compose, options, recipes, search_path, with_protocol
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.signals import STOPPED
 
@@ -90,7 +91,8 @@ def door(main: Callable[[], Any], statuses: list[int]) -> int:
     arguments = sys.argv[1:]
     try:
         sys.argv[1:] = arguments = lists_of_bench(globbed(flags_first(arguments)))
-        refuse_unknown_flags(arguments)
+        folder = refuse_unknown_flags(arguments).config_dir
+        sys.argv[1:] = with_protocol(arguments, [folder] if folder else [])
         main()
         return max(statuses, default=0)
     except UsageError as error:
@@ -165,7 +167,8 @@ def complain(message: str, overrides: Sequence[str] = ()) -> int:
     return 2
 
 
-def refuse_unknown_flags(arguments: Sequence[str]) -> None:
+def refuse_unknown_flags(arguments: Sequence[str]) -> Namespace:
+    """What the flags say. Raises UsageError."""
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -174,9 +177,10 @@ def refuse_unknown_flags(arguments: Sequence[str]) -> None:
         raise UsageError(f"{message} (settings are typed key=value; python run.py --help)")
 
     parser.error = refuse  # type: ignore[method-assign]
-    swept = parser.parse_args(list(arguments)).multirun
-    if not swept and any(argument.startswith("hydra/launcher=") for argument in arguments):
+    flags = parser.parse_args(list(arguments))
+    if not flags.multirun and any(argument.startswith("hydra/launcher=") for argument in arguments):
         raise UsageError(f"only sweeps have a launcher: python run.py -m {' '.join(arguments)}")
+    return flags
 
 
 def translate(error: BaseException, arguments: Sequence[str]) -> str | None:

@@ -28,10 +28,25 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
     Raises Hydra's own errors; `harness.cli` turns them into one line.
     """
     register()
+    overrides = with_protocol(overrides, search)
     if search:
         overrides = [f"hydra.searchpath=[{','.join(search)}]", *overrides]
     with outside_the_application(), hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose("config", overrides=list(overrides))
+
+
+def with_protocol(overrides: Sequence[str], search: Sequence[str] = ()) -> list[str]:
+    """The same, and the protocol that the typed task names as its own (`protocol:` in its yaml) if none is typed."""
+    typed = {key: value for key, equals, value in (word.partition("=") for word in overrides) if equals}
+    own = None if "protocol" in typed else own_protocol(typed.get("task", ""), search)
+    return [*overrides, *([f"protocol={own}"] if own else [])]
+
+
+def own_protocol(task: str, search: Sequence[str] = ()) -> str | None:
+    """None for a task that names none, and for no task."""
+    files = (Path(folder) / "task" / f"{task}.yaml" for folder in (*search, CONF))
+    found = next((file for file in files if file.is_file()), None)
+    return found and OmegaConf.load(found).get("protocol")
 
 
 def with_model(cfg: DictConfig, name: str) -> DictConfig:

@@ -35,6 +35,7 @@ class Tally:
     resumes: int = 0
     best: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
+    worse: int = 0  # evaluations since the best one
 
 
 class Course(Callback):
@@ -79,6 +80,7 @@ class Course(Callback):
             self.folder.keep_metrics_until(trainer.global_step)
         # after Lightning has set its own handlers; they are back before it removes them
         self.mark = self._marking.enter_context(marked())
+        trainer.should_stop = self.out_of_patience  # killed between its last evaluation and its record
         self._step = trainer.global_step
         self._since = self._update_since = self._saved = time.monotonic()
 
@@ -102,10 +104,9 @@ class Course(Callback):
         due = time.monotonic() - self._saved >= self.checkpoint.every_s or bool(every and step % every == 0)
         if last or stop or evaluated or trainer.strategy.reduce_boolean_decision(due, all=False):
             self._save(trainer)
-        if stop:
-            if self.mark.number is None:  # another process had the signal
-                self.mark.number = signal.SIGTERM
-            trainer.should_stop = True
+        if stop and self.mark.number is None:  # another process had the signal
+            self.mark.number = signal.SIGTERM
+        trainer.should_stop |= stop or self.out_of_patience
         if trainer.is_global_zero:
             self.folder.beat("running", step=step, steps=steps)
             if step % READ_LOSS_EVERY == 0:
@@ -119,6 +120,10 @@ class Course(Callback):
     def on_exception(self, trainer: pl.Trainer, experiment: Experiment, error: BaseException) -> None:
         self._marking.close()
 
+    @property
+    def out_of_patience(self) -> bool:
+        return self.train.patience is not None and self.tally.worse >= self.train.patience
+
     # its parts ---------------------------------------------------------------
 
     def _evaluate(self, trainer: pl.Trainer, experiment: Experiment, step: int) -> None:
@@ -130,8 +135,10 @@ class Course(Callback):
             found[name] = found["val"] if twin else self._score(trainer, experiment, name)
         self.tally.last = found
         ranked_on = "test" if rule is Rule.best_test else "val"
-        if step >= self.train.select.after * self.train.max_steps and self._better(found, ranked_on, experiment):
-            self.tally.best = found
+        if step >= self.train.select.after * self.train.max_steps:
+            better = self._better(found, ranked_on, experiment)
+            self.tally.worse = 0 if better else self.tally.worse + 1
+            self.tally.best = found if better else self.tally.best
         loss = float(trainer.strategy.reduce(experiment.loss.clone(), reduce_op="mean"))
         if self.tally.best is found and rule is not Rule.last:
             self._keep_weights(trainer)

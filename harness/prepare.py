@@ -25,11 +25,11 @@ def run_all(commands: Sequence[Command], place: str = "") -> int:
 
 def prepare(cfg: DictConfig) -> None:
     """Raises UsageError for what is missing or broken."""
-    from harness.build import without_name
+    from harness.build import without
     from harness.instantiate import instantiate
     from tasks.base import DataError
 
-    task = instantiate(without_name(cfg.task), "task", list(cfg.trusted_packages))
+    task = instantiate(without(cfg.task, "name", "protocol"), "task", list(cfg.trusted_packages))
     try:
         with Progress() as progress:
             task.prepare(progress)

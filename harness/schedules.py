@@ -21,6 +21,20 @@ def one_cycle(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
     return OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=warmup / steps, anneal_strategy="linear")
 
 
+def exponential(
+    optimizer: Optimizer, *, epoch: int, factor: float, every: float = 1.0, hold: int = 0, floor: float = 0.0
+) -> LRScheduler:
+    """lr factor^((e - hold) / every) in epoch e = 0, 1, .. of `epoch` updates; lr before `hold`; at least floor lr.
+
+    Informer: factor 1/2, hold 1, as its first adjustment changes nothing. PoinTr: factor 0.9, every 21, floor 0.02.
+    """
+
+    def rate(step: int) -> float:
+        return max(floor, factor ** (max(0, step // epoch - hold) / every))
+
+    return LambdaLR(optimizer, rate)
+
+
 def inverse_sqrt(optimizer: Optimizer, *, warmup: int, start: float = 0.0) -> LRScheduler:
     """Linear from `start` to lr, then lr * sqrt(warmup / step) (LRA: start 0; fairseq: start 1e-7)."""
     lr = optimizer.param_groups[0]["lr"]

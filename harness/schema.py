@@ -49,6 +49,7 @@ class Train:
     clip_value: float | None = None
     precision: str = "32-true"  # as in lightning.pytorch.Trainer
     select: Select = field(default_factory=Select)
+    patience: int | None = None  # evaluations in a row without a better one after which training ends; null: never
 
 
 @dataclass
@@ -161,6 +162,12 @@ def setting(key: str, default: Any, *, _root_: DictConfig) -> Any:
     return OmegaConf.select(_root_, f"settings.{_root_.model.name}.{key}", default=default)
 
 
+def pick(key: str, options: DictConfig) -> Any:
+    """`${pick:${task.features},{M: 336, S: 168}}`: the one of the options that another value names."""
+    return options[key]
+
+
 def register() -> None:
     ConfigStore.instance().store(name="schema", node=Config)
+    OmegaConf.register_new_resolver("pick", pick, replace=True)
     OmegaConf.register_new_resolver("setting", setting, replace=True)

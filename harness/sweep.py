@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from omegaconf import DictConfig, OmegaConf
 
 from harness.cell import Cell, cell_of, with_seed
-from harness.compose import CONF, compose, options, recipes, search_path, with_model
+from harness.compose import CONF, compose, options, own_protocol, recipes, search_path, with_model
 from harness.errors import UsageError
-from harness.rows import row
+from harness.rows import row, runs
 from harness.schema import Budget
 
 
@@ -103,14 +103,16 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
 
 def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -> Plan:
     """A table's cells. A typed seed or task narrows it; a typed model is its only row, in the paper's table or not."""
-    if any(override.startswith("protocol=") for override in overrides):
+    typed = dict(override.lstrip("+~").split("=", 1) for override in overrides if "=" in override)
+    if typed.get("protocol") not in (None, own_protocol(typed.get("task", ""), search_path())):
         raise UsageError(
             "a table's rows name their protocols: leave protocol= out, or type model= and task= for a cell"
         )
-    typed = dict(override.lstrip("+~").split("=", 1) for override in overrides if "=" in override)
     # everything else that was typed holds for every cell
     shared = [
-        override for override in overrides if override.split("=")[0] not in ("table", "do", "seed", "model", "task")
+        override
+        for override in overrides
+        if override.split("=")[0] not in ("table", "do", "seed", "model", "task", "protocol")
     ]
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
     rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
@@ -118,7 +120,8 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         listed = {label: one for label, one in rows.items() if one.model == typed["model"]}
         rows = listed or {cfg.model.name: row(typed["model"], table.protocol)}
     seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
-    hours = table.gpu_hours / len(table.columns) if cfg.budget.name is Budget.paper else None
+    places = ((place.task, place.get("set", {})) for place in table.columns.values())
+    hours = table.gpu_hours / runs(places) if cfg.budget.name is Budget.paper else None
     absent, cells = {}, []
     composed: dict[tuple[str, ...], DictConfig] = {}  # by everything but the model
     for label, one in rows.items():

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.build import is_attention, on_meta, without_name
+from harness.build import is_attention, on_meta, without
 from harness.compose import CONF, options
 from harness.errors import UsageError
 from harness.instantiate import instantiate, target
@@ -69,7 +69,7 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
     cfg = cfg.copy()
     OmegaConf.set_struct(cfg, False)
     cfg.model = yaml_of(name) if cfg.model.name != name else cfg.model
-    if not is_attention(target(without_name(cfg.model), "model", list(cfg.trusted_packages))):
+    if not is_attention(target(without(cfg.model, "name"), "model", list(cfg.trusted_packages))):
         return examine_whole(cfg)
     cells, faults, state, layer = [], [], "-", None
     for pattern in COLUMNS:
@@ -105,7 +105,7 @@ def examine_whole(cfg: DictConfig) -> tuple[list[str], list[str]]:
     sizes = {"vocab_size": 64, "dim": cfg.backbone.dim, "heads": cfg.backbone.heads, "layers": 2, "ffn_dim": 128}
     torch.manual_seed(0)
     model = instantiate(
-        without_name(cfg.model), "model", list(cfg.trusted_packages), **sizes, max_length=2 * WHOLE, dropout=0.0
+        without(cfg.model, "name"), "model", list(cfg.trusted_packages), **sizes, max_length=2 * WHOLE, dropout=0.0
     )
     model = model.double().eval()
     tokens, other = torch.randint(64, (2, 2, WHOLE))
@@ -132,7 +132,7 @@ def yaml_of(name: str) -> DictConfig:
 def make(cfg: DictConfig, pattern: Pattern, max_length: int = 4 * LENGTH) -> Attention:
     build = {"pattern": pattern.value, "max_length": max_length}
     model = instantiate(
-        without_name(cfg.model), "model", list(cfg.trusted_packages), cfg.backbone.dim, cfg.backbone.heads, **build
+        without(cfg.model, "name"), "model", list(cfg.trusted_packages), cfg.backbone.dim, cfg.backbone.heads, **build
     )
     return model.double().eval()
 

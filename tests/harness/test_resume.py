@@ -45,6 +45,11 @@ def test_running_means_and_rates_of_their_own_go_on_too(tmp_path, monkeypatch):
     check_stopped_run(tmp_path, monkeypatch, 6, "model=s5", "protocol=s5")
 
 
+def test_what_is_drawn_in_every_step_goes_on_too(tmp_path, monkeypatch):
+    """Informer draws its sample of keys anew."""
+    check_stopped_run(tmp_path, monkeypatch, 6, "task=forecasting/etth1")
+
+
 def check_stopped_run(tmp_path, monkeypatch, at, *settings):
     whole = run_here(tmp_path / "whole", *settings)
     assert whole.state == "done"

@@ -61,3 +61,17 @@ def test_a_group_with_its_own_rate_follows_the_same_curve(make):
         assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([rate, rate / 10])
         optimizer.step()
         schedule.step()
+
+
+def test_exponential_falls_by_epochs_from_the_one_after_those_it_holds():
+    """Informer's rates: two epochs at the first one, then halved at each."""
+    found = rates(lambda o: schedules.exponential(o, epoch=5, factor=0.5, hold=1), 25)
+    assert found == pytest.approx([0.1 * 0.5 ** max(0, step // 5 - 1) for step in range(25)])
+    assert found[9] == 0.1 and found[10] == 0.05
+
+
+def test_exponential_falls_a_little_each_epoch_to_its_floor():
+    """PoinTr's: 0.9 every 21 epochs, in 21 parts, and no less than a fiftieth."""
+    found = rates(lambda o: schedules.exponential(o, epoch=2, factor=0.9, every=21, floor=0.02), 2 * 21 + 1)
+    assert found[2] == found[3] == pytest.approx(0.1 * 0.9 ** (1 / 21)) and found[42] == pytest.approx(0.09)
+    assert rates(lambda o: schedules.exponential(o, epoch=1, factor=0.1, floor=0.02), 9)[-1] == pytest.approx(0.002)

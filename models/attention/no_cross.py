@@ -1,0 +1,29 @@
+"""No cross attention: the control of the tables on cross attention (LAVO Tables 7 and 8).
+
+    y = 0
+
+so that a layer passes its queries on. CAB's authors report that PoinTr and Informer get better without it; a table of
+cross attentions is to be read beside this row. It has no parameters and costs nothing.
+
+    B batch, N query length, M context length, D width
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from models.attention.base import Attention, Pattern
+
+
+class NoCross(Attention):
+    """x (B, N, D), context (B, M, D) -> zeros (B, N, D)."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_CROSS, Pattern.CAUSAL_CROSS})
+    has_weights: ClassVar[bool] = False
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        self.source(x, context)
+        return torch.zeros_like(x), carry

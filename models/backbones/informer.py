@@ -1,0 +1,196 @@
+"""Informer: the future of a series in one pass, from its past (Zhou et al., 2021, arXiv 2012.07436).
+
+    x         = Conv3(values) + sinusoids + W time, the convolution circular                      (embedding)
+    encoder   ProbSparse layers; before each but the first x = MaxPool_3,2(ELU(BatchNorm(Conv3(x))))      (5)
+    decoder   reads the last `label_len` values of the past, and zeros for the `pred_len` to come         (6)
+              masked ProbSparse self-attention, then cross attention to the encoder's states
+
+The slot of the attention under test is the cross attention; Informer's own is softmax attention. Self-attention is
+ProbSparse in both stacks, as in Informer. Where the paper is silent we follow its code:
+
+- Layers are post-LN; both stacks end in a LayerNorm; every embedding has a bias but no norm.
+- Masked ProbSparse: the chosen queries see keys up to their own, the others get the sum (not the mean) of the values up
+  to theirs. The choice looks at the whole sequence, so it is not causal (D-27); the future part of the input is zeros.
+- `mix`: in the decoder the heads' outputs (H, N, E) are read as (N, D) without a transposition, so that a position gets
+  H neighbouring rows of one head. Kept, because the published numbers have it.
+- The feed-forward half of the last layer is made for the `pred_len` outputs alone, which changes none of them.
+
+    B batch, S past length, L label length, P predicted length, C channels, T time features
+    D width, H heads, E head width
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern
+from models.attention.probsparse import ProbSparse, logarithmic, sparsity
+from models.backbones.layer import PostNormLayer
+from models.backbones.seq2seq import PostNormWithCross
+from models.layers.feedforward import FeedForward
+from models.layers.heads import merge_heads, split_heads
+from models.layers.positions import SinusoidalPositions
+from models.layers.precision import wide_linear, widen, without_autocast
+
+
+class Values(nn.Module):
+    """(B, N, C) and time features (B, N, T) -> (B, N, D)."""
+
+    def __init__(self, channels: int, time_features: int, length: int, dim: int, dropout: float):
+        super().__init__()
+        self.values = nn.Conv1d(channels, dim, 3, padding=1, padding_mode="circular")
+        nn.init.kaiming_normal_(self.values.weight, nonlinearity="leaky_relu")
+        self.time = nn.Linear(time_features, dim)
+        self.positions = SinusoidalPositions(length, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, values: Tensor, time: Tensor) -> Tensor:
+        x = self.values(values.mT).mT + self.time(time)
+        return self.dropout(self.positions(x))
+
+
+class Distil(nn.Sequential):
+    """Half the length, rounded up: (B, N, D) -> (B, ceil(N / 2), D)."""
+
+    def __init__(self, dim: int):
+        super().__init__(
+            nn.Conv1d(dim, dim, 3, padding=1, padding_mode="circular"),
+            nn.BatchNorm1d(dim),
+            nn.ELU(),
+            nn.MaxPool1d(3, stride=2, padding=1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.mT).mT
+
+
+class MaskedProbSparse(ProbSparse):
+    """The decoder's self-attention, as described above; x (B, N, D) -> (B, N, D)."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+
+    def __init__(self, *args: Any, mix: bool, **options: Any):
+        super().__init__(*args, **options)
+        self.mix = mix
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        self.source(x, context)
+        q, k = (split_heads(wide_linear(layer, x), self.head_dim) for layer in (self.q_proj, self.k_proj))
+        y = self.attend(q, k, split_heads(self.v_proj(x), self.head_dim), key_padding_mask)  # (B, H, N, E)
+        return self.out_proj(y.reshape(x.shape) if self.mix else merge_heads(y)), carry
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        if key_padding_mask is not None:
+            raise ValueError("Informer's decoder reads no padding")
+        draws = self.draws
+        if self.redraw and self.training:
+            draws = torch.randint_like(draws, self.max_length)
+        return masked_probsparse(q, k, v, draws, factor=self.factor, dropout=self.active_dropout)
+
+
+def masked_probsparse(q: Tensor, k: Tensor, v: Tensor, draws: Tensor, *, factor: int, dropout: float = 0.0) -> Tensor:
+    """q, k, v (B, H, N, E), draws as for `probsparse` -> (B, H, N, E)."""
+    length = q.shape[2]
+    lengths = torch.tensor([length], device=q.device)
+    budget = logarithmic(lengths, factor)
+    largest = int(logarithmic(torch.tensor(length, device="cpu"), factor))
+    sample = draws[:length, :largest].long()[None] * length // len(draws)  # (1, N, U)
+    with torch.no_grad(), without_autocast(q):
+        chosen = sparsity(widen(q), widen(k), sample, budget, lengths).topk(largest, sorted=True)[1]  # (B, H, u)
+    rows = chosen[..., None].expand(-1, -1, -1, q.shape[-1])
+    visible = torch.arange(length, device=q.device) <= chosen[..., None]  # (B, H, u, N)
+    queries, k = q.gather(2, rows).to(v.dtype), k.to(v.dtype)
+    attended = nn.functional.scaled_dot_product_attention(queries, k, v, attn_mask=visible, dropout_p=dropout)
+    return widen(v).cumsum(2).to(attended.dtype).scatter(2, rows, attended)
+
+
+class Informer(nn.Module):
+    """past (B, S, C), its time features (B, S, T), those of label and future (B, L + P, T) -> future (B, P, C).
+
+    `attention`, called as `attention(dim, heads, pattern=, max_length=, dropout=)`, is the decoder's cross attention.
+    `redraw`: ProbSparse draws its sample of keys anew at each training step, as in Informer; evaluation never does.
+    Raises ValueError for a label that is longer than the past, and for a pattern that is no cross attention.
+    """
+
+    def __init__(
+        self,
+        attention: Callable[..., Attention],
+        *,
+        pattern: Pattern | str,
+        channels: int,
+        time_features: int,
+        seq_len: int,
+        label_len: int,
+        pred_len: int,
+        dim: int,
+        heads: int,
+        encoder_layers: int,
+        decoder_layers: int,
+        ffn_dim: int,
+        factor: int = 5,
+        redraw: bool = True,
+        distil: bool = True,
+        mix: bool = True,
+        dropout: float = 0.05,
+        attention_dropout: float = 0.05,
+    ):
+        super().__init__()
+        if label_len > seq_len:
+            raise ValueError(f"label_len {label_len} is longer than the past, seq_len {seq_len}")
+        if not Pattern(pattern).cross:
+            raise ValueError(f"Informer's slot is its cross attention, not {pattern}")
+        self.label_len, self.pred_len = label_len, pred_len
+        sparse = {"dropout": attention_dropout, "factor": factor, "redraw": redraw}
+        layer = {"norm": nn.LayerNorm, "ffn": FeedForward}
+        future = label_len + pred_len
+        self.past = Values(channels, time_features, seq_len, dim, dropout)
+        self.future = Values(channels, time_features, future, dim, dropout)
+        self.encoder, self.distils, length = nn.ModuleList(), nn.ModuleList(), seq_len
+        for number in range(encoder_layers):
+            if number and distil:
+                self.distils.append(Distil(dim))
+                length = -(-length // 2)
+            own = ProbSparse(dim, heads, pattern=Pattern.NONCAUSAL_SELF, max_length=length, **sparse)
+            self.encoder.append(PostNormLayer(own, dim, ffn_dim, dropout, **layer))
+        self.decoder = nn.ModuleList(
+            PostNormWithCross(
+                MaskedProbSparse(dim, heads, pattern=Pattern.CAUSAL_SELF, max_length=future, mix=mix, **sparse),
+                attention(dim, heads, pattern=pattern, max_length=max(future, length), dropout=attention_dropout),
+                dim,
+                ffn_dim,
+                dropout,
+                **layer,
+            )
+            for _ in range(decoder_layers)
+        )
+        self.encoder_norm, self.decoder_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, channels)
+        for previous, following in pairwise(layer.cross for layer in self.decoder):
+            following.follow(previous)
+
+    def forward(self, past: Tensor, past_time: Tensor, future_time: Tensor) -> Tensor:
+        states = self.encode(past, past_time)
+        known = past[:, past.shape[1] - self.label_len :]
+        x = self.future(nn.functional.pad(known, (0, 0, 0, self.pred_len)), future_time)
+        carry = None
+        for layer in self.decoder:
+            x, _ = layer.mix(x, None, None)
+            x, carry = layer.look(x, states, None, carry)
+            if layer is self.decoder[-1]:
+                x = x[:, -self.pred_len :]
+            x = layer.feed(x)
+        return self.head(self.decoder_norm(x))
+
+    def encode(self, past: Tensor, past_time: Tensor) -> Tensor:
+        """(B, S, C) and (B, S, T) -> states (B, M, D)."""
+        x = self.past(past, past_time)
+        for number, layer in enumerate(self.encoder):
+            if number and self.distils:
+                x = self.distils[number - 1](x)
+            x, _ = layer(x, None, None)
+        return self.encoder_norm(x)

@@ -1,0 +1,1 @@
+"""Forecasting: ETT and Weather, LAVO Table 8."""

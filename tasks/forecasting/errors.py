@@ -1,0 +1,33 @@
+"""Mean squared and mean absolute error over all numbers of all windows, exact however a split is cut into batches."""
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+class ForecastErrors(Metric):
+    """`mse` and `mae` of forecasts (B, P, C), summed in float64.
+
+    With `dropping`, also `mse_drop_last` and `mae_drop_last`, of those windows alone that `update` says are kept.
+    """
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = False
+
+    def __init__(self, dropping: bool = False) -> None:
+        super().__init__()
+        self.dropping = dropping
+        # sums of squares, of absolute values, and the count: of all windows, and of those that are kept
+        self.add_state("sums", torch.zeros(2, 3, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, forecast: Tensor, target: Tensor, kept: Tensor) -> None:
+        """forecast and target (B, P, C), kept (B) bool."""
+        error = (forecast.detach().double() - target.double()).flatten(1)  # (B, P C)
+        each = torch.stack([error.square().sum(1), error.abs().sum(1), error.new_full(error.shape[:1], error.shape[1])])
+        self.sums += torch.stack([each.sum(1), (each * kept).sum(1)])
+
+    def compute(self) -> dict[str, Tensor]:
+        every, kept = (sums[:2] / sums[2] for sums in self.sums)
+        found = {"mse": every[0], "mae": every[1]}
+        return found | ({"mse_drop_last": kept[0], "mae_drop_last": kept[1]} if self.dropping else {})

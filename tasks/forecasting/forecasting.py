@@ -1,0 +1,238 @@
+"""Long sequence time-series forecasting (LAVO Table 8; Informer, Zhou et al., 2021): the next values of all columns.
+
+A window's past is given, its future is to be said, in one pass; MSE and MAE are means over all numbers of all windows,
+of values that were standardised by the mean and deviation of the training rows alone. Our readings:
+
+- Validation and test begin `seq_len` rows before their borders, so that each of their rows is predicted; a split of r
+  rows has r - pred_len + 1 windows, the training split r - seq_len - pred_len + 1.
+- Every window is scored. `drop_last` says how the published code left out the last incomplete batch of so many, and
+  adds its result as `mse_drop_last` and `mae_drop_last`; the model is chosen by the one over all windows.
+- `features`: M, all columns from all; S, the target column from itself.
+
+    B batch, S past length, L label length, P predicted length, C columns, T time features
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MetricCollection
+
+from models.attention.base import Pattern
+from tasks.base import Batch, DataError, DataInfo, Progress, Task
+from tasks.forecasting import picture, synthetic
+from tasks.forecasting.datasets import DATASETS, Dataset
+from tasks.forecasting.errors import ForecastErrors
+from tasks.forecasting.series import Series, read
+from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
+
+SOURCES = ("official", "slice", "synthetic")
+FEATURES = ("M", "S")
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Forecasting(Task):
+    """`dataset` names a series of `tasks.forecasting.datasets`; `rows` takes, or invents, so many of its first rows.
+
+    `path`: a CSV file (or .csv.gz), or the folder it is in. `time`: h, four time features; t, the minute as well.
+    Raises ValueError, in one line, before any data is touched.
+    """
+
+    metric: ClassVar[str] = "mse"
+    higher_is_better: ClassVar[bool] = False
+    baseline_name: ClassVar[str] = "mean of the training rows"
+
+    dataset: str
+    data_root: str | Path
+    seq_len: int
+    label_len: int
+    pred_len: int
+    source: str = "official"
+    path: str | Path | None = None
+    pattern: Pattern | str = Pattern.NONCAUSAL_CROSS
+    features: str = "S"
+    time: str = "h"
+    rows: int | None = None
+    data_seed: int = 0
+    drop_last: int | None = None
+
+    def __post_init__(self) -> None:
+        self.data_root = Path(self.data_root).expanduser()
+        self.path = None if self.path is None else Path(self.path).expanduser()
+        self.pattern = Pattern(self.pattern)
+        options = {"dataset": DATASETS, "source": SOURCES, "features": FEATURES, "time": TIME_FEATURES}
+        for name, known in options.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(known)}")
+        for name, least in {"seq_len": 1, "label_len": 0, "pred_len": 1, "rows": 1, "drop_last": 1}.items():
+            if getattr(self, name) is not None and getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} is less than {least}")
+        if self.label_len > self.seq_len:
+            raise ValueError(f"label_len={self.label_len} is longer than seq_len={self.seq_len}")
+        if self.path is not None and self.source == "synthetic":
+            raise ValueError("source=synthetic takes no path: task.path=null")
+        self.published: Dataset = DATASETS[self.dataset]
+        self._splits: dict[str, Windows] = {}
+
+    @property
+    def hint(self) -> str:
+        words = ["python run.py do=prepare", f"task=forecasting/{self.dataset}"]
+        words += [f"task.source={self.source}"] if self.source != type(self).source else []
+        words += [f"task.path={self.path}"] if self.path else []
+        return " ".join(words)
+
+    def demand(self) -> None:
+        if self.source == "slice" and self.path is None:
+            raise DataError(
+                f"source=slice needs task.path, a folder with {self.published.file}; {self.hint} task.path=..."
+            )
+
+    def prepare(self, progress: Progress) -> None:
+        self.demand()
+        if self.source == "official" and self.path is None:
+            self.published.download.fetch(self._folder, self.hint, progress)
+        self._series()
+
+    def load(self) -> DataInfo:
+        whole = self._series()
+        complete = whole.content == self.published.content and self.rows is None
+        series = whole.first(self.rows)
+        borders = self._borders(len(series.values))
+        mean, deviation = standard(series.values[: borders["train"].stop])
+        if not deviation.all():
+            flat = series.columns[int((deviation == 0).argmax())]
+            raise DataError(
+                f"{self._file()}: {flat} never changes in the training rows; get another file, then {self.hint}"
+            )
+        scaled, time = (series.values - mean) / deviation, time_features(series.times, self.time)
+        column = slice(None) if self.features == "M" else [series.columns.index(self.published.target)]
+        lengths = {"seq_len": self.seq_len, "label_len": self.label_len, "pred_len": self.pred_len}
+        self._splits = {
+            name: Windows(scaled[rows][:, column], time[rows], drop_last=self.drop_last, **lengths)
+            for name, rows in borders.items()
+        }
+        sizes = {name: len(split) for name, split in self._splits.items()}
+        if short := [name for name, size in sizes.items() if not size]:
+            what = (
+                f"no window of {self.seq_len} + {self.pred_len} rows in {short[0]} ({len(series.values):,} rows in all)"
+            )
+            where = self._file() or "the series"
+            raise DataError(f"{where}: {what}; lower task.seq_len or task.pred_len, then {self.hint}")
+        return DataInfo(self._origin(complete), series.content, sizes)
+
+    def ready(self) -> None:
+        file = self._file()
+        if file is not None and not file.exists():
+            raise DataError(f"{file}: not there; run: {self.hint}")
+
+    def split(self, name: str) -> Windows:
+        if not self._splits:
+            raise RuntimeError(f"forecasting/{self.dataset}: load() comes before split()")
+        return self._splits[name]
+
+    def dimensions(self) -> dict[str, object]:
+        return {
+            "pattern": self.pattern,
+            "channels": len(self.published.columns) if self.features == "M" else 1,
+            "time_features": len(TIME_FEATURES[self.time]),
+            "seq_len": self.seq_len,
+            "label_len": self.label_len,
+            "pred_len": self.pred_len,
+        }
+
+    def forecast(self, model: nn.Module, batch: Batch) -> Tensor:
+        """(B, P, C), standardised."""
+        return model(batch["past"], batch["past_time"], batch["future_time"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return F.mse_loss(self.forecast(model, batch).float(), batch["future"])
+
+    def metrics(self) -> MetricCollection:
+        return MetricCollection({"errors": ForecastErrors(dropping=self.drop_last is not None)})
+
+    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
+        metrics.update(self.forecast(model, batch), batch["future"], batch["kept"])
+        return len(batch["future"])
+
+    def baseline(self) -> dict[str, float]:
+        """MSE of the training mean, which is 0, on `val` and `test`."""
+        return {name: self._mean_square(self.split(name)) for name in ("val", "test")}
+
+    def tokens(self, batch: Batch) -> int:
+        return batch["past"].shape[0] * (self.seq_len + self.pred_len)
+
+    def picture(self, model: nn.Module) -> Any:
+        split, device = self.split("test"), next(model.parameters()).device
+        numbers = sorted({0, len(split) // 2, len(split) - 1})
+        batch = {name: tensor.to(device) for name, tensor in split.batch(numbers).items()}
+        column = -1 if self.features == "S" else self.published.columns.index(self.published.target)
+        lines = (
+            x[..., column].float().cpu().numpy() for x in (batch["past"], batch["future"], self.forecast(model, batch))
+        )
+        return picture.draw(*lines, numbers=numbers, target=self.published.target)
+
+    @staticmethod
+    def _mean_square(split: Windows) -> float:
+        """Each row counts as often as windows predict it."""
+        squares = split.values[split.seq_len :].double().square().mean(1).numpy()
+        often = np.convolve(np.ones(len(split)), np.ones(split.pred_len))
+        return float((squares * often).sum() / often.sum())
+
+    @property
+    def _folder(self) -> Path:
+        return self.data_root / "forecasting"
+
+    def _file(self) -> Path | None:
+        """The CSV file, whether it is there or not; None for a series that is invented."""
+        if self.source == "synthetic":
+            return None
+        if self.path is None:
+            return self._folder / self.published.download.name
+        if not self.path.is_dir():
+            return self.path
+        plain, zipped = (self.path / (self.published.file + end) for end in ("", ".gz"))
+        return zipped if zipped.exists() and not plain.exists() else plain
+
+    def _series(self) -> Series:
+        """All rows of the source. Raises DataError."""
+        self.demand()
+        published, file = self.published, self._file()
+        if file is None:
+            return synthetic.generate(self.rows or published.rows, published.columns, published.minutes, self.data_seed)
+        self.ready()
+        series = read(file, published, self.hint)
+        if self.source == "official" and series.content != published.content:
+            what = f"{len(series.values):,} rows, not the {published.rows:,} published ones"
+            raise DataError(
+                f"{file}: {what}; get the published file, or take a part with task.source=slice, then {self.hint}"
+            )
+        return series
+
+    def _borders(self, rows: int) -> dict[str, slice]:
+        """The rows of each split; validation and test begin with the past of their first prediction."""
+        used = min(rows, self.published.split_rows or rows)
+        train, _, test = (int(used * share) for share in self.published.shares)
+        last = used - test
+        past = self.seq_len
+        return {
+            "train": slice(0, train),
+            "val": slice(max(0, train - past), last),
+            "test": slice(max(0, last - past), used),
+        }
+
+    def _origin(self, complete: bool) -> str:
+        if self.source == "synthetic":
+            return "synthetic"
+        if complete:
+            return "full"
+        first = f", first {self.rows:,} rows" if self.rows else ""
+        return f"slice:{self.published.file.removesuffix('.csv')}{first}"
+
+
+def standard(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (of the population) of each column of values (n, C)."""
+    return values.mean(0), values.std(0)

@@ -1,0 +1,38 @@
+"""An invented series like ETT: a day and a week in it, a slow trend, and noise that remembers.
+
+x_c(t) = a_c sin(2 pi t / day + phi_c) + b_c sin(2 pi t / week + psi_c) + trend_c(t) + e_c(t)
+e_c(t) = rho_c e_c(t - 1) + s_c N(0, 1),    trend_c: a sum of three sinusoids of 100 to 400 days
+
+n rows, C columns
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.signal import lfilter
+
+from tasks.forecasting.series import Series
+
+VERSION = 1  # raised when the same seed gives another series
+START = np.datetime64("2016-07-01T00:00:00")
+
+
+def generate(rows: int, columns: Sequence[str], minutes: int, seed: int) -> Series:
+    """A function of its arguments alone, the same on every machine."""
+    draw = np.random.Generator(np.random.PCG64([seed, VERSION]))
+    channels = len(columns)
+    days = np.arange(rows)[:, None] * (minutes / (24 * 60))  # (n, 1)
+
+    def waves(periods: np.ndarray, low: float, high: float) -> np.ndarray:
+        size, phase = draw.uniform(low, high, channels), draw.uniform(0, 2 * np.pi, channels)
+        return size * np.sin(2 * np.pi * days / periods + phase)
+
+    values = waves(np.ones(channels), 0.5, 1.5) + waves(np.full(channels, 7.0), 0.2, 0.6)
+    for _ in range(3):
+        values += waves(draw.uniform(100, 400, channels), 0.2, 0.8)
+    memory, size = draw.uniform(0.7, 0.98, channels), draw.uniform(0.05, 0.2, channels)
+    noise = size * draw.standard_normal((rows, channels))
+    for channel in range(channels):
+        values[:, channel] += lfilter([1.0], [1.0, -memory[channel]], noise[:, channel])
+    times = START + np.arange(rows) * np.timedelta64(minutes * 60, "s")
+    return Series(times.astype("datetime64[s]"), values, tuple(columns))

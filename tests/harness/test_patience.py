@@ -1,0 +1,77 @@
+"""A run that gets no better for `train.patience` evaluations ends, tests its best weights, and stays ended."""
+
+import json
+
+import pytest
+
+from harness import record
+from harness.cell import cell_of
+from harness.compose import compose
+from harness.course import Course
+from harness.outcome import Request, run_cell
+
+CELL = ["model=vanilla", "task=forecasting/etth1", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+LONG = ["train.max_steps=40", "train.eval_every=4"]
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Validation scores that are told beforehand: the best at the second evaluation."""
+    real = Course._score
+
+    def score(self, trainer, experiment, name):
+        found = real(self, trainer, experiment, name)
+        step = trainer.global_step
+        return found | {"mse": 0.5 if step == 8 else 1.0 + step}
+
+    monkeypatch.setattr(Course, "_score", score)
+
+
+@pytest.fixture
+def run(places):
+    return lambda *typed: run_cell(Request(compose([*CELL, *LONG, *places, *typed])))
+
+
+def entries_of(outcome):
+    return record.read(outcome.detail.rpartition(" · ")[2])
+
+
+def test_ends_after_so_many_and_tests_the_best(run, scripted):
+    entries = entries_of(run("train.patience=3"))
+    assert entries["status"] == "done" and entries["steps"] == 8 + 3 * 4
+    assert entries["metrics"]["best"]["step"] == 8 and entries["metrics"]["last"]["step"] == 20
+    assert entries["metrics"]["best"]["test"]["n"] == entries["data"]["sizes"]["test"]
+
+
+def test_goes_to_the_end_without_patience(run, scripted):
+    assert entries_of(run("train.patience=null"))["steps"] == 40
+    assert entries_of(run("train.patience=20"))["steps"] == 40
+
+
+def test_a_run_killed_before_its_record_does_not_train_on(run, scripted, monkeypatch, tmp_path):
+    whole = entries_of(run("train.patience=3"))
+    for path in (tmp_path / "records").rglob("*.json"):
+        path.unlink()
+    for path in (tmp_path / "outputs").rglob("heartbeat.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "running"}))
+    again = entries_of(run("train.patience=3"))
+    assert again["steps"] == whole["steps"] and again["resumes"] == 1
+    assert again["weights_sha256"] == whole["weights_sha256"] and again["metrics"] == whole["metrics"]
+
+
+def test_a_signal_at_the_last_evaluation_loses_nothing(run, scripted, monkeypatch):
+    real = Course._evaluate
+
+    def evaluate(self, trainer, experiment, step):
+        real(self, trainer, experiment, step)
+        if self.out_of_patience:
+            self.mark.number = 15
+
+    monkeypatch.setattr(Course, "_evaluate", evaluate)
+    assert run("train.patience=3").state == "done"
+
+
+def test_patience_is_identity_only_where_it_is_set():
+    typed = ["model=vanilla", "task=lra/listops", "budget=smoke"]
+    assert "patience" not in cell_of(compose(typed)).config["train"]
+    assert cell_of(compose([*typed, "train.patience=3"])).config["train"]["patience"] == 3

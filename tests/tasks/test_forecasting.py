@@ -1,0 +1,259 @@
+"""Forecasting: splits and windows by the closed formula, scores by an independent computation, and no look ahead."""
+
+import gzip
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from listops_helpers import one_line, quiet
+
+from tasks.base import DataError
+from tasks.forecasting import synthetic
+from tasks.forecasting.datasets import DATASETS
+from tasks.forecasting.forecasting import Forecasting
+from tasks.forecasting.series import read
+from tasks.forecasting.windows import time_features
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "forecasting"
+real = pytest.mark.skipif(not REAL.is_dir(), reason="no real series here")
+# rows of training, validation and test, as Informer's code cuts them
+ROWS = {
+    "etth1": (8640, 2880, 2880),
+    "etth2": (8640, 2880, 2880),
+    "ettm1": (34560, 11520, 11520),
+    "weather": (24544, 3508, 7012),
+}
+
+
+def task(tmp_path, dataset="etth1", **options):
+    own = {"source": "synthetic", "rows": 500, "seq_len": 20, "label_len": 8, "pred_len": 12}
+    return Forecasting(dataset=dataset, data_root=tmp_path, **{**own, **options})
+
+
+class Echo(torch.nn.Module):
+    """Says that the last row goes on."""
+
+    def __init__(self, pred_len):
+        super().__init__()
+        self.pred_len, self.scale = pred_len, torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, past, past_time, future_time):
+        return past[:, -1:].expand(-1, self.pred_len, -1) * self.scale
+
+
+def scores(made, name, batch_size):
+    metrics, split, scored = made.metrics(), made.split(name), 0
+    model = Echo(made.pred_len)
+    for start in range(0, len(split), batch_size):
+        batch = split.batch(range(start, min(start + batch_size, len(split))))
+        with torch.no_grad():
+            scored += made.score(model, batch, metrics)
+    return {key: float(value) for key, value in metrics.compute().items()}, scored
+
+
+@real
+@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize(("past", "label", "future"), [(336, 336, 720), (720, 336, 720)])
+def test_the_published_files_have_the_published_windows(tmp_path, dataset, past, label, future):
+    made = task(tmp_path, dataset, source="slice", path=REAL, rows=None, seq_len=past, label_len=label, pred_len=future)
+    info = made.load()
+    train, val, test = ROWS[dataset]
+    assert info.source == "full"
+    assert info.sizes == {"train": train - past - future + 1, "val": val - future + 1, "test": test - future + 1}
+
+
+@real
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_windows_are_the_rows_of_the_file(tmp_path, dataset):
+    """Against pandas alone: the first and the last test window, standardised by the training rows."""
+    made = task(tmp_path, dataset, source="slice", path=REAL, rows=None, features="M", seq_len=96, pred_len=24)
+    made.load()
+    published = DATASETS[dataset]
+    frame = pd.read_csv(REAL / f"{published.file}.gz")[list(published.columns)].to_numpy()
+    train, val, test = ROWS[dataset]
+    scaled = (frame - frame[:train].mean(0)) / frame[:train].std(0)
+    split = made.split("test")
+    batch = split.batch([0, len(split) - 1])
+    for b, start in enumerate((train + val, train + val + test - 24)):
+        assert np.allclose(batch["past"][b], scaled[start - 96 : start], atol=1e-5)
+        assert np.allclose(batch["future"][b], scaled[start : start + 24], atol=1e-5)
+    last = made.split("val").batch([len(made.split("val")) - 1])
+    assert np.allclose(last["future"][0], scaled[train + val - 24 : train + val], atol=1e-5)
+
+
+@real
+def test_a_part_of_a_file_is_no_whole_one(tmp_path):
+    cut = task(tmp_path, source="slice", path=REAL, rows=4000)
+    assert cut.load().source == "slice:ETTh1, first 4,000 rows"
+    assert cut.load().sizes == {"train": 2400 - 31, "val": 800 - 11, "test": 800 - 11}
+    lines = gzip.decompress((REAL / "ETTh1.csv.gz").read_bytes()).decode().splitlines(keepends=True)
+    (tmp_path / "ETTh1.csv").write_text("".join(lines[:4001]))
+    part = task(tmp_path, source="slice", path=tmp_path, rows=None)
+    assert part.load().source == "slice:ETTh1" and part.load().fingerprint == cut.load().fingerprint
+    official = task(tmp_path, source="official", path=tmp_path, rows=None)
+    with pytest.raises(DataError) as error:
+        official.prepare(quiet)
+    one_line(error, "4,000 rows, not the 17,420 published ones", "do=prepare task=forecasting/etth1")
+
+
+@pytest.mark.parametrize("features", ["M", "S"])
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_scores_equal_an_independent_computation(tmp_path, features, batch_size):
+    made = task(tmp_path, features=features)
+    made.load()
+    values = synthetic.generate(500, DATASETS["etth1"].columns, 60, 0).values
+    scaled = (values - values[:300].mean(0)) / values[:300].std(0)
+    scaled = (scaled if features == "M" else scaled[:, [-1]]).astype(np.float32).astype(float)
+    errors = [scaled[t : t + 12] - scaled[t - 1] for t in range(400, 500 - 12 + 1)]
+    found, scored = scores(made, "test", batch_size)
+    assert scored == len(errors) == 100 - 12 + 1
+    assert found["mse"] == pytest.approx(np.mean(np.square(errors)), rel=1e-12)
+    assert found["mae"] == pytest.approx(np.mean(np.abs(errors)), rel=1e-12)
+    assert set(found) == {"mse", "mae"}
+
+
+def test_what_drop_last_leaves_out_is_recorded_beside_the_rest(tmp_path):
+    whole, _ = scores(loaded(task(tmp_path)), "test", 32)
+    found, scored = scores(loaded(task(tmp_path, drop_last=32)), "test", 10)
+    assert scored == 89 and {key: found[key] for key in whole} == pytest.approx(whole, rel=1e-12)
+    made = loaded(task(tmp_path))
+    batch = made.split("test").batch(range(64))  # 89 windows: two batches of 32, and 25 left out
+    error = Echo(12)(batch["past"].double(), None, None).detach() - batch["future"].double()
+    assert found["mse_drop_last"] == pytest.approx(float(error.square().mean()), rel=1e-12)
+    assert found["mae_drop_last"] == pytest.approx(float(error.abs().mean()), rel=1e-12)
+    assert found["mse_drop_last"] != found["mse"]
+
+
+def loaded(made):
+    made.load()
+    return made
+
+
+def test_the_scaler_sees_no_row_but_those_of_training(tmp_path):
+    """Whatever stands after the training rows, their windows stay the same to the bit."""
+    series = synthetic.generate(500, DATASETS["etth1"].columns, 60, 0)
+    batches = []
+    for factor in (1.0, 1000.0):
+        values = series.values.copy()
+        values[300:] *= factor
+        write(tmp_path / "ETTh1.csv", series.times, values)
+        made = loaded(task(tmp_path, source="slice", path=tmp_path, rows=None, features="M"))
+        batches.append(made.split("train").batch(range(len(made.split("train")))))
+        assert made.split("test").values.abs().max() > (10 if factor > 1 else 0)
+    assert all(torch.equal(batches[0][key], batches[1][key]) for key in batches[0])
+    past = batches[0]["past"]
+    rows = torch.cat([past[:, 0], past[-1, 1:], batches[0]["future"][-1]]).double()  # each training row once
+    assert len(rows) == 300
+    assert torch.allclose(rows.mean(0), torch.zeros(7, dtype=torch.float64), atol=1e-6)
+    assert torch.allclose(rows.std(0, unbiased=False), torch.ones(7, dtype=torch.float64), atol=1e-6)
+
+
+def write(path, times, values, columns=DATASETS["etth1"].columns):
+    frame = pd.DataFrame(values, columns=list(columns))
+    frame.insert(0, "date", pd.DatetimeIndex(times).strftime("%Y-%m-%d %H:%M:%S"))
+    frame.to_csv(path, index=False)
+
+
+def test_no_window_of_training_reaches_into_validation(tmp_path):
+    made = loaded(task(tmp_path))
+    whole = torch.from_numpy(np.arange(500, dtype=np.float32))
+    for name, last in (("train", 300), ("val", 400), ("test", 500)):
+        split = made.split(name)
+        rows = whole[last - len(split.values) : last]
+        ends = [int(rows[i + split.seq_len + split.pred_len - 1]) for i in (0, len(split) - 1)]
+        assert ends[1] == last - 1
+        assert name == "train" or ends[0] == last - 100 + split.pred_len - 1  # the first predicted row is the first one
+
+
+def test_time_features_are_those_of_the_calendar():
+    times = np.datetime64("2016-12-30T22:15:00") + np.arange(200) * np.timedelta64(15 * 60, "s")
+    found = time_features(times, "t")
+    for row, moment in zip(found, pd.DatetimeIndex(times).to_pydatetime(), strict=True):
+        first = moment.replace(month=1, day=1, hour=0, minute=0)
+        expected = [
+            moment.minute / 59 - 0.5,
+            moment.hour / 23 - 0.5,
+            moment.weekday() / 6 - 0.5,
+            (moment.day - 1) / 30 - 0.5,
+            ((moment - first) // timedelta(days=1)) / 365 - 0.5,
+        ]
+        assert np.allclose(row, expected, atol=1e-6)
+    assert np.array_equal(time_features(times, "h"), found[:, 1:])
+
+
+def test_future_time_begins_with_the_label(tmp_path):
+    made = loaded(task(tmp_path))
+    batch = made.split("test").batch([3, 40])
+    assert torch.equal(batch["future_time"][:, :8], batch["past_time"][:, -8:])
+    assert torch.equal(made.split("test").batch([3 + 12])["past"][0, -12:], batch["future"][0])
+
+
+def test_the_baseline_is_the_error_of_the_mean(tmp_path):
+    made = loaded(task(tmp_path, features="M"))
+    for name in ("val", "test"):
+        future = made.split(name).batch(range(len(made.split(name))))["future"]
+        assert made.baseline()[name] == pytest.approx(float(future.double().square().mean()), rel=1e-9)
+
+
+def test_an_invented_series_follows_its_seed_alone(tmp_path):
+    same, other = (loaded(task(tmp_path, data_seed=seed)).load().fingerprint for seed in (0, 1))
+    assert same != other and loaded(task(tmp_path)).load().fingerprint == same
+    assert loaded(task(tmp_path)).load().source == "synthetic"
+
+
+def test_the_picture_shows_three_windows(tmp_path):
+    with torch.no_grad():
+        figure = loaded(task(tmp_path)).picture(Echo(12))
+    assert len(figure.axes) == 3 and all(len(axis.lines) == 4 for axis in figure.axes)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"features": "MS"}, "features='MS' is none of M, S"),
+        ({"source": "hf"}, "source='hf' is none of official, slice, synthetic"),
+        ({"dataset": "ettm2"}, "dataset='ettm2' is none of"),
+        ({"label_len": 21}, "label_len=21 is longer than seq_len=20"),
+        ({"pred_len": 0}, "pred_len=0 is less than 1"),
+        ({"path": "here"}, "takes no path"),
+        ({"time": "d"}, "time='d' is none of h, t"),
+    ],
+)
+def test_settings_that_cannot_be(tmp_path, options, said):
+    with pytest.raises(ValueError, match=said):
+        task(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"pred_len": 200}, "no window of 20 + 200 rows in val"),
+        ({"source": "slice", "path": "nowhere"}, "nowhere: not there"),
+        ({"source": "slice"}, "needs task.path"),
+        ({"source": "official"}, "ETTh1.csv: not there"),
+    ],
+)
+def test_data_that_cannot_be(tmp_path, options, said):
+    with pytest.raises(DataError) as error:
+        task(tmp_path, **options).load()
+    one_line(error, said, "do=prepare task=forecasting/etth1")
+
+
+@real
+def test_every_published_series_is_read_from_its_download(tmp_path):
+    """The downloads are those files, or differ from them in a column that is not read."""
+    for dataset in DATASETS.values():
+        series = read(REAL / f"{dataset.file}.gz", dataset, "")
+        assert series.content == dataset.content and len(series.values) == dataset.rows
+        data = gzip.decompress((REAL / f"{dataset.file}.gz").read_bytes())
+        if dataset.ignored:
+            lines = data.decode().splitlines()
+            numbered = [f"{lines[0]},time", *(f"{line},{i}" for i, line in enumerate(lines[1:]))]
+            data = ("\n".join(numbered) + "\n").encode()
+        file = tmp_path / dataset.file
+        file.write_bytes(data)
+        dataset.download.check(file, "")
+        assert read(file, dataset, "").content == dataset.content

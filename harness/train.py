@@ -64,6 +64,7 @@ class Run:
         from harness.course import Course
         from harness.experiment import Experiment, evaluate
         from harness.loader import TrainStream
+        from harness.picture import save
 
         cfg, folder, train = self.cfg, self.folder, self.cfg.train
         if cfg.resources.cpus:
@@ -94,7 +95,7 @@ class Run:
         if trainer.global_rank:  # the same weights everywhere, but masks of its own for each device
             torch.manual_seed(cfg.seed + DEVICE_SEEDS * trainer.global_rank)
         trainer.fit(experiment, stream, ckpt_path=str(folder.last) if self.resuming else None, weights_only=True)
-        if course.mark.number is not None and trainer.global_step < train.max_steps:
+        if course.mark.number is not None and trainer.global_step < train.max_steps and not course.out_of_patience:
             raise self._interrupted(course.mark.number)
 
         experiment.check_finite(trainer)
@@ -110,10 +111,14 @@ class Run:
             # the one time that the test split is looked at
             chosen["test"] = evaluate(trainer, experiment, task.split("test"), train.eval_batch_size)
         course.tally.wall_s += time.monotonic() - started
-        return self.entries("done") | {
+        found = self.entries("done") | {
             "metrics": {"best": best if rule is not Rule.last else chosen, "last": last},
             "weights_sha256": weights,
         }
+        # a model that is shared out runs on all devices at once, and a picture is drawn by one
+        if trainer.is_global_zero and not sharded.is_shared_out(built.model):
+            save(task, built.model, self.cell.record_path(cfg).with_suffix(".png"), self.progress.say)
+        return found
 
     def _interrupted(self, number: int) -> Interrupted:
         step, steps, state = self.trainer.global_step, self.cfg.train.max_steps, what_for(number)

@@ -8,12 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Batch = dict[str, Tensor]
 # (what is being done, how much is done, of how much): drawn as a bar or a line by whoever listens
@@ -102,3 +105,10 @@ class Task(ABC):
     @abstractmethod
     def tokens(self, batch: Batch) -> int:
         """Tokens in a batch, padding not counted."""
+
+    def picture(self, model: nn.Module) -> "Figure | None":
+        """What the model does on a few test examples, None for nothing to see; made without pyplot.
+
+        Called once after the test, in evaluation mode and without gradients. No number may depend on it.
+        """
+        return None

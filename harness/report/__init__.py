@@ -6,6 +6,7 @@ A figure, PNG and PDF, carries a stamp of what it shows.
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def report(
     (and RecordError, which is one).
     """
     from harness.collect import load_records
-    from harness.report import latex, markdown, spec, terminal, tidy
+    from harness.report import gallery, latex, markdown, spec, terminal, tidy
     from harness.report.table import build
 
     renderers = {"md": markdown.render, "tex": latex.render, "csv": tidy.render}
@@ -50,7 +51,9 @@ def report(
         console = console or terminal.console()
     files = []
     for name in names:
-        table = build(spec.load(name, conf_root, paths["paper"]), records)
+        asked, page = spec.load(name, conf_root, paths["paper"]), Path(paths["tables"]) / f"{name}.md"
+        shown = gallery.pictures(asked, records, Path(paths["records"]), page)
+        table = replace(build(asked, records), pictures=shown)
         made = {Path(paths["tables"]) / f"{name}.{suffix}": renderers[suffix](table) for suffix in formats}
         if check:
             files += [path for path, text in made.items() if not _holds(path, text)]

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from harness.report.layout import Cell
 from harness.report.score import Score
 from harness.report.spec import Printed, Spec
 from harness.statistics import verdict
@@ -23,7 +24,7 @@ def not_run(spec: Spec, column: str) -> str:
     """Verdict of a cell that has no run, with what one seed of it costs; an average costs nothing more."""
     if column in spec.averages:
         return "not run (parts missing)"
-    return f"not run (≈ {hours(spec.gpu_hours / len(spec.columns))} GPU-hours)"
+    return f"not run (≈ {hours(spec.hours([column]))} GPU-hours)"
 
 
 def judge(spec: Spec, printed: Printed | None, score: Score | None) -> str:
@@ -32,11 +33,26 @@ def judge(spec: Spec, printed: Printed | None, score: Score | None) -> str:
         return ""
     if score is not None and score.estimate is None:
         return "failed"
-    return verdict(printed.number, score.estimate if score else None, spec.tolerance)
+    return verdict(printed.number, score.estimate if score else None, spec.within(printed.number))
 
 
 def name_of(spec: Spec, row: str) -> str:
-    return row if row in spec.rows else f"{row} (not in the paper)"
+    return f"{row} (not in the paper)" if spec.is_ours(row) else row
+
+
+def named(spec: Spec, row: str, setting: str = "") -> Cell:
+    """A row's name; footnotes of a row that the paper lacks stand here, there being no number of it to carry them."""
+    text = name_of(spec, row) + (f" ({setting})" if setting else "")
+    return Cell(text, spec.notes(row=row) if spec.is_ours(row) else ())
+
+
+def heading(spec: Spec, column: str) -> str:
+    """`Text, accuracy % ↑`"""
+    return f"{column}, {spec.unit_of(column)} {arrow(spec, column)}"
+
+
+def arrow(spec: Spec, column: str) -> str:
+    return "↑" if spec.higher_is_better(column) else "↓"
 
 
 def chance(cells: "pd.DataFrame") -> float | None:
@@ -92,7 +108,12 @@ def _selections(cells: "pd.DataFrame") -> list[str]:
 
 
 def caption(spec: Spec) -> tuple[str, ...]:
-    near, far = spec.tolerance["reproduced"], spec.tolerance["close"]
+    near, far = (
+        limit if isinstance(limit, str) else f"{limit:g}"
+        for limit in (spec.tolerance["reproduced"], spec.tolerance["close"])
+    )
+    of_paper = " (% of the paper's number)" if "%" in near + far else ""
+    parts = ("The parts of a mean are ours alone: the paper prints no number of theirs.",) if spec.unprinted else ()
     names = ", ".join(spec.protocols)
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
     return (
@@ -100,8 +121,9 @@ def caption(spec: Spec) -> tuple[str, ...]:
         "Beside the paper stands its recipe alone, unchanged and on the full data.",
         "± is the half width of the 95 % t interval over seeds, n the seeds that ended well; one seed has no interval. "
         "Bold: best, and its interval does not overlap the runner-up's.",
-        f"Δ is ours minus the paper's, in {spec.unit}. Reproduced: |Δ| ≤ {near:g}, or |Δ| ≤ {far:g} with the paper's "
-        f"number inside our interval; close: |Δ| ≤ {far:g}; off: more.",
+        f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
+        f"|Δ| ≤ {far} with the paper's number inside our interval; close: |Δ| ≤ {far}; off: more{of_paper}.",
+        *parts,
         f"Not run: in brackets what one seed costs on one {spec.gpu}.",
         "oom, nan, failed, timeout and preempted are how a run ended; they are in no mean.",
     )

@@ -39,6 +39,15 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """`place`: what was run there; `link`: its file, relative to the page."""
+
+    place: str
+    caption: str
+    link: str
+
+
+@dataclass(frozen=True)
 class Table:
     name: str
     title: str
@@ -47,6 +56,7 @@ class Table:
     caption: tuple[str, ...]
     footnotes: tuple[tuple[str, str], ...]
     tidy: tuple[dict[str, str], ...] = field(default=())
+    pictures: tuple[Picture, ...] = ()
 
     @property
     def command(self) -> str:

@@ -1,8 +1,11 @@
 """A table in GitHub's Markdown."""
 
 import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from urllib.parse import quote
 
-from harness.report.layout import Block, Cell, Table
+from harness.report.layout import Block, Cell, Picture, Table
 
 
 def render(table: Table) -> str:
@@ -18,6 +21,7 @@ def render(table: Table) -> str:
         for block in section.blocks:
             lines += [*_block(block), ""]
         lines += [f"- {escape(line)}" for line in section.lines] + [""] * bool(section.lines)
+    lines += _pictures(table.pictures)
     lines += ["## How to read this", ""]
     lines += [f"- {escape(line)}" for line in table.caption]
     lines += [f"- {_sup((name,))} {escape(text)}" for name, text in table.footnotes]
@@ -30,6 +34,16 @@ def _block(block: Block) -> list[str]:
     under = [line for text in block.lines for line in ("", escape(text))]
     title = f"### {escape(block.title)}{_sup(block.notes)}"
     return [title, "", _row([_cell(cell) for cell in block.header]), _row(rule), *rows, *under]
+
+
+def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
+    if pictures:
+        yield from ("## Pictures", "", "Test examples as the model of the lowest seed has them.", "")
+    for place, group in groupby(pictures, key=lambda picture: picture.place):
+        yield from (f"### {escape(place)}", "")
+        for picture in group:
+            caption = escape(picture.caption)
+            yield from (caption, "", f"![{caption}]({quote(picture.link)})", "")
 
 
 def _row(cells: list[str]) -> str:

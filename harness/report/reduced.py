@@ -4,12 +4,13 @@ Runs are compared with each other only on the same data at the same budget. Agai
 alone, as Kendall's tau.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.report.describe import cautions, chance, chance_text, facts, name_of, signed
+from harness.report.describe import cautions, chance, chance_text, facts, heading, named, signed
 from harness.report.layout import Block, Cell, Section
-from harness.report.score import Score, scores, winner
+from harness.report.parts import UNKNOWN, choices, described, grid, short
+from harness.report.score import Score, average, scores, winner
 from harness.report.spec import Spec
 from harness.report.tidy import tidy_row
 from harness.statistics import agreement
@@ -21,7 +22,7 @@ TITLE = "Ours only: reduced budget, changed recipe or other data"
 
 
 def reduced_section(
-    spec: Spec, cells: "pd.DataFrame", of: Mapping[str, "pd.DataFrame"], configs: dict[str, Any], named: str
+    spec: Spec, cells: "pd.DataFrame", of: Mapping[str, "pd.DataFrame"], configs: dict[str, Any], suffix: str
 ) -> tuple[Section, list[dict[str, str]]]:
     """`of`: the cells of each column, out of the `cells` of the protocol."""
     blocks, tidy, used = [], [], []
@@ -29,15 +30,60 @@ def reduced_section(
         for (budget, source), group in measured.groupby(["budget", "source"], sort=True):
             level = chance(group)
             found = _ranked(scores(group, configs), spec.higher_is_better(column))
-            blocks.append(_block(spec, column, budget, source, group, found, level))
+            if column not in spec.unprinted:
+                blocks.append(_block(spec, column, budget, source, group, found, level))
             used += list(group.index)
             place = {"budget": budget, "source": source, "beside_paper": False, "level": level}
-            labelled = [(name_of(spec, score.row), score) for score in found]
-            tidy += [tidy_row(spec, label, column, score, **place) for label, score in labelled]
+            tidy += [tidy_row(spec, score.row, column, score, **place) for score in found]
+    if spec.unprinted:
+        more, rows = _means_and_parts(spec, of, configs)
+        blocks += more
+        tidy += rows
     if not blocks:
         line = f"No run yet: python run.py table={spec.name} budget=reduced makes them."
-        return Section(TITLE + named, (), (line,)), []
-    return Section(TITLE + named, tuple(blocks), facts(spec, cells[cells.index.isin(used)])), tidy
+        return Section(TITLE + suffix, (), (line,)), []
+    return Section(TITLE + suffix, tuple(blocks), facts(spec, cells[cells.index.isin(used)])), tidy
+
+
+def _means_and_parts(
+    spec: Spec, of: Mapping[str, "pd.DataFrame"], configs: dict[str, Any]
+) -> tuple[list[Block], list[dict[str, str]]]:
+    """For each budget: the means of columns that the paper prints no number of, then these, in each choice of data."""
+    means, parts_of, tidy = [], [], []
+    for budget in sorted({budget for column in spec.unprinted for budget in of[column]["budget"]}):
+        here = {column: of[column][of[column]["budget"] == budget] for column in spec.unprinted}
+        known = {column: sorted(set(rows["source"]) - {UNKNOWN}) for column, rows in here.items()}
+        for name, parts in spec.averages.items():
+            if not set(parts) <= set(here):
+                continue
+            for chosen in choices({part: known[part] for part in parts}):
+                # what broke off early does not know its data
+                same = {part: here[part][here[part]["source"].isin([chosen[part], UNKNOWN])] for part in parts}
+                measured = {part: scores(rows, configs) for part, rows in same.items()}
+                rows = sorted({score.row for found in measured.values() for score in found}, key=_place(spec))
+                by_row = [[[s for s in measured[part] if s.row == row] for part in parts] for row in rows]
+                found = _ranked([score for cells in by_row if (score := average(cells))], spec.higher_is_better(name))
+                data = described({short(spec, part): chosen[part] for part in parts})
+                place = {"budget": budget, "source": data.removesuffix(" data"), "beside_paper": False, "level": None}
+                tidy += [tidy_row(spec, score.row, name, score, **place) for score in found]
+                if found:
+                    means.append(_mean(spec, name, found, f"{budget} budget, {data}"))
+                parts_of += grid(spec, name, same, measured | {name: found}, rows, f"{budget} budget", chosen)
+    return means + parts_of, tidy
+
+
+def _place(spec: Spec) -> Callable[[str], tuple[int, str]]:
+    """Rows in the paper's order, then models that its table lacks."""
+    order = {label: place for place, label in enumerate(spec.rows)}
+    return lambda row: (order.get(row, len(order)), row)
+
+
+def _mean(spec: Spec, name: str, found: Sequence[Score], where: str) -> Block:
+    decimals, best = spec.decimals(name), winner(found, spec.higher_is_better(name))
+    rows = [(named(spec, score.row), Cell(score.text(decimals), bold=score is best)) for score in found]
+    header = (Cell("model"), Cell("ours: mean ± CI (n)"))
+    lines = (_ordering(spec, name, found),)
+    return Block(f"{heading(spec, name)} · {where}", header, tuple(rows), "lr", lines=lines)
 
 
 def _ranked(found: Sequence[Score], higher_is_better: bool) -> list[Score]:
@@ -69,10 +115,9 @@ def _block(
     for score in found:
         ours = score.estimate
         above = signed(ours.mean - level, decimals) if ours and level is not None else "–"
-        setting = f" ({score.setting})" if score.setting else ""
         rows.append(
             (
-                Cell(name_of(spec, score.row) + setting),
+                named(spec, score.row, score.setting),
                 Cell(score.text(decimals), bold=score is best, tone="" if ours else "bad"),
                 Cell(above),
                 Cell(f"{score.parameters:,}" if score.parameters else "–"),
@@ -82,8 +127,7 @@ def _block(
         )
     word = "chance" if spec.chance else "baseline"
     header = ("model", "ours: mean ± CI (n)", f"Δ to {word}", "parameters", "examples/s", "data")
-    arrow = "↑" if spec.higher_is_better(column) else "↓"
-    title = f"{column}, {spec.unit} {arrow} · {budget} budget, {source} data{chance_text(spec, group, column, level)}"
+    title = f"{heading(spec, column)} · {budget} budget, {source} data{chance_text(spec, group, column, level)}"
     lines = [_ordering(spec, column, found), *cautions(group)]
     return Block(title, tuple(map(Cell, header)), tuple(rows), "lrrrrl", lines=tuple(lines))
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.cell import flatten
 from harness.collect import differences
 from harness.errors import UsageError
 from harness.report.spec import Spec
@@ -58,18 +59,36 @@ class Score:
         return f"{ours.mean:.{decimals}f}{spread} ({count}){' ' + LEAK if self.leak else ''}"
 
 
+def stated(cells: "pd.DataFrame", spec: Spec, configs: Mapping[str, dict[str, Any]]) -> "pd.DataFrame":
+    """The cells with `changed` as the table's columns say it: what a column sets counts as set, also where the recipe
+    means it anyway."""
+    keys: dict[str, dict[str, set[str]]] = {}
+    for place in spec.columns.values():
+        for key, value in place.set.items():
+            keys.setdefault(place.task, {}).setdefault(key, set()).add(str(value))
+    changed = []
+    for ident, task, already in zip(cells["id"], cells["task"], cells["changed"], strict=True):
+        flat = flatten(configs[ident]) if task in keys else {}
+        used = {key: str(flat.get(key)) for key in keys.get(task, {})}
+        more = {f"{key}={value}" for key, value in used.items() if value in keys[task][key]}
+        changed.append(_in_order(words(already) | more) if more else already)
+    return cells.assign(changed=changed)
+
+
 def of_column(cells: "pd.DataFrame", spec: Spec, column: str) -> "pd.DataFrame":
-    """The cells that measure a column, with two columns more: `row`, the label of the row whose cell it is or the name
-    of a model that the table lacks, and `setting`, what was set beyond what the row means.
+    """The cells that measure a column, out of `stated` ones, with two columns more: `row`, the label of the row whose
+    cell it is or the name of a model that the table lacks, and `setting`, what was set beyond what row and column mean.
 
     A cell that broke off before its task was built has no metric yet. What sets a column apart from another one of its
-    task is no setting but decides which of the two it is.
+    task is no setting but decides which of the two it is. One cell may measure several columns: `score` is this one's,
+    and the baseline, which is known for one metric, is dropped from the others.
     """
     place, claims = spec.columns[column], spec.claims(spec.columns[column].task)
-    metric = cells["metric"].isna() | (cells["metric"] == place.metric)
+    siblings = [other for other in spec.columns.values() if other.task == place.task]
+    metric = cells["metric"].isna() | cells["metric"].isin({other.metric for other in siblings})
     cells = cells[(cells["task"] == place.task) & metric]
     own = words(said(place.set))
-    others = [words(said(other.set)) for other in spec.columns.values() if other.task == place.task]
+    others = [words(said(other.set)) for other in siblings]
     kept, rows, settings = [], [], []
     for index, model, changed in zip(cells.index, cells["model"], cells["changed"], strict=True):
         owners, label = claims.get((model, changed), []), spec.label(model)
@@ -79,14 +98,21 @@ def of_column(cells: "pd.DataFrame", spec: Spec, column: str) -> "pd.DataFrame":
             row, setting = mine[0], ""
         elif owners or not ours:
             continue
-        elif label is None:
-            row, setting = model, "" if own == words(changed) else changed
         else:
-            row, setting = label, changed or "the plain recipe"
+            beyond = ", ".join(word for word in changed.split(", ") if word not in own)
+            row, setting = (model, beyond) if label is None else (label, beyond or "the plain recipe")
         kept.append(index)
         rows.append(row)
         settings.append(setting)
-    return cells.loc[kept].assign(row=rows, setting=settings)
+    cells = cells.loc[kept].assign(row=rows, setting=settings)
+    cells["score"] = [tested.get(place.metric) for tested in cells["tested"]]
+    cells.loc[cells["metric"] != place.metric, ["baseline", "baseline_name"]] = None
+    return cells
+
+
+def _in_order(changes: set[str]) -> str:
+    """As `harness.rows.said` has them."""
+    return ", ".join(sorted(changes, key=lambda word: word.partition("=")[0]))
 
 
 def words(changes: str) -> set[str]:

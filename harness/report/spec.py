@@ -12,7 +12,7 @@ import yaml
 
 from harness import ledger
 from harness.errors import UsageError, did_you_mean, one_line
-from harness.rows import Row, row, said
+from harness.rows import Row, row, runs, said
 
 ALL = "all"  # `table=all` is no table: it stands for all of them
 
@@ -21,12 +21,13 @@ ALL = "all"  # `table=all` is no table: it stands for all of them
 class Column:
     """One measured column. `column` and `condition` are the ledger's, where they are not the yaml's own key.
 
+    `column: null`: the paper prints no such number, only a mean that this one is part of.
     `set`: what its cells set on top of their rows, as in `harness.rows.Row`.
     """
 
     task: str
     metric: str
-    column: str = ""
+    column: str | None = ""
     condition: str = ""
     set: dict[str, Any] = field(default_factory=dict)
 
@@ -57,6 +58,10 @@ class Printed:
     text: str
     number: float
     higher_is_better: bool
+    unit: str
+
+
+Limit = float | str  # in the column's unit, or of the paper's number: "2 %"
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Spec:
     """The yaml's keys. `printed` is what the ledger has for them.
 
     `rows`: the ledger's label -> what runs there. `protocol`: of the rows that name none. `gpu_hours`: a row and seed.
+    `unit`: of every column; without it each has the ledger's.
     """
 
     name: str
@@ -71,12 +77,12 @@ class Spec:
     paper: str
     ledger: str
     protocol: str
-    unit: str
     rows: dict[str, Row]
     columns: dict[str, Column]
-    tolerance: dict[str, float]
+    tolerance: dict[str, Limit]
     seeds: tuple[int, ...]
     gpu_hours: float
+    unit: str = ""
     gpu: str = "GPU"
     chance: bool = False
     averages: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -87,6 +93,25 @@ class Spec:
     def shown(self) -> tuple[str, ...]:
         """Columns and averages, in order."""
         return (*self.columns, *self.averages)
+
+    @property
+    def unprinted(self) -> tuple[str, ...]:
+        """Columns that the paper prints the mean of alone."""
+        return tuple(name for name, column in self.columns.items() if column.column is None)
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Columns and averages whose printed numbers count; a mean of printed numbers says nothing new."""
+        ours = set(self.unprinted)
+        means = (name for name, parts in self.averages.items() if ours & set(parts))
+        return (*(name for name in self.columns if name not in ours), *means)
+
+    def hours(self, columns: Iterable[str]) -> float:
+        """GPU-hours of one row and seed in these columns."""
+        return self.gpu_hours * self._runs(columns) / self._runs(self.columns)
+
+    def _runs(self, columns: Iterable[str]) -> int:
+        return runs((self.columns[name].task, self.columns[name].set) for name in columns)
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -111,11 +136,29 @@ class Spec:
         labels = [label for label, one in self.rows.items() if one.model == model]
         return min(labels, key=lambda label: len(self.rows[label].set), default=None)
 
+    def is_ours(self, row: str) -> bool:
+        """A row that the paper's table lacks: a control, or a model that was run beside it."""
+        return row not in self.rows or self.rows[row].ours
+
+    def _prints(self, column: str) -> list[Printed]:
+        """The paper's numbers of a column; of the means that it is part of, where it has none."""
+        places = {column}
+        if column in self.unprinted:
+            places = {name for name, parts in self.averages.items() if column in parts}
+        return [cell for (_, name), cell in self.printed.items() if name in places]
+
     def decimals(self, column: str) -> int:
-        return max(ledger.decimals(cell.text) for (_, name), cell in self.printed.items() if name == column)
+        return max(ledger.decimals(cell.text) for cell in self._prints(column))
 
     def higher_is_better(self, column: str) -> bool:
-        return next(cell.higher_is_better for (_, name), cell in self.printed.items() if name == column)
+        return self._prints(column)[0].higher_is_better
+
+    def unit_of(self, column: str) -> str:
+        return self.unit or self._prints(column)[0].unit
+
+    def within(self, paper: float) -> dict[str, float]:
+        """How far from a published number `reproduced` and `close` reach, in its unit."""
+        return {word: absolute(limit, paper) for word, limit in self.tolerance.items()}
 
     def notes(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
         """Footnotes of a whole row, of a whole column, or, with both given, of that one cell alone."""
@@ -181,6 +224,8 @@ def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
         averages[average] = Average(**{"column": average} | given | {"parts": tuple(given["parts"])})
     check_words("tolerance", {"reproduced", "close"}, raw["tolerance"])
     check_words("tolerance", raw["tolerance"], {"reproduced", "close"})
+    for limit in raw["tolerance"].values():
+        absolute(limit, 1.0)
     for average, one in averages.items():
         check_words(f"averages.{average}", one.parts, columns)
     for note in footnotes:
@@ -215,17 +260,31 @@ def _printed(
     cells = ledger.cells(table, root)
     found = {}
     for name, place in (columns | averages).items():
+        if place.column is None:
+            if not any(name in one.parts for one in averages.values()):
+                raise UsageError(f"columns.{name}: column: null is for the parts of an average that the paper prints")
+            continue
         here = [cell for cell in cells if (cell["column"], cell["condition"]) == (place.column, place.condition)]
         if not here:
             raise UsageError(f"columns: {table}.csv has no {name}: {did_you_mean(name, {c['column'] for c in cells})}")
-        check_words("rows", rows, {cell["row"] for cell in cells})
+        check_words("rows", [label for label, one in rows.items() if not one.ours], {cell["row"] for cell in cells})
         check_words(f"{table}.csv: rows", {cell["row"] for cell in here}, rows)
         for cell in here:
             if not math.isnan(cell["number"]):
-                found[cell["row"], name] = Printed(cell["value"], cell["number"], bool(cell["higher_is_better"]))
+                found[cell["row"], name] = Printed(
+                    cell["value"], cell["number"], bool(cell["higher_is_better"]), cell["unit"]
+                )
         if not any(column == name for _, column in found):
             raise UsageError(f"columns: {table}.csv prints no number in {name}")
     return found
+
+
+def absolute(limit: Limit, paper: float) -> float:
+    """A tolerance in the unit of the published number. Raises UsageError."""
+    try:
+        return abs(paper) * float(limit.removesuffix("%")) / 100 if isinstance(limit, str) else float(limit)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"tolerance: {limit!r} is neither a number nor a percentage like 2 %") from error
 
 
 def check_keys(raw: Any, cls: type, where: str, given: Iterable[str] = (), optional: Iterable[str] = ()) -> None:

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from harness import collect
 from harness.report.describe import (
+    arrow,
     caption,
     cautions,
     chance,
     chance_text,
     facts,
+    heading,
     hours,
     judge,
-    name_of,
+    named,
     not_run,
     signed,
 )
 from harness.report.layout import Block, Cell, Section, Table
+from harness.report.parts import grid, short
 from harness.report.reduced import reduced_section
-from harness.report.score import Score, average, of_column, scores, split, winner
+from harness.report.score import Score, average, of_column, scores, split, stated, winner
 from harness.report.spec import Spec
 from harness.report.tidy import tidy_row
 
@@ -38,16 +41,16 @@ SEVERAL = "in several settings"
 def build(spec: Spec, records: Sequence[dict[str, Any]]) -> Table:
     """The table of these records; those that do not belong to it are left out."""
     every, configs = collect.frame(records), {entries["cell"]["id"]: entries["config"] for entries in records}
-    every = every[every["budget"] != "smoke"]
+    every = stated(every[every["budget"] != "smoke"], spec, configs)
     sections, tidy = [], []
     for protocol in spec.protocols:
         part, cells = spec.of_protocol(protocol), every[every["protocol"] == protocol]
-        named = f" · protocol {protocol}" if len(spec.protocols) > 1 else ""
+        suffix = f" · protocol {protocol}" if len(spec.protocols) > 1 else ""
         beside, apart = {}, {}
         for column in part.columns:
             beside[column], apart[column] = split(of_column(cells, part, column))
-        paper, rows = _paper_section(part, cells, beside, configs, named)
-        reduced, more = reduced_section(part, cells, apart, configs, named)
+        paper, rows = _paper_section(part, cells, beside, configs, suffix)
+        reduced, more = reduced_section(part, cells, apart, configs, suffix)
         sections += [paper, reduced]
         tidy += [*rows, *more]
     return Table(
@@ -62,7 +65,7 @@ def build(spec: Spec, records: Sequence[dict[str, Any]]) -> Table:
 
 
 def _paper_section(
-    spec: Spec, cells: "pd.DataFrame", of: Mapping[str, "pd.DataFrame"], configs: dict[str, Any], named: str
+    spec: Spec, cells: "pd.DataFrame", of: Mapping[str, "pd.DataFrame"], configs: dict[str, Any], suffix: str
 ) -> tuple[Section, list[dict[str, str]]]:
     """`of`: the cells of each column, out of the `cells` of the protocol."""
     measured = {column: scores(rows, configs) for column, rows in of.items()}
@@ -81,21 +84,23 @@ def _paper_section(
             tidy_row(spec, label, column, score, budget="paper", source="full", beside_paper=True, level=level)
             for label, score in lines
         ]
-        if measured[column]:
+        if measured[column] and column not in spec.unprinted:
             under = cautions(of[column]) if column in of else ()
             blocks.append(_block(spec, column, lines, best, beside, under))
+    for mean in spec.averages:
+        blocks += grid(spec, mean, of, measured, tuple(spec.rows), "paper budget")
     absent = [column for column in spec.shown if not measured[column]]
     if absent:
         blocks.append(_overview(spec, absent))
     used = {index for rows in of.values() for index in rows.index}
-    return Section(f"Paper budget{named}", tuple(blocks), facts(spec, cells[cells.index.isin(used)])), tidy
+    return Section(f"Paper budget{suffix}", tuple(blocks), facts(spec, cells[cells.index.isin(used)])), tidy
 
 
 def _summary(spec: Spec, rows: Sequence[dict[str, str]]) -> str:
-    """How the published numbers fared, averages apart. Several settings of a model give no verdict to count."""
+    """How the published numbers fared, means of others of them apart. Several settings of a model count as one."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        if row["verdict"] and row["column"] in spec.columns:
+        if row["verdict"] and row["column"] in spec.judged:
             found.setdefault((row["row"], row["column"]), []).append(row["verdict"])
     counts = Counter(verdicts[0] if len(verdicts) == 1 else SEVERAL for verdicts in found.values())
     names = ("reproduced", "close", "off", "failed", *([SEVERAL] if counts[SEVERAL] else []), "not run")
@@ -103,12 +108,12 @@ def _summary(spec: Spec, rows: Sequence[dict[str, str]]) -> str:
 
 
 def _lines(spec: Spec, column: str, found: Sequence[Score]) -> list[tuple[str, Score | None]]:
-    """(label, score) in the paper's order, then models that its table lacks. A row has a line for each setting."""
+    """(row, score) in the paper's order, then models that its table lacks. A row has a line for each setting."""
     lines: list[tuple[str, Score | None]] = []
     for label in spec.rows:
         own = [score for score in found if score.row == label]
         lines += [(label, score) for score in own] or [(label, None)]
-    return lines + [(name_of(spec, score.row), score) for score in found if score.row not in spec.rows]
+    return lines + [(score.row, score) for score in found if score.row not in spec.rows]
 
 
 def _block(
@@ -120,12 +125,11 @@ def _block(
     under: tuple[str, ...],
 ) -> Block:
     decimals, rows = spec.decimals(column), []
-    for label, score in lines:
-        printed = spec.printed.get((label, column))
+    for row, score in lines:
+        printed = spec.printed.get((row, column))
         ours = score.estimate if score else None
-        notes = (*spec.notes(row=label), *spec.notes(row=label, column=column))
+        notes = (*spec.notes(row=row), *spec.notes(row=row, column=column))
         paper = Cell(printed.text, notes) if printed else Cell("–")
-        setting = f" ({score.setting})" if score and score.setting else ""
         if score is None:
             rest = [Cell("–", tone="muted"), Cell("–", tone="muted"), Cell(not_run(spec, column), tone="muted")]
         else:
@@ -133,35 +137,39 @@ def _block(
             delta = signed(ours.mean - printed.number, decimals) if ours and printed else "–"
             word = judge(spec, printed, score) or "–"
             rest = [shown, Cell(delta), Cell(word, tone=TONES.get(word, "muted"))]
-        rows.append((Cell(label + setting), paper, *rest))
-    arrow = "↑" if spec.higher_is_better(column) else "↓"
+        rows.append((named(spec, row, score.setting if score else ""), paper, *rest))
     header = tuple(Cell(text) for text in ("model", "paper", "ours: mean ± CI (n)", "Δ", "verdict"))
-    title = f"{column}, {spec.unit} {arrow}{beside}"
+    title = f"{heading(spec, column)}{beside}"
     return Block(title, header, tuple(rows), "lrrrl", notes=spec.notes(column=column), lines=under)
 
 
 def _overview(spec: Spec, columns: Sequence[str]) -> Block:
     """The paper's numbers alone, for columns in which nothing of ours can stand."""
-    header = [Cell("model"), *(Cell(column, spec.notes(column=column)) for column in columns)]
+    printed_in = [column for column in columns if column not in spec.unprinted]
+    header = [Cell("model")]
+    for column in printed_in:
+        header.append(Cell(column if spec.unit else f"{column} {arrow(spec, column)}", spec.notes(column=column)))
     rows = []
-    for label in spec.rows:
-        printed = [spec.printed.get((label, column)) for column in columns]
+    for row in (row for row in spec.rows if not spec.is_ours(row)):
+        printed = [spec.printed.get((row, column)) for column in printed_in]
         rows.append(
             (
-                Cell(label, spec.notes(row=label)),
+                Cell(row, spec.notes(row=row)),
                 *(
-                    Cell(cell.text if cell else "–", spec.notes(row=label, column=column))
-                    for cell, column in zip(printed, columns, strict=True)
+                    Cell(cell.text if cell else "–", spec.notes(row=row, column=column))
+                    for cell, column in zip(printed, printed_in, strict=True)
                 ),
             )
         )
     tasks = [column for column in columns if column in spec.columns]
     lines = []
     if tasks:
-        cost = spec.gpu_hours * len(spec.rows) * len(tasks) / len(spec.columns)
-        what = f"Not run at the paper budget: {', '.join(tasks)}"
+        cost = spec.hours(tasks) * len(spec.rows)
+        names = dict.fromkeys(short(spec, column) for column in tasks)
+        what = f"Not run at the paper budget: {', '.join(names)}"
         lines.append(f"{what}; all {len(spec.rows)} rows ≈ {hours(cost)} GPU-hours a seed ({spec.gpu}).")
     if missing := [column for column in columns if column in spec.averages]:
         lines.append(f"No {', '.join(missing)} of ours: no row has all of its parts.")
-    title = f"The paper's numbers, {spec.unit}; nothing of ours stands beside them"
-    return Block(title, tuple(header), tuple(rows), "l" + "r" * len(columns), lines=tuple(lines))
+    units = dict.fromkeys(spec.unit_of(column) for column in columns)
+    title = f"The paper's numbers, {' and '.join(units)}; nothing of ours stands beside them"
+    return Block(title, tuple(header), tuple(rows), "l" + "r" * len(printed_in), lines=tuple(lines))

@@ -27,13 +27,14 @@ def tidy_row(
     printed = spec.printed.get((label, column)) if beside_paper else None
     ours = score.estimate if score else None
     notes = list(spec.all_notes(label, column)) if printed else []
+    notes += ["not in the paper"] * spec.is_ours(label)
     if score is not None:
-        notes += ["not in the paper"] * (score.row not in spec.rows) + ["test leak"] * score.leak
+        notes += ["test leak"] * score.leak
         notes += [score.setting] if score.setting else []
     row = {
         "paper": spec.paper,
         "table": spec.name,
-        "row": label if label in spec.rows else score.row,
+        "row": label,
         "column": column,
         "budget": budget,
         "source": source,

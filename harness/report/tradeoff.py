@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from harness import collect, ledger
 from harness.errors import UsageError
-from harness.report.score import Score, average, of_column, scores
+from harness.report.parts import UNKNOWN, choices, described
+from harness.report.score import Score, average, of_column, scores, stated
 from harness.report.spec import Spec, check_keys, check_words, load, naming
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NONE = "none"  # source of a column without a run
 STRANGER = "*"  # behind the name of a model that the table lacks
 
 
@@ -141,27 +141,18 @@ def _papers(figure: Figure, paper: Published, root: str | os.PathLike[str]) -> P
 def _ours(figure: Figure, records: Sequence[dict[str, Any]]) -> Iterator[Panel]:
     """A panel for each protocol, budget, machine and choice of data among the records."""
     every, configs = collect.frame(records), {entries["cell"]["id"]: entries["config"] for entries in records}
-    every = every[every["budget"] != "smoke"]
+    every = stated(every[every["budget"] != "smoke"], figure.table, configs)
     for protocol in figure.table.protocols:
         part, cells = figure.table.of_protocol(protocol), every[every["protocol"] == protocol]
         of = {column: of_column(cells, part, column) for column in figure.parts}
         places = {place for rows in of.values() for place in zip(rows["budget"], rows["hardware"], strict=True)}
         for budget, hardware in sorted(places):
             here = {c: rows[(rows["budget"] == budget) & (rows["hardware"] == hardware)] for c, rows in of.items()}
-            for chosen in _sources({c: sorted(set(rows["source"]) - {"unknown"}) for c, rows in here.items()}):
+            for chosen in choices({c: sorted(set(rows["source"]) - {UNKNOWN}) for c, rows in here.items()}):
                 # what broke off early does not know its data
-                same = {c: rows[rows["source"].isin([chosen[c], "unknown"])] for c, rows in here.items()}
-                title = f"Ours: {budget} budget, protocol {protocol}\n{_data(chosen)}"
+                same = {c: rows[rows["source"].isin([chosen[c], UNKNOWN])] for c, rows in here.items()}
+                title = f"Ours: {budget} budget, protocol {protocol}\n{described(chosen)}"
                 yield _panel(figure, part, title, hardware, same, configs)
-
-
-def _sources(known: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
-    """The data of a panel, column by column: for each source that there is, it wherever a column has it."""
-    found = []
-    for source in sorted({source for each in known.values() for source in each}) or [NONE]:
-        chosen = {column: source if source in each else (*each, NONE)[0] for column, each in known.items()}
-        found += [chosen] * (chosen not in found)
-    return found
 
 
 def _panel(
@@ -263,17 +254,6 @@ def _facts(found: Sequence[Score]) -> list[str]:
 
 def _sentence(what: str, names: Iterable[str]) -> str:
     return f"{what}: {', '.join(names).rstrip('.')}."
-
-
-def _data(sources: Mapping[str, str]) -> str:
-    """`full data`, or `synthetic ListOps, Image; slice:imdb-2k Text`."""
-    columns: dict[str, list[str]] = {}
-    for column, source in sources.items():
-        columns.setdefault(source, []).append(column)
-    columns.pop(NONE, None)
-    if len(columns) == 1:
-        return f"{next(iter(columns))} data"
-    return "; ".join(f"{source} {', '.join(names)}" for source, names in columns.items()) or "no data"
 
 
 def _kind(figure: Figure, label: str, model: str) -> str:

@@ -1,0 +1,230 @@
+"""Tables whose cells measure several columns, and whose paper prints means alone: LAVO's 7 and 8."""
+
+import math
+import runpy
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness import sweep
+from harness.compose import compose
+from harness.errors import UsageError
+from harness.report import spec
+from harness.report.table import build
+
+GOLDEN = Path(__file__).parent / "golden_report"
+crosses = runpy.run_path(str(GOLDEN / "crosses.py"))
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+CONF, PAPER, RENDER, plain = pages["CONF"], pages["PAPER"], pages["RENDER"], pages["plain"]
+forecast, everywhere, completion = crosses["forecast"], crosses["everywhere"], crosses["completion"]
+T7, T8 = (spec.load(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
+REDUCED = {"budget": "reduced", "source": "slice:a"}
+CONTROL = "no cross attention (not in the paper)"
+
+
+def block(table, title, section=0):
+    """The one block whose title starts so."""
+    found = [each for each in table.sections[section].blocks if each.title.startswith(title)]
+    assert len(found) == 1, [each.title for each in table.sections[section].blocks]
+    return found[0]
+
+
+def rows(block):
+    return {row[0].text: [cell.text for cell in row[1:]] for row in block.rows}
+
+
+def line(block, row):
+    """{header: text} of one row."""
+    return dict(zip([cell.text for cell in block.header[1:]], rows(block)[row], strict=True))
+
+
+def test_one_cell_is_in_every_column_that_it_measures():
+    table = build(T7, [completion("lavo", cd_l1=7.2), completion("abc", status="oom")])
+    found = {name: rows(block(table, name)) for name in T7.columns}
+    assert [found[name]["lavo"][1] for name in T7.columns] == ["7.200 (1)", "0.225 (1)", "0.833 (1)"]
+    assert all(found[name]["ABC"][1] == "oom" for name in T7.columns)
+    assert table.summary == "1 reproduced · 2 close · 0 off · 3 failed · 9 not run"
+    assert found["CD-L1"]["vanilla"][3] == "not run (≈ 80 GPU-hours)"  # one run has all three
+
+
+def test_a_tested_metric_that_is_missing_is_no_score():
+    record = completion("lavo")
+    del record["metrics"]["best"]["test"]["f1"]
+    assert rows(block(build(T7, [record]), "F-Score@1%"))["lavo"][1] == "no test score"
+
+
+def test_the_baseline_is_known_for_one_metric_alone():
+    table = build(T7, [completion("lavo")])
+    assert "baseline 31.000 (the input)" in block(table, "CD-L1").title
+    assert "baseline" not in block(table, "CD-L2").title
+
+
+def test_each_column_has_its_unit_and_direction():
+    titles = [each.title for each in build(T7, [completion("lavo")]).sections[0].blocks]
+    assert titles[0].startswith("CD-L1, chamfer x1000 ↓") and titles[2] == "F-Score@1%, fraction ↑"
+    (overview,) = build(T7, []).sections[0].blocks
+    assert [cell.text for cell in overview.header] == ["model", "CD-L1 ↓", "CD-L2 ↓", "F-Score@1% ↑"]
+    assert overview.title.startswith("The paper's numbers, chamfer x1000 and fraction;")
+
+
+def test_a_tolerance_may_be_a_share_of_the_papers_number():
+    assert T7.within(7.2) == pytest.approx({"reproduced": 0.144, "close": 0.36})
+    words = {}
+    for value in (7.2 * 1.0199, 7.2 * 1.0201, 7.2 * 1.051):
+        words[value] = rows(block(build(T7, [completion("lavo", cd_l1=value)]), "CD-L1"))["lavo"][-1]
+    assert list(words.values()) == ["reproduced", "close", "off"]
+    assert "|Δ| ≤ 2 %, or |Δ| ≤ 5 %" in plain(build(T7, []), width=250)
+
+
+def test_a_row_of_ours_has_no_published_number_and_no_verdict():
+    seeds = [completion("no_cross", seed, 7.0 + seed / 1000) for seed in (1, 2, 3)]
+    seeds += [completion("vanilla", seed, 7.4 + seed / 1000) for seed in (1, 2, 3)]
+    table = build(T7, seeds)
+    found = block(table, "CD-L1")
+    assert rows(found)[CONTROL] == ["–", "7.002 ± 0.002 (3)", "–", "–"]
+    assert [cell.text for row in found.rows for cell in row if cell.bold] == ["7.002 ± 0.002 (3)"]  # lower is better
+    assert [row[0].notes for row in found.rows] == [()] * 5 + [("control",)]
+    tidy = [row for row in table.tidy if row["row"] == "no cross attention" and row["budget"] == "paper"]
+    assert [row["verdict"] for row in tidy] == [""] * 3
+    assert all("not in the paper" in row["notes"] for row in tidy)
+    (overview,) = build(T7, []).sections[0].blocks
+    assert "no cross" not in str(overview.rows)
+
+
+def test_the_ordering_is_over_rows_of_the_paper():
+    printed = {"vanilla": 7.425, "abc": 7.344, "performer": 7.368, "cosformer": 8.673, "lavo": 7.2}
+    for sign, tau in ((1, "1.00"), (-1, "-1.00")):
+        records = [completion(m, s, 50 + sign * n, **REDUCED) for m, n in printed.items() for s in (1, 2)]
+        records += [completion("no_cross", s, 1.0, **REDUCED) for s in (1, 2)]
+        found = block(build(T7, records), "CD-L1", 1)
+        assert f"τ = {tau} [{tau}, {tau}] over 5 shared rows" in found.lines[0]
+        assert next(iter(rows(found))) == CONTROL  # ranked, the best first
+
+
+def test_a_mean_stands_beside_the_paper_and_its_parts_below():
+    table = build(T8, everywhere("lavo", (1, 3), mse=1.1) + everywhere("vanilla", mse=1.2))
+    assert rows(block(table, "ETT MSE"))["lavo"] == ["1.123", "1.120 ± 0.127 (2)", "-0.003", "reproduced"]
+    assert rows(block(table, "Weather MAE"))["lavo"] == ["0.492", "0.560 ± 0.064 (2)", "+0.068", "off"]
+    parts = block(table, "Parts of ETT MSE")
+    names = ["ETTh1 S", "ETTh1 M", "ETTh2 S", "ETTh2 M", "ETTm1 S", "ETTm1 M"]
+    assert line(parts, "lavo") == dict.fromkeys(names, "1.120 ± 0.127 (2)")
+    assert line(parts, "ABC") == dict.fromkeys(names, "–")
+    assert line(parts, "baseline: last value") == dict.fromkeys(names, "0.800")
+    assert not [row for row in rows(block(table, "Parts of ETT MAE")) if "baseline" in row]
+    assert parts.lines == ("Test examples: 2,161.",)
+    assert table.summary.split(" · ")[-1] == "12 not run"  # of 20: a mean of numbers that are ours alone counts
+
+
+def test_nothing_is_averaged_over_what_is_missing():
+    whole = everywhere("lavo", mse=1.1)
+    missing = [r for r in whole if (r["cell"]["task"], r["config"]["task"]["features"]) != ("forecasting/ettm1", "M")]
+    table = build(T8, missing)
+    assert not [each for each in table.sections[0].blocks if each.title.startswith("ETT ")]
+    assert line(block(table, "Parts of ETT MSE"), "lavo")["ETTm1 M"] == "–"
+    assert "No ETT MSE, ETT MAE of ours: no row has all of its parts." in plain(table, width=200)
+    assert "Not run at the paper budget: ETTm1 M;" in plain(table, width=200)
+    broken = [*missing, forecast("lavo", "ETTm1", "M", status="nan")]
+    assert line(block(build(T8, broken), "Parts of ETT MSE"), "lavo")["ETTm1 M"] == "nan"
+    assert not [each for each in build(T8, broken).sections[0].blocks if each.title.startswith("ETT ")]
+
+
+def test_what_a_column_sets_may_be_what_the_recipe_means():
+    """Whichever of S and M is the recipe's own, a cell of it is its column's, unchanged."""
+    for stated in (True, False):
+        records = [forecast("lavo", "ETTh1", "S", mse=0.2, stated=stated), forecast("lavo", "ETTh1", "M", mse=0.6)]
+        records[1]["changed"] = {} if stated else {"task.features": ["S", "M"]}
+        found = line(block(build(T8, records), "Parts of ETT MSE"), "lavo")
+        assert (found["ETTh1 S"], found["ETTh1 M"]) == ("0.200 (1)", "0.600 (1)")
+
+
+def test_a_changed_recipe_is_a_line_of_its_own_apart():
+    lr = {"train.optimizer.lr": [1e-4, 1e-3]}
+    records = [
+        forecast("lavo", "ETTh1", "S", mse=0.7, changed=lr | {"task.features": ["M", "S"]}),
+        forecast("lavo", "ETTh1", "M", mse=0.8, changed=lr),
+    ]
+    table = build(T8, records)
+    assert "0.700" not in str(table.sections[0])
+    found = line(block(table, "Parts of ETT MSE", 1), "lavo (train.optimizer.lr=0.001)")
+    assert (found["ETTh1 S"], found["ETTh1 M"]) == ("0.700 (1)", "0.800 (1)")
+
+
+def test_reduced_means_say_their_data_and_are_compared_by_their_ordering():
+    records = []
+    for model, mse in {"vanilla": 0.5, "abc": 0.6, "lavo": 0.4, "no_cross": 0.3}.items():
+        records += everywhere(model, mse=mse, sets=["ETTh1", "ETTh2"], **REDUCED)
+        records += everywhere(model, mse=mse, sets=["ETTm1"], budget="reduced", source="synthetic")
+    records += [forecast("cosformer", "ETTh1", "S", mse=0.1, **REDUCED)]
+    table = build(T8, records)
+    (mean,) = [each for each in table.sections[1].blocks if each.title.startswith("ETT MSE")]
+    assert mean.title.endswith("reduced budget, slice:a ETTh1 S, ETTh1 M, ETTh2 S, ETTh2 M; synthetic ETTm1 S, ETTm1 M")
+    assert list(rows(mean)) == [CONTROL, "lavo", "vanilla", "ABC"]  # cosFormer has not all parts
+    assert "τ = 1.00 [1.00, 1.00] over 3 shared rows" in mean.lines[0]
+    assert not [each for each in table.sections[1].blocks if each.title.startswith("Weather")]
+    parts = block(table, "Parts of ETT MSE", 1)
+    assert list(rows(parts)) == ["vanilla", "ABC", "cosFormer", "lavo", CONTROL, "baseline: last value"]
+    assert line(parts, "cosFormer")["ETTh2 S"] == "–"
+    keys = [(r["row"], r["column"], r["budget"], r["source"], r["notes"]) for r in table.tidy]
+    assert len(set(keys)) == len(keys)
+    tidy = [r for r in table.tidy if (r["row"], r["column"], r["budget"]) == ("lavo", "ETT MSE", "reduced")]
+    assert [(r["ours_mean"], r["paper_value"], r["verdict"]) for r in tidy] == [("0.4150", "", "")]
+
+
+def test_data_are_never_mixed_where_a_column_has_both():
+    records = everywhere("lavo", mse=0.4, **REDUCED)
+    records += everywhere("lavo", mse=0.9, budget="reduced", source="synthetic", sets=["Weather"])
+    found = [each for each in build(T8, records).sections[1].blocks if each.title.startswith("Weather MSE")]
+    assert [(each.title.split(", ")[-1], rows(each)["lavo"]) for each in found] == [
+        ("slice:a data", ["0.415 ± 0.064 (2)"]),
+        ("synthetic data", ["0.915 ± 0.064 (2)"]),
+    ]
+    titles = [each.title for each in build(T8, records).sections[1].blocks]
+    assert len(set(titles)) == len(titles) == 12  # the others once
+
+
+def test_an_empty_table_shows_what_is_printed():
+    (overview,) = build(T8, []).sections[0].blocks
+    assert [cell.text for cell in overview.header[1:]] == ["ETT MSE ↓", "ETT MAE ↓", "Weather MSE ↓", "Weather MAE ↓"]
+    assert "ETTh1 S, ETTh1 M," in overview.lines[0] and "all 6 rows ≈ 6.4 GPU-hours" in overview.lines[0]
+    assert build(T8, []).summary.endswith("20 not run")
+
+
+@pytest.mark.parametrize("suffix", RENDER)
+def test_the_order_of_the_records_does_not_matter(suffix):
+    records = [*everywhere("lavo"), *everywhere("abc", **REDUCED), forecast("vanilla", "ETTh1", "S", status="oom")]
+    assert RENDER[suffix](build(T8, records)) == RENDER[suffix](build(T8, records[::-1]))
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("ETTh1 S MSE, ETTh1 M MSE, ", "ETTh1 S MSE, ", "columns.ETTh1 M MSE: column: null is for the parts"),
+        ("close: 5 %", "close: 5 percent", "tolerance: '5 percent' is neither a number nor a percentage"),
+        (", ours: true", "", "rows: there is no 'no cross attention'"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
+    text = (CONF / "table" / "lavo" / "t8.yaml").read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "bad.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        spec.load("bad", tmp_path, PAPER)
+    assert says in str(refused.value)
+
+
+def test_a_run_of_several_columns_is_planned_and_paid_once():
+    columns = {
+        "ListOps": {"task": "lra/listops", "metric": "acc"},
+        "ListOps loss": {"task": "lra/listops", "metric": "loss"},
+        "ListOps P": {"task": "lra/listops", "metric": "acc", "set": {"train.max_steps": 7}},
+    }
+    table = OmegaConf.create({
+        "protocol": "skyformer", "rows": {"LAVO": "lavo", "Control": {"model": "vanilla", "ours": True}},
+        "columns": columns, "seeds": [1, 2], "gpu_hours": 3,
+    })  # fmt: skip
+    plan = sweep.expand_table(table, compose(["budget=paper"]), ["budget=paper"])
+    cells = {planned.cell.id: planned.gpu_hours for planned in plan.cells}
+    assert len(cells) == 8 and set(cells.values()) == {1.5}
+    assert math.fsum(cells.values()) == 2 * 2 * 3  # rows, seeds, hours of each

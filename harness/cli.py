@@ -92,7 +92,7 @@ def door(main: Callable[[], Any], statuses: list[int]) -> int:
     try:
         sys.argv[1:] = arguments = lists_of_bench(globbed(flags_first(arguments)))
         folder = refuse_unknown_flags(arguments).config_dir
-        sys.argv[1:] = with_protocol(arguments, [folder] if folder else [])
+        sys.argv[1:] = swept_together(with_protocol(arguments, [folder] if folder else []))
         main()
         return max(statuses, default=0)
     except UsageError as error:
@@ -133,6 +133,20 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
     """`model=a,b -m seed=1`: wherever -m is typed, Hydra wants it before the settings."""
     swept = [argument for argument in arguments if argument in ("-m", "--multirun")]
     return [*swept[:1], *(argument for argument in arguments if argument not in ("-m", "--multirun"))]
+
+
+def swept_together(arguments: Sequence[str]) -> list[str]:
+    """`-m task=a protocol=b,c` -> `-m task=choice(a) protocol=b,c`, and the other way round.
+
+    Hydra composes what is not swept once on its own, and a task without its protocol may be no composition.
+    """
+    typed = {key: value for key, equals, value in (word.partition("=") for word in arguments) if equals}
+    pair = [key for key in ("task", "protocol") if key in typed]
+    several = [key for key in pair if "," in typed[key] or typed[key].startswith("choice(")]
+    if ("-m" not in arguments and "--multirun" not in arguments) or len(pair) < 2 or len(several) != 1:
+        return list(arguments)
+    (alone,) = set(pair) - set(several)
+    return [f"{alone}=choice({typed[alone]})" if word.startswith(f"{alone}=") else word for word in arguments]
 
 
 def globbed(arguments: Sequence[str]) -> list[str]:

@@ -27,6 +27,13 @@ class DataError(ValueError):
     """Data that cannot be used. The message is one line: file, line, what is wrong, and what to do."""
 
 
+def at_least(least: int, **values: int | None) -> None:
+    """Raises ValueError for a setting that is less; None is none."""
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ValueError(f"{name}={value} is less than {least}")
+
+
 class Split(Protocol):
     """Examples that are addressed by number, so that the order is the harness' and a resumed run repeats it."""
 

@@ -23,6 +23,8 @@ from typing import IO, Any
 from tasks.base import DataError, Progress
 from tasks.cache import Examples
 
+SLICE = "slice"  # a part of published data
+SYNTHETIC = "synthetic"  # a stand-in for them
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
 LONGEST_LINE = 64 * MIB

@@ -22,14 +22,15 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, Task
+from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least
 from tasks.forecasting import picture, synthetic
 from tasks.forecasting.datasets import DATASETS, Dataset
 from tasks.forecasting.errors import ForecastErrors
 from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
+from tasks.sources import SLICE, SYNTHETIC
 
-SOURCES = ("official", "slice", "synthetic")
+SOURCES = ("official", SLICE, SYNTHETIC)
 FEATURES = ("M", "S")
 SPLITS = ("train", "val", "test")
 
@@ -68,12 +69,11 @@ class Forecasting(Task):
         for name, known in options.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(known)}")
-        for name, least in {"seq_len": 1, "label_len": 0, "pred_len": 1, "rows": 1, "drop_last": 1}.items():
-            if getattr(self, name) is not None and getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} is less than {least}")
+        at_least(1, seq_len=self.seq_len, pred_len=self.pred_len, rows=self.rows, drop_last=self.drop_last)
+        at_least(0, label_len=self.label_len, data_seed=self.data_seed)
         if self.label_len > self.seq_len:
             raise ValueError(f"label_len={self.label_len} is longer than seq_len={self.seq_len}")
-        if self.path is not None and self.source == "synthetic":
+        if self.path is not None and self.source == SYNTHETIC:
             raise ValueError("source=synthetic takes no path: task.path=null")
         self.published: Dataset = DATASETS[self.dataset]
         self._splits: dict[str, Windows] = {}
@@ -86,7 +86,7 @@ class Forecasting(Task):
         return " ".join(words)
 
     def demand(self) -> None:
-        if self.source == "slice" and self.path is None:
+        if self.source == SLICE and self.path is None:
             raise DataError(
                 f"source=slice needs task.path, a folder with {self.published.file}; {self.hint} task.path=..."
             )
@@ -188,7 +188,7 @@ class Forecasting(Task):
 
     def _file(self) -> Path | None:
         """The CSV file, whether it is there or not; None for a series that is invented."""
-        if self.source == "synthetic":
+        if self.source == SYNTHETIC:
             return None
         if self.path is None:
             return self._folder / self.published.download.name
@@ -225,8 +225,8 @@ class Forecasting(Task):
         }
 
     def _origin(self, complete: bool) -> str:
-        if self.source == "synthetic":
-            return "synthetic"
+        if self.source == SYNTHETIC:
+            return SYNTHETIC
         if complete:
             return "full"
         first = f", first {self.rows:,} rows" if self.rows else ""

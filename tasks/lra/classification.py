@@ -27,15 +27,13 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks import cache, sources
-from tasks.base import Batch, DataError, DataInfo, Progress, Task
+from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least
 from tasks.cache import CacheError, Examples
 from tasks.metrics import accuracy_and_loss
-from tasks.sources import Source
+from tasks.sources import SLICE, SYNTHETIC, Source
 
 SPLITS = ("train", "val", "test")
 PUBLISHED_SPLITS = ("train", "test")  # of sets without validation
-SYNTHETIC = "synthetic"
-SLICE = "slice"
 
 
 # (rows of a split, where they stand, progress) -> what a source gives
@@ -313,13 +311,6 @@ class SequenceClassification(Task):
         if complete and self.source != SLICE:
             return "full"
         return f"slice:{self.source if self.path is None else self.path.resolve().name}"
-
-
-def at_least(least: int, **values: int | None) -> None:
-    """Raises ValueError for a setting that is less; None is none."""
-    for name, value in values.items():
-        if value is not None and value < least:
-            raise ValueError(f"{name}={value} is less than {least}")
 
 
 def cut(examples: Examples, test: int, val: int) -> dict[str, Examples]:

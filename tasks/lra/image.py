@@ -23,8 +23,8 @@ from tasks import sources
 from tasks.base import DataError, Progress
 from tasks.cache import Examples
 from tasks.lra import synthetic_image
-from tasks.lra.classification import PUBLISHED_SPLITS, SLICE, SYNTHETIC, SequenceClassification
-from tasks.sources import Download, Source
+from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
+from tasks.sources import SLICE, SYNTHETIC, Download, Source
 
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",

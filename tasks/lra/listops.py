@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from tasks import sources
-from tasks.base import DataError, Progress
+from tasks.base import DataError, Progress, at_least
 from tasks.cache import Examples
 from tasks.lra import listops_generator as generator
 from tasks.lra.bytes import pack
-from tasks.lra.classification import SLICE, SPLITS, SYNTHETIC, SequenceClassification, at_least, cut
+from tasks.lra.classification import SPLITS, SequenceClassification, cut
 from tasks.lra.listops_generator import Grammar
-from tasks.sources import RELEASE, Source
+from tasks.sources import RELEASE, SLICE, SYNTHETIC, Source
 
 GENERATED, OFFICIAL = "generated", "official"
 PAPER = {"train": 96_000, "val": 2_000, "test": 2_000}

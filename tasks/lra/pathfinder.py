@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tasks import cache
-from tasks.base import DataError, Progress
+from tasks.base import DataError, Progress, at_least
 from tasks.cache import Examples
 from tasks.lra import pathfinder_generator as generator
 from tasks.lra import pathfinder_reader as reader
 from tasks.lra import pathfinder_sheet as sheet
 from tasks.lra import pathfinder_tables as tables
-from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification, at_least, by_content, cut
+from tasks.lra.classification import SequenceClassification, by_content, cut
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
-from tasks.sources import RELEASE, Source
+from tasks.sources import RELEASE, SLICE, SYNTHETIC, Source
 
 GENERATED, OFFICIAL = "generated", "official"
 

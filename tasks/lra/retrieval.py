@@ -22,8 +22,8 @@ from tasks.base import DataError, Progress
 from tasks.cache import Examples
 from tasks.lra import synthetic_pairs
 from tasks.lra.bytes import SHIFT, SYMBOLS, pack
-from tasks.lra.classification import SLICE, SYNTHETIC, SequenceClassification
-from tasks.sources import RELEASE, Source
+from tasks.lra.classification import SequenceClassification
+from tasks.sources import RELEASE, SLICE, SYNTHETIC, Source
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}

@@ -22,8 +22,8 @@ from tasks.base import DataError, Progress
 from tasks.cache import Examples
 from tasks.lra import synthetic_text
 from tasks.lra.bytes import SHIFT, SYMBOLS, pack
-from tasks.lra.classification import PUBLISHED_SPLITS, SLICE, SYNTHETIC, SequenceClassification
-from tasks.sources import Download, Source
+from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
+from tasks.sources import SLICE, SYNTHETIC, Download, Source
 
 ARCHIVE = Download(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",

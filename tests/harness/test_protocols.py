@@ -3,6 +3,7 @@
 import pytest
 
 from harness.cell import cell_of
+from harness.cli import swept_together
 from harness.compose import compose, options, own_protocol, recipes, with_protocol
 from harness.errors import UsageError
 from harness.sweep import expand
@@ -45,3 +46,18 @@ def test_a_table_narrowed_to_a_task_needs_no_protocol_and_takes_no_other():
     assert {planned.cell.protocol for planned in found} == {"lavo"}
     with pytest.raises(UsageError, match="rows name their protocols"):
         expand(compose(typed), [*typed, "protocol=cab"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["-m", "task=a", "protocol=b,c"], ["-m", "task=choice(a)", "protocol=b,c"]),
+        (["--multirun", "task=a,b", "protocol=c"], ["--multirun", "task=a,b", "protocol=choice(c)"]),
+        (["-m", "task=a,b", "protocol=c,d"], ["-m", "task=a,b", "protocol=c,d"]),
+        (["-m", "task=a", "protocol=b", "seed=1,2"], ["-m", "task=a", "protocol=b", "seed=1,2"]),
+        (["task=a", "protocol=b"], ["task=a", "protocol=b"]),
+        (["-m", "task=a,b"], ["-m", "task=a,b"]),
+    ],
+)
+def test_a_task_and_its_protocol_are_composed_together(typed, meant):
+    assert swept_together(typed) == meant

@@ -1,0 +1,75 @@
+"""Point proxies: some points of a cloud and what surrounds each (Yu et al., 2021, arXiv 2108.08839, section 3.2).
+
+Four graph convolutions (DGCNN: Wang et al., 2019, arXiv 1801.07829), the second and the fourth at fewer points, chosen
+by farthest point sampling:
+
+    f_i' = max_j LeakyReLU(GroupNorm(W [f_j - f_i, f_i]))       j among the k points nearest to i
+
+W is applied to points, not to pairs: W [f_j - f_i, f_i] = W_1 f_j + (W_2 - W_1) f_i, for W = [W_1, W_2].
+
+    B batch, N points, Q centres, k neighbours, C channels
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers.point_clouds import gather_points, neighbours
+
+SLOPE = 0.2  # of every LeakyReLU
+WIDTHS = (16, 4, 2, 2, 1)  # parts of the last width: 8, 32, 64, 64, 128 as published
+GROUPS = 4
+
+
+def edge_parts(linear: nn.Linear, features: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """What linear([f_j - f_i, f_i]) is the sum of: near_j (B, N, C) of features, own_i (B, Q, C) of centres."""
+    near, own = linear.weight.chunk(2, 1)
+    return F.linear(features, near), F.linear(centres, own - near, linear.bias)
+
+
+class GraphConvolution(nn.Module):
+    """f_i' of centres (B, Q, C) from features (B, N, C) at index (B, Q, k) -> (B, Q, C')."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.linear = nn.Linear(2 * inputs, outputs, bias=False)
+        self.norm = nn.GroupNorm(GROUPS, outputs)
+
+    def forward(self, features: Tensor, centres: Tensor, index: Tensor) -> Tensor:
+        near, own = edge_parts(self.linear, features, centres)
+        pairs = gather_points(near, index) + own.unsqueeze(2)  # (B, Q, k, C')
+        return F.leaky_relu(self.norm(pairs.movedim(-1, 1)).amax(-1), SLOPE).mT
+
+
+class Grouper(nn.Module):
+    """A cloud (B, N, 3) -> (points of its proxies (B, proxies, 3), their features (B, proxies, dim)).
+
+    `middle` points are left after the second convolution. Raises ValueError for sizes that do not shrink, or hold fewer
+    points than a point has neighbours, and for a width that is no multiple of 16.
+    """
+
+    def __init__(self, dim: int, *, points: int, middle: int, proxies: int, neighbours: int):
+        super().__init__()
+        if dim % WIDTHS[0]:
+            raise ValueError(f"group_dim {dim} is not a multiple of {WIDTHS[0]}")
+        if not neighbours <= middle <= points or proxies > middle:
+            sizes = f"input_points {points}, middle {middle}, proxies {proxies}, neighbours {neighbours}"
+            raise ValueError(f"{sizes}: input_points >= middle >= proxies, and middle >= neighbours, must hold")
+        self.middle, self.proxies, self.neighbours = middle, proxies, neighbours
+        first, *widths = [dim // part for part in WIDTHS]
+        self.inputs = nn.Linear(3, first)
+        nn.init.xavier_normal_(self.inputs.weight)
+        self.convolutions = nn.ModuleList(map(GraphConvolution, [first, *widths], widths))
+
+    def forward(self, points: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+        """`order` (B, middle or more): indices of the farthest points, as `farthest_points` gives them."""
+        whole, shrink, mix, last = self.convolutions
+        features, near = self.inputs(points), neighbours(points, points, self.neighbours)
+        features = whole(features, features, near)
+        order = order[:, : self.middle]
+        features = shrink(features, gather_points(features, order), gather_points(near, order))
+        centres = gather_points(points, order)
+        near = neighbours(centres, centres, self.neighbours)
+        features = mix(features, features, near)
+        # farthest points of farthest points are the first of them
+        kept = slice(self.proxies)
+        return centres[:, kept], last(features, features[:, kept], near[:, kept])

@@ -1,0 +1,110 @@
+"""How far a cloud of points is from another: Chamfer distances (Fan et al., 2017), F-score (Tatarchenko et al., 2019).
+
+With d1 the distance of each predicted point to the nearest of the target, and d2 that of each target point to the
+nearest predicted one:
+
+    CD-L1 = (mean d1 + mean d2) / 2     CD-L2 = mean d1^2 + mean d2^2     F = 2 P R / (P + R), 0 if P + R = 0
+    P = share of d1 below 0.01          R = share of d2 below 0.01
+
+Scores are 1000 CD-L1, 1000 CD-L2 and F, a share; the loss is CD-L1 itself. Time O(N M), memory as `nearest` bounds it.
+PoinTr's code leaves points whose coordinates sum to 0 out of the Chamfer distances that it scores by, as the padding
+of a cloud of too few points, but not out of the F-score or the loss: `ignore_zeros` does so. A cloud of nothing else
+keeps them.
+
+    B clouds, N predicted points, M target points, C categories
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics import Metric
+
+from models.layers.point_clouds import gather_points, nearest
+from models.layers.precision import widen
+
+NAMES = ("cd_l1", "cd_l2", "f1")
+THRESHOLD = 0.01  # of the F-score, in units of the coordinates
+SCALE = 1000
+
+
+def chamfer_l1(prediction: Tensor, target: Tensor) -> Tensor:
+    """CD-L1 of clouds (B, N, 3) and (B, M, 3), the mean over clouds: a scalar in units of the coordinates.
+
+    A point that is met exactly has no gradient; that of the square root is infinite there.
+    """
+    return sum(_root(squares).mean() for squares in _both_ways(prediction, target)) / 2
+
+
+def scores(prediction: Tensor, target: Tensor, *, ignore_zeros: bool = False) -> Tensor:
+    """Scores (B, 3) float64, in the order of `NAMES`, of clouds (B, N, 3) and (B, M, 3)."""
+    squares = _both_ways(prediction, target)
+    near = [(_root(there) < THRESHOLD).double().mean(-1) for there in squares]
+    f1 = 2 * near[0] * near[1] / (near[0] + near[1]).clamp_min(torch.finfo(torch.float64).tiny)
+    clouds = (prediction, target)
+    kept = [torch.ones_like(cloud[..., 0], dtype=torch.bool) for cloud in clouds]
+    if ignore_zeros:
+        kept = [_not_zero(cloud) for cloud in clouds]
+        squares = _both_ways(*(_without(cloud, keep) for cloud, keep in zip(clouds, kept, strict=True)))
+    l1 = sum(_mean(_root(there), keep) for there, keep in zip(squares, kept, strict=True)) / 2
+    l2 = sum(_mean(there, keep) for there, keep in zip(squares, kept, strict=True))
+    return torch.stack([SCALE * l1, SCALE * l2, f1], -1)
+
+
+class CompletionScores(Metric):
+    """Means over categories of the means of each, `cd_l1`, `cd_l2` and `f1`, and these, `cd_l1/<category>`.
+
+    Sums are float64, so they are the same however a split is cut into batches. A category without examples counts for
+    nothing.
+    """
+
+    is_differentiable = False
+    full_state_update = False
+
+    def __init__(self, categories: Sequence[str], *, ignore_zeros: bool = False) -> None:
+        super().__init__()
+        self.categories, self.ignore_zeros = tuple(categories), ignore_zeros
+        self.add_state("total", torch.zeros(len(categories), len(NAMES), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(len(categories), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, prediction: Tensor, target: Tensor, category: Tensor) -> None:
+        """Clouds (B, N, 3) and (B, M, 3), and their categories (B,) int64."""
+        found = scores(prediction.detach(), target, ignore_zeros=self.ignore_zeros)
+        member = F.one_hot(category, len(self.categories))
+        self.total += member.double().T @ found  # no scattered sums, whose order is a GPU's
+        self.count += member.sum(0)
+
+    def compute(self) -> dict[str, Tensor]:
+        mean = self.total / self.count.unsqueeze(-1)
+        present = self.count > 0
+        found = dict(zip(NAMES, mean[present].mean(0), strict=True))
+        for number in present.nonzero().flatten().tolist():
+            found |= {f"{name}/{self.categories[number]}": mean[number, i] for i, name in enumerate(NAMES)}
+        return found
+
+
+def _both_ways(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared distances to the nearest point of the other cloud: (B, N) and (B, M)."""
+    return nearest(prediction, target)[0], nearest(target, prediction)[0]
+
+
+def _root(squares: Tensor) -> Tensor:
+    return widen(squares).clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
+
+
+def _not_zero(cloud: Tensor) -> Tensor:
+    """Which points (B, N) of a cloud are no padding."""
+    kept = cloud.sum(-1) != 0
+    return kept | ~kept.any(-1, keepdim=True)
+
+
+def _without(cloud: Tensor, kept: Tensor) -> Tensor:
+    """The cloud with copies of its first kept point in the place of all others, so that none of these is nearest."""
+    first = kept.int().argmax(-1)
+    return torch.where(kept.unsqueeze(-1), cloud, gather_points(cloud, first.unsqueeze(1)))
+
+
+def _mean(values: Tensor, kept: Tensor) -> Tensor:
+    """Means (B,) float64 of the kept values (B, N)."""
+    return (values.double() * kept).sum(-1) / kept.sum(-1)

@@ -1,0 +1,301 @@
+"""PCN: complete a shape of which one side was seen (Yuan et al., 2018), with PoinTr's metrics (Yu et al., 2021).
+
+28,974 shapes of ShapeNet in 8 categories to train, 800 to validate, 1,200 to test: 16,384 points of each surface, and
+what a depth camera sees of it from 8 sides (one, to validate and test). Our readings:
+
+- The model's input is `input_points` of those seen, chosen at random; of fewer, some are there twice (PoinTr's code
+  fills up with points at 0). To train, a view, the choice, and whether both clouds are mirrored in x, in z or in both
+  are drawn anew each time, from torch's generator; to validate and test they are a function of the example's number.
+  (Later versions of PoinTr's code take the last view each time.)
+- PoinTr's code selects checkpoints on the test split (X48), which is `validation=test` here.
+- A split cut short (`train`, `val`, `test`) has as many shapes of each category as of any other.
+
+    B batch, n input points, m output points
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from models.attention.base import Pattern
+from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least
+from tasks.completion import shapes
+from tasks.completion.chamfer import SCALE, CompletionScores, chamfer_l1
+from tasks.completion.clouds import SPLITS, Files, Invented, Shapes, crops, scans
+from tasks.sources import SYNTHETIC
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PUBLISHED = {"train": 28_974, "val": 800, "test": 1_200}
+PUBLISHED_POINTS = 16_384
+RELEASE = (
+    "the folder ShapeNetCompletion (https://gateway.infinitescript.com/?fileName=ShapeNetCompletion)"
+    " with PCN.json of https://github.com/yuxumin/PoinTr/tree/master/data/PCN in it"
+)
+TAKES_PATH = {
+    "official": RELEASE,
+    "slice": "a folder laid out like ShapeNetCompletion, with a PCN.json of what is in it",
+    "shapenet55": "the folder ShapeNet55-34 (https://github.com/yuxumin/PoinTr/blob/master/DATASET.md)"
+    " with shapenet_pc and the lists train.txt and test.txt in it",
+}
+SOURCES = (*TAKES_PATH, SYNTHETIC)
+MOST_MEMORY = 4 << 30  # bytes of invented shapes
+GUESSED_FROM = 64  # training shapes
+QUICK = 8  # shapes of a split that are looked for when there is no time
+BASELINE_SEED = 5
+
+
+class Clouds:
+    """One split. `batch(indices)` gives {"partial": (B, n, 3), "complete": (B, m, 3) float32, "category": (B,) int64}.
+
+    `drawn`: views, chosen points and mirrors come from torch's generator.
+    """
+
+    def __init__(self, of: Shapes, input_points: int, output_points: int, *, drawn: bool = False):
+        self.shapes, self.input_points, self.output_points, self.drawn = of, input_points, output_points, drawn
+
+    def __len__(self) -> int:
+        return len(self.shapes.labels)
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        index = [int(i) for i in indices]
+        if index and not 0 <= min(index) <= max(index) < len(self):
+            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {min(index)} to {max(index)}")
+        partial = np.empty((len(index), self.input_points, 3), np.float32)
+        complete = np.empty((len(index), self.output_points, 3), np.float32)
+        seed = int(torch.randint(2**62, ())) if self.drawn else 0
+        for row, i in enumerate(index):
+            random = np.random.Generator(np.random.PCG64([seed, row] if self.drawn else i))
+            view = int(random.integers(self.shapes.views)) if self.drawn else 0
+            seen, whole = self.shapes.pair(i, view, random)
+            partial[row] = resampled(seen, self.input_points, random)
+            complete[row] = whole if len(whole) == self.output_points else resampled(whole, self.output_points, random)
+            if self.drawn:
+                sign = np.ones(3, np.float32)
+                sign[[0, 2]] = random.choice([-1, 1], 2)
+                partial[row] *= sign
+                complete[row] *= sign
+        category = torch.from_numpy(self.shapes.labels[index])
+        return {"partial": torch.from_numpy(partial), "complete": torch.from_numpy(complete), "category": category}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PCN(Task):
+    """Point cloud completion.
+
+    `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it),
+    `shapenet55` (ShapeNet-55's folder) or `synthetic` (of `shapes`). `train`, `val` and `test` are the numbers of
+    shapes to invent, or at most to use of those that are read; `views`, of each to train. `validation=test` validates
+    on the test split, one object with it. `ignore_zeros` scores as PoinTr's code does, see `chamfer`. Raises
+    ValueError, in one line, before any data is touched.
+    """
+
+    metric = "cd_l1"
+    higher_is_better = False
+    baseline_name = "points of training shapes"
+    name = "completion/pcn"
+
+    data_root: str | Path
+    source: str = "official"
+    path: str | Path | None = None
+    pattern: Pattern | str = Pattern.NONCAUSAL_CROSS
+    input_points: int = 2048
+    output_points: int = PUBLISHED_POINTS
+    views: int = 8
+    train: int = PUBLISHED["train"]
+    val: int = PUBLISHED["val"]
+    test: int = PUBLISHED["test"]
+    validation: str = "val"
+    data_seed: int = 0
+    ignore_zeros: bool = False
+
+    def __post_init__(self) -> None:
+        self.data_root = Path(self.data_root).expanduser()
+        self.path = None if self.path is None else Path(self.path).expanduser()
+        self.sizes = {"train": self.train, "val": self.val, "test": self.test}
+        self.pattern = Pattern(self.pattern)
+        if self.pattern is not Pattern.NONCAUSAL_CROSS:
+            raise ValueError(f"{self.name} attends from points to seen points, noncausal_cross, not {self.pattern}")
+        at_least(1, **self.sizes, input_points=self.input_points, output_points=self.output_points, views=self.views)
+        at_least(0, data_seed=self.data_seed)
+        for key, value, known in (
+            ("source", self.source, SOURCES),
+            ("validation", self.validation, ("val", "test")),
+        ):
+            if value not in known:
+                raise ValueError(f"{key}={value!r} is none of {', '.join(known)}")
+        if self.path is not None and self.source not in TAKES_PATH:
+            raise ValueError(f"source={self.source} takes no path: task.path=null")
+        self.categories: tuple[str, ...] = ()
+        self._splits: dict[str, Clouds] = {}
+
+    @property
+    def hint(self) -> str:
+        """The command after whatever a message asks for."""
+        words = ["python run.py do=prepare", f"task={self.name}"]
+        words += [f"task.source={self.source}"] if self.source != type(self).source else []
+        words += [f"task.path={self.path}"] if self.path else []
+        return " ".join(words)
+
+    def demand(self) -> None:
+        if self.path is None and self.source in TAKES_PATH:
+            what = TAKES_PATH[self.source]
+            raise DataError(f"source={self.source} needs task.path, {what}; {self.hint} task.path=...")
+
+    def prepare(self, progress: Progress) -> None:
+        """Looks for all files that the lists name; nothing is made."""
+        self._look(progress)
+
+    def ready(self) -> None:
+        """As `prepare`, of a few shapes of each split."""
+        self._look(_quiet, at_most=QUICK)
+
+    def load(self) -> DataInfo:
+        found = self._invented() if self.source == SYNTHETIC else self._listed()
+        self._splits = {
+            name: Clouds(part, self.input_points, self.output_points, drawn=name == "train")
+            for name, part in found.items()
+        }
+        if self.validation == "test":
+            self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
+        sizes = {name: len(split) for name, split in self._splits.items()}
+        prints = {name: part.fingerprint() for name, part in found.items()}
+        prints["val"] = prints[self.validation]
+        fingerprint = hashlib.sha256("".join(prints[name] for name in SPLITS).encode()).hexdigest()
+        return DataInfo(self._origin(), fingerprint, sizes)
+
+    def split(self, name: str) -> Clouds:
+        if not self._splits:
+            raise RuntimeError(f"{self.name}: load() comes before split()")
+        return self._splits[name]
+
+    def dimensions(self) -> dict[str, object]:
+        return {"pattern": self.pattern, "input_points": self.input_points, "output_points": self.output_points}
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """CD-L1 of the coarse cloud and of the fine one, added."""
+        return sum(chamfer_l1(cloud, batch["complete"]) for cloud in model(batch["partial"]))
+
+    def metrics(self) -> MetricCollection:
+        """`cd_l1` and `cd_l2`, times 1000, and `f1`, all of the fine cloud; the same of each category."""
+        return MetricCollection({"scores": CompletionScores(self.categories, ignore_zeros=self.ignore_zeros)})
+
+    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
+        _, fine = model(batch["partial"])
+        metrics.update(fine, batch["complete"], batch["category"])
+        return len(batch["category"])
+
+    def baseline(self) -> dict[str, float]:
+        """`cd_l1` of one cloud for all, points of training shapes, on `val` and `test`."""
+        return dict(self._guesses)
+
+    def tokens(self, batch: Batch) -> int:
+        return batch["partial"].shape[0] * batch["partial"].shape[1]
+
+    def picture(self, model: nn.Module) -> "Figure":
+        """Input, prediction and target of test shapes of different categories."""
+        from tasks.completion import gallery
+
+        return gallery.draw(model, self.split("test"), self.categories)
+
+    def guess(self) -> np.ndarray:
+        """(m, 3) float32: points of the first training shapes, as many of each."""
+        of = self.split("train").shapes
+        random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
+        count = min(GUESSED_FROM, len(of.labels), self.output_points)
+        each = -(-self.output_points // count)
+        drawn = [resampled(of.pair(shape, 0, random)[1], each, random) for shape in range(count)]
+        return resampled(np.concatenate(drawn), self.output_points, random)
+
+    @cached_property
+    def _guesses(self) -> dict[str, float]:
+        from scipy.spatial import cKDTree  # all pairs of 16,384 points take a CPU ten times as long
+
+        guess = self.guess()
+        tree = cKDTree(guess)
+
+        def cd_l1(split: Clouds) -> float:
+            found = []
+            for i in range(len(split)):
+                target = split.batch([i])["complete"][0].numpy()
+                there, back = tree.query(target, workers=-1)[0], cKDTree(target).query(guess, workers=-1)[0]
+                found.append(SCALE * (there.mean() + back.mean()) / 2)
+            labels = split.shapes.labels
+            return float(np.mean([np.mean(np.array(found)[labels == label]) for label in np.unique(labels)]))
+
+        test = cd_l1(self.split("test"))
+        same = self.split("val") is self.split("test")
+        return {"val": test if same else cd_l1(self.split("val")), "test": test}
+
+    def _look(self, progress: Progress, at_most: int | None = None) -> None:
+        """Raises DataError for files of the first shapes that are not there, or for too many shapes to invent."""
+        self.demand()
+        if self.source == SYNTHETIC:
+            self._check_memory()
+            return
+        for part in self._listed().values():
+            part.first(at_most or len(part.labels)).check(progress)
+
+    def _listed(self) -> dict[str, Files]:
+        """The shapes of each split that are used. Raises DataError."""
+        self.demand()
+        if self.source == "shapenet55":
+            self.categories, whole = crops(self.path, self.data_seed, self.hint)
+        else:
+            self.categories, whole = scans(self.path, self.views, self.hint)
+        self._counts = {name: len(part.labels) for name, part in whole.items()}
+        if empty := [name for name, count in self._counts.items() if not count]:
+            raise DataError(f"{whole[empty[0]].listed}:1: no shapes to {empty[0]}; {self.hint}")
+        if self.source == "official" and self._counts != PUBLISHED:
+            counts = " instead of ".join(" + ".join(f"{n:,}" for n in of.values()) for of in (self._counts, PUBLISHED))
+            what = f"{counts} shapes to train, val and test"
+            cure = f"get them all (task.source=slice takes a part), then {self.hint}"
+            raise DataError(f"{whole['train'].listed}:1: {what}; {cure}")
+        return {name: part.first(self.sizes[name]) for name, part in whole.items()}
+
+    def _invented(self) -> dict[str, Invented]:
+        self._check_memory()
+        self.categories, self._counts = shapes.CATEGORIES, self.sizes
+        points = {"input_points": self.input_points, "output_points": self.output_points}
+        views = {"train": self.views, "val": 1, "test": 1}
+        return {
+            name: Invented(shapes.generate(self.sizes[name], seed=(self.data_seed, i), views=views[name], **points))
+            for i, name in enumerate(SPLITS)
+        }
+
+    def _check_memory(self) -> None:
+        count = sum(self.sizes.values())
+        needed = shapes.memory(count, input_points=self.input_points, output_points=self.output_points)
+        if needed > MOST_MEMORY:
+            what = f"{needed / 2**30:.1f} GiB of invented points are more than {MOST_MEMORY / 2**30:.0f}"
+            cure = f"fewer shapes or points, {self.hint} task.train=... task.output_points=..."
+            raise DataError(f"source={self.source}: {what}; {cure}")
+
+    def _origin(self) -> str:
+        if self.source == SYNTHETIC:
+            return SYNTHETIC
+        used = all(self.sizes[name] >= count for name, count in self._counts.items())
+        if self.source == "official" and used and (self.output_points, self.views) == (PUBLISHED_POINTS, 8):
+            return "full"
+        return f"slice:{self.path.resolve().name}"
+
+
+def resampled(points: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """`count` of the points (n, 3): none twice if there are enough, else each at least once."""
+    order = random.permutation(len(points))[:count]
+    if len(order) < count:
+        order = np.concatenate([order, random.integers(len(points), size=count - len(order))])
+    return points[order]
+
+
+def _quiet(what: str, done: int, of: int) -> None:
+    """Progress that nobody watches."""

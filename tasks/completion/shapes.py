@@ -1,0 +1,211 @@
+"""Shapes to complete, invented: five simple surfaces and three that are made of two, each in a pose of its own.
+
+Points are uniform by area; where the two parts of a composite touch, it has the faces of both. What is seen of a shape
+from a direction are the points whose normal is towards it, half of any closed surface on average; that one part hides
+another, as in a torus or a composite, is left out. A shape is turned at random and scaled so that it is 0.6 to 1 wide
+where it is widest and its bounding box is centred at 0, so it lies in [-0.5, 0.5]^3. It is a function of the seed, its
+number and the settings alone. Coordinates are multiples of 2^-16, so that the last digit of a machine's sine changes
+none.
+
+    S shapes, P points, U numbers that a point is made of, V views
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+POOL = 3  # points that views are cut from, for each one that a view has
+SIZES = 4  # numbers that a shape's proportions are made of
+CHUNK = 1 << 19  # points made at once
+GRID = 1 << 16
+LEAST_WIDTH = 0.6
+
+Surface = tuple[np.ndarray, np.ndarray, np.ndarray]  # area (S,), points (S, P, 3), normals (S, P, 3) of length 1
+
+
+class Made(NamedTuple):
+    """Invented shapes; all but labels float32."""
+
+    complete: np.ndarray  # (S, P, 3)
+    pool: np.ndarray  # (S, POOL x input points, 3)
+    normals: np.ndarray  # of the pool
+    directions: np.ndarray  # (S, V, 3), towards the viewers
+    labels: np.ndarray  # (S,) int64, in CATEGORIES
+
+    def seen(self, shape: int, view: int) -> np.ndarray:
+        """The points of the pool, (n, 3), that face a view's direction; of a tiny pool at least one."""
+        facing = self.normals[shape] @ self.directions[shape, view]
+        return self.pool[shape][facing > min(0, facing.max() - 1e-6)]
+
+
+def sphere(size: np.ndarray, u: np.ndarray) -> Surface:
+    """Radius `size` (S,)."""
+    height = 1 - 2 * u[..., 1]
+    normals = _around(2 * np.pi * u[..., 2], np.sqrt(1 - height**2), height)
+    return 4 * np.pi * size**2, size[:, None, None] * normals, normals
+
+
+def box(half: np.ndarray, u: np.ndarray) -> Surface:
+    """Half of its edges (S, 3)."""
+    faces = half.prod(1, keepdims=True) / half  # (S, 3), of those across each axis, up to a factor
+    edges = np.cumsum(faces, 1) / faces.sum(1, keepdims=True)
+    axis = (u[..., 0, None] >= edges[:, None, :2]).sum(-1)
+    across = axis[..., None] == np.arange(3)
+    place = 2 * u[..., 1:4] - 1
+    sign = np.where(place < 0, -1.0, 1.0)
+    return 8 * faces.sum(1), np.where(across, sign, place) * half[:, None], np.where(across, sign, 0.0)
+
+
+def cylinder(radius: np.ndarray, half: np.ndarray, u: np.ndarray) -> Surface:
+    """Radius and half of its height, (S,), along z; with both ends."""
+    radius, half = radius[:, None], half[:, None]
+    angle = 2 * np.pi * u[..., 1]
+    on_side = u[..., 0] * (2 * half + radius) < 2 * half
+    end = np.where(u[..., 3] < 0.5, -1.0, 1.0)
+    side = _around(angle, radius, (2 * u[..., 2] - 1) * half), _around(angle, 1.0, 0.0)
+    ends = _around(angle, radius * np.sqrt(u[..., 2]), end * half), _around(angle, 0.0, end)
+    points, normals = (np.where(on_side[..., None], a, b) for a, b in zip(side, ends, strict=True))
+    return (2 * np.pi * radius * (2 * half + radius))[:, 0], points, normals
+
+
+def cone(radius: np.ndarray, half: np.ndarray, u: np.ndarray) -> Surface:
+    """Radius of the base and half of the height, (S,), its apex at z = half; with the base."""
+    radius, half = radius[:, None], half[:, None]
+    slant = np.hypot(radius, 2 * half)
+    angle, reach = 2 * np.pi * u[..., 1], np.sqrt(u[..., 2])
+    on_side = u[..., 0] * (slant + radius) < slant
+    points = _around(angle, radius * reach, np.where(on_side, half - 2 * half * reach, -half))
+    side, base = _around(angle, 2 * half / slant, radius / slant), np.array([0.0, 0.0, -1.0])
+    return (np.pi * radius * (slant + radius))[:, 0], points, np.where(on_side[..., None], side, base)
+
+
+def torus(radius: np.ndarray, tube: np.ndarray, u: np.ndarray) -> Surface:
+    """Radius of the ring's middle and of its tube, (S,), around z."""
+    radius, tube = radius[:, None], tube[:, None]
+    inner = 2 * np.pi * u[..., 2]
+    # the area at an angle of the tube grows as 1 + e cos: where that refuses one, the opposite one is short of as many
+    accepted = 2 * u[..., 3] < 1 + tube / radius * np.cos(inner)
+    inner = np.where(accepted, inner, inner + np.pi)
+    angle = 2 * np.pi * u[..., 1]
+    points = _around(angle, radius + tube * np.cos(inner), tube * np.sin(inner))
+    return (4 * np.pi**2 * radius * tube)[:, 0], points, _around(angle, np.cos(inner), np.sin(inner))
+
+
+def _around(angle: np.ndarray, reach: np.ndarray | float, height: np.ndarray | float) -> np.ndarray:
+    """Cylindrical coordinates -> (S, P, 3)."""
+    return np.stack(np.broadcast_arrays(np.cos(angle) * reach, np.sin(angle) * reach, height), -1)
+
+
+def _joined(first: Surface, second: Surface, lift: np.ndarray, u: np.ndarray) -> Surface:
+    """Two surfaces, the second one moved by `lift` (S,) along z; `u` chooses by their areas."""
+    of_first = (u[..., 4] * (first[0] + second[0])[:, None] < first[0][:, None])[..., None]
+    moved = second[1] + lift[:, None, None] * np.array([0.0, 0.0, 1.0])
+    return first[0] + second[0], np.where(of_first, first[1], moved), np.where(of_first, first[2], second[2])
+
+
+def _sphere(s: np.ndarray, u: np.ndarray) -> Surface:
+    return sphere(0.5 + s[:, 0], u)
+
+
+def _box(s: np.ndarray, u: np.ndarray) -> Surface:
+    return box(0.3 + s[:, :3], u)
+
+
+def _cylinder(s: np.ndarray, u: np.ndarray) -> Surface:
+    return cylinder(0.3 + 0.5 * s[:, 0], 0.4 + 0.6 * s[:, 1], u)
+
+
+def _torus(s: np.ndarray, u: np.ndarray) -> Surface:
+    return torus(1 + 0 * s[:, 0], 0.2 + 0.3 * s[:, 0], u)
+
+
+def _cone(s: np.ndarray, u: np.ndarray) -> Surface:
+    return cone(0.5 + 0.5 * s[:, 0], 0.4 + 0.6 * s[:, 1], u)
+
+
+def _cone_on_box(s: np.ndarray, u: np.ndarray) -> Surface:
+    half, roof = 0.4 + 0.6 * s[:, :3], 0.3 + 0.4 * s[:, 3]
+    return _joined(box(half, u), cone(half[:, :2].min(1), roof, u), half[:, 2] + roof, u)
+
+
+def _sphere_on_cylinder(s: np.ndarray, u: np.ndarray) -> Surface:
+    radius, half, ball = 0.2 + 0.2 * s[:, 0], 0.6 + 0.4 * s[:, 1], 0.4 + 0.3 * s[:, 2]
+    return _joined(cylinder(radius, half, u), sphere(ball, u), half + ball, u)
+
+
+def _torus_round_cylinder(s: np.ndarray, u: np.ndarray) -> Surface:
+    half, tube = 0.6 + 0.6 * s[:, 1], 0.15 + 0.2 * s[:, 2]
+    ring = torus(1 + 0 * half, tube, u)
+    return _joined(cylinder(0.2 + 0.3 * s[:, 0], half, u), ring, (s[:, 3] - 0.5) * half, u)
+
+
+MAKERS: dict[str, Callable[[np.ndarray, np.ndarray], Surface]] = {
+    "sphere": _sphere,
+    "box": _box,
+    "cylinder": _cylinder,
+    "torus": _torus,
+    "cone": _cone,
+    "cone_on_box": _cone_on_box,
+    "sphere_on_cylinder": _sphere_on_cylinder,
+    "torus_round_cylinder": _torus_round_cylinder,
+}
+CATEGORIES = tuple(MAKERS)
+
+
+def memory(count: int, *, input_points: int, output_points: int) -> int:
+    """Bytes that so many shapes take."""
+    return count * 12 * (output_points + 2 * POOL * input_points)
+
+
+def generate(count: int, *, seed: Sequence[int], input_points: int, output_points: int, views: int) -> Made:
+    """`count` shapes, of each category in turn."""
+    pool = POOL * input_points
+    points = output_points + pool
+    made = Made(
+        np.empty((count, output_points, 3), np.float32),
+        np.empty((count, pool, 3), np.float32),
+        np.empty((count, pool, 3), np.float32),
+        np.empty((count, views, 3), np.float32),
+        np.arange(count) % len(CATEGORIES),
+    )
+    step = max(1, CHUNK // points)
+    for label, maker in enumerate(MAKERS.values()):
+        of_label = np.flatnonzero(made.labels == label)
+        for part in (of_label[start : start + step] for start in range(0, len(of_label), step)):
+            found, normals, directions = _posed(maker, part, seed, points, views)
+            made.complete[part], made.pool[part] = found[:, :output_points], found[:, output_points:]
+            made.normals[part], made.directions[part] = normals[:, output_points:], directions
+    return made
+
+
+def _posed(
+    maker: Callable[[np.ndarray, np.ndarray], Surface], part: np.ndarray, seed: Sequence[int], points: int, views: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points and normals (S, P, 3), and directions (S, V, 3), of the shapes of these numbers, all of one category."""
+    u, size, turn = np.empty((len(part), points, 5)), np.empty((len(part), SIZES)), np.empty((len(part), 4))
+    width, directions = np.empty((len(part), 1, 1)), np.empty((len(part), views, 3))
+    for row, number in enumerate(part.tolist()):
+        draw = np.random.Generator(np.random.PCG64([*seed, number]))
+        draw.random(out=size[row])
+        draw.standard_normal(out=turn[row])
+        width[row] = draw.uniform(LEAST_WIDTH, 1)
+        draw.standard_normal(out=directions[row])
+        draw.random(out=u[row])
+    _, found, normals = maker(size, u)
+    rotation = rotations(turn).swapaxes(1, 2)
+    found, normals = found @ rotation, normals @ rotation
+    low, high = found.min(1, keepdims=True), found.max(1, keepdims=True)
+    found = (found - (low + high) / 2) * (width / (high - low).max(2, keepdims=True))
+    return np.round(found * GRID) / GRID, normals, directions / np.linalg.norm(directions, axis=-1, keepdims=True)
+
+
+def rotations(quaternions: np.ndarray) -> np.ndarray:
+    """Rotations (S, 3, 3) of quaternions (S, 4) of any length: uniform if these are normally distributed."""
+    w, x, y, z = (quaternions / np.linalg.norm(quaternions, axis=1, keepdims=True)).T
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+    ]
+    return np.array(rows).transpose(2, 0, 1)

@@ -1,0 +1,140 @@
+"""Point clouds against brute force and scipy's trees."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial import cKDTree
+
+from harness.stopwatch import peak_mb
+from models.layers.point_clouds import farthest_points, gather_points, nearest, neighbours
+
+
+def cloud(points, *, batch=2, seed=0, dtype=torch.float64):
+    return torch.randn(batch, points, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def grid(points, *, batch=2, seed=0):
+    """Points of a coarse lattice: many copies, many equal distances, all of them exact."""
+    return torch.randint(-2, 3, (batch, points, 3), generator=torch.Generator().manual_seed(seed)).double()
+
+
+def all_pairs(a, b):
+    return (a[:, :, None] - b[:, None]).square().sum(-1)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    n=st.integers(0, 40),
+    m=st.integers(1, 40),
+    batch=st.integers(1, 3),
+    limit=st.sampled_from([1, 7, 100, None]),
+    make=st.sampled_from([cloud, grid]),
+)
+def test_nearest_is_the_first_of_the_closest(n, m, batch, limit, make):
+    a, b = make(n, batch=batch, seed=1), make(m, batch=batch, seed=2)
+    distance, index = nearest(a, b, limit=limit)
+    expected = all_pairs(a, b).min(-1)
+    torch.testing.assert_close(distance, expected.values, atol=1e-14, rtol=0)
+    first = (all_pairs(a, b) == expected.values[..., None]).int().argmax(-1)
+    assert torch.equal(index, first)
+
+
+def test_nearest_equals_a_tree():
+    a, b = cloud(3000, batch=1), cloud(2000, batch=1, seed=1)
+    distance, index = nearest(a, b)
+    expected, where = cKDTree(b[0].numpy()).query(a[0].numpy())
+    torch.testing.assert_close(distance[0].sqrt(), torch.from_numpy(expected), atol=1e-14, rtol=1e-12)
+    assert torch.equal(index[0], torch.from_numpy(where))
+
+
+def test_nearest_far_from_the_origin():
+    """Products of coordinates of 1e3 in float32 err by 0.1, more than what sets these points apart."""
+    a, b = (1000 + cloud(200, seed=seed, dtype=torch.float32) / 10 for seed in (0, 1))
+    distance, index = nearest(a, b)
+    exact, where = all_pairs(a.double(), b.double()).min(-1)
+    torch.testing.assert_close(distance.double(), exact, atol=0, rtol=1e-6)
+    assert torch.equal(index, where)
+
+
+def test_nearest_in_sixteen_bits_is_measured_in_thirty_two():
+    a, b = (cloud(50, seed=seed).bfloat16() for seed in (0, 1))
+    distance, _ = nearest(a, b)
+    assert distance.dtype is torch.float32
+    torch.testing.assert_close(distance.double(), all_pairs(a.double(), b.double()).amin(-1), atol=0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("limit", [1, None])
+def test_gradients_of_nearest(limit):
+    a, b = cloud(7).requires_grad_(), cloud(5, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, b: nearest(a, b, limit=limit)[0], (a, b))
+    ours = torch.autograd.grad(nearest(a, b, limit=limit)[0].sqrt().sum(), (a, b))
+    theirs = torch.autograd.grad(all_pairs(a, b).amin(-1).sqrt().sum(), (a, b))
+    torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=0)
+
+
+def test_a_point_that_nobody_is_nearest_to_gets_no_gradient():
+    a, b = torch.zeros(1, 3, 3), torch.tensor([[[1.0, 0, 0], [5, 0, 0]]], requires_grad=True)
+    nearest(a, b)[0].sum().backward()
+    assert b.grad.tolist() == [[[6, 0, 0], [0, 0, 0]]]
+
+
+def test_memory_is_not_that_of_all_pairs():
+    """All pairs of 8,192 points are 256 MiB."""
+    a, b = (cloud(8192, batch=1, seed=seed, dtype=torch.float32).requires_grad_() for seed in (0, 1))
+
+    def train() -> None:
+        nearest(a, b)[0].sum().backward()
+        neighbours(a.detach(), b.detach(), 16)
+
+    train()
+    assert peak_mb(train, torch.device("cpu"), warm=False) < 12
+
+
+@pytest.mark.parametrize("limit", [1, 100, None])
+def test_neighbours_equal_a_tree(limit):
+    queries, points = cloud(30), cloud(40, seed=1)
+    ours = neighbours(queries, points, 5, limit=limit)
+    for q, p, index in zip(queries, points, ours, strict=True):
+        assert index.tolist() == cKDTree(p.numpy()).query(q.numpy(), 5)[1].tolist()
+
+
+def test_neighbours_among_copies_are_the_same_every_time():
+    points = grid(60)
+    ours = neighbours(points, points, 8)
+    expected = all_pairs(points, points).sort(-1).values[..., :8]
+    assert torch.equal(all_pairs(points, points).gather(2, ours), expected)
+    assert torch.equal(ours, neighbours(points, points, 8, limit=1))
+    assert all(len(set(row)) == 8 for row in ours.flatten(0, 1).tolist())
+
+
+@pytest.mark.parametrize("make", [cloud, grid])
+def test_farthest_points_one_by_one(make):
+    points = make(25)
+    for cloud_points, ours in zip(points, farthest_points(points, 25), strict=True):
+        chosen = [0]
+        for _ in range(24):
+            gaps = torch.stack([(cloud_points - cloud_points[c]).square().sum(-1) for c in chosen]).amin(0)
+            chosen.append(int((gaps == gaps.max()).int().argmax()))
+        assert ours.tolist() == chosen
+
+
+def test_farther_points_come_after_the_same_first_ones():
+    points = cloud(50)
+    assert torch.equal(farthest_points(points, 40)[:, :9], farthest_points(points, 9))
+
+
+def test_rows_of_each_cloud():
+    features, index = cloud(9), torch.tensor([[[3, 3], [0, 8]], [[1, 2], [8, 8]]])
+    expected = torch.stack([features[b][index[b]] for b in range(2)])
+    assert torch.equal(gather_points(features, index), expected)
+
+
+def test_refusals():
+    points = cloud(5)
+    with pytest.raises(ValueError, match="cloud of none"):
+        nearest(points, points[:, :0])
+    with pytest.raises(ValueError, match="6 neighbours of a cloud of 5 points; no more than 5"):
+        neighbours(points, points, 6)
+    with pytest.raises(ValueError, match="6 points of a cloud of 5; no more than 5"):
+        farthest_points(points, 6)

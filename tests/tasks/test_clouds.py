@@ -1,0 +1,245 @@
+"""The completion task on files: PCN's folder, a part of it, ShapeNet-55's; and whatever can be broken in them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from completion_helpers import equal, loaded, points
+from listops_helpers import one_line, quiet
+
+from tasks.base import DataError
+from tasks.completion import pcn
+from tasks.completion.clouds import crop
+from tasks.completion.pcn import PCN
+
+NAMES = {"02691156": "airplane", "02933112": "cabinet", "03001627": "chair"}
+
+
+def pcd(cloud):
+    head = f"FIELDS x y z\nSIZE 4 4 4\nTYPE F F F\nCOUNT 1 1 1\nWIDTH {len(cloud)}\nHEIGHT 1\n"
+    return (head + f"POINTS {len(cloud)}\nDATA binary\n").encode() + cloud.astype("<f4").tobytes()
+
+
+def write_pcn(root, train=4, val=1, test=2, views=3, flat=False):
+    """A folder like ShapeNetCompletion: coordinates tell split, category, model and view."""
+    root.mkdir(parents=True, exist_ok=True)
+    listed = []
+    for category, (taxonomy, name) in enumerate(NAMES.items()):
+        entry = {"taxonomy_id": taxonomy, "taxonomy_name": name}
+        for split, count in (("train", train), ("val", val), ("test", test)):
+            entry[split] = [f"{split}{number}" for number in range(count)]
+            for number, model in enumerate(entry[split]):
+                complete = root / split / "complete" / taxonomy / f"{model}.pcd"
+                complete.parent.mkdir(parents=True, exist_ok=True)
+                complete.write_bytes(pcd(points(100 * category + number, 48) + category))
+                folder = root / split / "partial" / taxonomy / model
+                if flat and split != "train":
+                    folder.parent.mkdir(parents=True, exist_ok=True)
+                    folder.with_suffix(".pcd").write_bytes(pcd(points(number, 20) + category))
+                    continue
+                folder.mkdir(parents=True)
+                for view in range(views if split == "train" else 1):
+                    (folder / f"{view:02d}.pcd").write_bytes(pcd(points(number, 20) * 0.01 + [category, view, 0.5]))
+        listed.append(entry)
+    (root / "PCN.json").write_text(json.dumps(listed))
+    return root
+
+
+def write_shapenet55(root, train=30, test=6):
+    (root / "shapenet_pc").mkdir(parents=True)
+    for split, count in (("train", train), ("test", test)):
+        names = [f"{list(NAMES)[i % 3]}-{split}{i}.np{'yz'[i % 2]}" for i in range(count)]
+        for i, name in enumerate(names):
+            save = np.savez if name.endswith("z") else np.save
+            save(root / "shapenet_pc" / name, points(i, 64) * 7 + 3)
+        (root / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
+    return root
+
+
+def part(root, **changes):
+    return loaded(root, source="slice", path=changes.pop("path"), **changes)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_folder_like_the_official_one_is_read(tmp_path, flat):
+    task = part(tmp_path / "data", path=write_pcn(tmp_path / "pcn", flat=flat), input_points=16)
+    assert task.categories == tuple(NAMES.values())
+    info = task.load()
+    assert info.source == "slice:pcn" and info.sizes == {"train": 12, "val": 3, "test": 6}
+    batch = task.split("test").batch(range(6))
+    assert batch["category"].tolist() == [0, 1, 2, 0, 1, 2]
+    for i, category in enumerate(batch["category"].tolist()):
+        stored = torch.from_numpy(points(100 * category + i // 3, 48)) + category
+        assert torch.allclose(batch["complete"][i], stored)
+        if not flat:
+            assert batch["partial"][i].mean(0).tolist() == pytest.approx([category, 0, 0.5], abs=0.01)
+    views = {round(float(task.split("train").batch([1])["partial"][0, :, 1].mean())) for _ in range(40)}
+    assert views == {0, 1, 2}
+
+
+def test_a_part_has_as_many_of_each_category(tmp_path):
+    path = write_pcn(tmp_path / "pcn")
+    task = part(tmp_path / "data", path=path, train=6, test=3)
+    assert task.split("train").shapes.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert task.split("test").shapes.labels.tolist() == [0, 1, 2]
+
+
+def test_clouds_are_cut_or_filled_to_the_sizes_asked_for(tmp_path):
+    task = part(tmp_path / "data", path=write_pcn(tmp_path / "pcn"), input_points=50, output_points=20)
+    batch = task.split("test").batch([0])
+    assert batch["partial"].shape == (1, 50, 3) and len(batch["partial"][0].unique(dim=0)) == 20
+    assert batch["complete"].shape == (1, 20, 3) and len(batch["complete"][0].unique(dim=0)) == 20
+
+
+def test_all_that_was_published_is_full(tmp_path, monkeypatch):
+    monkeypatch.setattr(pcn, "PUBLISHED", {"train": 12, "val": 3, "test": 6})
+    path = write_pcn(tmp_path / "pcn", views=8)
+    whole = {"source": "official", "path": path, "views": 8, "output_points": 16_384}
+    assert loaded(tmp_path, **whole).load().source == "full"
+    assert loaded(tmp_path, **whole, validation="test").load().source == "full"
+    for change in ({"train": 11}, {"views": 7}, {"output_points": 48}):
+        assert loaded(tmp_path, **{**whole, **change}).load().source == "slice:pcn"
+
+
+def test_a_part_is_not_taken_for_the_official_data(tmp_path):
+    task = PCN(data_root=tmp_path, source="official", path=write_pcn(tmp_path / "pcn"))
+    with pytest.raises(DataError) as error:
+        task.prepare(quiet)
+    one_line(error, "PCN.json:1: 12 + 3 + 6 instead of 28,974 + 800 + 1,200", "task.source=slice", "do=prepare")
+
+
+def test_files_are_known_by_list_sizes_and_content(tmp_path):
+    path = write_pcn(tmp_path / "pcn")
+    task = part(tmp_path / "data", path=path)
+    known = task.load().fingerprint
+    assert part(tmp_path / "data", path=path).load().fingerprint == known
+    file = path / "train" / "complete" / "02691156" / "train2.pcd"
+    file.write_bytes(pcd(points(5, 49)))
+    assert (changed := task.load().fingerprint) != known
+    file.write_bytes(pcd(points(6, 49)))
+    assert task.load().fingerprint != changed
+
+
+def test_shapenet55_is_cropped_from_a_viewpoint(tmp_path):
+    path = write_shapenet55(tmp_path / "ShapeNet55")
+    task = loaded(tmp_path / "data", source="shapenet55", path=path, output_points=64)
+    info = task.load()
+    assert info.source == "slice:ShapeNet55" and info.sizes == {"train": 24, "val": 3, "test": 6}
+    assert task.categories == tuple(NAMES)
+    batch = task.split("test").batch(range(6))
+    assert equal(batch, task.split("test").batch(range(6)))
+    radius = batch["complete"].norm(dim=-1).amax(1)
+    assert radius.tolist() == pytest.approx([1] * 6, abs=1e-5)
+    assert batch["complete"].mean(1).abs().max() < 1e-5
+    train = task.split("train")
+    names = {file.name for split in ("train", "val") for file in task.split(split).shapes.complete}
+    assert len(names) == 27
+    assert not torch.equal(*(train.batch([0])["partial"].abs().sort(1).values for _ in range(2)))
+
+
+def test_the_lists_of_shapenet55_may_be_in_a_folder_of_their_own(tmp_path):
+    path = write_shapenet55(tmp_path / "s")
+    before = loaded(tmp_path / "data", source="shapenet55", path=path).load().fingerprint
+    (path / "ShapeNet-55").mkdir()
+    for name in ("train.txt", "test.txt"):
+        (path / name).rename(path / "ShapeNet-55" / name)
+    assert loaded(tmp_path / "data", source="shapenet55", path=path).load().fingerprint == before
+
+
+def test_a_crop_leaves_out_the_farthest():
+    cloud = points(4, 200)
+    cloud /= np.linalg.norm(cloud, axis=1).max()
+    sizes = []
+    for seed in range(200):
+        kept = crop(cloud, np.random.Generator(np.random.PCG64(seed)))
+        rows = {tuple(point) for point in kept.tolist()}
+        assert len(rows) == len(kept)
+        sizes.append(len(kept))
+        direction = np.random.Generator(np.random.PCG64(seed)).standard_normal(3)
+        direction /= np.linalg.norm(direction)
+        distance = np.linalg.norm(cloud - direction, axis=1)
+        inside = np.array([tuple(point) in rows for point in cloud.tolist()])
+        assert distance[inside].max() <= distance[~inside].min() + 1e-6
+    assert 50 <= min(sizes) < 60 and 140 < max(sizes) <= 150
+
+
+def test_preparing_names_the_first_file_that_is_missing(tmp_path):
+    for number, gone in enumerate(("train/complete/02933112/train1.pcd", "train/partial/02933112/train1/02.pcd")):
+        path = write_pcn(tmp_path / f"pcn{number}")
+        (path / gone).unlink()
+        task = PCN(data_root=tmp_path, source="slice", path=path, views=3)
+        for ask in (lambda task=task: task.prepare(quiet), task.ready):
+            with pytest.raises(DataError) as error:
+                ask()
+            one_line(error, f"{path / gone}:1: No such file, but {path}/PCN.json lists it", f"task.path={path}")
+
+
+def test_preparing_says_how_far_it_is(tmp_path):
+    said = []
+    task = PCN(data_root=tmp_path, source="slice", path=write_pcn(tmp_path / "pcn"), views=3)
+    task.prepare(lambda *words: said.append(words))
+    assert ("looking for the files of PCN.json", 12, 12) in said
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        (pcd(points(0, 20))[:-30], "record 18: 210 bytes of points instead of 240"),
+        (pcd(points(0, 0)), "zero points"),
+        (pcd(np.full((20, 3), np.nan, "<f4")), "record 1: a coordinate is nan"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["partial", "complete"])
+def test_a_broken_cloud_is_named_when_it_is_read(kind, broken, what, tmp_path):
+    path = write_pcn(tmp_path / "pcn", views=1)
+    file = path / "test" / kind / "03001627" / ("test1/00.pcd" if kind == "partial" else "test1.pcd")
+    task = part(tmp_path / "data", path=path, views=1)
+    file.write_bytes(broken)
+    task.split("test").batch(range(5))
+    with pytest.raises(DataError) as error:
+        task.split("test").batch(range(6))
+    one_line(error, f"{file}:", what, "do=prepare task=completion/pcn", f"task.path={path}")
+
+
+LIST = [{"taxonomy_id": "1", "taxonomy_name": "a", "train": ["m"], "val": ["m"], "test": ["m"]}]
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "what"),
+    [
+        ("", ":1:", "no list of categories"),
+        ('[\n{"a": 1},\n}', ":3:", "no list of categories"),
+        ("[" * 100_000, ":1:", "no list of categories"),
+        ("{}", ":1:", "no list of categories"),
+        ("[3]", ": category 1:", "no mapping"),
+        (json.dumps([{**LIST[0], "taxonomy_id": "../x"}]), ": category 1:", "taxonomy_id '../x' is no name"),
+        (json.dumps([{**LIST[0], "taxonomy_name": None}]), ": category 1:", "taxonomy_name 'None' is no name"),
+        (json.dumps([*LIST, *LIST]), ": category 2:", "a second a"),
+        (json.dumps([{**LIST[0], "val": 3}]), ": category 1:", "no list of models to val"),
+        (json.dumps([{**LIST[0], "test": ["m", "a/../../b"]}]), ": category 1:", "model 2 to test"),
+        (json.dumps([{**LIST[0], "test": []}]), ":1:", "no shapes to test"),
+    ],
+)
+def test_a_broken_list_is_refused_in_one_line(content, place, what, tmp_path):
+    (tmp_path / "PCN.json").write_text(content)
+    with pytest.raises(DataError) as error:
+        PCN(data_root=tmp_path, source="slice", path=tmp_path).prepare(quiet)
+    one_line(error, f"{tmp_path}/PCN.json{place}", what, f"task.path={tmp_path}")
+
+
+@pytest.mark.parametrize("line", ["../../etc/passwd", "02691156-x.pkl", "noname.npy", "a-b/c.npy", "\xff-x.npy"])
+def test_a_broken_line_of_shapenet55_is_named(line, tmp_path):
+    path = write_shapenet55(tmp_path / "s")
+    with open(path / "train.txt", "ab") as stream:
+        stream.write(line.encode("latin-1") + b"\n")
+    with pytest.raises(DataError) as error:
+        PCN(data_root=tmp_path, source="shapenet55", path=path).prepare(quiet)
+    one_line(error, f"{path}/train.txt:31: ", "is no <taxonomy>-<model>.npy", "task.source=shapenet55")
+
+
+def test_a_folder_without_a_list_is_refused(tmp_path):
+    for source, what in (("slice", "*.json"), ("shapenet55", "train.txt")):
+        with pytest.raises(DataError) as error:
+            PCN(data_root=tmp_path, source=source, path=tmp_path / "none").prepare(quiet)
+        one_line(error, tmp_path / "none", what, "No such file", f"task.source={source}")

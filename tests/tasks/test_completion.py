@@ -1,0 +1,207 @@
+"""The completion task on invented shapes: batches, mirrors, scores, the guess, the picture, refusals."""
+
+import numpy as np
+import pytest
+import torch
+from completion_helpers import SMALL, equal, loaded, points
+from listops_helpers import one_line, quiet
+
+from models.attention.base import Pattern
+from tasks.base import DataError
+from tasks.completion import gallery
+from tasks.completion.chamfer import chamfer_l1
+from tasks.completion.pcn import PCN, resampled
+
+
+class Copy(torch.nn.Module):
+    """Gives back what it was given, `count` points of it."""
+
+    def __init__(self, count=48):
+        super().__init__()
+        self.count, self.weight = count, torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, partial):
+        times = -(-self.count // partial.shape[1])
+        return partial[:, :8] * self.weight, partial.repeat(1, times, 1)[:, : self.count] * self.weight
+
+
+def test_a_batch_is_what_the_task_says(tmp_path):
+    task = loaded(tmp_path)
+    assert task.dimensions() == {"pattern": Pattern.NONCAUSAL_CROSS, "input_points": 32, "output_points": 48}
+    for name, size in (("train", 24), ("val", 9), ("test", 17)):
+        split = task.split(name)
+        assert len(split) == size
+        batch = split.batch([3, 1])
+        assert batch["partial"].shape == (2, 32, 3) and batch["complete"].shape == (2, 48, 3)
+        assert batch["partial"].dtype == batch["complete"].dtype == torch.float32
+        assert batch["category"].tolist() == [3, 1]
+        assert task.tokens(batch) == 64
+        with pytest.raises(IndexError):
+            split.batch([size])
+    assert not equal(task.split("val").batch([0]), task.split("test").batch([0]))
+
+
+def test_scored_batches_are_a_function_of_the_number(tmp_path):
+    split, again = loaded(tmp_path).split("test"), loaded(tmp_path).split("test")
+    torch.manual_seed(1)
+    first = split.batch(range(6))
+    torch.manual_seed(2)
+    assert equal(first, again.batch(range(6)))
+    assert equal({name: tensor[4:5] for name, tensor in first.items()}, split.batch([4]))
+
+
+def test_trained_batches_follow_torchs_generator(tmp_path):
+    split = loaded(tmp_path).split("train")
+    torch.manual_seed(1)
+    first, second = split.batch(range(4)), split.batch(range(4))
+    torch.manual_seed(1)
+    assert equal(first, split.batch(range(4)))
+    assert not torch.equal(first["partial"], second["partial"])
+    torch.manual_seed(1)
+    np.random.seed(7)
+    assert equal(first, split.batch(range(4)))
+
+
+def test_both_clouds_are_mirrored_alike(tmp_path):
+    split = loaded(tmp_path).split("train")
+    plain = torch.from_numpy(split.shapes.made.complete)
+    pool = torch.from_numpy(split.shapes.made.pool)
+    seen = set()
+    for _ in range(20):
+        batch = split.batch(range(4))
+        for i in range(4):
+            signs = [s for s in MIRRORS if torch.equal(batch["complete"][i], plain[i] * torch.tensor(s))]
+            assert len(signs) == 1
+            own = {tuple(point) for point in (pool[i] * torch.tensor(signs[0])).tolist()}
+            assert {tuple(point) for point in batch["partial"][i].tolist()} <= own
+            seen.add(signs[0])
+    assert seen == set(MIRRORS)
+
+
+MIRRORS = [(x, 1.0, z) for x in (-1.0, 1.0) for z in (-1.0, 1.0)]
+
+
+def test_sampling_doubles_only_what_is_missing():
+    random = np.random.Generator(np.random.PCG64(0))
+    few = points(1, 5)
+    doubled = resampled(few, 13, random)
+    assert {tuple(point) for point in doubled.tolist()} == {tuple(point) for point in few.tolist()}
+    many = points(1, 40)
+    assert len(np.unique(resampled(many, 13, random), axis=0)) == 13
+    assert len(np.unique(resampled(many, 40, random), axis=0)) == 40
+
+
+def test_the_loss_adds_the_coarse_and_the_fine_cloud(tmp_path):
+    task = loaded(tmp_path)
+    batch, model = task.split("val").batch(range(5)), Copy()
+    coarse, fine = model(batch["partial"])
+    loss = task.loss(model, batch)
+    assert loss.item() == pytest.approx(
+        (chamfer_l1(coarse, batch["complete"]) + chamfer_l1(fine, batch["complete"])).item()
+    )
+    loss.backward()
+    assert model.weight.grad.isfinite()
+
+
+def test_scores_do_not_depend_on_the_batches(tmp_path):
+    task, model = loaded(tmp_path), Copy()
+    found = []
+    for cuts in ([(0, 17)], [(0, 5), (5, 6), (6, 17)]):
+        metrics = task.metrics()
+        for start, stop in cuts:
+            assert task.score(model, task.split("test").batch(range(start, stop)), metrics) == stop - start
+        found.append({name: float(value) for name, value in metrics.compute().items()})
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert {"cd_l1", "cd_l2", "f1", "cd_l1/sphere", "f1/torus_round_cylinder"} <= found[0].keys()
+    assert found[0]["cd_l1"] == pytest.approx(np.mean([found[0][f"cd_l1/{name}"] for name in task.categories]))
+
+
+def test_the_guess_is_scored_as_a_model_is(tmp_path):
+    task = loaded(tmp_path)
+    guess = torch.from_numpy(task.guess())
+    assert guess.shape == (48, 3) and len(guess.unique(dim=0)) == 48
+
+    class Guess(torch.nn.Module):
+        def forward(self, partial):
+            return partial, guess.expand(len(partial), -1, -1)
+
+    for name, expected in task.baseline().items():
+        metrics = task.metrics()
+        task.score(Guess(), task.split(name).batch(range(len(task.split(name)))), metrics)
+        assert float(metrics.compute()["cd_l1"]) == pytest.approx(expected, rel=1e-5)
+    assert task.baseline() == loaded(tmp_path).baseline()
+
+
+def test_validating_on_the_test_split_is_one_object(tmp_path):
+    task = loaded(tmp_path, validation="test")
+    assert task.split("val") is task.split("test")
+    baseline = task.baseline()
+    assert baseline["val"] == baseline["test"] == loaded(tmp_path).baseline()["test"]
+
+
+def test_data_are_known_by_their_content(tmp_path):
+    info = loaded(tmp_path).load()
+    assert info.source == "synthetic" and info.sizes == {"train": 24, "val": 9, "test": 17}
+    assert info == loaded(tmp_path).load()
+    for change in ({"data_seed": 1}, {"train": 25}, {"output_points": 47}, {"validation": "test"}):
+        assert loaded(tmp_path, **change).load().fingerprint != info.fingerprint
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"source": "hf"}, "source='hf' is none of official, slice, shapenet55, synthetic"),
+        ({"validation": "train"}, "validation='train' is none of val, test"),
+        ({"path": "/x"}, "source=synthetic takes no path"),
+        ({"pattern": "causal_self"}, "noncausal_cross, not causal_self"),
+        ({"input_points": 0}, "input_points=0 is less than 1"),
+        ({"views": 0}, "views=0 is less than 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(change, what, tmp_path):
+    with pytest.raises(ValueError) as error:
+        PCN(data_root=tmp_path, **{**SMALL, **change})
+    one_line(error, what)
+
+
+def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
+    task = PCN(data_root=tmp_path, **{**SMALL, "train": 10**8})
+    for ask in (task.ready, task.load, lambda: task.prepare(quiet)):
+        with pytest.raises(DataError) as error:
+            ask()
+        one_line(error, "GiB of invented points", "task.source=synthetic", "task.train=")
+
+
+@pytest.mark.parametrize("source", ["official", "slice", "shapenet55"])
+def test_a_path_is_demanded(source, tmp_path):
+    task = PCN(data_root=tmp_path, source=source)
+    for ask in (task.demand, task.ready, task.load):
+        with pytest.raises(DataError) as error:
+            ask()
+        one_line(error, f"source={source} needs task.path", "do=prepare task=completion/pcn", "task.path=...")
+
+
+def test_a_picture_shows_shapes_of_four_categories(tmp_path):
+    figure = loaded(tmp_path).picture(Copy())
+    assert [axis.get_title() for axis in figure.axes[:3]] == ["input", "prediction", "target"]
+    assert len(figure.axes) == 12
+    figure.savefig(tmp_path / "picture.png", dpi=50)
+    words = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert len(set(words[::2])) == 4 and all(word.startswith("CD-L1 ") for word in words[1::2])
+    assert (tmp_path / "picture.png").stat().st_size > 5000
+
+
+def test_a_picture_has_as_many_rows_as_there_are_shapes(tmp_path):
+    assert len(loaded(tmp_path, test=2).picture(Copy()).axes) == 6
+    assert gallery.pick(np.array([0, 1, 0, 1, 0])) == [0, 1, 2, 3]
+    assert gallery.pick(np.arange(8)) == [0, 2, 5, 7]
+
+
+def test_the_camera_sees_what_is_missing():
+    whole = points(3, 500)
+    for direction in np.eye(3):
+        camera = gallery.camera_of(whole[whole @ direction > 0], whole)
+        assert camera @ camera.T == pytest.approx(np.eye(3), abs=1e-6)
+        assert np.linalg.det(camera) == pytest.approx(1)
+        assert camera[2] @ -direction > 0

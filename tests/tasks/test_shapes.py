@@ -1,0 +1,180 @@
+"""Invented shapes: uniform by area, in the unit cube, seen from one side; a function of the seed and number alone."""
+
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from tasks.completion import shapes
+
+SMALL = {"input_points": 64, "output_points": 96, "views": 3}
+
+
+def made(count=16, seed=(0, 0), **changes):
+    return shapes.generate(count, seed=seed, **{**SMALL, **changes})
+
+
+def draws(count, points=20_000, seed=0):
+    random = np.random.Generator(np.random.PCG64(seed))
+    return random, random.random((count, points, 5))
+
+
+def halves(random, count, width=()):
+    return random.uniform(0.3, 1.0, (count, *width))
+
+
+def volumes(name, sizes):
+    if name == "sphere":
+        return 4 / 3 * np.pi * sizes[0] ** 3
+    if name == "box":
+        return 8 * sizes[0].prod(1)
+    if name == "cylinder":
+        return 2 * np.pi * sizes[0] ** 2 * sizes[1]
+    if name == "cone":
+        return 2 / 3 * np.pi * sizes[0] ** 2 * sizes[1]
+    return 2 * np.pi**2 * sizes[0] * sizes[1] ** 2
+
+
+@pytest.mark.parametrize("name", ["sphere", "box", "cylinder", "cone", "torus"])
+def test_points_are_uniform_by_area_with_outward_normals(name):
+    """Gauss: the mean over the surface of x_i n_j is V / A where i = j, else 0; and that of n is 0."""
+    random, u = draws(3)
+    sizes = {"sphere": [()], "box": [(3,)]}.get(name, [(), ()])
+    sizes = [halves(random, 3, width) for width in sizes]
+    if name == "torus":
+        sizes[1] = sizes[0] * random.uniform(0.2, 0.9, 3)
+    area, points, normals = getattr(shapes, name)(*sizes, u)
+    assert np.linalg.norm(normals, axis=-1) == pytest.approx(1, abs=1e-12)
+    moments = np.einsum("spi,spj->sij", points, normals) / points.shape[1]
+    expected = (volumes(name, sizes) / area)[:, None, None] * np.eye(3)
+    assert abs(moments - expected).max() < 0.02
+    assert abs(normals.mean(1)).max() < 0.02
+
+
+def test_the_faces_of_a_box_have_points_as_their_areas():
+    _, u = draws(1, 60_000)
+    half = np.array([[1.0, 0.5, 0.25]])
+    _, points, normals = shapes.box(half, u)
+    shares = [(abs(normals[0, :, axis]) == 1).mean() for axis in range(3)]
+    assert shares == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.01)
+    top = points[0][normals[0, :, 2] == 1]
+    assert (top[:, 2] == 0.25).all()
+    for axis in (0, 1):
+        assert kstest(top[:, axis], "uniform", (-half[0, axis], 2 * half[0, axis])).pvalue > 1e-3
+
+
+def test_a_torus_has_more_points_outside_than_inside():
+    _, u = draws(1, 40_000)
+    radius, tube = 1.0, 0.6
+    _, points, _ = shapes.torus(np.array([radius]), np.array([tube]), u)
+    across = np.hypot(points[0, :, 0], points[0, :, 1]) - radius
+    angle = np.arctan2(points[0, :, 2], across)
+    assert np.hypot(across, points[0, :, 2]) == pytest.approx(tube)
+    ratio = tube / radius
+    assert kstest(angle, lambda v: (v + np.pi + ratio * np.sin(v)) / (2 * np.pi)).pvalue > 1e-3
+
+
+def test_the_side_and_the_ends_have_points_as_their_areas():
+    _, u = draws(1, 40_000)
+    one = np.array([1.0])
+    _, points, normals = shapes.cylinder(one, one, u)
+    ends = abs(normals[0, :, 2]) == 1
+    assert ends.mean() == pytest.approx(1 / 3, abs=0.01)  # 2 pi of 2 pi + 4 pi
+    assert kstest(np.hypot(*points[0, ends, :2].T) ** 2, "uniform").pvalue > 1e-3
+    assert kstest(points[0, ~ends, 2], "uniform", (-1, 2)).pvalue > 1e-3
+    _, points, normals = shapes.cone(one, one, u)
+    base = normals[0, :, 2] == -1
+    assert base.mean() == pytest.approx(1 / (1 + 5**0.5), abs=0.01)
+    from_apex = (1 - points[0, ~base, 2]) / 2
+    assert kstest(from_apex**2, "uniform").pvalue > 1e-3
+    assert np.hypot(*points[0, ~base, :2].T) == pytest.approx(from_apex)
+
+
+@pytest.mark.parametrize("name", shapes.CATEGORIES[5:])
+def test_a_composite_is_closed_and_has_points_as_its_areas(name):
+    random, u = draws(4)
+    size = random.random((4, shapes.SIZES))
+    area, points, normals = shapes.MAKERS[name](size, u)
+    assert abs(normals.mean(1)).max() < 0.03
+    parts = {
+        "cone_on_box": lambda: (0.4 + 0.6 * size[:, 2], shapes.box(0.4 + 0.6 * size[:, :3], u)[0]),
+        "sphere_on_cylinder": lambda: (
+            0.6 + 0.4 * size[:, 1],
+            shapes.cylinder(0.2 + 0.2 * size[:, 0], 0.6 + 0.4 * size[:, 1], u)[0],
+        ),
+    }
+    if name in parts:
+        top, below = parts[name]()
+        over = points[..., 2] - top[:, None]
+        of_first = (over < -1e-9) | ((over < 1e-9) & (normals[..., 2] > -0.5))  # where they touch, they have both faces
+        assert of_first.mean(1) == pytest.approx(below / area, abs=0.02)
+
+
+def test_shapes_fill_the_unit_cube_about_its_centre():
+    found = made(80)
+    whole = np.concatenate([found.complete, found.pool], 1)
+    width = (whole.max(1) - whole.min(1)).max(1)
+    assert abs(whole).max() <= 0.5
+    assert width.min() >= shapes.LEAST_WIDTH - 1e-4 and width.max() <= 1 + 1e-4 and np.ptp(width) > 0.3
+    assert abs(whole.max(1) + whole.min(1)).max() < 1e-4
+    assert found.labels.tolist() == [i % 8 for i in range(80)]
+
+
+def test_a_view_is_the_half_that_faces_it():
+    found = made(160, input_points=256, views=4)
+    shares = np.array([[len(found.seen(shape, view)) / 768 for view in range(4)] for shape in range(160)])
+    assert shares.mean() == pytest.approx(0.5, abs=0.01)
+    symmetric = np.isin(
+        found.labels, [shapes.CATEGORIES.index(name) for name in ("sphere", "box", "cylinder", "torus")]
+    )
+    assert abs(shares[symmetric] - 0.5).max() < 0.09
+    assert shares.min() > 0.1
+    for shape in range(0, 160, 8):  # spheres: what is seen is above the plane through the middle
+        above = found.seen(shape, 0) @ found.directions[shape, 0]
+        assert above.min() > -1e-2
+
+
+def test_a_view_is_never_empty():
+    found = made(400, input_points=1, views=2)
+    sizes = [len(found.seen(shape, view)) for shape in range(400) for view in range(2)]
+    assert min(sizes) == 1 and max(sizes) == shapes.POOL
+
+
+def test_views_and_poses_differ():
+    found = made(16)
+    assert len({direction.tobytes() for of in found.directions for direction in of}) == 16 * 3
+    assert np.linalg.norm(found.directions, axis=-1) == pytest.approx(1, abs=1e-6)
+    turns = shapes.rotations(np.random.Generator(np.random.PCG64(1)).normal(size=(4000, 4)))
+    assert turns @ turns.swapaxes(1, 2) == pytest.approx(np.broadcast_to(np.eye(3), turns.shape), abs=1e-12)
+    assert np.linalg.det(turns) == pytest.approx(1)
+    for axis in range(3):  # a turned axis is anywhere on the sphere
+        assert kstest(turns[:, axis, 2], "uniform", (-1, 2)).pvalue > 1e-3
+
+
+def test_a_shape_is_a_function_of_seed_and_number():
+    few, many = made(9), made(40)
+    for one, other in zip(few, many, strict=True):
+        assert (one == other[:9]).all()
+    assert (made(3, seed=(1, 0)).complete != few.complete[:3]).any(axis=(1, 2)).all()
+    assert (made(3, seed=(0, 1)).complete != few.complete[:3]).any(axis=(1, 2)).all()
+    assert (few.complete * 2**16 % 1 == 0).all()
+
+
+def test_chunks_do_not_show(monkeypatch):
+    whole = made(40)
+    monkeypatch.setattr(shapes, "CHUNK", 1)
+    for one, other in zip(whole, made(40), strict=True):
+        assert (one == other).all()
+
+
+def test_memory_is_what_is_taken():
+    found = made(8)
+    taken = found.complete.nbytes + found.pool.nbytes + found.normals.nbytes
+    assert shapes.memory(8, input_points=64, output_points=96) == taken
+
+
+def test_a_thousand_shapes_take_seconds():
+    started = time.process_time()
+    made(1000, input_points=256, output_points=512, views=8)
+    assert time.process_time() - started < 4

@@ -26,14 +26,14 @@ def choices(known: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
 
 
 def described(sources: Mapping[str, str]) -> str:
-    """`full data`, or `synthetic ListOps, Image; slice:imdb-2k Text`."""
+    """`full data`, or `synthetic (ListOps, Image); slice:imdb-2k (Text)`."""
     columns: dict[str, list[str]] = {}
     for column, source in sources.items():
         columns.setdefault(source, []).append(column)
     columns.pop(NONE, None)
     if len(columns) == 1:
         return f"{next(iter(columns))} data"
-    return "; ".join(f"{source} {', '.join(names)}" for source, names in columns.items()) or "no data"
+    return "; ".join(f"{source} ({', '.join(names)})" for source, names in columns.items()) or "no data"
 
 
 def short(spec: Spec, column: str) -> str:

@@ -8,7 +8,8 @@
 The slot of the attention under test is the cross attention; Informer's own is softmax attention. Self-attention is
 ProbSparse in both stacks, as in Informer. Where the paper is silent we follow its code:
 
-- Layers are post-LN; both stacks end in a LayerNorm; every embedding has a bias but no norm.
+- Layers are post-LN; both stacks end in a LayerNorm; every embedding has a bias but no norm. Attention layers are ours,
+  the same for all models of a table: Xavier weights where the published ones have torch's.
 - Masked ProbSparse: the chosen queries see keys up to their own, the others get the sum (not the mean) of the values up
   to theirs. The choice looks at the whole sequence, so it is not causal (D-27); the future part of the input is zeros.
 - `mix`: in the decoder the heads' outputs (H, N, E) are read as (N, D) without a transposition, so that a position gets

@@ -173,7 +173,7 @@ def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alon
     panels = tradeoff.panels(F1, list(cells.values()), PAPER)
     assert panels[0] == tradeoff.panels(F1, [], PAPER)[0]
     google, luna = panels[1:]  # protocols are never compared with each other
-    assert google.title == "Ours: reduced budget, protocol google\nsynthetic ListOps, Image, Pathfinder; slice:a Text"
+    assert google.title == "Ours: reduced budget, protocol google\nsynthetic (ListOps, Image, Pathfinder); slice:a (Text)"
     assert set(by_label(luna)) == {"Transformer (re-impl)", "Luna-16", "Luna-128", "Luna-256"}
     assert by_label(luna)["Transformer (re-impl)"].kind == "reference"
 
@@ -182,7 +182,7 @@ def test_a_column_with_two_sources_shares_the_data_of_the_others():
     records = everywhere("vanilla", [0.6], **REDUCED)
     records += seeds("vanilla", "lra/text", [0.5], budget="reduced", source="slice:a")
     assert [(panel.title.split("\n")[1], by_label(panel)["vanilla"].accuracy) for panel in ours(records)] == [
-        ("slice:a Text; synthetic ListOps, Retrieval, Pathfinder, Image", 58.0),
+        ("slice:a (Text); synthetic (ListOps, Retrieval, Pathfinder, Image)", 58.0),
         ("synthetic data", 60.0),
     ]
 

@@ -158,7 +158,9 @@ def test_reduced_means_say_their_data_and_are_compared_by_their_ordering():
     records += [forecast("cosformer", "ETTh1", "S", mse=0.1, **REDUCED)]
     table = build(T8, records)
     (mean,) = [each for each in table.sections[1].blocks if each.title.startswith("ETT MSE")]
-    assert mean.title.endswith("reduced budget, slice:a ETTh1 S, ETTh1 M, ETTh2 S, ETTh2 M; synthetic ETTm1 S, ETTm1 M")
+    assert mean.title.endswith(
+        "reduced budget, slice:a (ETTh1 S, ETTh1 M, ETTh2 S, ETTh2 M); synthetic (ETTm1 S, ETTm1 M)"
+    )
     assert list(rows(mean)) == [CONTROL, "lavo", "vanilla", "ABC"]  # cosFormer has not all parts
     assert "τ = 1.00 [1.00, 1.00] over 3 shared rows" in mean.lines[0]
     assert not [each for each in table.sections[1].blocks if each.title.startswith("Weather")]

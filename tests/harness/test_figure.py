@@ -173,7 +173,8 @@ def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alon
     panels = tradeoff.panels(F1, list(cells.values()), PAPER)
     assert panels[0] == tradeoff.panels(F1, [], PAPER)[0]
     google, luna = panels[1:]  # protocols are never compared with each other
-    assert google.title == "Ours: reduced budget, protocol google\nsynthetic (ListOps, Image, Pathfinder); slice:a (Text)"
+    data = "synthetic (ListOps, Image, Pathfinder); slice:a (Text)"
+    assert google.title == f"Ours: reduced budget, protocol google\n{data}"
     assert set(by_label(luna)) == {"Transformer (re-impl)", "Luna-16", "Luna-128", "Luna-256"}
     assert by_label(luna)["Transformer (re-impl)"].kind == "reference"
 

@@ -54,6 +54,10 @@ WRONG = {
     "train.clip_norm=1": "both set",
     "trainer=cpu trainer.accelerator=abacus": "abacus",
     "trainer=cpu train.precision=7": "7",
+    "task=forecasting/etth1 protocol=skyformer": "protocols that have: cab, lavo",
+    "task=forecasting/etth1 model=linformer": "Linformer has no noncausal_cross form",
+    "task=forecasting/etth1 task.features=MS": "none of M, S",
+    "task=completion/pcn task.output_points=100": "64 would be",
 }
 
 

@@ -45,7 +45,7 @@ class Windows:
     ):
         self.values, self.time = (torch.from_numpy(np.ascontiguousarray(x, np.float32)) for x in (values, time))
         self.seq_len, self.label_len, self.pred_len = seq_len, label_len, pred_len
-        self.kept = len(self) - len(self) % (drop_last or 1)
+        self.kept = len(self) - len(self) % (drop_last or 1) or len(self)  # all, of less than one batch
 
     def __len__(self) -> int:
         return max(0, len(self.values) - self.seq_len - self.pred_len + 1)

@@ -127,6 +127,11 @@ def test_what_drop_last_leaves_out_is_recorded_beside_the_rest(tmp_path):
     assert found["mse_drop_last"] != found["mse"]
 
 
+def test_less_than_one_batch_is_not_left_out(tmp_path):
+    found, _ = scores(loaded(task(tmp_path, drop_last=100)), "test", 32)
+    assert found["mse_drop_last"] == found["mse"]
+
+
 def loaded(made):
     made.load()
     return made

@@ -27,7 +27,7 @@ WRONG = {
     "do=bench model=local what=backward": "there is: decode, forward, train",
     "model=perceiver_ar": "PerceiverAR has no noncausal_self form (it has: causal_self); these would fit: ",
     "model=lavo,vanilla": "add -m to sweep",
-    "table=lavo/t99": "did you mean 'lavo/t11'",
+    "table=lavo/t99": "did you mean 'lavo/t",
     "seed": "not key=value",
     "=3": "key=value",
     "--sweep": "unrecognized arguments: --sweep",

@@ -28,7 +28,7 @@ from torchmetrics import MetricCollection
 from models.attention.base import Pattern
 from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least
 from tasks.completion import shapes
-from tasks.completion.chamfer import SCALE, CompletionScores, chamfer_l1
+from tasks.completion.chamfer import SCALE, CompletionScores, chamfer_l1, scores
 from tasks.completion.clouds import SPLITS, Files, Invented, Shapes, crops, scans
 from tasks.sources import SYNTHETIC
 
@@ -203,9 +203,16 @@ class PCN(Task):
 
     def picture(self, model: nn.Module) -> "Figure":
         """Input, prediction and target of test shapes of different categories."""
-        from tasks.completion import gallery
+        from tasks.completion import picture
 
-        return gallery.draw(model, self.split("test"), self.categories)
+        split = self.split("test")
+        batch = split.batch(picture.pick(split.shapes.labels))
+        device = next(model.parameters()).device
+        partial, complete = (batch[name].to(device) for name in ("partial", "complete"))
+        _, fine = model(partial)
+        clouds = (cloud.detach().float().cpu().numpy() for cloud in (partial, fine, complete))
+        names = [self.categories[label] for label in batch["category"].tolist()]
+        return picture.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())
 
     def guess(self) -> np.ndarray:
         """(m, 3) float32: points of the first training shapes, as many of each."""

@@ -14,7 +14,7 @@ of values that were standardised by the mean and deviation of the training rows 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -23,12 +23,15 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least
-from tasks.forecasting import picture, synthetic
+from tasks.forecasting import synthetic
 from tasks.forecasting.datasets import DATASETS, Dataset
 from tasks.forecasting.errors import ForecastErrors
 from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
 from tasks.sources import SLICE, SYNTHETIC
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SOURCES = ("official", SLICE, SYNTHETIC)
 FEATURES = ("M", "S")
@@ -165,7 +168,10 @@ class Forecasting(Task):
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)
 
-    def picture(self, model: nn.Module) -> Any:
+    def picture(self, model: nn.Module) -> "Figure":
+        """Past, forecast and what came of the target, in the first, the middle and the last test window."""
+        from tasks.forecasting import picture
+
         split, device = self.split("test"), next(model.parameters()).device
         numbers = sorted({0, len(split) // 2, len(split) - 1})
         batch = {name: tensor.to(device) for name, tensor in split.batch(numbers).items()}

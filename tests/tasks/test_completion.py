@@ -8,7 +8,7 @@ from listops_helpers import one_line, quiet
 
 from models.attention.base import Pattern
 from tasks.base import DataError
-from tasks.completion import gallery
+from tasks.completion import picture
 from tasks.completion.chamfer import chamfer_l1
 from tasks.completion.pcn import PCN, resampled
 
@@ -194,14 +194,14 @@ def test_a_picture_shows_shapes_of_four_categories(tmp_path):
 
 def test_a_picture_has_as_many_rows_as_there_are_shapes(tmp_path):
     assert len(loaded(tmp_path, test=2).picture(Copy()).axes) == 6
-    assert gallery.pick(np.array([0, 1, 0, 1, 0])) == [0, 1, 2, 3]
-    assert gallery.pick(np.arange(8)) == [0, 2, 5, 7]
+    assert picture.pick(np.array([0, 1, 0, 1, 0])) == [0, 1, 2, 3]
+    assert picture.pick(np.arange(8)) == [0, 2, 5, 7]
 
 
 def test_the_camera_sees_what_is_missing():
     whole = points(3, 500)
     for direction in np.eye(3):
-        camera = gallery.camera_of(whole[whole @ direction > 0], whole)
+        camera = picture.camera_of(whole[whole @ direction > 0], whole)
         assert camera @ camera.T == pytest.approx(np.eye(3), abs=1e-6)
         assert np.linalg.det(camera) == pytest.approx(1)
         assert camera[2] @ -direction > 0

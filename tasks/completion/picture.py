@@ -7,13 +7,8 @@ same for all three clouds. Near points are dark. Under a prediction stands its C
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from torch import nn
-
-from tasks.completion.chamfer import scores
-from tasks.completion.pcn import Clouds
 
 ROWS = 4
 SIDE = 1.75  # inches of a cloud
@@ -23,19 +18,14 @@ SHADES = 8
 FAR = 0.72  # share of white in that of the farthest
 
 
-def draw(model: nn.Module, split: Clouds, categories: Sequence[str]) -> Figure:
-    """`ROWS` shapes of a split, of as many categories as there are, completed by `model` on its device."""
-    chosen = pick(split.shapes.labels)
-    batch = split.batch(chosen)
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    on_device = {name: tensor.to(device) for name, tensor in batch.items()}
-    _, fine = model(on_device["partial"])
-    errors = scores(fine, on_device["complete"])[:, 0].tolist()
-    clouds = [batch["partial"].numpy(), fine.detach().float().cpu().numpy(), batch["complete"].numpy()]
-    figure = Figure(figsize=(3 * SIDE, (SIDE + 0.1) * len(chosen) + 0.3), layout="constrained")
-    axes = figure.subplots(len(chosen), 3, squeeze=False)
-    for row, (label, error) in enumerate(zip(batch["category"].tolist(), errors, strict=True)):
-        seen, made, whole = (cloud[row] for cloud in clouds)
+def draw(
+    partial: np.ndarray, prediction: np.ndarray, complete: np.ndarray, names: Sequence[str], errors: Sequence[float]
+) -> Figure:
+    """Clouds (B, n, 3), (B, m, 3) and (B, m, 3) of B shapes, their names, and their CD-L1 times 1000."""
+    figure = Figure(figsize=(3 * SIDE, (SIDE + 0.1) * len(names) + 0.3), layout="constrained")
+    axes = figure.subplots(len(names), 3, squeeze=False)
+    shapes = zip(partial, prediction, complete, names, errors, strict=True)
+    for row, (seen, made, whole, name, error) in enumerate(shapes):
         camera = camera_of(seen, whole)
         middle = (whole.min(0) + whole.max(0)) / 2
         reach = 1.05 * np.linalg.norm(whole - middle, axis=1).max()
@@ -43,7 +33,7 @@ def draw(model: nn.Module, split: Clouds, categories: Sequence[str]) -> Figure:
             scatter(axis, (cloud - middle) @ camera.T, reach, colour)
             if not row:
                 axis.set_title(column, fontsize=10)
-        for axis, text in zip(axes[row], (categories[label].replace("_", " "), f"CD-L1 {error:.1f}"), strict=False):
+        for axis, text in zip(axes[row], (name.replace("_", " "), f"CD-L1 {error:.1f}"), strict=False):
             axis.text(0.5, 0, text, transform=axis.transAxes, ha="center", va="top", fontsize=8)
     return figure
 

@@ -152,13 +152,18 @@ class ProbSparse(MultiHead):
         self.source(x, context)
         q, k = (split_heads(wide_linear(layer, x), self.head_dim) for layer in (self.q_proj, self.k_proj))
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
-        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask))), carry
+        return self.out_proj(self.merge(self.attend(q, k, v, key_padding_mask))), carry
+
+    def merge(self, y: Tensor) -> Tensor:
+        """Heads (B, H, N, E) -> (B, N, D)."""
+        return merge_heads(y)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if q.shape[2] > self.max_length:
             raise ValueError(f"ProbSparse was built for {self.max_length} tokens and got {q.shape[2]}")
-        draws = self.draws
-        if self.redraw and self.training:
-            draws = torch.randint_like(draws, self.max_length)
         options = {"factor": self.factor, "key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
-        return probsparse(q, k, v, draws, **options)
+        return probsparse(q, k, v, self.sample(), **options)
+
+    def sample(self) -> Tensor:
+        """The draws of this call, as `probsparse` takes them."""
+        return torch.randint_like(self.draws, self.max_length) if self.redraw and self.training else self.draws

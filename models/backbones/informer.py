@@ -32,9 +32,8 @@ from models.attention.probsparse import ProbSparse, logarithmic, sparsity
 from models.backbones.layer import PostNormLayer
 from models.backbones.seq2seq import PostNormWithCross
 from models.layers.feedforward import FeedForward
-from models.layers.heads import merge_heads, split_heads
 from models.layers.positions import SinusoidalPositions
-from models.layers.precision import wide_linear, widen, without_autocast
+from models.layers.precision import widen, without_autocast
 
 
 class Values(nn.Module):
@@ -77,21 +76,13 @@ class MaskedProbSparse(ProbSparse):
         super().__init__(*args, **options)
         self.mix = mix
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        self.source(x, context)
-        q, k = (split_heads(wide_linear(layer, x), self.head_dim) for layer in (self.q_proj, self.k_proj))
-        y = self.attend(q, k, split_heads(self.v_proj(x), self.head_dim), key_padding_mask)  # (B, H, N, E)
-        return self.out_proj(y.reshape(x.shape) if self.mix else merge_heads(y)), carry
+    def merge(self, y: Tensor) -> Tensor:
+        return y.reshape(len(y), y.shape[2], -1) if self.mix else super().merge(y)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if key_padding_mask is not None:
             raise ValueError("Informer's decoder reads no padding")
-        draws = self.draws
-        if self.redraw and self.training:
-            draws = torch.randint_like(draws, self.max_length)
-        return masked_probsparse(q, k, v, draws, factor=self.factor, dropout=self.active_dropout)
+        return masked_probsparse(q, k, v, self.sample(), factor=self.factor, dropout=self.active_dropout)
 
 
 def masked_probsparse(q: Tensor, k: Tensor, v: Tensor, draws: Tensor, *, factor: int, dropout: float = 0.0) -> Tensor:

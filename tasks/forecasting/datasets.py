@@ -1,7 +1,7 @@
 """The published series: where each is had from, what its columns are, and how it is split.
 
 A file is known by its content, not by its bytes: ETT is fetched from its authors' repository; Weather, which its
-authors share through a drive that cannot be scripted, from a repository that holds their numbers with one column more.
+authors share through a cloud drive, from a repository that holds its numbers with one column more.
 """
 
 from dataclasses import dataclass

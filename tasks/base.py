@@ -5,7 +5,7 @@ model (the backbone with the attention inside) and batches, and says how well th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -32,6 +32,13 @@ def at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"{name}={value} is less than {least}")
+
+
+def one_of(known: Collection[str], **values: str) -> None:
+    """Raises ValueError for a setting that is none of those known."""
+    for name, value in values.items():
+        if value not in known:
+            raise ValueError(f"{name}={value!r} is none of {', '.join(known)}")
 
 
 class Split(Protocol):

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least
+from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least, one_of
 from tasks.completion import shapes
 from tasks.completion.chamfer import SCALE, CompletionScores, chamfer_l1, scores
 from tasks.completion.clouds import SPLITS, Files, Invented, Shapes, crops, scans
@@ -127,12 +127,8 @@ class PCN(Task):
             raise ValueError(f"{self.name} attends from points to seen points, noncausal_cross, not {self.pattern}")
         at_least(1, **self.sizes, input_points=self.input_points, output_points=self.output_points, views=self.views)
         at_least(0, data_seed=self.data_seed)
-        for key, value, known in (
-            ("source", self.source, SOURCES),
-            ("validation", self.validation, ("val", "test")),
-        ):
-            if value not in known:
-                raise ValueError(f"{key}={value!r} is none of {', '.join(known)}")
+        one_of(SOURCES, source=self.source)
+        one_of(("val", "test"), validation=self.validation)
         if self.path is not None and self.source not in TAKES_PATH:
             raise ValueError(f"source={self.source} takes no path: task.path=null")
         self.categories: tuple[str, ...] = ()

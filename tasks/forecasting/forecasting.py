@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least
+from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least, one_of
 from tasks.forecasting import synthetic
 from tasks.forecasting.datasets import DATASETS, Dataset
 from tasks.forecasting.errors import ForecastErrors
@@ -68,10 +68,10 @@ class Forecasting(Task):
         self.data_root = Path(self.data_root).expanduser()
         self.path = None if self.path is None else Path(self.path).expanduser()
         self.pattern = Pattern(self.pattern)
-        options = {"dataset": DATASETS, "source": SOURCES, "features": FEATURES, "time": TIME_FEATURES}
-        for name, known in options.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(known)}")
+        one_of(DATASETS, dataset=self.dataset)
+        one_of(SOURCES, source=self.source)
+        one_of(FEATURES, features=self.features)
+        one_of(TIME_FEATURES, time=self.time)
         at_least(1, seq_len=self.seq_len, pred_len=self.pred_len, rows=self.rows, drop_last=self.drop_last)
         at_least(0, label_len=self.label_len, data_seed=self.data_seed)
         if self.label_len > self.seq_len:

@@ -27,7 +27,7 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks import cache, sources
-from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least
+from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least, one_of
 from tasks.cache import CacheError, Examples
 from tasks.metrics import accuracy_and_loss
 from tasks.sources import SLICE, SYNTHETIC, Source
@@ -140,8 +140,7 @@ class SequenceClassification(Task):
         at_least(1, **self.sizes, drop_remainder=self.drop_remainder)
         at_least(0, data_seed=self.data_seed)
         known = self.sources()
-        if self.source not in known:
-            raise ValueError(f"source={self.source!r} is none of {', '.join(known)}")
+        one_of(known, source=self.source)
         self._source = known[self.source]
         if self.path is not None and not self._source.takes_path:
             raise ValueError(f"source={self.source} takes no path: task.path=null")

@@ -7,6 +7,7 @@ alone, as Kendall's tau.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.report import categories
 from harness.report.describe import cautions, chance, chance_text, facts, heading, named, signed
 from harness.report.layout import Block, Cell, Section
 from harness.report.parts import UNKNOWN, choices, described, grid, short
@@ -35,6 +36,9 @@ def reduced_section(
             used += list(group.index)
             place = {"budget": budget, "source": source, "beside_paper": False, "level": level}
             tidy += [tidy_row(spec, score.row, column, score, **place) for score in found]
+            if apart := categories.by_category(spec, column, group, configs):
+                blocks.append(categories.grid(spec, column, apart, found, f"{budget} budget, {source} data"))
+                tidy += categories.tidy_rows(spec, column, apart, **place)
     if spec.unprinted:
         more, rows = _means_and_parts(spec, of, configs)
         blocks += more

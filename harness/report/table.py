@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness import collect
+from harness.report import categories
 from harness.report.describe import (
     arrow,
     caption,
@@ -80,13 +81,15 @@ def _paper_section(
         beside = chance_text(spec, of[column], column, level) if column in of else ""
         lines = _lines(spec, column, measured[column])
         best = winner(measured[column], spec.higher_is_better(column))
-        tidy += [
-            tidy_row(spec, label, column, score, budget="paper", source="full", beside_paper=True, level=level)
-            for label, score in lines
-        ]
+        place = {"budget": "paper", "source": "full", "beside_paper": True, "level": level}
+        tidy += [tidy_row(spec, label, column, score, **place) for label, score in lines]
         if measured[column] and column not in spec.unprinted:
             under = cautions(of[column]) if column in of else ()
             blocks.append(_block(spec, column, lines, best, beside, under))
+        if column in of and (apart := categories.by_category(spec, column, of[column], configs)):
+            order = [score for _, score in lines if score]
+            blocks.append(categories.grid(spec, column, apart, order, "paper budget"))
+            tidy += categories.tidy_rows(spec, column, apart, **place)
     for mean in spec.averages:
         blocks += grid(spec, mean, of, measured, tuple(spec.rows), "paper budget")
     absent = [column for column in spec.shown if not measured[column]]

@@ -1,0 +1,79 @@
+"""A metric in each category of the test examples, under the column of the metric: LAVO's Table 7."""
+
+import csv
+import io
+import runpy
+from pathlib import Path
+
+from harness.report import spec
+from harness.report.table import build
+
+GOLDEN = Path(__file__).parent / "golden_report"
+completion = runpy.run_path(str(GOLDEN / "crosses.py"))["completion"]
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+T7 = spec.load("lavo/t7", pages["CONF"], pages["PAPER"])
+REDUCED = {"budget": "reduced", "source": "slice:a"}
+MODELS = [("lavo", 6.0, 8.0), ("vanilla", 7.0, 8.0)]  # score of chairs and of boxes
+
+
+def cell(model, seed=1, chairs=6.0, boxes=8.0, **kwargs):
+    """A cell whose metric is the mean of two categories."""
+    record = completion(model, seed, (chairs + boxes) / 2, **kwargs)
+    for split in ("test", "val"):
+        record["metrics"]["best"][split] |= {"cd_l1/chair": chairs, "cd_l1/a|box": boxes}
+    return record
+
+
+def grids(table, section):
+    return [each for each in table.sections[section].blocks if "by category" in each.title]
+
+
+def lines(grid):
+    return [[cell.text for cell in row] for row in (grid.header, *grid.rows)]
+
+
+def test_each_category_has_a_line_and_each_row_with_a_score_a_column():
+    cells = [cell("lavo"), cell("lavo", 2, 6.2, 8.2), cell("vanilla", 1, 7.0), completion("abc", status="oom")]
+    table = build(T7, cells)
+    (grid,) = grids(table, 0)  # the other two metrics were not measured so
+    assert grid.title == "CD-L1, chamfer x1000 ↓ · by category · paper budget"
+    assert lines(grid) == [
+        ["category", "vanilla", "lavo"],  # the paper's order
+        ["a|box", "8.000 (1)", "8.100 ± 1.271 (2)"],
+        ["chair", "7.000 (1)", "6.100 ± 1.271 (2)"],
+    ]
+    blocks = table.sections[0].blocks
+    assert blocks.index(grid) == 1 and blocks[0].title.startswith("CD-L1")
+
+
+def test_the_best_of_each_category_is_bold():
+    cells = [cell(model, seed, chairs + seed / 1000, boxes) for model, chairs, boxes in MODELS for seed in (1, 2, 3)]
+    (grid,) = grids(build(T7, cells), 0)
+    bold = [
+        (row[0].text, head.text) for row in grid.rows for head, one in zip(grid.header, row, strict=True) if one.bold
+    ]
+    assert bold == [("chair", "lavo")]
+
+
+def test_smaller_budgets_have_theirs_best_row_first():
+    table = build(T7, [cell(model, 1, chairs, boxes, **REDUCED) for model, chairs, boxes in reversed(MODELS)])
+    (grid,) = grids(table, 1)
+    assert not grids(table, 0)
+    assert grid.title.endswith("by category · reduced budget, slice:a data")
+    assert lines(grid)[0] == ["category", "lavo", "vanilla"]
+
+
+def test_a_record_without_one_category_has_no_score_in_it():
+    broken = cell("vanilla")
+    del broken["metrics"]["best"]["test"]["cd_l1/chair"]
+    (grid,) = grids(build(T7, [cell("lavo"), broken]), 0)
+    assert lines(grid)[2] == ["chair", "no test score", "6.000 (1)"]
+
+
+def test_the_long_csv_has_them_as_columns_that_the_paper_lacks():
+    table = build(T7, [cell("lavo")])
+    rows = list(csv.DictReader(io.StringIO(pages["RENDER"]["csv"](table))))
+    (chair,) = (row for row in rows if row["column"] == "CD-L1/chair")
+    assert (chair["row"], chair["ours_mean"], chair["n"], chair["status"]) == ("lavo", "6.0000", "1", "done")
+    assert chair["paper_value"] == chair["delta"] == chair["verdict"] == chair["chance"] == ""
+    assert table.summary == build(T7, [completion("lavo", cd_l1=7.0)]).summary  # they are no published numbers

@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness.cli import dispatch, door
-from harness.schema import register
+from harness.commands.cli import dispatch, door
+from harness.config.schema import register
 
 register()
 statuses: list[int] = []

@@ -17,13 +17,13 @@ from io import StringIO
 import torch
 from omegaconf import DictConfig
 
-from harness import record
-from harness.build import build, parameter_groups
-from harness.cell import cell_of
-from harness.compose import compose
-from harness.loader import TrainStream
-from harness.outcome import Request, run_cell
-from harness.train import keep_freed_memory
+from harness.config.build import build, parameter_groups
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.records import record
+from harness.training.attempt import keep_freed_memory
+from harness.training.loader import TrainLoader
+from harness.training.run_cell import CellRequest, run_cell
 
 CELL = ["model=lavo", "task=lra/listops", "budget=reduced", "trainer=cpu"]
 GOAL = 0.95
@@ -31,7 +31,7 @@ GOAL = 0.95
 
 def through_the_harness(cfg: DictConfig) -> float:
     with redirect_stderr(StringIO()) as said:
-        outcome = run_cell(Request(cfg))
+        outcome = run_cell(CellRequest(cfg))
     if outcome.state != "done":
         raise SystemExit(f"{outcome.detail}\n{said.getvalue()}")
     return record.read(cell_of(cfg).record_path(cfg))["examples_per_s"]
@@ -44,7 +44,7 @@ def bare(cfg: DictConfig) -> float:
     model, task = built.model, built.task
     optimizer = built.optimizer(parameter_groups(model))
     schedule = built.schedule(optimizer) if built.schedule else None
-    stream = TrainStream(
+    stream = TrainLoader(
         task.split("train"), steps=train.max_steps, batch_size=train.batch_size, micro=train.batch_size, seed=cfg.seed
     )
     began = time.perf_counter()

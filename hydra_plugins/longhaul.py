@@ -29,7 +29,7 @@ class CellLauncher(Launcher):
         self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[Any]:
-        from harness.cli import dispatch_all
+        from harness.commands.cli import dispatch_all
 
         HydraConfig.instance().set_config(self.config)
         if status := dispatch_all(job_overrides, self.place):

@@ -2,8 +2,9 @@
 
     python -m benchmarks.attention [--only C4 C6] [--rounds 5] [--threads 2] [--out results/bench/goals-cpu.json]
 
-Every line is a ratio of medians of alternating samples (harness/stopwatch.py), a slope, a byte count or an error, with
-the goal that it is held against. Sequence lengths are in tokens; `core` is the mixing alone, `layer` has projections.
+Every line is a ratio of medians of alternating samples (harness/records/timing.py), a slope, a byte count or an
+error, with the goal that it is held against. Sequence lengths are in tokens; `core` is the mixing alone, `layer` has
+projections.
 The JAX scan is timed where jax is installed (pip install "jax[cpu]"), in a process of its own.
 """
 
@@ -39,8 +40,8 @@ def main() -> None:
 
     from benchmarks.attention import decoding, numbers, speed
     from benchmarks.attention.subjects import Line, Setting
-    from harness.provenance import git, hardware, versions
-    from harness.record import write_whole
+    from harness.records.provenance import git, hardware, versions
+    from harness.records.record import write_atomic
 
     torch.set_num_threads(args.threads)
     lines: list[Line] = []
@@ -73,7 +74,7 @@ def main() -> None:
         "git": git(Path(__file__).resolve().parents[2]),
         "environment": MALLOC,
     }
-    write_whole(args.out, json.dumps(measured, indent=1) + "\n")
+    write_atomic(args.out, json.dumps(measured, indent=1) + "\n")
     print(f"written to {args.out}")
 
 

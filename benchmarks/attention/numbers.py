@@ -9,7 +9,7 @@ from torch import Tensor
 from benchmarks.attention.speed import global_only
 from benchmarks.attention.subjects import CPU, Line, Setting, Subject, heads, longnet
 from benchmarks.latte_scan import layer, materialised
-from harness.stopwatch import peak_mb
+from harness.records.timing import peak_mb
 from models.attention.lavo import lavo
 from models.layers.banded import banded_attention
 from models.layers.packed_prefix import ACTIVATIONS, packed_prefix

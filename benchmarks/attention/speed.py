@@ -22,7 +22,7 @@ from benchmarks.attention.subjects import (
 )
 from benchmarks.latte_scan import layer, loop, materialised
 from benchmarks.luna_loop import luna_loop
-from harness.stopwatch import exponent
+from harness.records.timing import exponent
 from models.attention.lavo import past_memory, read
 from models.layers.banded import banded_attention
 from models.layers.packed_prefix import packed_prefix

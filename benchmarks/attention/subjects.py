@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harness.stopwatch import take_turns
+from harness.records.timing import time_alternating
 from models.attention.lavo import lavo
 from models.layers.dilated import Branch, dilated_attention, grouped_offsets
 from models.layers.packed_prefix import ACTIVATIONS
@@ -39,7 +39,7 @@ class Setting:
 
     def seconds(self, candidates: dict[str, Callable[[], object]], **options) -> dict[str, float]:
         """Median seconds of calls that take turns."""
-        timings = take_turns(candidates, device=CPU, rounds=self.rounds, **options)
+        timings = time_alternating(candidates, device=CPU, rounds=self.rounds, **options)
         return {name: timing.median for name, timing in timings.items()}
 
     def both(self, subjects: dict[str, "Subject"]) -> dict[str, tuple[float, float]]:

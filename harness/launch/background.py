@@ -10,7 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.launch.job import Job
-from harness.runs import gpus, width
+from harness.launch.local import gpus, width
 
 UNTIL_DONE = 10**6  # minutes: nothing limits a job on one's own machine
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.runfolder import replace
+from harness.records.run_directory import replace
 
 FILE = "job.json"
 SLURM, LOCAL = "slurm", "local"

@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import provenance
-from harness.compose import ROOT
+from harness.config.compose import ROOT
+from harness.records import provenance
 
 # what no job needs: results are written elsewhere, and read there
 LEFT_OUT = ("results", "docs", "tests", "notebooks", "benchmarks", "outputs", "data")

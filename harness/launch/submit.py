@@ -18,26 +18,26 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from harness.config.schema import Rerun
+from harness.config.sweep import Plan, PlannedCell
 from harness.errors import UsageError, one_line
-from harness.launch import frozen, snapshot
+from harness.launch import serialized_cell, snapshot
 from harness.launch.background import send_here
+from harness.launch.cell_state import State, state_of
 from harness.launch.job import Job
+from harness.launch.local import width
 from harness.launch.queue import LOCAL, SLURM, Queue, Submission, submission
-from harness.outcome import Request
-from harness.runs import width
-from harness.schema import Rerun
-from harness.states import State, state_of
-from harness.sweep import Plan, Planned
+from harness.training.run_cell import CellRequest
 
 
 @dataclass(frozen=True)
 class Wanted:
-    planned: Planned
-    request: Request
+    planned: PlannedCell
+    request: CellRequest
     level: int  # of the cells that need others
 
 
-def submit(plan: Plan, requests: Sequence[Request], scheduler: str) -> int:
+def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     """Exit status: 0, or 2 if cells were refused. Raises UsageError if there is no scheduler or nothing to submit."""
     cfg, queue, began = requests[0].cfg, Queue(), time.time()
     wanted, left_out = [], Counter()
@@ -62,7 +62,7 @@ def submit(plan: Plan, requests: Sequence[Request], scheduler: str) -> int:
         return 2 if refused else 0
 
     root = Path(cfg.cluster.folder or cfg.paths.outputs).expanduser().absolute()
-    code, folder = snapshot.take(root / "code"), frozen.new_folder(root / "jobs")
+    code, folder = snapshot.take(root / "code"), serialized_cell.new_folder(root / "jobs")
     submitted: list[dict[str, Any]] = []
     sent: dict[int, set[str]] = defaultdict(set)  # arrays of each level
     for group in by_resources(wanted, scheduler):
@@ -118,7 +118,7 @@ def checked(wanted: Sequence[Wanted]) -> tuple[list[Wanted], dict[str, list[str]
 
 def refusal(cfg: DictConfig) -> str | None:
     """Why a cell would fail at once: what it is built of, what it runs on, or data that are not there."""
-    from harness.build import refuse_what_cannot_run
+    from harness.config.build import refuse_what_cannot_run
     from tasks.base import DataError
 
     try:
@@ -186,7 +186,7 @@ def send(
         files = [folder / f"{number + i:04d}.yaml" for i in range(len(batch))]
         number += len(batch)
         for file, one in zip(files, batch, strict=True):
-            frozen.write(file, one.request)
+            serialized_cell.write(file, one.request)
         calls.append([str(file) for file in files])
     if scheduler == LOCAL:
         return [send_here(files, place, cfg, folder, code) for place, files in enumerate(calls)]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from harness.report.describe import heading
 from harness.report.layout import Block, Cell
+from harness.report.render.tidy_csv import tidy_row
 from harness.report.score import Score, scores, winner
 from harness.report.spec import Spec
-from harness.report.tidy import tidy_row
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from harness.report.layout import Cell
 from harness.report.score import Score
 from harness.report.spec import Printed, Spec
-from harness.statistics import verdict
+from harness.report.statistics import verdict
 
 if TYPE_CHECKING:
     import pandas as pd

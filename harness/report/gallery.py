@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import collect
-from harness.cell import Cell
+from harness.config.cell import Cell
+from harness.config.table_rows import said
+from harness.records import collect
 from harness.report.describe import name_of
 from harness.report.layout import Picture
 from harness.report.score import of_column, stated
 from harness.report.spec import Spec
-from harness.rows import said
 
 
 def pictures(spec: Spec, records: Sequence[Mapping[str, Any]], root: Path, page: Path) -> tuple[Picture, ...]:

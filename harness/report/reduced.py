@@ -11,10 +11,10 @@ from harness.report import categories
 from harness.report.describe import cautions, chance, chance_text, facts, heading, named, signed
 from harness.report.layout import Block, Cell, Section
 from harness.report.parts import UNKNOWN, choices, described, grid, short
+from harness.report.render.tidy_csv import tidy_row
 from harness.report.score import Score, average, scores, winner
 from harness.report.spec import Spec
-from harness.report.tidy import tidy_row
-from harness.statistics import agreement
+from harness.report.statistics import agreement
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.cell import flatten
-from harness.collect import differences
+from harness.config.cell import flatten
+from harness.config.table_rows import said
 from harness.errors import UsageError
+from harness.records.collect import differences
 from harness.report.spec import Spec
-from harness.rows import said
-from harness.statistics import Estimate, apart, estimate
+from harness.report.statistics import Estimate, apart, estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,7 +111,7 @@ def of_column(cells: "pd.DataFrame", spec: Spec, column: str) -> "pd.DataFrame":
 
 
 def _in_order(changes: set[str]) -> str:
-    """As `harness.rows.said` has them."""
+    """As `harness.config.table_rows.said` has them."""
     return ", ".join(sorted(changes, key=lambda word: word.partition("=")[0]))
 
 

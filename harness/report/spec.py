@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from harness import ledger
+from harness.config.table_rows import Row, row, runs, said
 from harness.errors import UsageError, did_you_mean, one_line
-from harness.rows import Row, row, runs, said
+from harness.records import ledger
 
 ALL = "all"  # `table=all` is no table: it stands for all of them
 
@@ -22,7 +22,7 @@ class Column:
     """One measured column. `column` and `condition` are the ledger's, where they are not the yaml's own key.
 
     `column: null`: the paper prints no such number, only a mean that this one is part of.
-    `set`: what its cells set on top of their rows, as in `harness.rows.Row`.
+    `set`: what its cells set on top of their rows, as in `harness.config.table_rows.Row`.
     """
 
     task: str

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness import collect
+from harness.records import collect
 from harness.report import categories
 from harness.report.describe import (
     arrow,
@@ -28,9 +28,9 @@ from harness.report.describe import (
 from harness.report.layout import Block, Cell, Section, Table
 from harness.report.parts import grid, short
 from harness.report.reduced import reduced_section
+from harness.report.render.tidy_csv import tidy_row
 from harness.report.score import Score, average, of_column, scores, split, stated, winner
 from harness.report.spec import Spec
-from harness.report.tidy import tidy_row
 
 if TYPE_CHECKING:
     import pandas as pd

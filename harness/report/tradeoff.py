@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from math import exp, fsum, isnan, log
 from typing import TYPE_CHECKING, Any
 
-from harness import collect, ledger
 from harness.errors import UsageError
+from harness.records import collect, ledger
 from harness.report.parts import UNKNOWN, choices, described
 from harness.report.score import Score, average, of_column, scores, stated
 from harness.report.spec import Spec, check_keys, check_words, load, naming

@@ -6,14 +6,14 @@ import math
 import pytest
 import torch
 
-from harness import stopwatch
-from harness.bench import measure, run
-from harness.cli import lists_of_bench
-from harness.compose import compose
+from harness.commands.bench import measure, run
+from harness.commands.cli import lists_of_bench
+from harness.commands.report import run as render
+from harness.config.compose import compose
 from harness.errors import UsageError
-from harness.provenance import hardware, versions
-from harness.report import run as render
-from harness.report.bench import page
+from harness.records import timing
+from harness.records.provenance import hardware, versions
+from harness.report.bench_tables import page
 
 CPU = torch.device("cpu")
 SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "bench.lengths=[32,64,128]"]
@@ -138,20 +138,20 @@ def test_lists_of_bench_are_no_sweep():
 
 def test_exponent_and_crossover():
     sizes = [2**i for i in range(5, 10)]
-    assert stopwatch.exponent(sizes, [3e-6 * n**1.5 for n in sizes]) == pytest.approx(1.5)
-    assert stopwatch.exponent([4], [1.0]) is None
+    assert timing.exponent(sizes, [3e-6 * n**1.5 for n in sizes]) == pytest.approx(1.5)
+    assert timing.exponent([4], [1.0]) is None
     square, line = [float(n * n) for n in sizes], [100.0 * n for n in sizes]
-    assert stopwatch.crossover(sizes, line, square) == pytest.approx(100)
-    assert stopwatch.crossover(sizes, square, line) is None
-    assert stopwatch.crossover(sizes, [x / 1e6 for x in line], square) == sizes[0]
+    assert timing.crossover(sizes, line, square) == pytest.approx(100)
+    assert timing.crossover(sizes, square, line) is None
+    assert timing.crossover(sizes, [x / 1e6 for x in line], square) == sizes[0]
 
 
 def test_candidates_take_turns_and_disturbed_samples_are_thrown_away(monkeypatch):
     order = []
     foreign = iter([0.0, 9.0] + [9.0] * 1000)  # others were busy during the first sample alone
-    monkeypatch.setattr(stopwatch, "_foreign_s", lambda helpers: next(foreign))
+    monkeypatch.setattr(timing, "_foreign_s", lambda helpers: next(foreign))
     calls = {name: lambda name=name: order.append(name) for name in "ab"}
-    timings = stopwatch.take_turns(calls, device=CPU, rounds=3, least_s=0.0)
+    timings = timing.time_alternating(calls, device=CPU, rounds=3, least_s=0.0)
     samples = order[4:]  # after a first call and one that says how many make a sample
     assert samples == ["a", "a", "b", "a", "b", "a", "b"]
     assert all(len(timing.samples) == 3 and timing.disturbed == 0 for timing in timings.values())
@@ -159,16 +159,16 @@ def test_candidates_take_turns_and_disturbed_samples_are_thrown_away(monkeypatch
 
 def test_patience_ends_and_is_told(monkeypatch):
     busy = iter(range(0, 10**6, 5))
-    monkeypatch.setattr(stopwatch, "_foreign_s", lambda helpers: float(next(busy)))
-    timing = stopwatch.take_turns({"a": lambda: None}, device=CPU, rounds=3, least_s=0.0)["a"]
-    assert timing.disturbed == 3
+    monkeypatch.setattr(timing, "_foreign_s", lambda helpers: float(next(busy)))
+    found = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, least_s=0.0)["a"]
+    assert found.disturbed == 3
 
 
 def test_work_of_another_process_is_seen():
-    assert stopwatch._foreign_s(()) >= 0
-    assert math.isfinite(stopwatch._foreign_s(()))
+    assert timing._foreign_s(()) >= 0
+    assert math.isfinite(timing._foreign_s(()))
 
 
 def test_peak_memory_is_what_a_call_takes():
-    assert stopwatch.peak_mb(lambda: torch.ones(2**24), CPU) == pytest.approx(64, rel=0.2)
-    assert stopwatch.peak_mb(lambda: None, CPU) < 5
+    assert timing.peak_mb(lambda: torch.ones(2**24), CPU) == pytest.approx(64, rel=0.2)
+    assert timing.peak_mb(lambda: None, CPU) < 5

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from harness.build import build, on_meta, parameter_groups
-from harness.compose import compose
+from harness.config.build import build, on_meta, parameter_groups
+from harness.config.compose import compose
 from harness.errors import UsageError
 
 S5 = ["model=s5", "task=lra/text", "budget=smoke"]

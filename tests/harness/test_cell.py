@@ -1,5 +1,5 @@
-from harness.cell import cell_of, changes
-from harness.compose import compose
+from harness.config.cell import cell_of, changes
+from harness.config.compose import compose
 
 BASE = ["model=lavo", "task=lra/listops", "budget=smoke"]
 
@@ -68,7 +68,7 @@ def test_changes_name_what_is_not_the_recipe():
 
 
 def test_another_seed_is_another_cell_as_if_it_were_composed():
-    from harness.cell import with_seed
+    from harness.config.cell import with_seed
 
     for follows in ([], ["+backbone.note=${seed}"]):
         cfg = compose(["model=lavo", "budget=smoke", *follows])

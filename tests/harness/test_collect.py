@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.collect import COLUMNS, differences, frame, load_records, variant
-from harness.record import RecordError, write
+from harness.records.collect import COLUMNS, differences, frame, load_records, variant
+from harness.records.record import RecordError, write
 
 made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 

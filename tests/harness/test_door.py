@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compose import CONF, options
+from harness.config.compose import CONF, options
 
 ROOT = Path(__file__).resolve().parents[2]
 # run.py as it is started, then what it has imported
@@ -33,7 +33,7 @@ def test_nothing_heavy_is_imported(command):
 
 
 def test_help_lists_every_verb():
-    from harness.cli import VERBS
+    from harness.commands.cli import VERBS
 
     text = ask("--help")
     assert all(f"do={verb}" in text for verb in VERBS if verb != "train")

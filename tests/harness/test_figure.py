@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from harness import ledger
-from harness import report as verb
+from harness.commands import report as verb
+from harness.commands.report import pictures
 from harness.errors import UsageError
-from harness.record import write
-from harness.report import circles, pictures, spec, tradeoff
+from harness.records import ledger
+from harness.records.record import write
+from harness.report import bubble_plot, spec, tradeoff
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
@@ -198,7 +199,7 @@ def test_labels_cover_neither_each_other_nor_circles():
     discs = [(100 + 9 * (i % 4), 100 + 8 * (i // 4), 4.0 + i % 3) for i in range(12)] + [(8.0, 195.0, 5.0)]
     sizes = [(40.0, 8.0)] * len(discs)
     frame = (0.0, 0.0, 240.0, 200.0)
-    chosen = circles.place(discs, sizes, frame)
+    chosen = bubble_plot.place(discs, sizes, frame)
     boxes = [
         (x + to[0] - 20, y + to[1] - 4, x + to[0] + 20, y + to[1] + 4)
         for (x, y, _), to in zip(discs, chosen, strict=True)

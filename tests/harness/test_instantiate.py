@@ -1,7 +1,7 @@
 import pytest
 
+from harness.config.instantiate import instantiate
 from harness.errors import UsageError
-from harness.instantiate import instantiate
 
 
 def test_builds_with_configured_and_given_arguments():

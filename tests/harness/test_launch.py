@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from harness import provenance, sweep
-from harness.cell import cell_of
-from harness.compose import compose
+from harness.config import sweep
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.config.schema import Budget, Rerun, Rule
 from harness.errors import UsageError
-from harness.launch import frozen, snapshot, submit
+from harness.launch import serialized_cell, snapshot, submit
+from harness.launch.cell_state import State
 from harness.launch.queue import LOCAL, SLURM
-from harness.outcome import Request
-from harness.schema import Budget, Rerun, Rule
-from harness.states import State
+from harness.records import provenance
+from harness.training.run_cell import CellRequest
 
 composed = functools.cache(lambda *typed: compose(typed))  # for who changes nothing in it
 
@@ -27,22 +28,22 @@ NAMES = [
 
 
 def thawed(tmp_path, request):
-    frozen.write(tmp_path / "0000.yaml", request)
-    return frozen.read(tmp_path / "0000.yaml")
+    serialized_cell.write(tmp_path / "0000.yaml", request)
+    return serialized_cell.read(tmp_path / "0000.yaml")
 
 
 @pytest.mark.parametrize(("model", "task", "protocol"), NAMES)
 def test_a_frozen_cell_is_the_cell(tmp_path, model, task, protocol):
     cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", "budget=reduced", "seed=3"])
-    again = thawed(tmp_path, Request(cfg))
+    again = thawed(tmp_path, CellRequest(cfg))
     assert cell_of(again.cfg) == cell_of(cfg)
-    plain, frozen_again = (frozen.resolved(one) for one in (cfg, again.cfg))
+    plain, frozen_again = (serialized_cell.resolved(one) for one in (cfg, again.cfg))
     assert plain == frozen_again
 
 
 def test_types_survive(tmp_path):
     typed = ["rerun=failed", "budget=smoke", "train.select.rule=last", "fail_fast=true", "train.clip_norm=null"]
-    cfg = thawed(tmp_path, Request(compose(typed))).cfg
+    cfg = thawed(tmp_path, CellRequest(compose(typed))).cfg
     assert (cfg.rerun, cfg.budget.name, cfg.train.select.rule) == (Rerun.failed, Budget.smoke, Rule.last)
     assert cfg.fail_fast is True and cfg.train.clip_norm is None
     with pytest.raises(Exception, match="nobody"):
@@ -50,7 +51,9 @@ def test_types_survive(tmp_path):
 
 
 def test_the_request_survives(tmp_path):
-    request = Request(compose(), ("seed=3", "model.window='ä: 1'"), ("/some/conf",), 12.25, (("a cell", "/a/record"),))
+    request = CellRequest(
+        compose(), ("seed=3", "model.window='ä: 1'"), ("/some/conf",), 12.25, (("a cell", "/a/record"),)
+    )
     again = thawed(tmp_path, request)
     assert list(again.overrides) == list(request.overrides) and list(again.search) == ["/some/conf"]
     assert again.since == 12.25 and [tuple(needed) for needed in again.needs] == [("a cell", "/a/record")]
@@ -61,7 +64,7 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     here.mkdir(), there.mkdir()
     monkeypatch.chdir(here)
     cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", f"paths.records={there}"])
-    cell, again = cell_of(cfg), thawed(tmp_path, Request(cfg, search=["conf2"], needs=[("a cell", "r/a.json")]))
+    cell, again = cell_of(cfg), thawed(tmp_path, CellRequest(cfg, search=["conf2"], needs=[("a cell", "r/a.json")]))
     monkeypatch.chdir(there)
     assert again.cfg.task.path == f"{here}/part/of/listops" and again.cfg.task.data_root == f"{here}/data"
     assert again.cfg.paths.outputs == f"{here}/out" and again.cfg.paths.records == str(there)
@@ -72,19 +75,19 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
 
 def test_a_home_is_the_same_frozen_or_not(tmp_path):
     cfg = compose(["paths.records='~/records'"])
-    cell, again = cell_of(cfg), thawed(tmp_path, Request(cfg))
+    cell, again = cell_of(cfg), thawed(tmp_path, CellRequest(cfg))
     assert cell.record_path(again.cfg) == cell.record_path(cfg).absolute()
 
 
 def test_what_is_edited_afterwards_changes_nothing(tmp_path):
     cfg = compose(["train.max_steps=5"])
-    frozen.write(tmp_path / "a.yaml", Request(cfg))
+    serialized_cell.write(tmp_path / "a.yaml", CellRequest(cfg))
     cfg.train.max_steps = 6
-    assert frozen.read(tmp_path / "a.yaml").cfg.train.max_steps == 5
+    assert serialized_cell.read(tmp_path / "a.yaml").cfg.train.max_steps == 5
 
 
 def test_every_command_has_a_folder_of_its_own(tmp_path):
-    folders = {frozen.new_folder(tmp_path / "jobs") for _ in range(5)}
+    folders = {serialized_cell.new_folder(tmp_path / "jobs") for _ in range(5)}
     assert len(folders) == 5 and all(folder.is_dir() for folder in folders)
 
 
@@ -303,7 +306,7 @@ def wanted(*commands, level=0):
     for seed, typed in enumerate(commands):
         cfg = composed("budget=smoke", *typed).copy()
         cfg.seed = seed
-        found.append(submit.Wanted(sweep.Planned(tuple(typed), cfg, cell_of(cfg)), Request(cfg), level))
+        found.append(submit.Wanted(sweep.PlannedCell(tuple(typed), cfg, cell_of(cfg)), CellRequest(cfg), level))
     return found
 
 

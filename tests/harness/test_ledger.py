@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import ledger
 from harness.errors import UsageError
+from harness.records import ledger
 
 PAPER = Path(__file__).resolve().parents[2] / "results" / "paper"
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from harness import record
-from harness.cell import cell_of
-from harness.compose import compose
-from harness.course import Course
-from harness.outcome import Request, run_cell
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.records import record
+from harness.training.callback import TrainingCallback
+from harness.training.run_cell import CellRequest, run_cell
 
 CELL = ["model=vanilla", "task=forecasting/etth1", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 LONG = ["train.max_steps=40", "train.eval_every=4"]
@@ -17,19 +17,19 @@ LONG = ["train.max_steps=40", "train.eval_every=4"]
 @pytest.fixture
 def scripted(monkeypatch):
     """Validation scores that are told beforehand: the best at the second evaluation."""
-    real = Course._score
+    real = TrainingCallback._score
 
     def score(self, trainer, experiment, name):
         found = real(self, trainer, experiment, name)
         step = trainer.global_step
         return found | {"mse": 0.5 if step == 8 else 1.0 + step}
 
-    monkeypatch.setattr(Course, "_score", score)
+    monkeypatch.setattr(TrainingCallback, "_score", score)
 
 
 @pytest.fixture
 def run(places):
-    return lambda *typed: run_cell(Request(compose([*CELL, *LONG, *places, *typed])))
+    return lambda *typed: run_cell(CellRequest(compose([*CELL, *LONG, *places, *typed])))
 
 
 def entries_of(outcome):
@@ -60,14 +60,14 @@ def test_a_run_killed_before_its_record_does_not_train_on(run, scripted, monkeyp
 
 
 def test_a_signal_at_the_last_evaluation_loses_nothing(run, scripted, monkeypatch):
-    real = Course._evaluate
+    real = TrainingCallback._evaluate
 
     def evaluate(self, trainer, experiment, step):
         real(self, trainer, experiment, step)
         if self.out_of_patience:
             self.mark.number = 15
 
-    monkeypatch.setattr(Course, "_evaluate", evaluate)
+    monkeypatch.setattr(TrainingCallback, "_evaluate", evaluate)
     assert run("train.patience=3").state == "done"
 
 

@@ -11,13 +11,14 @@ import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from harness import picture, sharded
-from harness.cell import Cell
-from harness.compose import compose
-from harness.outcome import Request, run_cell
-from harness.record import write
-from harness.report import report, spec
+from harness.commands.report import report
+from harness.config.cell import Cell
+from harness.config.compose import compose
+from harness.records.record import write
+from harness.report import spec
 from harness.report.gallery import pictures
+from harness.training import artifacts, fsdp
+from harness.training.run_cell import CellRequest, run_cell
 from tasks.base import Task
 
 GOLDEN = Path(__file__).parent / "golden_report"
@@ -38,7 +39,7 @@ def sketch(self, model):
 @pytest.fixture
 def cell(places, tmp_path_factory):
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
-    return lambda *overrides: run_cell(Request(compose([*CELL, *places, data, *overrides])))
+    return lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
 
 
 def files(tmp_path):
@@ -85,8 +86,8 @@ def test_a_picture_that_fails_loses_no_record(cell, tmp_path, monkeypatch, capsy
 
 
 def test_what_is_shared_out_has_none(cell, tmp_path, monkeypatch):
-    shared = SimpleNamespace(**vars(sharded) | {"is_shared_out": lambda module: True})
-    monkeypatch.setattr("harness.train.sharded", shared)
+    shared = SimpleNamespace(**vars(fsdp) | {"is_sharded": lambda module: True})
+    monkeypatch.setattr("harness.training.attempt.fsdp", shared)
     monkeypatch.setattr(Task, "picture", sketch)
     assert cell().state == "done"
     assert set(files(tmp_path)) == {".json"}
@@ -106,14 +107,14 @@ class Drawer:
 def test_the_same_picture_has_the_same_bytes_and_leaves_the_generator_alone():
     model = torch.nn.Linear(2, 2)
     state = torch.get_rng_state()
-    one = picture.draw(Drawer(), model)
+    one = artifacts.draw(Drawer(), model)
     assert torch.equal(torch.get_rng_state(), state) and model.training
-    assert picture.draw(Drawer(), model) == one and b"Software" not in one and b"Creation" not in one
+    assert artifacts.draw(Drawer(), model) == one and b"Software" not in one and b"Creation" not in one
 
 
 def test_a_large_one_is_drawn_with_fewer_dots():
-    sizes = [len(picture.draw(Drawer(pixels), torch.nn.Linear(2, 2))) for pixels in (2, 200)]
-    assert max(sizes) < picture.BYTES
+    sizes = [len(artifacts.draw(Drawer(pixels), torch.nn.Linear(2, 2))) for pixels in (2, 200)]
+    assert max(sizes) < artifacts.BYTES
 
 
 def kept(tmp_path, record, drawn=True):

@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.cell import cell_of
-from harness.cli import swept_together
-from harness.compose import compose, options, own_protocol, recipes, with_protocol
+from harness.commands.cli import swept_together
+from harness.config.cell import cell_of
+from harness.config.compose import compose, options, own_protocol, recipes, with_protocol
+from harness.config.sweep import expand
 from harness.errors import UsageError
-from harness.sweep import expand
 
 ETTH1 = "task=forecasting/etth1"
 

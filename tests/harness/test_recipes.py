@@ -4,11 +4,11 @@ import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from harness.build import on_meta
-from harness.cell import flatten
-from harness.compose import CONF, compose, options, recipes
+from harness.config.build import on_meta
+from harness.config.cell import flatten
+from harness.config.compose import CONF, compose, options, recipes
 from harness.errors import UsageError
-from harness.outcome import Request, run_cell
+from harness.training.run_cell import CellRequest, run_cell
 
 TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name != "custom"]
@@ -43,7 +43,7 @@ def test_every_model_builds(model, budget):
 def test_trains(protocol, task, places):
     overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places]
     cfg = compose(overrides)
-    outcome = run_cell(Request(cfg))
+    outcome = run_cell(CellRequest(cfg))
     assert outcome.state == "done", outcome.detail
     assert ("[selected on test]" in outcome.detail) == (cfg.train.select.rule.name == "best_test")
 
@@ -51,13 +51,13 @@ def test_trains(protocol, task, places):
 def test_a_choice_by_the_test_split_is_a_leak_whatever_it_is_called(places):
     """The recipes say best_test; whoever types best_val where validation is the test split gets the same stamp."""
     typed = ["task=lra/text", "budget=smoke", "trainer=cpu", "train.select.rule=best_val", *places]
-    assert "[selected on test]" in run_cell(Request(compose(typed))).detail
-    assert "[selected on test]" not in run_cell(Request(compose([*typed, "task.validation=held_out"]))).detail
+    assert "[selected on test]" in run_cell(CellRequest(compose(typed))).detail
+    assert "[selected on test]" not in run_cell(CellRequest(compose([*typed, "task.validation=held_out"]))).detail
 
 
 @pytest.mark.parametrize("name", [name for name, _ in options("debug")])
 def test_debug_aids_train(name, places):
-    outcome = run_cell(Request(compose([f"debug={name}", "budget=smoke", "trainer=cpu", *places])))
+    outcome = run_cell(CellRequest(compose([f"debug={name}", "budget=smoke", "trainer=cpu", *places])))
     assert outcome.state == "done", outcome.detail
 
 

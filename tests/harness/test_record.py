@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.record import SCHEMA_VERSION, RecordError, read, validate, write
+from harness.records.record import SCHEMA_VERSION, RecordError, read, validate, write
 
 made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 
@@ -187,7 +187,7 @@ def test_content_is_on_disk_before_the_name_and_the_name_before_return(tmp_path,
 
 WRITER = """
 import json, sys
-from harness.record import write
+from harness.records.record import write
 record, root, me = json.load(open(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 for turn in range(12):
     record["steps"] = me * 1000 + turn
@@ -212,9 +212,11 @@ def test_many_processes_write_at_once(tmp_path):
 def test_cold_start_stays_light():
     """`do=list` and friends must not pay for pandas, SciPy or torch."""
     code = (
-        "import sys, harness.record, harness.ledger, harness.collect, harness.statistics, harness.report\n"
+        "import sys, harness.records.record, harness.records.ledger, harness.records.collect\n"
+        "import harness.report.statistics, harness.commands.report\n"
         "assert not {'pandas', 'scipy', 'numpy', 'torch', 'rich'} & set(sys.modules), sorted(sys.modules)\n"
-        "import harness.report.table, harness.report.terminal, harness.report.markdown, harness.report.latex\n"
+        "import harness.report.table\n"
+        "from harness.report.render import latex, markdown, terminal\n"
         "assert 'torch' not in sys.modules and 'lightning' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.report import latex, markdown, terminal, tidy
 from harness.report.layout import Block, Cell, Section, Table
+from harness.report.render import latex, markdown, terminal, tidy_csv
 from harness.report.table import build
 
 GOLDEN = Path(__file__).parent / "golden_report"
@@ -72,7 +72,7 @@ def test_markdown_cells_stay_cells():
 
 
 def test_csv_is_tidy():
-    found = list(csv.DictReader(io.StringIO(tidy.render(EXAMPLE))))
+    found = list(csv.DictReader(io.StringIO(tidy_csv.render(EXAMPLE))))
     keys = [(row["row"], row["column"], row["budget"], row["source"], row["notes"]) for row in found]
     assert len(set(keys)) == len(keys)
     (row,) = [row for row in found if (row["row"], row["column"]) == ("LAVO", "Text")]

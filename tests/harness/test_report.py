@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.report import latex, markdown, spec
+from harness.report import spec
+from harness.report.render import latex, markdown
 from harness.report.table import build
 
 GOLDEN = Path(__file__).parent / "golden_report"
@@ -293,8 +294,8 @@ def test_footnotes_stand_at_their_cells():
     assert {row[0].text: row[1].notes for row in found.rows}["LAVO"] == ()
     assert all(row[1].notes == ("X12",) for row in found.rows if row[0].text != "LAVO")
     (overview,) = build(T11, []).sections[0].blocks
-    marked = {cell.text: cell.notes for cell in overview.header if cell.notes}
-    assert marked == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
+    catch_stop_signals = {cell.text: cell.notes for cell in overview.header if cell.notes}
+    assert catch_stop_signals == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
     page = build(T11, [])
     assert "<sup>X12</sup>" in markdown.render(page) and r"\textsuperscript{X12}" in latex.render(page)
     assert "vanilla [X12]" in plain(page)

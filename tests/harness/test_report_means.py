@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from harness import sweep
-from harness.compose import compose
+from harness.config import sweep
+from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.report import spec
 from harness.report.table import build

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness import report as verb
+from harness.commands import report as verb
+from harness.commands.report import report
 from harness.errors import UsageError
-from harness.record import write
-from harness.report import report, spec
+from harness.records.record import write
+from harness.report import spec
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.compose import compose
-from harness.course import Course
-from harness.outcome import Request, run_cell
+from harness.config.compose import compose
+from harness.training.callback import TrainingCallback
+from harness.training.run_cell import CellRequest, run_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
@@ -29,7 +29,7 @@ def the_record(folder):
 def run_here(folder, *overrides):
     places = [f"paths.{name}={folder / name}" for name in ("outputs", "records")]
     data = f"paths.data={folder.parent / 'data'}"
-    return run_cell(Request(compose([*CELL, *places, data, *overrides])))
+    return run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
 
 
 @pytest.mark.parametrize("rule", ["best_val", "last"])
@@ -54,14 +54,14 @@ def check_stopped_run(tmp_path, monkeypatch, at, *settings):
     whole = run_here(tmp_path / "whole", *settings)
     assert whole.state == "done"
 
-    finish = Course.on_train_batch_end
+    finish = TrainingCallback.on_train_batch_end
 
     def stop(self, trainer, *rest):
-        if trainer.global_step == at and not self.tally.resumes:
+        if trainer.global_step == at and not self.state.resumes:
             os.kill(os.getpid(), signal.SIGTERM)
         finish(self, trainer, *rest)
 
-    monkeypatch.setattr(Course, "on_train_batch_end", stop)
+    monkeypatch.setattr(TrainingCallback, "on_train_batch_end", stop)
     stopped = run_here(tmp_path / "parts", *settings)
     if at < 12:
         assert stopped.state == "interrupted" and stopped.code == 128 + signal.SIGTERM

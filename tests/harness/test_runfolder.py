@@ -1,14 +1,14 @@
 import multiprocessing
 
-from harness.runfolder import RunFolder, heartbeat
+from harness.records.run_directory import RunDirectory, heartbeat
 
 
 def _claim(path, answer):
-    answer.put(RunFolder(path).claim())
+    answer.put(RunDirectory(path).claim())
 
 
 def test_one_owner_at_a_time(tmp_path):
-    mine = RunFolder(tmp_path / "run")
+    mine = RunDirectory(tmp_path / "run")
     assert mine.claim()
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
@@ -17,11 +17,11 @@ def test_one_owner_at_a_time(tmp_path):
     assert answer.get(timeout=60) is False
     other.join()
     mine.release()
-    assert RunFolder(tmp_path / "run").claim()
+    assert RunDirectory(tmp_path / "run").claim()
 
 
 def test_a_heartbeat_is_alive_only_while_the_folder_is_held(tmp_path):
-    run = RunFolder(tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
     assert heartbeat(run.path) is None
     run.claim()
     run.beat("running", step=3, steps=9)
@@ -31,7 +31,7 @@ def test_a_heartbeat_is_alive_only_while_the_folder_is_held(tmp_path):
 
 
 def test_beats_are_few_unless_forced(tmp_path):
-    run = RunFolder(tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
     run.claim()
     run.beat("running", step=1, steps=9)
     run.beat("running", step=2, steps=9)
@@ -41,7 +41,7 @@ def test_beats_are_few_unless_forced(tmp_path):
 
 
 def test_rows_after_the_last_checkpoint_are_written_again_not_twice(tmp_path):
-    run = RunFolder(tmp_path / "run")
+    run = RunDirectory(tmp_path / "run")
     run.claim()
     for step in (10, 20, 30):
         run.add_metrics({"step": step, "val/acc": step / 2})

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness.signals import NUMBERS, Mark, goes_on, hand_over, marked, what_for
+from harness.training.signals import NUMBERS, StopSignal, catch_stop_signals, requeue, stop_status, will_requeue
 
 
 @pytest.fixture(autouse=True)
@@ -52,28 +52,28 @@ def send(*numbers):
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_signal_leaves_a_mark_and_handlers_come_back(handlers, number):
-    with marked() as mark:
-        assert mark == Mark(None)
+    with catch_stop_signals() as mark:
+        assert mark == StopSignal(None)
         send(number)
         assert mark.number == number
     assert {number: signal.getsignal(number) for number in NUMBERS} == handlers
 
 
 def test_handlers_come_back_after_an_error(handlers):
-    with pytest.raises(ValueError, match="any"), marked():
+    with pytest.raises(ValueError, match="any"), catch_stop_signals():
         raise ValueError("any")
     assert {number: signal.getsignal(number) for number in NUMBERS} == handlers
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_second_one_ends_the_process(number):
-    with marked():
+    with catch_stop_signals():
         send(number)
         assert signal.getsignal(number) is signal.SIG_DFL
 
 
 def test_a_scheduler_may_warn_more_than_once():
-    with marked() as mark:
+    with catch_stop_signals() as mark:
         send(signal.SIGUSR2, signal.SIGUSR2)
         assert mark.number == signal.SIGUSR2 and callable(signal.getsignal(signal.SIGUSR2))
 
@@ -88,26 +88,26 @@ def test_a_scheduler_may_warn_more_than_once():
     ],
 )
 def test_what_ends_a_job_stands_above_what_queues_it_again(sent, stays):
-    with marked() as mark:
+    with catch_stop_signals() as mark:
         send(*sent)
         assert mark.number == stays
 
 
 def test_without_a_scheduler_a_run_was_interrupted():
-    assert what_for(signal.SIGINT) == what_for(signal.SIGTERM) == "interrupted"
+    assert stop_status(signal.SIGINT) == stop_status(signal.SIGTERM) == "interrupted"
 
 
 @pytest.mark.parametrize(("timed_out", "state"), [(True, "timeout"), (False, "preempted")])
 def test_the_scheduler_s_signal_means_what_submitit_says(timed_out, state):
     signal.signal(signal.SIGUSR2, Scheduler(timed_out).checkpoint_and_try_requeue)
-    assert what_for(signal.SIGUSR2) == state
-    assert what_for(signal.SIGINT) == "interrupted"
+    assert stop_status(signal.SIGUSR2) == state
+    assert stop_status(signal.SIGINT) == "interrupted"
 
 
 def test_sigusr2_without_submitit_is_a_preemption():
-    assert what_for(signal.SIGUSR2) == "preempted"
+    assert stop_status(signal.SIGUSR2) == "preempted"
     signal.signal(signal.SIGUSR2, lambda number, frame: None)
-    assert what_for(signal.SIGUSR2) == "preempted"
+    assert stop_status(signal.SIGUSR2) == "preempted"
 
 
 @pytest.mark.parametrize(
@@ -116,18 +116,18 @@ def test_sigusr2_without_submitit_is_a_preemption():
 def test_sigterm_ends_a_job_unless_slurm_still_runs_it(in_a_job, answer, on):
     asked = in_a_job(answer)
     signal.signal(signal.SIGUSR2, Scheduler().checkpoint_and_try_requeue)
-    assert goes_on(signal.SIGTERM) is on
+    assert will_requeue(signal.SIGTERM) is on
     assert "--jobs=7" in asked.read_text()
-    assert what_for(signal.SIGTERM) == ("preempted" if on else "interrupted")
+    assert stop_status(signal.SIGTERM) == ("preempted" if on else "interrupted")
 
 
 def test_slurm_is_not_asked_outside_its_jobs_nor_of_other_signals(in_a_job, monkeypatch):
     asked = in_a_job("RUNNING")
-    assert not goes_on(signal.SIGTERM), "no handler that would queue the job again"
+    assert not will_requeue(signal.SIGTERM), "no handler that would queue the job again"
     signal.signal(signal.SIGUSR2, Scheduler().checkpoint_and_try_requeue)
-    assert not goes_on(signal.SIGINT) and goes_on(signal.SIGUSR2)
+    assert not will_requeue(signal.SIGINT) and will_requeue(signal.SIGUSR2)
     monkeypatch.delenv("SLURM_JOB_ID")
-    assert not goes_on(signal.SIGTERM)
+    assert not will_requeue(signal.SIGTERM)
     assert not asked.exists()
 
 
@@ -135,12 +135,12 @@ def test_a_job_without_squeue_ends(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     signal.signal(signal.SIGUSR2, Scheduler().checkpoint_and_try_requeue)
-    assert not goes_on(signal.SIGTERM)
+    assert not will_requeue(signal.SIGTERM)
 
 
 def test_handing_over_calls_the_scheduler_s_handler():
-    hand_over()  # nobody to hand over to
+    requeue()  # nobody to hand over to
     scheduler = Scheduler()
     signal.signal(signal.SIGUSR2, scheduler.checkpoint_and_try_requeue)
-    hand_over()
+    requeue()
     assert scheduler.called == [(signal.SIGUSR2, None)]

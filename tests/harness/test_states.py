@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from harness import record
+from harness.launch.cell_state import cell_state_at, last_words
 from harness.launch.queue import GONE, LOCAL, SLURM, Queue, Submission
-from harness.runfolder import DEAD_AFTER_S, RunFolder
-from harness.states import last_words, state_of_paths
+from harness.records import record
+from harness.records.run_directory import DEAD_AFTER_S, RunDirectory
 
 
 class Asked:
@@ -30,10 +30,10 @@ class Place:
 
     def __init__(self, root):
         self.now = time.time()
-        self.path, self.folder = root / "record.json", RunFolder(root / "run")
+        self.path, self.folder = root / "record.json", RunDirectory(root / "run")
 
     def state(self, answer=GONE):
-        return state_of_paths(self.path, self.folder.path, Asked(answer))
+        return cell_state_at(self.path, self.folder.path, Asked(answer))
 
     def submitted(self, at=0.0):
         Submission(SLURM, "12_3", str(self.folder.path / "job.log"), "login", self.now - at).write(self.folder.path)
@@ -148,7 +148,7 @@ def test_a_record_says_how_it_ended(place, status):
 
 
 def test_a_job_that_was_queued_too_often_is_recorded(place):
-    """As harness.outcome leaves it: the last heartbeat, then the record of a time-out."""
+    """As harness.training.run_cell leaves it: the last heartbeat, then the record of a time-out."""
     place.submitted(at=20)
     place.beat("timeout", at=1)
     place.record("timeout", at=0)

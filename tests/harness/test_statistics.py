@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.statistics import Agreement, Estimate, agreement, apart, estimate, kendall, verdict
+from harness.report.statistics import Agreement, Estimate, agreement, apart, estimate, kendall, verdict
 
 
 def test_statistics_are_the_hand_computed_ones():

@@ -2,11 +2,11 @@
 
 import json
 
-from harness import status
-from harness.cell import cell_of
-from harness.compose import compose
-from harness.outcome import Request, run_cell
-from harness.runfolder import RunFolder
+from harness.commands import status
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.records.run_directory import RunDirectory
+from harness.training.run_cell import CellRequest, run_cell
 
 
 def line(cfg, cell, capsys):
@@ -21,7 +21,7 @@ def test_from_nothing_to_done_and_again(places, capsys):
     status.run(cfg, [])
     assert "no run yet" in capsys.readouterr().out
 
-    folder = RunFolder(cell.folder(cfg))
+    folder = RunDirectory(cell.folder(cfg))
     folder.claim()
     folder.beat("running", step=3, steps=12)
     assert "running" in line(cfg, cell, capsys)
@@ -29,7 +29,7 @@ def test_from_nothing_to_done_and_again(places, capsys):
     folder.note("train 3/12")
     assert "dead" in (dead := line(cfg, cell, capsys)) and "step 3/12" in dead
 
-    run_cell(Request(cfg))
+    run_cell(CellRequest(cfg))
     assert "done" in line(cfg, cell, capsys)
     folder.claim()
     folder.beat("running", step=5, steps=12, force=True)
@@ -38,14 +38,14 @@ def test_from_nothing_to_done_and_again(places, capsys):
 
 
 def test_a_failure_shows_what_went_wrong(places, capsys, monkeypatch):
-    from harness.experiment import Experiment
+    from harness.training.module import TaskModule
 
     def fail(*_):
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr(Experiment, "training_step", fail)
+    monkeypatch.setattr(TaskModule, "training_step", fail)
     cfg = compose(["model=local", "budget=smoke", "trainer=cpu", *places])
-    run_cell(Request(cfg))
+    run_cell(CellRequest(cfg))
     shown = line(cfg, cell_of(cfg), capsys)
     assert "failed" in shown and "the disk is full" in shown
     assert json.loads(next(cell_of(cfg).folder(cfg).glob("heartbeat.json")).read_text())["state"] == "failed"

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from harness import execute, runs, sweep
-from harness.compose import compose
+from harness.commands import train
+from harness.commands.plan import MEASURED, PUBLISHED, Estimate, estimate
+from harness.config import sweep
+from harness.config.compose import compose
 from harness.errors import UsageError
-from harness.outcome import Outcome
-from harness.plan import MEASURED, PUBLISHED, Estimate, estimate
+from harness.launch import local
+from harness.training.run_cell import CellResult
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ["table=lavo/t11", "budget=smoke"]
@@ -98,9 +100,9 @@ def test_a_cell_of_a_table_is_the_cell_of_the_same_names():
 @pytest.mark.parametrize(("fail_fast", "ran"), [(False, 3), (True, 2)])
 def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast, ran):
     states = iter([("done", 0), ("failed", 1), ("done", 0)])
-    monkeypatch.setattr(runs, "run_cell", lambda request: Outcome("a cell", *next(states), "why"))
+    monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(states), "why"))
     typed = [*TABLE, "model=lavo", "task=lra/listops", f"fail_fast={fail_fast}"]
-    assert execute.run(compose(typed), typed) == 1
+    assert train.run(compose(typed), typed) == 1
     shown = capsys.readouterr()
     assert (shown.out + shown.err).count("a cell") == ran
     assert f"{ran - 1} done, 1 failed" in shown.out

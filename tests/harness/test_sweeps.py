@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli, execute, runs, sweep
-from harness.compose import compose, options
+from harness.commands import cli, train
+from harness.config import sweep
+from harness.config.compose import compose, options
 from harness.errors import UsageError
-from harness.outcome import Outcome
+from harness.launch import local
+from harness.training.run_cell import CellResult
 
 ROOT = Path(__file__).resolve().parents[2]
 LRA = "lra/image,lra/listops,lra/pathfinder,lra/pathx,lra/retrieval,lra/text"
@@ -89,7 +91,7 @@ def given(monkeypatch):
         seen.append((commands, place))
         return 5
 
-    monkeypatch.setattr(execute, "run_all", run_all)
+    monkeypatch.setattr(train, "run_all", run_all)
     return seen
 
 
@@ -123,9 +125,9 @@ def test_a_cell_that_two_commands_name_runs_once_and_in_the_order_typed(monkeypa
 
     def run_cell(request):
         ran.append((request.cfg.model.name, request.cfg.seed))
-        return Outcome("a cell", "done", 0, "")
+        return CellResult("a cell", "done", 0, "")
 
-    monkeypatch.setattr(runs, "run_cell", run_cell)
+    monkeypatch.setattr(local, "run_cell", run_cell)
     swept = [["model=local", "budget=smoke", f"seed={seed}"] for seed in (3, 1, 3)]
     swept.append(["model=lavo", "budget=smoke", "seed=2"])
     swept.append(["table=lavo/t11", "model=local", "task=lra/listops", "budget=smoke"])
@@ -143,14 +145,14 @@ def test_the_first_command_that_names_a_cell_gives_its_words():
 
 def test_a_sweep_ends_with_the_worst_status(monkeypatch, capsys):
     ends = iter([("done", 0), ("refused", 2), ("failed", 1)])
-    monkeypatch.setattr(runs, "run_cell", lambda request: Outcome("a cell", *next(ends), "why"))
+    monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(ends), "why"))
     assert cli.dispatch_all([["budget=smoke", f"seed={seed}"] for seed in (1, 2, 3)], "here") == 2
     assert "1 done, 1 refused, 1 failed" in capsys.readouterr().out
 
 
 def test_a_signal_ends_a_sweep(monkeypatch, capsys):
     ends = iter([("done", 0), ("interrupted", 130)])
-    monkeypatch.setattr(runs, "run_cell", lambda request: Outcome("a cell", *next(ends), "why"))
+    monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(ends), "why"))
     assert cli.dispatch_all([["budget=smoke", f"seed={seed}"] for seed in (1, 2, 3)], "here") == 130
     assert "1 done, 1 interrupted, 1 not begun" in capsys.readouterr().out
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.build import on_meta
-from harness.compose import compose, options
-from harness.outcome import Request, run_cell
-from harness.sweep import expand
+from harness.config.build import on_meta
+from harness.config.compose import compose, options
+from harness.config.sweep import expand
+from harness.training.run_cell import CellRequest, run_cell
 
 TABLES = [name for name, _ in options("table") if name != "all"]
 
@@ -33,7 +33,9 @@ def test_path_x_builds_with_every_model_of_its_recipe_s_tables():
 
 
 def test_path_x_trains(places):
-    outcome = run_cell(Request(compose(["task=lra/pathx", "protocol=google", "budget=smoke", "trainer=cpu", *places])))
+    outcome = run_cell(
+        CellRequest(compose(["task=lra/pathx", "protocol=google", "budget=smoke", "trainer=cpu", *places]))
+    )
     assert outcome.state == "done", outcome.detail
 
 
@@ -48,5 +50,5 @@ def test_every_cell_trains(table, folder):
     """The steps, the two evaluations and the record of the smoke budget; cells that tables share run once."""
     for name, overrides in cells(table, "smoke").items():
         places = [f"paths.{place}={folder / place}" for place in ("data", "outputs", "records")]
-        outcome = run_cell(Request(compose([*overrides, "trainer=cpu", *places])))
+        outcome = run_cell(CellRequest(compose([*overrides, "trainer=cpu", *places])))
         assert outcome.state in ("done", "skipped"), f"{name}: {outcome.detail}"

@@ -7,11 +7,12 @@ import signal
 import pytest
 import torch
 
-from harness import record
-from harness.compose import compose
-from harness.course import Course
-from harness.experiment import Experiment
-from harness.outcome import Request, run_cell
+from harness.config.compose import compose
+from harness.records import record
+from harness.training import module
+from harness.training.callback import TrainingCallback
+from harness.training.module import TaskModule
+from harness.training.run_cell import CellRequest, run_cell
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
@@ -19,7 +20,7 @@ CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "res
 @pytest.fixture
 def cell(places, tmp_path_factory):
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"  # made once for all tests
-    return lambda *overrides: run_cell(Request(compose([*CELL, *places, data, *overrides])))
+    return lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
 
 
 def records(tmp_path):
@@ -54,7 +55,7 @@ def test_a_record_says_everything(cell, tmp_path):
 def test_the_second_time_is_no_work(cell, tmp_path, monkeypatch):
     cell()
     before = {path: path.stat().st_mtime_ns for path in records(tmp_path)}
-    monkeypatch.setattr(Course, "on_train_start", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(TrainingCallback, "on_train_start", lambda *_: pytest.fail("trained again"))
     assert cell().state == "skipped"
     assert before == {path: path.stat().st_mtime_ns for path in records(tmp_path)}
 
@@ -77,17 +78,16 @@ def test_seeds_differ(cell, tmp_path):
 
 
 def test_the_test_split_is_scored_once_and_on_the_selected_weights(cell, tmp_path, monkeypatch):
-    from harness import experiment
 
-    seen, truth = [], experiment.evaluate
+    seen, truth = [], module.evaluate
 
     def spy(trainer, module, split, size):
         found = truth(trainer, module, split, size)
         seen.append((split, {k: v.clone() for k, v in module.model.state_dict().items()}, found))
         return found
 
-    monkeypatch.setattr("harness.course.evaluate", spy)
-    monkeypatch.setattr("harness.experiment.evaluate", spy)
+    monkeypatch.setattr("harness.training.callback.evaluate", spy)
+    monkeypatch.setattr("harness.training.module.evaluate", spy)
     cell("train.select.after=0.5")
     entries = one_record(tmp_path)
     passes = [entry for entry in seen if entry[0] is seen[-1][0]]
@@ -106,15 +106,15 @@ def test_selection_on_test_is_stamped(cell, tmp_path):
 
 
 def test_nan_is_a_value_and_rerun_failed_tries_again(cell, tmp_path, monkeypatch):
-    healthy = Experiment.training_step
+    healthy = TaskModule.training_step
     monkeypatch.setattr(
-        Experiment, "training_step", lambda self, batch, index: healthy(self, batch, index) * float("nan")
+        TaskModule, "training_step", lambda self, batch, index: healthy(self, batch, index) * float("nan")
     )
     outcome = cell()
     assert (outcome.state, outcome.code) == ("nan", 1)
     entries = one_record(tmp_path)
     assert entries["status"] == "nan" and entries["metrics"] is None and "not finite" in entries["error"]["message"]
-    monkeypatch.setattr(Experiment, "training_step", healthy)
+    monkeypatch.setattr(TaskModule, "training_step", healthy)
     left = cell()
     assert (left.state, left.code) == ("nan", 1) and "rerun=failed" in left.detail
     assert cell("rerun=failed").state == "done"
@@ -144,7 +144,7 @@ def test_a_failure_leaves_a_record_a_traceback_and_a_status(cell, tmp_path, monk
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(Experiment, "training_step", fail)
+    monkeypatch.setattr(TaskModule, "training_step", fail)
     outcome = cell()
     assert (outcome.state, outcome.code) == (status, 1)
     assert one_record(tmp_path)["error"]["type"] == type(error).__name__
@@ -153,7 +153,7 @@ def test_a_failure_leaves_a_record_a_traceback_and_a_status(cell, tmp_path, monk
 
 
 def test_after_a_failure_the_work_so_far_is_not_lost(cell, tmp_path, monkeypatch):
-    healthy, steps = Experiment.training_step, []
+    healthy, steps = TaskModule.training_step, []
 
     def fail_at_seven(self, batch, index):
         steps.append(self.global_step)
@@ -161,7 +161,7 @@ def test_after_a_failure_the_work_so_far_is_not_lost(cell, tmp_path, monkeypatch
             raise RuntimeError("disk full")
         return healthy(self, batch, index)
 
-    monkeypatch.setattr(Experiment, "training_step", fail_at_seven)
+    monkeypatch.setattr(TaskModule, "training_step", fail_at_seven)
     assert cell().state == "failed"
     assert cell("rerun=failed").state == "done"
     assert steps == [*range(8), *range(4, 12)], "it should go on from the checkpoint of step 4"
@@ -173,7 +173,7 @@ def test_after_a_failure_the_work_so_far_is_not_lost(cell, tmp_path, monkeypatch
 def test_a_second_run_that_was_stopped_goes_on_although_there_is_a_record(cell, tmp_path, monkeypatch):
     cell()
     first = one_record(tmp_path)
-    finish = Course.on_train_batch_end
+    finish = TrainingCallback.on_train_batch_end
 
     def stop(self, trainer, *rest):
         if trainer.global_step == 6:
@@ -181,7 +181,7 @@ def test_a_second_run_that_was_stopped_goes_on_although_there_is_a_record(cell, 
         finish(self, trainer, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Course, "on_train_batch_end", stop)
+        patch.setattr(TrainingCallback, "on_train_batch_end", stop)
         assert cell("rerun=all").state == "interrupted"
     assert cell().state == "done"
     second = one_record(tmp_path)

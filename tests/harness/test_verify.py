@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from harness.compose import compose
-from harness.verify import examine, run
+from harness.commands.verify import examine, run
+from harness.config.compose import compose
 
 MODULE = '''
 from models.attention.base import Attention, Pattern

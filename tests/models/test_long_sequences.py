@@ -4,7 +4,7 @@ import pytest
 import torch
 from zoo import CLASSES, MAX_LENGTH, SELF, build, load
 
-from harness.stopwatch import peak_mb
+from harness.records.timing import peak_mb
 from models.attention.base import Pattern
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
-from harness.stopwatch import peak_mb
+from harness.records.timing import peak_mb
 from models.layers.point_clouds import farthest_points, gather_points, nearest, neighbours
 
 

@@ -152,7 +152,7 @@ def print_table() -> None:
 
 
 if __name__ == "__main__":
-    from harness.schema import register
+    from harness.config.schema import register
 
     register()
     print_table()

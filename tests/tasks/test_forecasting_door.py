@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
-from harness import record
-from harness.build import build
-from harness.cell import cell_of
-from harness.compose import compose
-from harness.outcome import Request, run_cell
-from harness.runfolder import RunFolder
+from harness.config.build import build
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.records import record
+from harness.records.run_directory import RunDirectory
+from harness.training.run_cell import CellRequest, run_cell
 from tasks.forecasting.windows import time_features
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "forecasting"
@@ -26,7 +26,7 @@ def test_the_record_holds_the_errors_of_every_window(features, places):
     typed = ["model=lavo", "task=forecasting/etth1", "budget=smoke", "trainer=cpu", f"task.features={features}"]
     typed += ["train.eval_every=12", "train.eval_batch_size=256"]
     cfg = compose([*typed, "task.source=slice", f"task.path={REAL}", "task.rows=null", *places])
-    outcome = run_cell(Request(cfg))
+    outcome = run_cell(CellRequest(cfg))
     assert outcome.state == "done", outcome.detail
     entries = record.read(cell_of(cfg).record_path(cfg))
     found = entries["metrics"]["best"]
@@ -34,7 +34,7 @@ def test_the_record_holds_the_errors_of_every_window(features, places):
     assert (found["val"]["n"], found["test"]["n"]) == (VAL - FUTURE + 1, TEST - FUTURE + 1)
 
     model = build(cfg).model
-    weights = torch.load(RunFolder(cell_of(cfg).folder(cfg)).best, weights_only=True)
+    weights = torch.load(RunDirectory(cell_of(cfg).folder(cfg)).best, weights_only=True)
     model.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
     frame = pd.read_csv(REAL / "ETTh1.csv.gz")
     values = frame.iloc[:, 1:].to_numpy()

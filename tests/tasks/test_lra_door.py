@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hostile import tar
 
-from harness.cli import dispatch
-from harness.compose import compose
+from harness.commands.cli import dispatch
+from harness.config.compose import compose
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR, REVIEW, EXPRESSION = "1.0\ta\tb\tone\ttwo\n", '{"text": "fine", "label": 1}\n', "( ( ( [MAX 2 ) 9 ) ] )\t9\n"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.report import latex, markdown, spec, terminal, tidy
+from harness.report import spec
+from harness.report.render import latex, markdown, terminal, tidy_csv
 
 ROOT = Path(__file__).resolve().parents[3]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
@@ -18,4 +19,4 @@ def plain(table, width=100, **kwargs):
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
-RENDER = {"md": markdown.render, "tex": latex.render, "csv": tidy.render, "txt": plain}
+RENDER = {"md": markdown.render, "tex": latex.render, "csv": tidy_csv.render, "txt": plain}

@@ -1,0 +1,42 @@
+"""do=prepare: download or generate a task's data, before any job needs it."""
+
+import json
+from collections.abc import Sequence
+
+from omegaconf import DictConfig
+
+from harness.config.sweep import Command, expand_all
+from harness.errors import UsageError, one_line
+from harness.progress import Progress
+
+
+def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    return run_all([Command(cfg, tuple(overrides))])
+
+
+def run_all(commands: Sequence[Command], place: str = "") -> int:
+    """The data of every cell of these commands, on this machine: compute nodes may have no way to the internet."""
+    plan = expand_all(commands)
+    tasks = {json.dumps(planned.cell.config["task"], sort_keys=True): planned.cfg for planned in plan.cells}
+    for one in tasks.values():
+        prepare(one)
+    return 0
+
+
+def prepare(cfg: DictConfig) -> None:
+    """Raises UsageError for what is missing or broken."""
+    from harness.config.build import without
+    from harness.config.instantiate import instantiate
+    from tasks.base import DataError
+
+    task = instantiate(without(cfg.task, "name", "protocol"), "task", list(cfg.trusted_packages))
+    try:
+        with Progress() as progress:
+            task.prepare(progress)
+        data = task.load()
+    except DataError as error:
+        raise UsageError(one_line(error)) from error
+    sizes = ", ".join(f"{count} {split}" for split, count in data.sizes.items())
+    print(f"{cfg.task.name}: {sizes} · source {data.source} · fingerprint {data.fingerprint[:12]}")
+    if task.samples is not None:
+        print(f"samples: {task.samples}")

@@ -1,0 +1,1 @@
+"""Overrides -> configuration -> cell -> task and model."""

@@ -1,0 +1,130 @@
+"""Configuration -> task and model. What cannot be built is refused here, on the meta device, before data is touched."""
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from harness.config.compose import options, with_model
+from harness.config.instantiate import call, instantiate, target
+from harness.errors import UsageError, one_line
+from models.attention.base import Attention
+from tasks.base import DataError, Task
+
+
+@dataclass
+class Built:
+    task: Task
+    model: nn.Module
+    optimizer: partial
+    schedule: partial | None
+
+    def parameters(self) -> dict[str, int]:
+        """Numbers of parameters: all of them, and those inside attention layers."""
+        layers = [module for module in self.model.modules() if isinstance(module, Attention)]
+        inside = {id(p): p.numel() for layer in layers for p in layer.parameters()}
+        return {"total": sum(p.numel() for p in self.model.parameters()), "attention": sum(inside.values())}
+
+
+def build(cfg: DictConfig) -> Built:
+    """Task and model with fresh weights, on the current default device. Raises UsageError in one line."""
+    trusted = list(cfg.trusted_packages)
+    task = instantiate(without(cfg.task, "name", "protocol"), "task", trusted)
+    dimensions = task.dimensions()
+    model = build_model(target(without(cfg.model, "name"), "model", trusted), cfg, dimensions)
+    check_length(model, dimensions)
+    optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
+    schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
+    return Built(
+        task,
+        model,
+        partial(call, optimizer, "train.optimizer"),
+        partial(call, schedule, "train.schedule") if schedule else None,
+    )
+
+
+def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str, Any]]:
+    """What an optimizer is given: all parameters, or groups if layers have rates of their own (`Attention.own_rates`).
+
+    The first group takes the recipe's rate and decay; the others, one for each rate, have no decay.
+    """
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.own_rates().items()}
+    if not rates:
+        return model.parameters()
+    groups: dict[float | None, list[nn.Parameter]] = {None: []}
+    for parameter in model.parameters():
+        groups.setdefault(rates.get(parameter), []).append(parameter)
+    common = groups.pop(None)
+    return [{"params": common}, *({"params": own, "lr": lr, "weight_decay": 0.0} for lr, own in groups.items())]
+
+
+def build_model(model: partial, cfg: DictConfig, dimensions: dict[str, Any]) -> nn.Module:
+    """A backbone around attention, or a model that takes the whole backbone's place and its keys."""
+    backbone = target(cfg.backbone, "backbone", list(cfg.trusted_packages))
+    if is_attention(model):
+        return call(backbone, "backbone", partial(call, model, "model"), **dimensions)
+    pattern, patterns = dimensions.get("pattern"), sorted(getattr(model.func, "patterns", ()))
+    if pattern not in patterns:
+        has = f"it has: {', '.join(patterns)}" if patterns else "it says of no pattern that it has it"
+        raise UsageError(f"model: {model.func.__qualname__} has no {pattern} form ({has})")
+    if not set(model.func.__mro__) & set(backbone.func.__mro__) - set(nn.Module.__mro__):
+        raise UsageError(f"model: {model.func.__qualname__} cannot stand in the place of {backbone.func.__qualname__}")
+    return call(partial(model.func, **backbone.keywords | model.keywords), "model", **dimensions)
+
+
+def is_attention(model: partial) -> bool:
+    """Whether a model is one layer, which a backbone calls as often as it has layers, or builds `layers` itself."""
+    makers = model.func.__mro__ if isinstance(model.func, type) else (model.func,)
+    return not any("layers" in inspect.signature(maker).parameters for maker in makers if maker is not object)
+
+
+def check_length(model: nn.Module, dimensions: dict[str, Any]) -> None:
+    """A backbone says with `longest` where its parameters end (None: nowhere)."""
+    longest, needed = getattr(model, "longest", None), dimensions.get("max_length")
+    if longest is not None and needed is not None and needed > longest:
+        raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {needed}")
+
+
+def refuse_what_cannot_run(cfg: DictConfig) -> Built:
+    """Build everything without memory or data. A refusal names the models that would fit in this place."""
+    try:
+        built = on_meta(cfg)
+        built.task.demand()
+        return built
+    except DataError as error:
+        raise UsageError(one_line(error)) from error
+    except UsageError as error:
+        if not str(error).startswith("model"):
+            raise
+        fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
+        hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit in this place"
+        raise UsageError(f"{error}; {hint}") from error
+
+
+def on_meta(cfg: DictConfig) -> Built:
+    with torch.device("meta"):
+        built = build(cfg)
+        optimizer = built.optimizer(parameter_groups(built.model))
+        if built.schedule is not None:
+            built.schedule(optimizer)
+    return built
+
+
+def fits(cfg: DictConfig, model: str) -> bool:
+    try:
+        on_meta(with_model(cfg, model))
+    except UsageError:
+        return False
+    return True
+
+
+def without(config: DictConfig, *keys: str) -> dict[str, Any]:
+    """What a constructor is given: `keys` are the harness' own."""
+    container = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+    return {key: value for key, value in container.items() if key not in keys}

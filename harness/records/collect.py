@@ -1,0 +1,113 @@
+"""Records -> a tidy frame: one row per cell. Nothing is skipped: a broken record is an error that names its file."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.config.cell import IDENTITY, flatten
+from harness.config.table_rows import said
+from harness.records import record
+from harness.records.record import RecordError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    *("id", "model", "task", "protocol", "budget", "seed", "variant", "changed"),
+    *("status", "metric", "higher_is_better", "score", "tested", "val", "n_test", "step"),
+    *("rule", "after_steps", "leak", "baseline", "baseline_name"),
+    *("parameters", "attention_parameters", "steps", "tokens", "examples"),
+    *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
+    *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "resumes"),
+)
+
+
+def load_records(root: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Every `**/*.json` under a folder, in an order that does not depend on the file system.
+
+    A folder that is not there holds no records. Raises RecordError for a file that is no record, and for two that are
+    the same cell.
+    """
+    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for path in sorted(Path(root).rglob("*.json")):
+        entries = record.read(path)
+        other = found.setdefault(entries["cell"]["id"], (path, entries))[0]
+        if other != path:
+            raise RecordError(f"{other} and {path} are records of one cell ({entries['cell']['id']}); remove one")
+    records = [entries for _, entries in found.values()]
+    keys = ("task", "protocol", "budget", "model", "seed", "id")
+    return sorted(records, key=lambda entries: tuple(entries["cell"][key] for key in keys))
+
+
+def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
+    """One row per cell, columns COLUMNS. What a failed cell does not know is missing (None or NaN), never zero.
+
+    `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit,
+    `tested` every metric there by its name;
+    `source` says how whole the data were, `origin` what the task calls the place they came from.
+    `variant` is equal for cells that differ in nothing but the seed; `changed` is what a user set against the recipe,
+    empty for the recipe itself.
+    """
+    import pandas as pd
+
+    return pd.DataFrame([_row(entries) for entries in records], columns=list(COLUMNS))
+
+
+def _row(entries: dict[str, Any]) -> dict[str, Any]:
+    metric = entries["metric"] or {"name": None, "higher_is_better": None}
+    selection, baseline = entries["selection"], entries["baseline"] or {}
+    # a cell that broke off has no result, whatever it had measured on the way
+    metrics = entries["metrics"] if entries["status"] == "done" else None
+    point = (metrics or {}).get("last" if selection["rule"] == "last" else "best") or {}
+    test, parameters, hardware = point.get("test") or {}, entries["parameters"] or {}, entries["hardware"]
+    data = entries["data"]
+    counts = ("steps", "tokens", "examples", "wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb", "resumes")
+    return (
+        entries["cell"]
+        | {key: entries[key] for key in ("status", *counts)}
+        | {
+            "variant": variant(entries["config"]),
+            "changed": said({key: used for key, (_, used) in entries["changed"].items()}),
+            "metric": metric["name"],
+            "higher_is_better": metric["higher_is_better"],
+            "score": test.get(metric["name"]),
+            "tested": test,
+            "val": (point.get("val") or {}).get(metric["name"]),
+            "n_test": test.get("n"),
+            "step": point.get("step"),
+            "rule": selection["rule"],
+            "after_steps": selection["after_steps"],
+            "leak": selection["leak"],
+            "baseline": baseline.get("test"),
+            "baseline_name": baseline.get("name"),
+            "parameters": parameters.get("total") or None,
+            "attention_parameters": parameters.get("attention"),
+            "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
+            "source": data["source"],
+            "origin": entries["config"]["task"].get("source"),
+            "fingerprint": data["fingerprint"],
+            "sha": entries["git"]["sha"],
+            "dirty": entries["git"]["dirty"],
+        }
+    )
+
+
+def variant(config: dict[str, Any]) -> str:
+    """Eight hexadecimal digits that cells share if only their seeds differ."""
+    return hashlib.sha256(json.dumps(recipe(config), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def recipe(config: dict[str, Any]) -> dict[str, Any]:
+    """What a config says about a cell beside its seed."""
+    return {key: config[key] for key in IDENTITY if key in config and key != "seed"}
+
+
+def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """For each config, what sets it apart from the others: `model.window=16, train.optimizer.lr=0.001`."""
+    flat = [flatten(recipe(config)) for config in configs]
+    keys = sorted({key for one in flat for key in one})
+    apart = [key for key in keys if len({json.dumps(one.get(key)) for one in flat}) > 1]
+    return [", ".join(f"{key}={one[key]}" for key in apart if key in one) for one in flat]

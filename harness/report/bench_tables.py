@@ -1,0 +1,195 @@
+"""What do=bench measured, as a page, a picture and on the terminal."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError, one_line
+from harness.records.record import write_atomic
+from harness.records.timing import crossover, exponent
+from harness.report.render.markdown import escape
+
+TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
+Series = list[dict[str, Any]]
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    """Measurements in a folder, by name. Raises UsageError for a file that is none."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            measured = json.loads(path.read_text(encoding="utf-8"))
+            PAGES[measured["kind"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} is no measurement: {one_line(error)}; move it away or measure again") from error
+        found.append(measured)
+    return found
+
+
+def pages(folder: Path, tables: Path) -> dict[Path, str]:
+    """The Markdown page of every measurement, by its path."""
+    return {tables / "bench" / f"{one['name']}.md": PAGES[one["kind"]](one) for one in load(folder)}
+
+
+def page(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
+    """Write the page and the picture (PNG, PDF) of one measurement by do=bench. Returns their paths."""
+    name = measured["name"]
+    made = [tables / "bench" / f"{name}.md", *(figures / "bench" / f"{name}.{suffix}" for suffix in ("png", "pdf"))]
+    made[1].parent.mkdir(parents=True, exist_ok=True)
+    draw(measured, made[1:])
+    write_atomic(made[0], curves(measured))
+    return made
+
+
+def show(measured: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from harness.report.render.terminal import console
+
+    page = console()
+    for what, series in measures(measured):
+        header, rows = grid(measured, series)
+        table = Table(*header, box=None, pad_edge=False, title=f"{TITLES[what]}: {setting(measured)}")
+        for row in rows:
+            table.add_row(*row)
+        page.print(table)
+    for line in notes(measured):
+        page.print(line, markup=False, soft_wrap=True)
+
+
+def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]]:
+    """(what, {model: its points in order of length})."""
+    for what in dict.fromkeys(point["what"] for point in measured["points"]):
+        points = [point for point in measured["points"] if point["what"] == what]
+        yield what, {name: [p for p in points if p["model"] == name] for name in measured["models"]}
+
+
+def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: time of each length with its ratio to the peer, slopes, crossover, memory at the longest."""
+    peer = measured["settings"]["peer"]
+    lengths = [point["length"] for point in next(iter(series.values()))]
+    base = {point["length"]: point["ms"] for point in series.get(peer, []) if point["outcome"] == "ok"}
+    header = ["model", *(f"{n:,}" for n in lengths), "time ~ n^", "memory ~ n^", "MiB at the longest"]
+    header.append(f"beats {peer} from")
+    rows = []
+    for name, points in series.items():
+        cells = [name]
+        for point in points:
+            if point["outcome"] != "ok":
+                cells.append(point["outcome"].split(":")[0])
+                continue
+            ratio = f" ({base[point['length']] / point['ms']:.2g}×)" if point["length"] in base and name != peer else ""
+            cells.append(f"{milliseconds(point['ms'])}{ratio}")
+        good = [point for point in points if point["outcome"] == "ok"]
+        slopes = [slope(good, "ms"), slope(good, "memory_mb")]
+        both = [point for point in good if point["length"] in base]
+        sizes, ours = [p["length"] for p in both], [p["ms"] for p in both]
+        at = crossover(sizes, ours, [base[n] for n in sizes]) if name != peer else None
+        rows.append([*cells, *slopes, f"{good[-1]['memory_mb']:.3g}" if good else "", f"{at:,.0f}" if at else ""])
+    return header, rows
+
+
+def slope(points: Series, key: str) -> str:
+    """Of the upper half of the lengths: below, fixed costs are what is seen."""
+    kept = [point for point in points[(len(points) - 1) // 2 :] if point[key] > 0]
+    value = exponent([point["length"] for point in kept], [point[key] for point in kept])
+    return "" if value is None else f"{value:.2f}"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
+
+
+def setting(measured: dict[str, Any]) -> str:
+    s, machine = measured["settings"], measured["hardware"]
+    where = machine["gpu"] or f"{machine['cpu']}, {machine['threads']} threads"
+    what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
+    return (
+        f"{what}, {s['pattern']}, width {s['dim']}, {s['heads']} heads, batch {s['batch']}, {s['precision']}; {where}; "
+        f"torch {measured['versions']['torch']}"
+    )
+
+
+def notes(measured: dict[str, Any]) -> list[str]:
+    lines = [
+        "Medians; in brackets how many times faster than the peer in the same run. Slopes: the upper half of lengths.",
+    ]
+    disturbed = sum(point.get("disturbed", 0) for point in measured["points"])
+    if disturbed:
+        lines.append(f"{disturbed} samples were taken while other processes used this machine.")
+    lines += [f"{name}: {why}" for name, why in measured["absent"].items()]
+    lines += [f"{p['model']} at {p['length']:,}: {p['outcome']}" for p in measured["points"] if p["outcome"] != "ok"]
+    return lines
+
+
+def curves(measured: dict[str, Any]) -> str:
+    """The page of a do=bench."""
+    lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
+    lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", "", escape(setting(measured)) + ".", ""]
+    for what, series in measures(measured):
+        header, rows = grid(measured, series)
+        lines += [f"## {TITLES[what]}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
+        lines += [*(_row(row) for row in rows), ""]
+    return "\n".join([*lines, *(f"- {escape(line)}" for line in notes(measured))]) + "\n"
+
+
+def goals(measured: dict[str, Any]) -> str:
+    """The page of `python -m benchmarks.attention`."""
+    machine = measured["hardware"]
+    lines = ["<!-- Made by `python run.py do=report` from what benchmarks.attention measured; changes are lost. -->"]
+    where = f"{machine['gpu'] or machine['cpu']}, {machine['threads']} threads, torch {measured['versions']['torch']}"
+    met = sum(line["met"] for line in measured["lines"])
+    lines += ["# Goals of the core algorithms", "", f"{escape(where)}: {met} of {len(measured['lines'])} met.", ""]
+    lines += [_row(["", "what", "measured", "goal", ""]), _row(["---", "---", "---:", "---:", "---"])]
+    for line in measured["lines"]:
+        sign = "≥" if line["at_least"] else "≤"
+        row = [line["id"], line["what"], f"{line['value']:.3g} {line['unit']}".strip(), f"{sign} {line['goal']:g}"]
+        lines.append(_row([*row, "" if line["met"] else "missed"]))
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"bench": curves, "goals": goals}
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(escape(cell) for cell in cells)} |"
+
+
+def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
+    """Time and memory against length, both axes logarithmic, quartiles shaded, the slope in the legend."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    chosen = list(measures(measured))
+    figure, axes = plt.subplots(2, len(chosen), figsize=(1 + 4.5 * len(chosen), 7.5), squeeze=False, sharex="col")
+    for column, (what, series) in enumerate(chosen):
+        for name, points in series.items():
+            good = [point for point in points if point["outcome"] == "ok"]
+            sizes = [point["length"] for point in good]
+            look = {"marker": "o", "markersize": 4}
+            if name == measured["settings"]["peer"]:
+                look |= {"color": "0.4", "linestyle": "--"}
+            for row, key in enumerate(("ms", "memory_mb")):
+                kept = [(n, point[key]) for n, point in zip(sizes, good, strict=True) if point[key] > 0]
+                if kept:
+                    label = f"{name} (n^{slope(good, key)})" if slope(good, key) else name
+                    (line,) = axes[row, column].plot(*zip(*kept, strict=True), label=label, **look)
+                    look.setdefault("color", line.get_color())
+            low, high = ([point["ms_quartiles"][side] for point in good] for side in (0, 1))
+            axes[0, column].fill_between(sizes, low, high, alpha=0.2, linewidth=0, color=look.get("color"))
+        memory = "state, MiB" if what == "decode" else "peak memory, MiB"
+        for row, unit in enumerate(("ms" if what != "decode" else "ms a token", memory)):
+            axis = axes[row, column]
+            axis.set(xscale="log", yscale="log", ylabel=unit)
+            axis.grid(True, which="major", alpha=0.3)
+            axis.legend(fontsize=7)
+        axes[0, column].set_title(TITLES[what], fontsize=10)
+        axes[1, column].set_xlabel("length, tokens")
+    figure.suptitle(setting(measured), fontsize=8)
+    figure.tight_layout()
+    for path in paths:
+        figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else {"Software": None})
+    plt.close(figure)

@@ -1,0 +1,1 @@
+"""A table in Markdown, LaTeX, CSV and on the terminal."""

@@ -1,0 +1,1 @@
+"""One cell trained, selected and tested in this process: `run_cell`."""

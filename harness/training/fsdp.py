@@ -1,0 +1,50 @@
+"""`trainer=fsdp`: parameters, gradients and optimiser state shared out between the devices of a cell (FSDP2).
+
+Each attention layer is one unit, gathered when it is used; the rest of the model is another. Checkpoints and best
+weights are saved whole, so that a run can go on with any number of devices.
+"""
+
+from typing import Any
+
+
+def strategy(nodes: int, devices: int) -> Any:
+    """Lightning's strategy for so many devices on each of so many nodes."""
+    from lightning.pytorch.strategies import ModelParallelStrategy
+
+    return ModelParallelStrategy(
+        data_parallel_size=nodes * devices, tensor_parallel_size=1, save_distributed_checkpoint=False
+    )
+
+
+def shard(model: Any, mesh: Any) -> None:
+    """Once, in place; `mesh` is the strategy's."""
+    from torch.distributed.fsdp import fully_shard
+
+    from models.attention.base import Attention
+
+    devices = mesh["data_parallel"]
+    for layer in [module for module in model.modules() if isinstance(module, Attention)]:
+        fully_shard(layer, mesh=devices)
+    fully_shard(model, mesh=devices)
+
+
+def is_sharded(module: Any) -> bool:
+    """Then every device must take part in every pass through it."""
+    from torch.distributed.tensor import DTensor
+
+    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
+
+
+def load_full_state_dict(module: Any, weights: dict[str, Any]) -> None:
+    """Load a whole state dict, whether or not the module's parameters are shared out."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    if is_sharded(module):
+        set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True))
+    else:
+        module.load_state_dict(weights)
+
+
+def full_tensor(tensor: Any) -> Any:
+    """All of a tensor; a collective call where it is shared out."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

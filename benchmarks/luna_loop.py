@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from models.layers.packed_prefix import Activation
+from models.ops.packed_prefix import Activation
 
 
 def luna_loop(q: Tensor, memory: Tensor, pack_k: Tensor, pack_q: Tensor, *, activation: Activation) -> Tensor:

@@ -76,7 +76,7 @@ class Task(ABC):
     pattern: Pattern
     samples: Path | None = None  # a picture of examples that `prepare` left beside the data
 
-    def demand(self) -> None:
+    def check_source(self) -> None:
         """Raises DataError for what nobody but the user can give, a path above all; a run asks before it begins."""
         return
 
@@ -88,7 +88,7 @@ class Task(ABC):
     def load(self) -> DataInfo:
         """Open the prepared data. Raises DataError, naming `do=prepare`, if it is not there."""
 
-    def ready(self) -> None:
+    def check_is_prepared(self) -> None:
         """Raises DataError, naming `do=prepare`, if `load` would not find its data; quick where a manifest tells."""
         self.load()
 
@@ -97,7 +97,7 @@ class Task(ABC):
         """`train`, `val` or `test` of the loaded data."""
 
     @abstractmethod
-    def dimensions(self) -> dict[str, object]:
+    def backbone_kwargs(self) -> dict[str, object]:
         """What a backbone must know of the data before any is loaded: keyword arguments of its constructor."""
 
     @abstractmethod

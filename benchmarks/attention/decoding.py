@@ -8,8 +8,8 @@ from torch import Tensor
 
 from benchmarks.attention.subjects import Line, Setting
 from models.attention.lavo import LAVO
-from models.layers.packed_prefix import ACTIVATIONS, packed_prefix_step
-from models.layers.running_softmax import empty_running_softmax, running_softmax_step
+from models.ops.packed_prefix import ACTIVATIONS, packed_prefix_step
+from models.ops.running_softmax import empty_running_softmax, running_softmax_step
 
 HEADS, WIDTH, SLOTS, WINDOW = 12, 64, 64, 256
 EARLY, LATE = 1024, 16384

@@ -11,9 +11,9 @@ from benchmarks.attention.subjects import CPU, Line, Setting, Subject, heads, lo
 from benchmarks.latte_scan import layer, materialised
 from harness.records.timing import peak_mb
 from models.attention.lavo import lavo
-from models.layers.banded import banded_attention
-from models.layers.packed_prefix import ACTIVATIONS, packed_prefix
-from models.layers.running_softmax import running_softmax
+from models.ops.banded import banded_attention
+from models.ops.packed_prefix import ACTIVATIONS, packed_prefix
+from models.ops.running_softmax import running_softmax
 
 
 def latte_layer(core: Callable[..., Tensor], length: int) -> Subject:

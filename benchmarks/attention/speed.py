@@ -24,9 +24,9 @@ from benchmarks.latte_scan import layer, loop, materialised
 from benchmarks.luna_loop import luna_loop
 from harness.records.timing import exponent
 from models.attention.lavo import past_memory, read
-from models.layers.banded import banded_attention
-from models.layers.packed_prefix import packed_prefix
-from models.layers.running_softmax import running_softmax
+from models.ops.banded import banded_attention
+from models.ops.packed_prefix import packed_prefix
+from models.ops.running_softmax import running_softmax
 
 LATTE_LAYERS = {"C1": (2, 4, 128, 128, 4.0, 10.0), "C2": (1, 8, 512, 128, 2.4, 5.5)}
 

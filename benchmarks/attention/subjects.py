@@ -10,9 +10,9 @@ from torch import Tensor
 
 from harness.records.timing import time_alternating
 from models.attention.lavo import lavo
-from models.layers.dilated import Branch, dilated_attention, grouped_offsets
-from models.layers.packed_prefix import ACTIVATIONS
-from models.layers.running_softmax import running_softmax
+from models.ops.dilated import Branch, dilated_attention, grouped_offsets
+from models.ops.packed_prefix import ACTIVATIONS
+from models.ops.running_softmax import running_softmax
 
 CPU = torch.device("cpu")
 

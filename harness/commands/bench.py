@@ -142,8 +142,8 @@ def subject(
         cfg = cfg.copy()
         sizes = {"dim": bench.dim, "heads": bench.heads, "layers": bench.layers, "ffn_dim": 4 * bench.dim}
         cfg.backbone = {**bench.decoder, **sizes}
-        dimensions = {"vocab_size": VOCABULARY, "max_length": length, "pattern": bench.pattern}
-        model = build_model(target(hyper, "model", trusted), cfg, dimensions)
+        backbone_kwargs = {"vocab_size": VOCABULARY, "max_length": length, "pattern": bench.pattern}
+        model = build_model(target(hyper, "model", trusted), cfg, backbone_kwargs)
     return model.to(where or device, DTYPES[bench.precision]).eval()
 
 

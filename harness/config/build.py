@@ -35,9 +35,9 @@ def build(cfg: DictConfig) -> Built:
     """Task and model with fresh weights, on the current default device. Raises UsageError in one line."""
     trusted = list(cfg.trusted_packages)
     task = instantiate(without(cfg.task, "name", "protocol"), "task", trusted)
-    dimensions = task.dimensions()
-    model = build_model(target(without(cfg.model, "name"), "model", trusted), cfg, dimensions)
-    check_length(model, dimensions)
+    backbone_kwargs = task.backbone_kwargs()
+    model = build_model(target(without(cfg.model, "name"), "model", trusted), cfg, backbone_kwargs)
+    check_length(model, backbone_kwargs)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
     schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
     return Built(
@@ -49,12 +49,12 @@ def build(cfg: DictConfig) -> Built:
 
 
 def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str, Any]]:
-    """What an optimizer is given: all parameters, or groups if layers have rates of their own (`Attention.own_rates`).
+    """What an optimizer is given: all parameters, or groups where layers set `Attention.learning_rates`.
 
     The first group takes the recipe's rate and decay; the others, one for each rate, have no decay.
     """
     layers = [module for module in model.modules() if isinstance(module, Attention)]
-    rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.own_rates().items()}
+    rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.learning_rates().items()}
     if not rates:
         return model.parameters()
     groups: dict[float | None, list[nn.Parameter]] = {None: []}
@@ -64,18 +64,18 @@ def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str
     return [{"params": common}, *({"params": own, "lr": lr, "weight_decay": 0.0} for lr, own in groups.items())]
 
 
-def build_model(model: partial, cfg: DictConfig, dimensions: dict[str, Any]) -> nn.Module:
+def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]) -> nn.Module:
     """A backbone around attention, or a model that takes the whole backbone's place and its keys."""
     backbone = target(cfg.backbone, "backbone", list(cfg.trusted_packages))
     if is_attention(model):
-        return call(backbone, "backbone", partial(call, model, "model"), **dimensions)
-    pattern, patterns = dimensions.get("pattern"), sorted(getattr(model.func, "patterns", ()))
+        return call(backbone, "backbone", partial(call, model, "model"), **backbone_kwargs)
+    pattern, patterns = backbone_kwargs.get("pattern"), sorted(getattr(model.func, "patterns", ()))
     if pattern not in patterns:
         has = f"it has: {', '.join(patterns)}" if patterns else "it says of no pattern that it has it"
         raise UsageError(f"model: {model.func.__qualname__} has no {pattern} form ({has})")
     if not set(model.func.__mro__) & set(backbone.func.__mro__) - set(nn.Module.__mro__):
         raise UsageError(f"model: {model.func.__qualname__} cannot stand in the place of {backbone.func.__qualname__}")
-    return call(partial(model.func, **backbone.keywords | model.keywords), "model", **dimensions)
+    return call(partial(model.func, **backbone.keywords | model.keywords), "model", **backbone_kwargs)
 
 
 def is_attention(model: partial) -> bool:
@@ -84,9 +84,9 @@ def is_attention(model: partial) -> bool:
     return not any("layers" in inspect.signature(maker).parameters for maker in makers if maker is not object)
 
 
-def check_length(model: nn.Module, dimensions: dict[str, Any]) -> None:
+def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
     """A backbone says with `longest` where its parameters end (None: nowhere)."""
-    longest, needed = getattr(model, "longest", None), dimensions.get("max_length")
+    longest, needed = getattr(model, "length_limit", None), backbone_kwargs.get("max_length")
     if longest is not None and needed is not None and needed > longest:
         raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {needed}")
 
@@ -95,7 +95,7 @@ def refuse_what_cannot_run(cfg: DictConfig) -> Built:
     """Build everything without memory or data. A refusal names the models that would fit in this place."""
     try:
         built = on_meta(cfg)
-        built.task.demand()
+        built.task.check_source()
         return built
     except DataError as error:
         raise UsageError(one_line(error)) from error

@@ -123,7 +123,7 @@ def refusal(cfg: DictConfig) -> str | None:
 
     try:
         fits(cfg)
-        refuse_what_cannot_run(cfg).task.ready()
+        refuse_what_cannot_run(cfg).task.check_is_prepared()
     except UsageError as error:
         return one_line(error)
     except DataError as error:

@@ -56,7 +56,7 @@ def draw(figure: Figure, panels: Sequence[Panel], paths: Sequence[Path]) -> None
         axis.axis("off")
     scale = LARGEST / max((circle.memory for panel in panels for circle in panel.circles), default=1.0)
     for axis, panel in zip(grid.flat, panels, strict=False):
-        _panel(axis, figure, panel, scale, widen=2 // columns)
+        _panel(axis, figure, panel, scale, upcast=2 // columns)
     page.suptitle(figure.title, fontsize=10)
     _legend(page, panels, scale)
     page.draw_without_rendering()
@@ -75,12 +75,12 @@ def draw(figure: Figure, panels: Sequence[Panel], paths: Sequence[Path]) -> None
     plt.close(page)
 
 
-def _panel(axis: "Axes", figure: Figure, panel: Panel, scale: float, widen: int) -> None:
-    axis.set_title(_wrapped(panel.title, 50 * widen), fontsize=9)
+def _panel(axis: "Axes", figure: Figure, panel: Panel, scale: float, upcast: int) -> None:
+    axis.set_title(_wrapped(panel.title, 50 * upcast), fontsize=9)
     if not panel.circles:
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_color("0.8")
-        text = _wrapped("\n".join(panel.lines), 54 * widen)
+        text = _wrapped("\n".join(panel.lines), 54 * upcast)
         axis.text(0.03, 0.97, text, transform=axis.transAxes, fontsize=7.5, va="top", linespacing=1.4)
         return
     for circle in sorted(panel.circles, key=lambda circle: -circle.memory):  # the small ones on top
@@ -95,7 +95,7 @@ def _panel(axis: "Axes", figure: Figure, panel: Panel, scale: float, widen: int)
     axis.tick_params(labelsize=8)
     axis.set_xlabel(f"speed relative to {figure.reference} →", fontsize=8)
     axis.set_ylabel(f"{figure.accuracy}, {figure.table.unit} ↑", fontsize=8)
-    text = _wrapped("\n".join(panel.lines), 62 * widen)
+    text = _wrapped("\n".join(panel.lines), 62 * upcast)
     axis.text(0, -0.17, text, transform=axis.transAxes, fontsize=6.5, color="0.25", va="top")
 
 

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, MultiHead, Pattern, State
 from models.attention.vanilla import softmax_attention
-from models.layers.precision import widen, without_autocast
-from models.layers.running_scores import running_scores
-from models.layers.running_share import running_share
-from models.layers.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.running_scores import running_scores
+from models.ops.running_share import running_share
+from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
 
 
 def abc(
@@ -99,8 +99,8 @@ class ABC(MultiHead):
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         key_logits, value_logits = k @ self.key_slots, v @ self.value_slots  # (B, H, r)
         _, keys = running_softmax_step(torch.zeros_like(key_logits), key_logits, k, state["keys"])
-        with without_autocast(q):
-            scores = (keys[1] @ widen(q)[..., None])[..., 0] * self.head_dim**-0.5
+        with autocast_disabled(q):
+            scores = (keys[1] @ upcast(q)[..., None])[..., 0] * self.head_dim**-0.5
         y, values = running_softmax_step(scores.softmax(-1), value_logits, v, state["values"])
         return y, {"keys": keys, "values": values}
 
@@ -118,7 +118,7 @@ class CabABC(ABC):
 
     def weights(self, q: Tensor, k: Tensor, shares: Tensor) -> Tensor:
         """Of slots, (.., r), for q and k (.., E) of the same token and its shares (.., r)."""
-        match = (widen(q) * widen(k)).sum(-1, keepdim=True) * self.head_dim**-0.5
+        match = (upcast(q) * upcast(k)).sum(-1, keepdim=True) * self.head_dim**-0.5
         return (match * shares).softmax(-1)
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
@@ -129,5 +129,5 @@ class CabABC(ABC):
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         logits = {"keys": k @ self.key_slots, "values": v @ self.value_slots}
         state = {name: torch.logaddexp(state[name], a.to(state[name].dtype)) for name, a in logits.items()}
-        keys, values = ((a - state[name]).exp().to(widen(q).dtype) for name, a in logits.items())
+        keys, values = ((a - state[name]).exp().to(upcast(q).dtype) for name, a in logits.items())
         return ((self.weights(q, k, keys) * values).sum(-1, keepdim=True) * v).to(v.dtype), state

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from models.layers.heads import merge_heads, split_heads
+from models.ops.heads import merge_heads, split_heads
 
 State = dict[str, Any]  # what `step` needs of the past: tensors and counters
 
@@ -98,11 +98,11 @@ class Attention(nn.Module):
         if self.pattern is not Pattern.CAUSAL_SELF:
             raise ValueError(f"{type(self).__name__} decodes with pattern causal_self, not {self.pattern}")
 
-    def own_rates(self) -> dict[str, float]:
+    def learning_rates(self) -> dict[str, float]:
         """{parameter: its learning rate in place of the recipe's}; those named here have no weight decay either."""
         return {}
 
-    def follow(self, previous: "Attention") -> None:
+    def set_previous(self, previous: "Attention") -> None:
         """A backbone says once that this layer gets the carry of `previous`: drop what only a first layer needs."""
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:

@@ -30,8 +30,8 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
-from models.layers.block_sparse import Rows, block_sparse_attention
-from models.layers.padding import real_lengths
+from models.ops.block_sparse import Rows, block_sparse_attention
+from models.ops.padding import real_lengths
 
 DRAWS = 2**31 - 1  # draws are far more than any number of candidates, so that the remainder is as good as uniform
 

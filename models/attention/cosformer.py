@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.kernel_attention import empty_sums, kernel_attention, kernel_attention_step
-from models.layers.padding import real_lengths
-from models.layers.precision import widen
+from models.ops.kernel_attention import empty_sums, kernel_attention, kernel_attention_step
+from models.ops.padding import real_lengths
+from models.ops.precision import upcast
 
 FLOOR = 1e-6
 
@@ -45,7 +45,7 @@ def cosformer(
 
 def reweighted(x: Tensor, positions: Tensor, span: Tensor) -> Tensor:
     """phi of x (B, H, N, E) at `positions` (N), for M = `span` (B or 1): (B, H, N, 2 E), in float32 or float64."""
-    x = F.relu(widen(x))
+    x = F.relu(upcast(x))
     # what stands beyond M is padding
     share = (positions / span.clamp(min=1)[:, None].to(x.dtype)).clamp(max=1)  # (B or 1, N)
     angle = (math.pi / 2 * share)[:, None, :, None]

@@ -23,8 +23,8 @@ from torch.autograd.function import once_differentiable
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.lavo import kept
-from models.layers.banded import TILE_CPU, TILE_ELSEWHERE
-from models.layers.precision import widen, without_autocast
+from models.ops.banded import TILE_CPU, TILE_ELSEWHERE
+from models.ops.precision import autocast_disabled, upcast
 
 FEWEST_ROWS = 64  # of a tile, however many keys there are: narrower products waste the machine
 
@@ -36,15 +36,15 @@ def kernelized(
     if key_padding_mask is not None:
         v = v.masked_fill(key_padding_mask[:, None, :, None], 0.0)
     seed = int(torch.randint(2**31, ())) if dropout else 0
-    with without_autocast(q):
+    with autocast_disabled(q):
         left, right = exponents(q, k)
-        y = _Kernelized.apply(left.flatten(0, 1), right.flatten(0, 1), widen(v).flatten(0, 1), dropout, seed)
+        y = _Kernelized.apply(left.flatten(0, 1), right.flatten(0, 1), upcast(v).flatten(0, 1), dropout, seed)
     return y.unflatten(0, q.shape[:2]).to(v.dtype)
 
 
 def exponents(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Rows whose products are -|q - k|^2 / (2 sqrt(E)): (.., N, E), (.., M, E) -> (.., N, F), (.., M, F)."""
-    q, k = (widen(x) * x.shape[-1] ** -0.25 for x in (q, k))
+    q, k = (upcast(x) * x.shape[-1] ** -0.25 for x in (q, k))
     q_half, k_half = (x.square().sum(-1, keepdim=True) / -2 for x in (q, k))
     return torch.cat([q, q_half, torch.ones_like(q_half)], -1), torch.cat([k, torch.ones_like(k_half), k_half], -1)
 
@@ -65,7 +65,7 @@ class _Kernelized(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
         dropout, seed = ctx.options
-        with without_autocast(q):
+        with autocast_disabled(q):
             dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
             for number, (pairs, rows) in enumerate(tiles(q, k)):
                 weights, g = kept(kernel(q[pairs, rows], k[pairs]), dropout, seed + number), grad[pairs, rows]

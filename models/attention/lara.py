@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
-from models.layers.padding import real_tokens, segment_means
-from models.layers.precision import widen, without_autocast
+from models.ops.padding import real_tokens, segment_means
+from models.ops.precision import autocast_disabled, upcast
 
 # logit of a landmark without tokens, if there is another: among hidden ones alone a fused backward pass would lose the
 # logarithm of their number
@@ -43,9 +43,9 @@ def lara(
     dropout: float = 0.0,
 ) -> Tensor:
     """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
-    with without_autocast(q):
+    with autocast_disabled(q):
         dtype, padded, scale = v.dtype, key_padding_mask is not None, q.shape[-1] ** -0.5
-        q, k, v = widen(q), widen(k), widen(v)
+        q, k, v = upcast(q), upcast(k), upcast(v)
         real = real_tokens(key_padding_mask, k)  # (B or 1, N)
         means = segment_means(real, landmarks, q.dtype)  # (B or 1, 1, r, N)
         centres = means @ (q + k)  # mu, (B, H, r, E)

@@ -30,12 +30,12 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
-from models.layers.heads import merge_heads, split_heads
-from models.layers.positions import rotary_frequencies, rotate
-from models.layers.precision import widen, without_autocast
+from models.layers.positions import apply_rope, rope_frequencies
 from models.layers.rglru import NormalisedRGLRU
-from models.layers.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
 from models.layers.sliding_window import SlidingWindow, linear
+from models.ops.heads import merge_heads, split_heads
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
 
 
 def latte(
@@ -44,15 +44,15 @@ def latte(
     """p(l|t) and key logits (B, H, N, l), v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
     if causal:
         return running_softmax(weights, logits, v, key_padding_mask=key_padding_mask)
-    with without_autocast(v):
-        logits = widen(logits)
+    with autocast_disabled(v):
+        logits = upcast(logits)
         if key_padding_mask is None:
             shares = logits.softmax(2)
         else:
             hidden = key_padding_mask[:, None, :, None]
             # finite, so that a sequence of nothing but padding is no 0/0; the second fill makes it zero
             shares = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(2).masked_fill(hidden, 0.0)
-        return (widen(weights) @ (shares.mT @ widen(v))).to(v.dtype)
+        return (upcast(weights) @ (shares.mT @ upcast(v))).to(v.dtype)
 
 
 class Latte(Attention):
@@ -93,7 +93,7 @@ class Latte(Attention):
         self.q_proj, self.k_proj = linear(dim, self.states * heads), linear(dim, latents)
         self.v_proj, self.out_proj = linear(dim, dim), linear(dim, dim)
         self.vapor = vapor
-        frequencies = rotary_frequencies(self.head_dim).float() if vapor else None
+        frequencies = rope_frequencies(self.head_dim).float() if vapor else None
         self.frequencies = nn.Parameter(frequencies) if learn_rotation else None
         self.features = None
         if conv is not None:
@@ -108,11 +108,11 @@ class Latte(Attention):
             return x
         positions = torch.arange(first, first + x.shape[2], device=x.device)
         frequencies = None if self.frequencies is None else self.frequencies.double()
-        return rotate(x, positions, frequencies, inverse=inverse)
+        return apply_rope(x, positions, frequencies, inverse=inverse)
 
     def mixture(self, y: Tensor) -> Tensor:
         """p(l|t), (B, H, N, l), or (B, H, N, 1 + l) with the window's state first, of y (B, N, D)."""
-        weights = widen(split_heads(self.q_proj(y), self.states)).softmax(-1)
+        weights = upcast(split_heads(self.q_proj(y), self.states)).softmax(-1)
         return F.dropout(weights, self.active_dropout)
 
     def forward(

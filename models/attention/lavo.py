@@ -36,9 +36,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
-from models.layers.banded import banded_attention
-from models.layers.heads import merge_heads, split_heads
-from models.layers.precision import widen, without_autocast
+from models.ops.banded import banded_attention
+from models.ops.heads import merge_heads, split_heads
+from models.ops.precision import autocast_disabled, upcast
 
 CROSS_SOURCES = ("raw", "value")
 TILE = 2048  # queries whose r logits are held at once
@@ -100,7 +100,7 @@ def read(
         scale = q.shape[-1] ** -0.5
     seed = int(torch.randint(2**31, ())) if dropout else 0
     per_memory = q.shape[2] if window is None else window
-    with without_autocast(q):
+    with autocast_disabled(q):
         return _Read.apply(q, memory.to(q.dtype), bases.to(q.dtype), per_memory, dropout, scale, seed)
 
 
@@ -112,7 +112,7 @@ class _Read(torch.autograd.Function):
         out = torch.empty_like(q)
         for rows, memories in tiles(q.shape[2], window):
             h = spread(memory, memories, rows, window)  # (B, H, T, R)
-            p = ((q[:, :, rows] @ bases.mT).mul_(h).mul_(scale)).softmax(-1, dtype=widen(h).dtype)
+            p = ((q[:, :, rows] @ bases.mT).mul_(h).mul_(scale)).softmax(-1, dtype=upcast(h).dtype)
             out[:, :, rows] = (kept(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
         return out
 
@@ -121,13 +121,13 @@ class _Read(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, memory, bases = ctx.saved_tensors
         window, dropout, scale, seed = ctx.options
-        with without_autocast(q):
-            dq, dmemory, dbases = torch.empty_like(q), torch.zeros_like(widen(memory)), torch.zeros_like(widen(bases))
+        with autocast_disabled(q):
+            dq, dmemory, dbases = torch.empty_like(q), torch.zeros_like(upcast(memory)), torch.zeros_like(upcast(bases))
             for rows, memories in tiles(q.shape[2], window):
                 h = spread(memory, memories, rows, window)
                 u = (q[:, :, rows] @ bases.mT).mul_(scale)
                 p = (u * h).softmax(-1, dtype=dbases.dtype)
-                dy = widen(grad[:, :, rows] @ bases.mT)
+                dy = upcast(grad[:, :, rows] @ bases.mT)
                 weights = kept(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
                 dh = weights * dy
                 y = (weights * h).to(q.dtype)
@@ -172,14 +172,14 @@ def kept(p: Tensor, dropout: float, seed: int) -> Tensor:
 
 def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
     """Mean of B x over the tokens of x (B, H, M, E): (B, H, 1, R), zero where all are padding."""
-    with without_autocast(x):
+    with autocast_disabled(x):
         if key_padding_mask is None:
-            mean = widen(x).mean(2, keepdim=True)
+            mean = upcast(x).mean(2, keepdim=True)
         else:
             x = x.masked_fill(key_padding_mask[:, None, :, None], 0.0)
             count = (~key_padding_mask).sum(1).clamp(min=1)
-            mean = widen(x).sum(2, keepdim=True) / count[:, None, None, None]
-        return mean @ widen(bases).mT
+            mean = upcast(x).sum(2, keepdim=True) / count[:, None, None, None]
+        return mean @ upcast(bases).mT
 
 
 def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None, *, window: int | None) -> Tensor:
@@ -188,15 +188,15 @@ def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None
     That is all windows before, for the queries of each window: (B, H, W, R). With `window=None` it is all tokens up to
     the query: (B, H, N, R).
     """
-    with without_autocast(x):
+    with autocast_disabled(x):
         valid = (
             x.new_ones(1, x.shape[2]) if key_padding_mask is None else (~key_padding_mask).to(x.dtype)
         )  # (B or 1, N)
-        x = widen(x * valid[:, None, :, None])
-        valid = widen(valid)[:, None, :, None]
+        x = upcast(x * valid[:, None, :, None])
+        valid = upcast(valid)[:, None, :, None]
         if window is None:
-            return (x @ widen(bases).mT).cumsum(2) / valid.cumsum(2).clamp(min=1)
-        total = windows_before(x, window) @ widen(bases).mT  # (B, H, W, R)
+            return (x @ upcast(bases).mT).cumsum(2) / valid.cumsum(2).clamp(min=1)
+        total = windows_before(x, window) @ upcast(bases).mT  # (B, H, W, R)
         return total / windows_before(valid, window).clamp(min=1)
 
 
@@ -281,7 +281,7 @@ class LAVO(Attention):
         """Rings of the last `window` keys and values, sums of B x over the finished windows and over this one."""
         self.check_decodes()
         ring = self.bases.new_zeros(2, batch, self.heads, self.window, self.head_dim)
-        sums = widen(self.bases.new_zeros(2, batch, self.heads, 1, self.bases.shape[1]))
+        sums = upcast(self.bases.new_zeros(2, batch, self.heads, 1, self.bases.shape[1]))
         return {"k": ring[0], "v": ring[1], "past": sums[0], "current": sums[1], "seen": 0}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.kernel_attention import empty_sums, kernel_attention, kernel_attention_step
-from models.layers.precision import widen
+from models.ops.kernel_attention import empty_sums, kernel_attention, kernel_attention_step
+from models.ops.precision import upcast
 
 EPSILON = 1e-6
 
@@ -36,7 +36,7 @@ def linear_attention(
 
 
 def phi(x: Tensor) -> Tensor:
-    return F.elu(widen(x)) + 1
+    return F.elu(upcast(x)) + 1
 
 
 class LinearTransformer(MultiHead):

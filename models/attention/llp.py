@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
-from models.layers.heads import merge_heads, split_heads
-from models.layers.positions import rotary_frequencies, rotate
+from models.layers.positions import apply_rope, rope_frequencies
+from models.ops.heads import merge_heads, split_heads
 
 
 def paired_attention(
@@ -95,7 +95,7 @@ class LLP(Attention):
         if segment < 2 or segment % 2:
             raise ValueError(f"LLP needs an even segment >= 2, not {segment}")
         if rotary:
-            rotary_frequencies(self.head_dim)  # refuses an odd width
+            rope_frequencies(self.head_dim)  # refuses an odd width
         self.half = segment if listing_segment else segment // 2
         self.causal = self.pattern.causal or not bidirectional
         self.rotary, self.rotate_values = rotary, rotate_values
@@ -130,7 +130,7 @@ class LLP(Attention):
 
     def turn(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, H, N, E) rotated by its positions (N,)."""
-        return rotate(x, positions) if self.rotary else x
+        return apply_rope(x, positions) if self.rotary else x
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
         """The previous block's keys, then the present block's. Values are the same vectors, or these turned back."""
@@ -151,7 +151,7 @@ class LLP(Attention):
         keys = values = keys[:, :, near]
         if self.rotary and not self.rotate_values:
             positions = torch.arange(keys.shape[2], device=x_t.device) + seen + 1 - keys.shape[2]
-            values = rotate(keys, positions, inverse=True)
+            values = apply_rope(keys, positions, inverse=True)
         if block:
             keys = self.key_norm(keys).to(q.dtype)
         y = F.scaled_dot_product_attention(q, keys, values)[:, :, 0].flatten(1)

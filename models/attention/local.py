@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.banded import banded_attention
+from models.ops.banded import banded_attention
 
 
 def local(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
-from models.layers.banded import banded_attention
+from models.ops.banded import banded_attention
 
 
 def longformer(

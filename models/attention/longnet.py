@@ -27,10 +27,10 @@ import torch
 from torch import Tensor, nn
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.dilated import OFFSETS, Branch, dilated_attention, empty_mixture, mix
-from models.layers.heads import merge_heads, split_heads
-from models.layers.positions import rotary_frequencies, rotate, xpos_scale
-from models.layers.softmax_lse import Visible, softmax_lse
+from models.layers.positions import apply_rope, rope_frequencies, xpos_scale
+from models.ops.dilated import OFFSETS, Branch, dilated_attention, empty_mixture, mix
+from models.ops.heads import merge_heads, split_heads
+from models.ops.softmax_lse import Visible, softmax_lse
 
 XPOS_REACH = 2**16  # in a longer segment xPos' scales, (0.4 / 1.4)^(t / 512) from its middle, leave float32
 
@@ -67,7 +67,7 @@ class LongNet(MultiHead):
             raise ValueError(f"offsets is one of {', '.join(OFFSETS)}, not {offsets}")
         self.longest = max(segments)
         if xpos:
-            rotary_frequencies(self.head_dim)  # refuses an odd width
+            rope_frequencies(self.head_dim)  # refuses an odd width
             if any(self.longest % segment for segment in segments):
                 raise ValueError(f"LongNet's xpos needs segments that divide the longest, not {[*segments]}")
             if min(self.longest, max_length) > XPOS_REACH:
@@ -97,7 +97,7 @@ class LongNet(MultiHead):
         if not self.xpos:
             return q, k
         scale = xpos_scale(positions % block - block // 2, self.head_dim)
-        return rotate(q, positions, scale=scale), rotate(k, positions, scale=1 / scale)
+        return apply_rope(q, positions, scale=scale), apply_rope(k, positions, scale=1 / scale)
 
     def normalise(self, y: Tensor) -> Tensor:
         """(B, H, N, E), the heads of a token normalised together."""

@@ -30,9 +30,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
-from models.layers.heads import merge_heads, split_heads
-from models.layers.long_short import Relative, causal_long_short, noncausal_long_short, summaries
-from models.layers.positions import rotary_frequencies
+from models.layers.positions import rope_frequencies
+from models.ops.heads import merge_heads, split_heads
+from models.ops.long_short import Relative, causal_long_short, noncausal_long_short, summaries
 
 
 class LongShort(Attention):
@@ -82,7 +82,7 @@ class LongShort(Attention):
             self.far_position = nn.Linear(dim, dim)
             self.content_bias = nn.Parameter(torch.zeros(heads, self.head_dim))
             self.position_bias = nn.Parameter(torch.zeros(heads, self.head_dim))
-            rotary_frequencies(dim)  # refuses an odd width
+            rope_frequencies(dim)  # refuses an odd width
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
@@ -139,7 +139,7 @@ class LongShort(Attention):
     def sinusoids(self, distances: int) -> Tensor:
         """(distances, D), all sines before all cosines."""
         weight = self.far_position.weight
-        angles = torch.arange(distances, dtype=torch.float64)[:, None] * rotary_frequencies(self.dim)
+        angles = torch.arange(distances, dtype=torch.float64)[:, None] * rope_frequencies(self.dim)
         return torch.cat([angles.sin(), angles.cos()], -1).to(weight.device, weight.dtype)
 
     def init_state(self, batch: int, *, context: Tensor | None = None) -> State:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
-from models.layers.padding import real_lengths
+from models.ops.padding import real_lengths
 
 
 def lra_strided(

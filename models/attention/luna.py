@@ -36,10 +36,10 @@ from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
-from models.layers.heads import merge_heads, split_heads
-from models.layers.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
 from models.layers.positions import sinusoidal_positions
-from models.layers.precision import widen
+from models.ops.heads import merge_heads, split_heads
+from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
+from models.ops.precision import upcast
 
 LUNA_KEYS = ("value", "raw")
 
@@ -109,7 +109,7 @@ class Luna(Attention):
     def packs(self) -> bool:
         return self.pattern is not Pattern.CAUSAL_SELF or self.first is None
 
-    def follow(self, previous: Attention) -> None:
+    def set_previous(self, previous: Attention) -> None:
         if previous.packs:
             self.first = None
 
@@ -193,7 +193,7 @@ class Luna(Attention):
         self.check_decodes()
         pack_q = self.pack_query(self.extra_sequence(carry, batch), batch)  # (B, H, L, E)
         width = self.head_dim * (2 if self.k_proj is not None or self.raw_key else 1)
-        total = widen(pack_q.new_zeros(batch, self.heads, width, pack_q.shape[2]))  # (B, H, F, L)
+        total = upcast(pack_q.new_zeros(batch, self.heads, width, pack_q.shape[2]))  # (B, H, F, L)
         return {"total": total, "pack_q": pack_q, "unused": self.unused_of_carry(carry), "seen": 0}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

@@ -37,8 +37,8 @@ from torch.utils.checkpoint import checkpoint
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import fft_convolution
-from models.layers.exponential_kernel import exponential_kernel
-from models.layers.precision import widen
+from models.ops.exponential_kernel import exponential_kernel
+from models.ops.precision import upcast
 
 STD = 0.02  # of weights at the start
 # scores of one tile: few and large ones, for backward adds up gradients of all keys once a tile (measured)
@@ -93,7 +93,7 @@ def biased_attention(
     q, k, v = (x.unflatten(1, (count, chunk)) for x in (q, k, v))  # (B, G, c, ..)
     if function.by_count:
         q = q / keys_seen(hidden, chunk, causal=causal, device=q.device)
-    bias = widen(toeplitz(table, chunk))
+    bias = upcast(toeplitz(table, chunk))
     if causal:
         future = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).triu(1)
         bias = bias.masked_fill(future, float("-inf"))
@@ -101,7 +101,7 @@ def biased_attention(
     def attend(q: Tensor, bias: Tensor) -> Tensor:
         """q (B, G, T, Z), bias (T, keys), of the first keys of each chunk."""
         keys = slice(0, bias.shape[1])
-        scores = widen(q @ k[:, :, keys].mT) + bias  # (B, G, T, keys)
+        scores = upcast(q @ k[:, :, keys].mT) + bias  # (B, G, T, keys)
         if hidden is not None:
             # finite, so that a query that sees nothing gets a mean of what means nothing
             scores = scores.masked_fill(hidden[..., keys], torch.finfo(scores.dtype).min)
@@ -153,9 +153,9 @@ class MovingAverage(nn.Module):
 
     def coefficients(self) -> tuple[Tensor, Tensor, Tensor]:
         """p b, g / sqrt(n), and log(1 - p a); (kernels, n) each."""
-        p = widen(self.delta).sigmoid()
-        remembered = torch.log1p(-p * widen(self.alpha).sigmoid())
-        return p * widen(self.beta), widen(self.gamma) * self.gamma.shape[1] ** -0.5, remembered
+        p = upcast(self.delta).sigmoid()
+        remembered = torch.log1p(-p * upcast(self.alpha).sigmoid())
+        return p * upcast(self.beta), upcast(self.gamma) * self.gamma.shape[1] ** -0.5, remembered
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
         """x (B, N, D) -> (B, N, D)."""
@@ -170,7 +170,7 @@ class MovingAverage(nn.Module):
     def step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """One token x_t (B, D) and h (B, D, n) -> (B, D) and the next h."""
         enter, leave, rates = self.coefficients()
-        h = rates.exp() * h + enter * widen(x_t)[..., None]
+        h = rates.exp() * h + enter * upcast(x_t)[..., None]
         return F.silu((h * leave).sum(-1).to(x_t.dtype) + self.omega * x_t), h
 
 
@@ -274,7 +274,7 @@ class Mega(Attention):
         self.check_decodes()
         new = self.bias.new_zeros
         return {
-            "h": widen(new(batch, *self.average.gamma.shape)),
+            "h": upcast(new(batch, *self.average.gamma.shape)),
             "k": new(batch, self.chunk, self.zdim),
             "v": new(batch, self.chunk, self.hdim),
             "seen": 0,
@@ -291,7 +291,7 @@ class Mega(Attention):
         k, v = state["k"][:, : place + 1], state["v"][:, : place + 1]
         if self.function.by_count:
             q = q / (place + 1)
-        scores = widen(k @ q[..., None])[..., 0] + self.bias[self.chunk - 1 - place : self.chunk]  # (B, keys)
+        scores = upcast(k @ q[..., None])[..., 0] + self.bias[self.chunk - 1 - place : self.chunk]  # (B, keys)
         attended = (self.function.weigh(scores).to(v.dtype)[:, None] @ v)[:, 0]
         y = self.write(x_t if residual is None else residual, u, r, s, attended)
         return y, {**state, "h": h, "seen": seen + 1}

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
-from models.layers.newton_schulz import apply_inverse
-from models.layers.padding import real_tokens, segment_means
-from models.layers.precision import widen, without_autocast
+from models.ops.newton_schulz import apply_inverse
+from models.ops.padding import real_tokens, segment_means
+from models.ops.precision import autocast_disabled, upcast
 
 
 def nystrom(
@@ -41,9 +41,9 @@ def nystrom(
     """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
     if k.shape[2] <= landmarks:
         return softmax_attention(q, k, v, key_padding_mask=key_padding_mask)
-    with without_autocast(q):
+    with autocast_disabled(q):
         dtype, padded = v.dtype, key_padding_mask is not None
-        q, k, v = widen(q), widen(k), widen(v)
+        q, k, v = upcast(q), upcast(k), upcast(v)
         real = real_tokens(key_padding_mask, k)  # (B or 1, N)
         means = segment_means(real, landmarks, q.dtype)  # (B or 1, 1, r, N)
         q_marks, k_marks = means @ q, means @ k  # (B, H, r, E)

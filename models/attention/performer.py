@@ -28,8 +28,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
-from models.layers.kernel_attention import segmented_kernel_attention
-from models.layers.precision import widen, without_autocast
+from models.ops.kernel_attention import segmented_kernel_attention
+from models.ops.precision import autocast_disabled, upcast
 
 EPSILON, RELU_EPSILON = 1e-4, 1e-3
 FLOOR, CAB_FLOOR = 1e-6, 0.1
@@ -45,11 +45,11 @@ def performer(
     floor: float = FLOOR,
 ) -> Tensor:
     """q (B, H, N, E), k and v (B, H, M, E), directions (H, m, E), mask (B, M) True at padding -> (B, H, N, E)."""
-    with without_autocast(q):
-        phi_q = features(widen(q), widen(directions), over=(-1,))  # (B, H, N, m)
+    with autocast_disabled(q):
+        phi_q = features(upcast(q), upcast(directions), over=(-1,))  # (B, H, N, m)
         hidden = None if key_padding_mask is None else key_padding_mask[:, None, :, None]
-        phi_k = features(widen(k), widen(directions), over=(-2, -1), hidden=hidden)  # (B, H, M, m)
-        numerator = phi_q @ (phi_k.mT @ widen(v))  # (B, H, N, E)
+        phi_k = features(upcast(k), upcast(directions), over=(-2, -1), hidden=hidden)  # (B, H, M, m)
+        numerator = phi_q @ (phi_k.mT @ upcast(v))  # (B, H, N, E)
         normaliser = phi_q @ phi_k.sum(-2, keepdim=True).mT  # (B, H, N, 1)
         return (numerator / normaliser.clamp(min=floor)).to(v.dtype)
 
@@ -81,7 +81,7 @@ def generalised(
     """As `performer`, with the ReLU kernel, along directions (H, m, E) or along the m = E channels themselves."""
 
     def phi(x: Tensor) -> Tensor:
-        along = widen(x) if directions is None else widen(x) @ widen(directions).mT
+        along = upcast(x) if directions is None else upcast(x) @ upcast(directions).mT
         return F.relu(along) + RELU_EPSILON
 
     count = q.shape[-1] if directions is None else directions.shape[1]

@@ -24,9 +24,9 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
-from models.layers.heads import merge_heads, split_heads
-from models.layers.padding import ranks
-from models.layers.precision import wide_linear, widen, without_autocast
+from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import ranks
+from models.ops.precision import autocast_disabled, upcast, upcast_linear
 
 # a product of all keys costs as much as fetching this share of them (measured on one CPU thread)
 FETCHED_SHARE = 1 / 32
@@ -55,18 +55,18 @@ def probsparse(
     if key_padding_mask is None:
         lengths = torch.tensor([length], device=q.device)  # (B or 1,)
         sample = drawn * length // len(draws)  # (B or 1, N, U)
-        mean = widen(v).mean(2, keepdim=True)
+        mean = upcast(v).mean(2, keepdim=True)
     else:
         real = ~key_padding_mask
         lengths = real.sum(1).clamp(min=1)
         sampled = drawn[0, ranks(real).clamp(min=0)] * lengths[:, None, None] // len(draws)  # (B, N, U), their ranks
         positions = key_padding_mask.long().argsort(dim=1, stable=True)  # (B, N), those of real tokens first
         sample = positions.gather(1, sampled.flatten(1)).view_as(sampled)
-        mean = widen(v.masked_fill(key_padding_mask[:, None, :, None], 0.0)).sum(2, keepdim=True)
+        mean = upcast(v.masked_fill(key_padding_mask[:, None, :, None], 0.0)).sum(2, keepdim=True)
         mean = mean / lengths[:, None, None, None]
     budget = logarithmic(lengths, factor)  # (B or 1,), U and u
-    with torch.no_grad(), without_autocast(q):
-        measure = sparsity(widen(q), widen(k), sample, budget, lengths)  # (B, H, N)
+    with torch.no_grad(), autocast_disabled(q):
+        measure = sparsity(upcast(q), upcast(k), sample, budget, lengths)  # (B, H, N)
         if key_padding_mask is not None:
             measure = measure.masked_fill(key_padding_mask[:, None], float("-inf"))
         chosen = measure.topk(largest, sorted=True)[1][..., None].expand(-1, -1, -1, q.shape[-1])  # (B, H, u, E)
@@ -150,7 +150,7 @@ class ProbSparse(MultiHead):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         self.source(x, context)
-        q, k = (split_heads(wide_linear(layer, x), self.head_dim) for layer in (self.q_proj, self.k_proj))
+        q, k = (split_heads(upcast_linear(layer, x), self.head_dim) for layer in (self.q_proj, self.k_proj))
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
         return self.out_proj(self.merge(self.attend(q, k, v, key_padding_mask))), carry
 

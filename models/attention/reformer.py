@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
-from models.layers.heads import merge_heads, split_heads
-from models.layers.precision import wide_linear, without_autocast
-from models.layers.sorted_chunks import Neighbours, sorted_chunk_attention
+from models.ops.heads import merge_heads, split_heads
+from models.ops.precision import autocast_disabled, upcast_linear
+from models.ops.sorted_chunks import Neighbours, sorted_chunk_attention
 
 EPSILON = 1e-6  # in the mean square of a query, when it is made a key
 
@@ -137,8 +137,8 @@ class Reformer(Attention):
             lengths = torch.tensor([x.shape[1]], device=x.device)  # (B or 1)
         else:
             lengths = (~key_padding_mask).sum(1)
-        with without_autocast(x):
-            q = split_heads(wide_linear(self.qk_proj, x), self.head_dim)
+        with autocast_disabled(x):
+            q = split_heads(upcast_linear(self.qk_proj, x), self.head_dim)
             order = self.order(q, lengths, key_padding_mask)
             k = unit(q)
         dropout = self.active_dropout

@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, MultiHead, Pattern, State, projection
-from models.layers.heads import merge_heads, split_heads
-from models.layers.kernel_attention import empty_sums, kernel_attention_step, segmented_kernel_attention
-from models.layers.precision import widen, without_autocast
+from models.ops.heads import merge_heads, split_heads
+from models.ops.kernel_attention import empty_sums, kernel_attention_step, segmented_kernel_attention
+from models.ops.precision import autocast_disabled, upcast
 
 
 def rfa(
@@ -56,8 +56,8 @@ def rfa(
 
 def fourier(x: Tensor, directions: Tensor) -> Tensor:
     """phi of x (B, H, N, E) along W (H, m, E): (B, H, N, 2 m), in float32 or float64."""
-    with without_autocast(x):
-        angle = F.normalize(widen(x), dim=-1) @ widen(directions).mT
+    with autocast_disabled(x):
+        angle = F.normalize(upcast(x), dim=-1) @ upcast(directions).mT
         return torch.cat([angle.sin(), angle.cos()], -1) * directions.shape[1] ** -0.5
 
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.heads import merge_heads, split_heads
 from models.layers.rglru import NormalisedRGLRU
 from models.layers.sliding_window import SlidingWindow, linear
+from models.ops.heads import merge_heads, split_heads
 
 
 class RGLRUSWA(Attention):

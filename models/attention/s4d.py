@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import fft_convolution
-from models.layers.exponential_kernel import exponential_kernel
-from models.layers.precision import widen, without_autocast
+from models.ops.exponential_kernel import exponential_kernel
+from models.ops.precision import autocast_disabled, upcast
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
 
@@ -75,14 +75,14 @@ class S4D(Attention):
         self.skip = nn.Parameter(torch.randn(channels, dim))
         self.out_proj = nn.Linear(channels * dim, dim)
 
-    def own_rates(self) -> dict[str, float]:
+    def learning_rates(self) -> dict[str, float]:
         return {} if self.slow_lr is None else dict.fromkeys(("log_decay", "frequency", "log_step"), self.slow_lr)
 
     def modes(self) -> tuple[Tensor, Tensor]:
         """c_n (e^{dt w_n} - 1) / w_n (kernels, D, n), and dt w_n (D, n); complex."""
-        w = torch.complex(-widen(self.log_decay).exp(), widen(self.frequency))  # (n,)
-        rates = w * widen(self.log_step).exp()[:, None]
-        return torch.view_as_complex(widen(self.readout)) * (rates.exp() - 1) / w, rates
+        w = torch.complex(-upcast(self.log_decay).exp(), upcast(self.frequency))  # (n,)
+        rates = w * upcast(self.log_step).exp()[:, None]
+        return torch.view_as_complex(upcast(self.readout)) * (rates.exp() - 1) / w, rates
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
@@ -104,7 +104,7 @@ class S4D(Attention):
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         coefficients, rates = self.modes()
-        with without_autocast(x_t):
-            h = rates.exp() * state["h"] + widen(x_t)[..., None]
+        with autocast_disabled(x_t):
+            h = rates.exp() * state["h"] + upcast(x_t)[..., None]
             y = 2 * torch.einsum("cdn,bdn->bcd", coefficients, h).real.to(x_t.dtype) + self.skip * x_t[:, None]
         return self.out_proj(F.gelu(y).flatten(1)), {"h": h}

@@ -31,8 +31,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.precision import widen, without_autocast
-from models.layers.scan import diagonal_scan
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.scan import diagonal_scan
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
 LARGEST_REAL = -1e-4
@@ -101,7 +101,7 @@ class S5(Attention):
         if unknown := [name for name in slow if name not in known]:
             raise ValueError(f"S5's slow parameters are some of {', '.join(known)}, not {unknown[0]}")
 
-    def own_rates(self) -> dict[str, float]:
+    def learning_rates(self) -> dict[str, float]:
         return {} if self.slow_lr is None else dict.fromkeys(self.slow, self.slow_lr)
 
     def matrices(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,11 +109,11 @@ class S5(Attention):
 
         All real parts stand before all imaginary ones.
         """
-        real, imaginary = widen(self.eigenvalues).unbind(-1)
+        real, imaginary = upcast(self.eigenvalues).unbind(-1)
         rates = torch.complex(real.clamp(max=LARGEST_REAL), imaginary)
-        remembered = (rates * widen(self.log_step).exp()).exp()
-        enter = ((remembered - 1) / rates)[:, None] * torch.complex(*widen(self.enter).unbind(-1))  # (p, D)
-        real, imaginary = self.scale * widen(self.leave).permute(3, 0, 2, 1)  # (K, p, D) each
+        remembered = (rates * upcast(self.log_step).exp()).exp()
+        enter = ((remembered - 1) / rates)[:, None] * torch.complex(*upcast(self.enter).unbind(-1))  # (p, D)
+        real, imaginary = self.scale * upcast(self.leave).permute(3, 0, 2, 1)  # (K, p, D) each
         # Re C h = Re C Re h - Im C Im h
         return remembered, torch.cat([enter.real, enter.imag]).mT, torch.cat([real, -imaginary], 1)
 
@@ -124,8 +124,8 @@ class S5(Attention):
         if key_padding_mask is not None:
             x = x.masked_fill(key_padding_mask[..., None], 0.0)
         remembered, enter, leave = self.matrices()
-        with without_autocast(x):
-            b = torch.complex(*(widen(x) @ enter).chunk(2, -1))  # (B, N, p)
+        with autocast_disabled(x):
+            b = torch.complex(*(upcast(x) @ enter).chunk(2, -1))  # (B, N, p)
             y = self.skip * x
             for reverse, matrix in zip((False, True), leave, strict=False):
                 y = y + parts(diagonal_scan(remembered[None, None], b, reverse=reverse)) @ matrix
@@ -145,8 +145,8 @@ class S5(Attention):
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         remembered, enter, leave = self.matrices()
-        with without_autocast(x_t):
-            h = remembered * state["h"] + torch.complex(*(widen(x_t) @ enter).chunk(2, -1))
+        with autocast_disabled(x_t):
+            h = remembered * state["h"] + torch.complex(*(upcast(x_t) @ enter).chunk(2, -1))
             y = self.skip * x_t + parts(h) @ leave[0]
         return self.finish(y.to(x_t.dtype)), {"h": h}
 

@@ -27,8 +27,8 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, projection
 from models.attention.vanilla import softmax_attention
-from models.layers.padding import ranks, real_tokens
-from models.layers.precision import widen, without_autocast
+from models.ops.padding import ranks, real_tokens
+from models.ops.precision import autocast_disabled, upcast
 
 
 class Blocks(NamedTuple):
@@ -123,9 +123,9 @@ class Sinkhorn(MultiHead):
         if self.sort_map is None:
             return k.sum(1, keepdim=True).expand_as(k), v.sum(1, keepdim=True).expand_as(v)
         blocks = k.shape[1]
-        with without_autocast(k):
-            weight, bias = widen(self.sort_map.weight)[:blocks], widen(self.sort_map.bias)[:blocks]
-            logits = F.linear(widen(k).sum(2), weight, bias)  # (B, G, H, G)
+        with autocast_disabled(k):
+            weight, bias = upcast(self.sort_map.weight)[:blocks], upcast(self.sort_map.bias)[:blocks]
+            logits = F.linear(upcast(k).sum(2), weight, bias)  # (B, G, H, G)
             unreal = torch.arange(blocks, device=k.device) >= count[:, None, None, None]
             p = logits.masked_fill(unreal, float("-inf")).softmax(-1).to(k.dtype)
             return torch.einsum("bghf,bfche->bgche", p, k), torch.einsum("bghf,bfche->bgche", p, v)

@@ -24,9 +24,9 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.kernelized import exponents, kernelized
-from models.layers.newton_schulz import apply_inverse
-from models.layers.padding import ranks, real_tokens
-from models.layers.precision import widen, without_autocast
+from models.ops.newton_schulz import apply_inverse
+from models.ops.padding import ranks, real_tokens
+from models.ops.precision import autocast_disabled, upcast
 
 DIAGONAL = 0.1
 
@@ -44,9 +44,9 @@ def skyformer(
 
     `sample` (B, m) are numbers of tokens, of queries in its first m // 2 columns and of keys in the others.
     """
-    with without_autocast(q):
+    with autocast_disabled(q):
         dtype = v.dtype
-        q, k, v = widen(q), widen(k), widen(v)
+        q, k, v = upcast(q), upcast(k), upcast(v)
         # one-hot products, because rows are sampled twice and a gather's backward pass is not deterministic everywhere
         chosen = (sample[..., None] == torch.arange(k.shape[2], device=k.device)).to(q.dtype)[:, None]  # (B, 1, m, N)
         half = sample.shape[1] // 2

@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.dilated import empty_mixture, mix
-from models.layers.precision import without_autocast
-from models.layers.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.dilated import empty_mixture, mix
+from models.ops.precision import autocast_disabled
+from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
 
 def is_summary(positions: Tensor, block: int, columns: int) -> Tensor:
@@ -104,7 +104,7 @@ class _Fixed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, hidden, plan):
         batch, _, length, _ = q.shape
-        with without_autocast(q):
+        with autocast_disabled(q):
             visible, blind = plan.own(hidden)
             own, own_lse = softmax_lse(*(plan.blocks(x) for x in (q, k, v)), visible)
             out, lse = empty_mixture(q)
@@ -129,7 +129,7 @@ class _Fixed(torch.autograd.Function):
         plan, (batch, _, length, _) = ctx.plan, q.shape
         # a query that sees nothing gave zeros: with an infinite sum it has no gradient either
         lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
-        with without_autocast(q):
+        with autocast_disabled(q):
             rows = (plan.blocks(x) for x in (grad, q, k, v, out, lse))
             found = softmax_lse_backward(*rows, plan.own(hidden)[0])
             dq, dk, dv = (plan.join(x, batch).to(lse.dtype) for x in found)

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
-from models.layers.heads import merge_heads, split_heads
+from models.ops.heads import merge_heads, split_heads
 
 
 class Synthesizer(Attention):

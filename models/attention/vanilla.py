@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.positions import rotary_frequencies, rotate
+from models.layers.positions import apply_rope, rope_frequencies
 
 
 def softmax_attention(
@@ -70,12 +70,12 @@ class RotaryVanilla(Vanilla):
 
     def __init__(self, dim: int, heads: int, *, pattern: Pattern | str, max_length: int, dropout: float = 0.0):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        rotary_frequencies(self.head_dim)  # refuses an odd width
+        rope_frequencies(self.head_dim)  # refuses an odd width
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         positions = torch.arange(q.shape[2], device=q.device)
-        return super().attend(rotate(q, positions), rotate(k, positions), v, key_padding_mask)
+        return super().attend(apply_rope(q, positions), apply_rope(k, positions), v, key_padding_mask)
 
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         position = torch.tensor([state["seen"]], device=q.device)
-        return super().attend_step(rotate(q, position), rotate(k, position), v, state)
+        return super().attend_step(apply_rope(q, position), apply_rope(k, position), v, state)

@@ -7,7 +7,7 @@ The options are the union of what three papers' language models are:
     latte  tied embeddings; "++" is RMSNorm and a gated feed-forward network, with `vanilla_rope` the "Transformer++"
     llp    pre-LN, final norm, no position but the attention's own, untied head with a bias
 
-A prompt is read and continued token by token through the layers' states (models/backbones/generate.py).
+A prompt is read and continued token by token through the layers' states (models/generation/generate.py).
 
     B batch, N length, D width, V vocabulary
 """
@@ -69,9 +69,9 @@ class LanguageModel(nn.Module):
             self.head.weight = self.embedding.table.weight
 
     @property
-    def longest(self) -> int | None:
+    def length_limit(self) -> int | None:
         """The longest sequence that can be read, None where nothing ends."""
-        return self.embedding.longest
+        return self.embedding.length_limit
 
     def logits(self, x: Tensor) -> Tensor:
         """States (..., D) after the last layer -> logits (..., V) of the next token."""
@@ -150,9 +150,9 @@ class DecoderLM(LanguageModel):
             for _ in range(layers)
         )
         for previous, layer in pairwise(self.layers):
-            layer.attention.follow(previous.attention)
+            layer.attention.set_previous(previous.attention)
         if any(layer.attention.fixed_length for layer in self.layers):
-            self.embedding.longest = max_length
+            self.embedding.length_limit = max_length
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> logits (B, N, V)."""

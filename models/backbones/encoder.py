@@ -169,12 +169,12 @@ class EncoderClassifier(nn.Module):
             for _ in range(layers)
         )
         for previous, layer in pairwise(self.layers):
-            layer.attention.follow(previous.attention)
+            layer.attention.set_previous(previous.attention)
         if self.pool is packed_pooling and not any(layer.attention.packs for layer in self.layers[-1:]):
             raise ValueError("pooling=packed needs attention that hands over a packed sequence, as noncausal Luna does")
         self.final_norm = normalise(dim) if final_norm else nn.Identity()
         fixed = self.positions.ends or self.pool is mean_pooling or any(y.attention.fixed_length for y in self.layers)
-        self.longest = max_length if fixed else None
+        self.length_limit = max_length if fixed else None
         activation = choose(ACTIVATIONS, "head_activation", head_activation)
         widths = [self.vectors * dim, *([head_dim] if isinstance(head_dim, int) else head_dim or [])]
         self.head = nn.Sequential(nn.Dropout(head_dropout))
@@ -188,8 +188,8 @@ class EncoderClassifier(nn.Module):
 
     def encode(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> the pooled states (B, D)."""
-        if self.longest is not None and tokens.shape[1] > self.longest:
-            raise ValueError(f"a sequence of {tokens.shape[1]} tokens, but max_length is {self.longest}")
+        if self.length_limit is not None and tokens.shape[1] > self.length_limit:
+            raise ValueError(f"a sequence of {tokens.shape[1]} tokens, but max_length is {self.length_limit}")
         padding = None if self.padding_id is None else tokens == self.padding_id  # (B, N)
         x = self.embedding(tokens)  # (B, N, D)
         if self.cls is not None:

@@ -33,7 +33,7 @@ from models.backbones.layer import PostNormLayer
 from models.backbones.seq2seq import PostNormWithCross
 from models.layers.feedforward import FeedForward
 from models.layers.positions import SinusoidalPositions
-from models.layers.precision import widen, without_autocast
+from models.ops.precision import autocast_disabled, upcast
 
 
 class Values(nn.Module):
@@ -92,13 +92,13 @@ def masked_probsparse(q: Tensor, k: Tensor, v: Tensor, draws: Tensor, *, factor:
     budget = logarithmic(lengths, factor)
     largest = int(logarithmic(torch.tensor(length, device="cpu"), factor))
     sample = draws[:length, :largest].long()[None] * length // len(draws)  # (1, N, U)
-    with torch.no_grad(), without_autocast(q):
-        chosen = sparsity(widen(q), widen(k), sample, budget, lengths).topk(largest, sorted=True)[1]  # (B, H, u)
+    with torch.no_grad(), autocast_disabled(q):
+        chosen = sparsity(upcast(q), upcast(k), sample, budget, lengths).topk(largest, sorted=True)[1]  # (B, H, u)
     rows = chosen[..., None].expand(-1, -1, -1, q.shape[-1])
     visible = torch.arange(length, device=q.device) <= chosen[..., None]  # (B, H, u, N)
     queries, k = q.gather(2, rows).to(v.dtype), k.to(v.dtype)
     attended = nn.functional.scaled_dot_product_attention(queries, k, v, attn_mask=visible, dropout_p=dropout)
-    return widen(v).cumsum(2).to(attended.dtype).scatter(2, rows, attended)
+    return upcast(v).cumsum(2).to(attended.dtype).scatter(2, rows, attended)
 
 
 class Informer(nn.Module):
@@ -163,7 +163,7 @@ class Informer(nn.Module):
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.head = nn.Linear(dim, channels)
         for previous, following in pairwise(layer.cross for layer in self.decoder):
-            following.follow(previous)
+            following.set_previous(previous)
 
     def forward(self, past: Tensor, past_time: Tensor, future_time: Tensor) -> Tensor:
         states = self.encode(past, past_time)

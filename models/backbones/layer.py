@@ -79,15 +79,15 @@ class Embedding(nn.Module):
             nn.init.zeros_(self.table.weight[padding_id])
         self.scale = math.sqrt(dim) if scale else 1.0
         self.positions = choose(POSITIONS, "positions", positions)(max_length, dim)
-        self.longest = max_length if self.positions.ends else None
+        self.length_limit = max_length if self.positions.ends else None
         self.norm = nn.Identity() if norm is None else norm(dim)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
         """tokens (B, N), the first at position `start` -> (B, N, D)."""
         end = start + tokens.shape[1]
-        if self.longest is not None and end > self.longest:
-            raise ValueError(f"a sequence of {end} tokens, but max_length is {self.longest}")
+        if self.length_limit is not None and end > self.length_limit:
+            raise ValueError(f"a sequence of {end} tokens, but max_length is {self.length_limit}")
         return self.dropout(self.norm(self.positions(self.table(tokens) * self.scale, start)))
 
 

@@ -35,8 +35,8 @@ from torch import Tensor, nn
 from models.attention.base import Pattern, State
 from models.backbones.decoder import LanguageModel
 from models.backbones.layer import FFNS, NORMS, choose
-from models.layers.heads import merge_heads, split_heads
-from models.layers.positions import rotary_frequencies, rotate
+from models.layers.positions import apply_rope, rope_frequencies
+from models.ops.heads import merge_heads, split_heads
 
 
 class SourceAttention(nn.Module):
@@ -46,7 +46,7 @@ class SourceAttention(nn.Module):
         super().__init__()
         self.head_dim, self.dropout = head_dim, dropout
         self.turning = min(head_dim, max(32, head_dim // 2)) if rotary else 0  # channels
-        rotary_frequencies(self.turning)  # refuses an odd width
+        rope_frequencies(self.turning)  # refuses an odd width
         self.q_proj = nn.Linear(dim, heads * head_dim, bias=False)
         self.kv_proj = nn.Linear(dim, 2 * heads * head_dim, bias=False)
         self.out_proj = nn.Linear(heads * head_dim, dim, bias=output_bias)
@@ -56,9 +56,9 @@ class SourceAttention(nn.Module):
         q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         k, v = (split_heads(part, self.head_dim) for part in self.kv_proj(source).chunk(2, -1))  # (B, H, M, E)
         if self.turning:
-            frequencies = rotary_frequencies(self.turning).to(x.device)
-            q = rotate(q, positions[-q.shape[2] :], frequencies, interleaved=False)
-            k = rotate(k, positions, frequencies, interleaved=False)
+            frequencies = rope_frequencies(self.turning).to(x.device)
+            q = apply_rope(q, positions[-q.shape[2] :], frequencies, interleaved=False)
+            k = apply_rope(k, positions, frequencies, interleaved=False)
         dropout = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout)
         return self.out_proj(merge_heads(y))
@@ -206,7 +206,7 @@ class PerceiverAR(LanguageModel):
         self.latents, self.compression = latents, None
         if compressed is not None:  # along the sequence, shared by the channels
             self.compression = nn.Linear(max_length - latents, compressed, bias=False)
-            self.embedding.longest = max_length
+            self.embedding.length_limit = max_length
 
         def attention(output_bias: bool) -> SourceAttention:
             width = head_dim or dim // heads

@@ -39,7 +39,7 @@ from models.attention.vanilla import Vanilla
 from models.backbones.layer import PreNormLayer
 from models.backbones.pointr_grouper import SLOPE, Grouper, edge_parts
 from models.layers.norms import BatchNorm
-from models.layers.point_clouds import farthest_points, gather_points, neighbours
+from models.ops.point_clouds import farthest_points, gather_points, neighbours
 
 
 def pointwise(inputs: int, outputs: int) -> nn.Linear:
@@ -227,7 +227,7 @@ class PoinTr(nn.Module):
             for place in range(decoder_layers)
         )
         for previous, following in pairwise(self.decoder):
-            following.cross.follow(previous.cross)
+            following.cross.set_previous(previous.cross)
 
         self.expand = perceptron(nn.Linear, dim, feature_dim, feature_dim)
         self.reduce = nn.Linear(feature_dim + dim + 3, dim)

@@ -13,7 +13,7 @@ W is applied to points, not to pairs: W [f_j - f_i, f_i] = W_1 f_j + (W_2 - W_1)
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.point_clouds import gather_points, neighbours
+from models.ops.point_clouds import gather_points, neighbours
 
 SLOPE = 0.2  # of every LeakyReLU
 WIDTHS = (16, 4, 2, 2, 1)  # parts of the last width: 8, 32, 64, 64, 128 as published

@@ -155,15 +155,15 @@ class Seq2Seq(nn.Module):
         self.encoder_norm, self.decoder_norm = (layer_norm(dim) if final_norm else nn.Identity() for _ in range(2))
         readers = [layer.attention for layer in self.encoder] + [layer.cross for layer in self.decoder]
         if any(reader.fixed_length for reader in readers):
-            self.source.longest = max_source_length
+            self.source.length_limit = max_source_length
         if any(layer.attention.fixed_length for layer in self.decoder):
-            self.target.longest = max_length
+            self.target.length_limit = max_length
         # the way of the carry; what fills the other slots passes it through
         way = [("encoder_self", layer.attention) for layer in self.encoder]
         for layer in self.decoder:
             way += [("decoder_self", layer.attention), ("cross", layer.cross)]
         for previous, following in pairwise(attention for slot, attention in way if slot in slots):
-            following.follow(previous)
+            following.set_previous(previous)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """source (B, M), target (B, N), long -> logits (B, N, V)."""

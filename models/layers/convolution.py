@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.precision import widen, without_autocast
+from models.ops.precision import autocast_disabled, upcast
 
 
 def fft_convolution(u: Tensor, kernel: Tensor, future: Tensor | None = None) -> Tensor:
@@ -20,12 +20,12 @@ def fft_convolution(u: Tensor, kernel: Tensor, future: Tensor | None = None) -> 
     total = length + max(kernel.shape[-1] - 1, future.shape[-1])
     size = 1 << (total - 1).bit_length()
     size = size * 3 // 4 if total <= size * 3 // 4 else size  # both are quick to transform
-    with without_autocast(u):
-        kernel = widen(kernel)
+    with autocast_disabled(u):
+        kernel = upcast(kernel)
         if future.shape[-1]:
             gap = (0, size - kernel.shape[-1] - future.shape[-1])
-            kernel = torch.cat([F.pad(kernel, gap), widen(future).flip(-1)], -1)
-        product = torch.fft.rfft(widen(u), size) * torch.fft.rfft(kernel, size)
+            kernel = torch.cat([F.pad(kernel, gap), upcast(future).flip(-1)], -1)
+        product = torch.fft.rfft(upcast(u), size) * torch.fft.rfft(kernel, size)
         return torch.fft.irfft(product, size)[..., :length].to(u.dtype)
 
 

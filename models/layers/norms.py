@@ -9,7 +9,7 @@ B batch, N length, D width; m, v mean and variance of each channel over all posi
 import torch
 from torch import Tensor, nn
 
-from models.layers.precision import widen
+from models.ops.precision import upcast
 
 
 class ScaleNorm(nn.Module):
@@ -21,7 +21,7 @@ class ScaleNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = self.gain * (widen(x).square().mean(-1, keepdim=True) + self.eps).rsqrt()
+        scale = self.gain * (upcast(x).square().mean(-1, keepdim=True) + self.eps).rsqrt()
         return x * scale.to(x.dtype)
 
 

@@ -17,7 +17,7 @@ t 10000^(-2j/R), so that the product of a turned query and a turned key depends 
 import torch
 from torch import Tensor, nn
 
-from models.layers.precision import widen
+from models.ops.precision import upcast
 
 
 def sinusoidal_positions(length: int, dim: int) -> Tensor:
@@ -28,14 +28,14 @@ def sinusoidal_positions(length: int, dim: int) -> Tensor:
     return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).float()
 
 
-def rotary_frequencies(width: int, base: float = 10000.0) -> Tensor:
+def rope_frequencies(width: int, base: float = 10000.0) -> Tensor:
     """Angle per step of each of the width / 2 pairs, float64. Raises ValueError for an odd width."""
     if width % 2:
         raise ValueError(f"a rotation turns pairs of channels: {width} is odd")
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
-def rotate(
+def apply_rope(
     x: Tensor,
     positions: Tensor,
     frequencies: Tensor | None = None,
@@ -50,9 +50,9 @@ def rotate(
     (j, j + R/2) with `interleaved` off (GPT-NeoX, Llama). `inverse` turns back. `scale` (N, R/2) multiplies each pair.
     """
     if frequencies is None:
-        frequencies = rotary_frequencies(x.shape[-1]).to(x.device)
+        frequencies = rope_frequencies(x.shape[-1]).to(x.device)
     angles = positions.to(frequencies.dtype)[:, None] * frequencies  # (N, R/2)
-    wide = widen(x[..., : 2 * angles.shape[-1]])
+    wide = upcast(x[..., : 2 * angles.shape[-1]])
     cos, sin = angles.cos(), angles.sin()
     if scale is not None:
         cos, sin = cos * scale, sin * scale

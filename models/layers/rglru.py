@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import widen
-from models.layers.scan import scan, scan_backward
+from models.ops.precision import upcast
+from models.ops.scan import scan, scan_backward
 
 SHARPNESS = 8.0  # c of eq. 6
 INNER, OUTER = 0.9, 0.999  # radii a at the start
@@ -61,7 +61,7 @@ class RGLRU(nn.Module):
     @property
     def rate(self) -> Tensor:
         """-log a_t at r_t = 1, (D,)."""
-        return SHARPNESS * F.softplus(widen(self.decay))
+        return SHARPNESS * F.softplus(upcast(self.decay))
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None, reverse: bool = False) -> Tensor:
         """x (B, N, D) -> (B, N, D), from the last token to the first with `reverse`; mask (B, N), True at padding."""
@@ -77,19 +77,19 @@ class RGLRU(nn.Module):
 
     def init_state(self, batch: int) -> State:
         """h (B, D), and the number of tokens seen."""
-        return {"h": widen(self.decay.new_zeros(batch, len(self.decay))), "seen": 0}
+        return {"h": upcast(self.decay.new_zeros(batch, len(self.decay))), "seen": 0}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         """One token x_t (B, D) -> (B, D), equal to the same row of `forward`."""
         first = torch.full((1,), state["seen"] == 0, device=x_t.device)
         _, i, a, scale = coefficients(self.recurrence_gate(x_t), self.input_gate(x_t), self.rate, first)
-        h = a * state["h"] + scale * i * widen(x_t)
+        h = a * state["h"] + scale * i * upcast(x_t)
         return h.to(x_t.dtype), {"h": h, "seen": state["seen"] + 1}
 
 
 def coefficients(r: Tensor, i: Tensor, rate: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """r_t, i_t, a_t and sqrt(1 - a_t^2), that 1 where `first`, of what the gates are the sigmoids of."""
-    r, i = widen(r).sigmoid(), widen(i).sigmoid()
+    r, i = upcast(r).sigmoid(), upcast(i).sigmoid()
     log_a = -rate * r
     return r, i, log_a.exp(), torch.expm1(2 * log_a).neg().sqrt().masked_fill(first, 1.0)
 
@@ -105,7 +105,7 @@ class _Recurrence(torch.autograd.Function):
         state = torch.zeros_like(h[:, 0])
         for tile in _tiles(x, reverse):
             _, admit, a, scale = coefficients(r[:, tile], i[:, tile], rate, first[:, tile])
-            b = scale * admit * widen(x[:, tile])
+            b = scale * admit * upcast(x[:, tile])
             if hidden is not None:
                 a.masked_fill_(hidden[:, tile], 1.0)
                 b.masked_fill_(hidden[:, tile], 0.0)
@@ -133,7 +133,7 @@ class _Recurrence(torch.autograd.Function):
             if hidden is not None:
                 da.masked_fill_(hidden[:, tile], 0.0)
                 db.masked_fill_(hidden[:, tile], 0.0)
-            wide = widen(x[:, tile])
+            wide = upcast(x[:, tile])
             dscaled = db * scale
             dx[:, tile] = dscaled * admit
             di[:, tile] = dscaled * wide * admit * (1 - admit)
@@ -175,7 +175,7 @@ class NormalisedRGLRU(nn.Module):
     def normalise(self, y: Tensor) -> Tensor:
         """RMSNorm, in float32 at least whatever the types of y and of the weights are."""
         norm = self.norm
-        return F.rms_norm(widen(y), norm.normalized_shape, widen(norm.weight), norm.eps).to(y.dtype)
+        return F.rms_norm(upcast(y), norm.normalized_shape, upcast(norm.weight), norm.eps).to(y.dtype)
 
     def init_state(self, batch: int) -> State:
         return self.past.init_state(batch)

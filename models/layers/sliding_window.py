@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.banded import banded_attention
-from models.layers.heads import split_heads
-from models.layers.positions import rotary_frequencies, rotate
+from models.layers.positions import apply_rope, rope_frequencies
+from models.ops.banded import banded_attention
+from models.ops.heads import split_heads
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -34,7 +34,7 @@ class SlidingWindow(nn.Module):
         if window < 1:
             raise ValueError(f"a sliding window has 1 key or more, not {window}")
         self.head_dim, self.window = dim // heads, window
-        rotary_frequencies(self.head_dim)  # refuses an odd width now, not at the first batch
+        rope_frequencies(self.head_dim)  # refuses an odd width now, not at the first batch
         self.reach = (window - 1, 0) if causal else (window // 2, window // 2)
         self.q_proj, self.k_proj = linear(dim, dim), linear(dim, dim)
 
@@ -42,7 +42,7 @@ class SlidingWindow(nn.Module):
         """Queries and keys, (B, H, N, E), of x (B, N, D) at the positions from `first` on."""
         positions = torch.arange(first, first + x.shape[1], device=x.device)
         both = torch.stack([split_heads(project(x), self.head_dim) for project in (self.q_proj, self.k_proj)])
-        return rotate(both, positions).unbind(0)
+        return apply_rope(both, positions).unbind(0)
 
     def forward(self, x: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
         """x (B, N, D), v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""

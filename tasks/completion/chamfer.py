@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import Metric
 
-from models.layers.point_clouds import gather_points, nearest
-from models.layers.precision import widen
+from models.ops.point_clouds import gather_points, nearest
+from models.ops.precision import upcast
 
 NAMES = ("cd_l1", "cd_l2", "f1")
 THRESHOLD = 0.01  # of the F-score, in units of the coordinates
@@ -90,7 +90,7 @@ def _both_ways(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _root(squares: Tensor) -> Tensor:
-    return widen(squares).clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
+    return upcast(squares).clamp_min(torch.finfo(squares.dtype).tiny).sqrt()
 
 
 def _not_zero(cloud: Tensor) -> Tensor:

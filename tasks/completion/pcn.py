@@ -142,7 +142,7 @@ class PCN(Task):
         words += [f"task.path={self.path}"] if self.path else []
         return " ".join(words)
 
-    def demand(self) -> None:
+    def check_source(self) -> None:
         if self.path is None and self.source in TAKES_PATH:
             what = TAKES_PATH[self.source]
             raise DataError(f"source={self.source} needs task.path, {what}; {self.hint} task.path=...")
@@ -151,7 +151,7 @@ class PCN(Task):
         """Looks for all files that the lists name; nothing is made."""
         self._look(progress)
 
-    def ready(self) -> None:
+    def check_is_prepared(self) -> None:
         """As `prepare`, of a few shapes of each split."""
         self._look(_quiet, at_most=QUICK)
 
@@ -174,7 +174,7 @@ class PCN(Task):
             raise RuntimeError(f"{self.name}: load() comes before split()")
         return self._splits[name]
 
-    def dimensions(self) -> dict[str, object]:
+    def backbone_kwargs(self) -> dict[str, object]:
         return {"pattern": self.pattern, "input_points": self.input_points, "output_points": self.output_points}
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -241,7 +241,7 @@ class PCN(Task):
 
     def _look(self, progress: Progress, at_most: int | None = None) -> None:
         """Raises DataError for files of the first shapes that are not there, or for too many shapes to invent."""
-        self.demand()
+        self.check_source()
         if self.source == SYNTHETIC:
             self._check_memory()
             return
@@ -250,7 +250,7 @@ class PCN(Task):
 
     def _listed(self) -> dict[str, Files]:
         """The shapes of each split that are used. Raises DataError."""
-        self.demand()
+        self.check_source()
         if self.source == "shapenet55":
             self.categories, whole = crops(self.path, self.data_seed, self.hint)
         else:

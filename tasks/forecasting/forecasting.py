@@ -88,14 +88,14 @@ class Forecasting(Task):
         words += [f"task.path={self.path}"] if self.path else []
         return " ".join(words)
 
-    def demand(self) -> None:
+    def check_source(self) -> None:
         if self.source == SLICE and self.path is None:
             raise DataError(
                 f"source=slice needs task.path, a folder with {self.published.file}; {self.hint} task.path=..."
             )
 
     def prepare(self, progress: Progress) -> None:
-        self.demand()
+        self.check_source()
         if self.source == "official" and self.path is None:
             self.published.download.fetch(self._folder, self.hint, progress)
         self._series()
@@ -127,7 +127,7 @@ class Forecasting(Task):
             raise DataError(f"{where}: {what}; lower task.seq_len or task.pred_len, then {self.hint}")
         return DataInfo(self._origin(complete), series.content, sizes)
 
-    def ready(self) -> None:
+    def check_is_prepared(self) -> None:
         file = self._file()
         if file is not None and not file.exists():
             raise DataError(f"{file}: not there; run: {self.hint}")
@@ -137,7 +137,7 @@ class Forecasting(Task):
             raise RuntimeError(f"forecasting/{self.dataset}: load() comes before split()")
         return self._splits[name]
 
-    def dimensions(self) -> dict[str, object]:
+    def backbone_kwargs(self) -> dict[str, object]:
         return {
             "pattern": self.pattern,
             "channels": len(self.published.columns) if self.features == "M" else 1,
@@ -205,11 +205,11 @@ class Forecasting(Task):
 
     def _series(self) -> Series:
         """All rows of the source. Raises DataError."""
-        self.demand()
+        self.check_source()
         published, file = self.published, self._file()
         if file is None:
             return synthetic.generate(self.rows or published.rows, published.columns, published.minutes, self.data_seed)
-        self.ready()
+        self.check_is_prepared()
         series = read(file, published, self.hint)
         if self.source == "official" and series.content != published.content:
             what = f"{len(series.values):,} rows, not the {published.rows:,} published ones"

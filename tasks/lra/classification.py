@@ -203,7 +203,7 @@ class SequenceClassification(Task):
             except CacheError as error:
                 raise DataError(f"{error}; set paths.data to a folder with room, then {self.hint}") from error
 
-    def ready(self) -> None:
+    def check_is_prepared(self) -> None:
         parameters = self._parameters()
         try:
             cache.manifest(self._folder(parameters), parameters)
@@ -240,7 +240,7 @@ class SequenceClassification(Task):
             raise RuntimeError(f"{self.name}: load() comes before split()")
         return self._splits[name]
 
-    def dimensions(self) -> dict[str, object]:
+    def backbone_kwargs(self) -> dict[str, object]:
         return {
             "vocab_size": self.symbols + (self.eos is not None),
             "classes": self.classes,
@@ -268,14 +268,14 @@ class SequenceClassification(Task):
         tokens = batch["tokens"]
         return tokens.numel() if self.padding_id is None else int((tokens != self.padding_id).sum())
 
-    def demand(self) -> None:
+    def check_source(self) -> None:
         if self.path is None and self._source.needs_path:
             what = self.release if self.source == "official" else "a folder laid out like the official one, or a part"
             raise DataError(f"source={self.source} needs task.path, {what}; {self.hint} task.path=...")
 
     def _parameters(self) -> dict[str, Any]:
         """What the cache is made of. Raises DataError."""
-        self.demand()
+        self.check_source()
         how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed}
         return {**how, **self._source.identity()}
 

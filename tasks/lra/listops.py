@@ -90,7 +90,7 @@ class ListOps(SequenceClassification):
         except BrokenProcessPool as error:
             raise DataError(f"a generating process died (memory?); try task.workers=1 with {self.hint}") from error
         except ValueError as error:
-            raise DataError(f"{error}; ask for fewer or widen the bounds, then {self.hint}") from error
+            raise DataError(f"{error}; ask for fewer or upcast the bounds, then {self.hint}") from error
         return cut(examples, self.sizes["test"], self.sizes["val"])
 
     def _files(self) -> dict[str, Path]:

@@ -5,9 +5,9 @@ import torch
 from golden import golden, needs_golden
 
 from models.attention.abc import ABC, causal_weights
-from models.layers import running_share
-from models.layers.running_scores import running_scores
-from models.layers.running_softmax import running_softmax
+from models.ops import running_share
+from models.ops.running_scores import running_scores
+from models.ops.running_softmax import running_softmax
 
 
 @needs_golden

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.layers import banded
-from models.layers.banded import banded_attention
+from models.ops import banded
+from models.ops.banded import banded_attention
 
 
 def masked(q, k, v, *, left, right, bias=None, key_padding_mask=None, scale=None):

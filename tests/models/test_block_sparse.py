@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.layers import block_sparse
-from models.layers.block_sparse import Rows, block_sparse_attention
+from models.ops import block_sparse
+from models.ops.block_sparse import Rows, block_sparse_attention
 
 BLOCKS, SIZE, WIDTH = 5, 3, 4
 ROWS = [

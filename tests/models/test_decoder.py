@@ -8,8 +8,8 @@ from zoo import CAUSAL_SELF, CLASSES, load
 
 from models.attention.base import Pattern
 from models.backbones.decoder import DecoderLM
-from models.backbones.generate import generate, pick, score_stream
 from models.backbones.layer import FFNS, LAYERS, NORMS, POSITIONS
+from models.generation.generate import generate, pick, score_stream
 
 NAMES = [name for name, _ in CAUSAL_SELF]
 SIZES = {"vocab_size": 11, "max_length": 40, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
@@ -106,7 +106,7 @@ def test_longest_length(name):
         generate(model, tokens(40), tokens=2)
     layer = model.layers[0].attention
     free = decoder(name, positions="sinusoidal")
-    assert free.longest == (40 if layer.fixed_length else None)
+    assert free.length_limit == (40 if layer.fixed_length else None)
     if not layer.fixed_length:
         assert free(tokens(50)).shape == (3, 50, 11)
         if layer.linear:
@@ -176,7 +176,7 @@ def test_attention_learns_its_longest_length_slot_and_predecessor():
             seen.append((dim, heads, options))
             super().__init__(dim, heads, **options)
 
-        def follow(self, previous):
+        def set_previous(self, previous):
             self.previous = previous
 
         def forward(self, x, context=None, *, key_padding_mask=None, carry=None):

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.layers import softmax_lse
-from models.layers.dilated import OFFSETS, Branch, dilated_attention, grouped_offsets, modular_offsets
+from models.ops import softmax_lse
+from models.ops.dilated import OFFSETS, Branch, dilated_attention, grouped_offsets, modular_offsets
 
 
 def branches(pairs, heads, rule="group"):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.layers.exponential_kernel import exponential_kernel
+from models.ops.exponential_kernel import exponential_kernel
 
 
 def draw(complex_modes: bool):

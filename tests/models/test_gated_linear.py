@@ -6,8 +6,8 @@ from golden import golden, needs_golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.layers import gated_linear
-from models.layers.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops import gated_linear
+from models.ops.gated_linear import gated_linear_attention, gated_linear_step
 
 
 def recurrence(q, k, v, g, state):

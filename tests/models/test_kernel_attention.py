@@ -5,8 +5,8 @@ import torch
 from golden import golden, needs_golden
 
 from models.attention.linear_transformer import linear_attention
-from models.layers import kernel_attention as layer
-from models.layers.kernel_attention import (
+from models.ops import kernel_attention as layer
+from models.ops.kernel_attention import (
     empty_sums,
     kernel_attention,
     kernel_attention_step,

@@ -8,7 +8,7 @@ from zoo import build, inputs, run
 
 from models.attention.base import Pattern
 from models.attention.longshort import LongShort
-from models.layers import long_short
+from models.ops import long_short
 
 NONCAUSAL, CAUSAL = Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF
 

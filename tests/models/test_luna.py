@@ -25,7 +25,7 @@ def sequence(length=9, batch=2, dim=16, seed=0):
 
 def stack(layers):
     for previous, layer in pairwise(layers):
-        layer.follow(previous)
+        layer.set_previous(previous)
     return layers
 
 

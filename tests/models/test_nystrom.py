@@ -6,7 +6,7 @@ from golden import golden, needs_golden
 from twins.landmarks import inverse
 
 from models.attention.nystrom import Nystrom
-from models.layers.newton_schulz import apply_inverse
+from models.ops.newton_schulz import apply_inverse
 
 ROLES = {f"{part[0]}_{x}": f"{x}_proj.{part}" for x in "qkv" for part in ("weight", "bias")} | {"conv": "conv.weight"}
 

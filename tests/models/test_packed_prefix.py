@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.layers import packed_prefix as layer
-from models.layers.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
+from models.ops import packed_prefix as layer
+from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
 
 SOFTPLUS = ACTIVATIONS["softplus"]
 

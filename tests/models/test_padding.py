@@ -2,7 +2,7 @@ import pytest
 import torch
 from twins.landmarks import segment_means as means_of
 
-from models.layers.padding import ranks, real_lengths, real_tokens, segment_means
+from models.ops.padding import ranks, real_lengths, real_tokens, segment_means
 
 
 def test_lengths_reach_the_last_real_token():

@@ -5,8 +5,8 @@ import torch
 from golden import golden, needs_golden
 from zoo import DECODERS, load
 
-from models.backbones.generate import generate, score_stream
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
+from models.generation.generate import generate, score_stream
 
 SIZES = {"vocab_size": 11, "max_length": 20, "dim": 16, "heads": 2, "layers": 3, "ffn_dim": 24}
 VARIANTS = {

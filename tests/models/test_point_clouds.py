@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
 from harness.records.timing import peak_mb
-from models.layers.point_clouds import farthest_points, gather_points, nearest, neighbours
+from models.ops.point_clouds import farthest_points, gather_points, nearest, neighbours
 
 
 def cloud(points, *, batch=2, seed=0, dtype=torch.float64):

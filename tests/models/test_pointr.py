@@ -10,7 +10,7 @@ from models.attention.base import Attention, Pattern
 from models.attention.vanilla import Vanilla
 from models.backbones.pointr import Bend, DecoderLayer, EncoderLayer, Fold, PoinTr, spread
 from models.backbones.pointr_grouper import Grouper
-from models.layers.point_clouds import farthest_points, nearest
+from models.ops.point_clouds import farthest_points, nearest
 
 CROSS = ["no_cross", *(name for name, cls in CLASSES.items() if Pattern.NONCAUSAL_CROSS in cls.patterns)]
 SIZES = {"input_points": 24, "output_points": 60, "queries": 9, "middle": 16, "proxies": 8, "neighbours": 4}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from golden import golden, needs_golden
 
-from models.layers.positions import rotary_frequencies, rotate, xpos_scale
+from models.layers.positions import apply_rope, rope_frequencies, xpos_scale
 
 
 def turned(x, positions, width, sign=1):
@@ -24,32 +24,32 @@ def turned(x, positions, width, sign=1):
 def test_a_rotation_turns_its_pairs_and_leaves_the_rest(width):
     x = torch.randn(2, 3, 5, 8, dtype=torch.double)
     positions = torch.arange(3, 8)
-    y = rotate(x, positions, rotary_frequencies(width))
+    y = apply_rope(x, positions, rope_frequencies(width))
     torch.testing.assert_close(y, turned(x, positions, width))
-    torch.testing.assert_close(rotate(y, positions, rotary_frequencies(width), inverse=True), x)
+    torch.testing.assert_close(apply_rope(y, positions, rope_frequencies(width), inverse=True), x)
 
 
 def test_scores_depend_on_the_distance_alone():
     q, k = torch.randn(2, 1, 9, 8, dtype=torch.double)
-    scores = [rotate(q, torch.arange(9) + t) @ rotate(k, torch.arange(9) + t).mT for t in (0, 1000)]
+    scores = [apply_rope(q, torch.arange(9) + t) @ apply_rope(k, torch.arange(9) + t).mT for t in (0, 1000)]
     torch.testing.assert_close(*scores, atol=1e-10, rtol=0)
 
 
 def test_far_positions_keep_their_digits_in_float32():
     x = torch.randn(1, 8)
     position = torch.tensor([131_071])
-    torch.testing.assert_close(rotate(x, position).double(), rotate(x.double(), position), atol=1e-6, rtol=0)
+    torch.testing.assert_close(apply_rope(x, position).double(), apply_rope(x.double(), position), atol=1e-6, rtol=0)
 
 
 def test_gradient():
     x = torch.randn(2, 3, 6, dtype=torch.double, requires_grad=True)
-    frequencies = rotary_frequencies(4).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x, f: rotate(x, torch.arange(3), f), (x, frequencies))
+    frequencies = rope_frequencies(4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, f: apply_rope(x, torch.arange(3), f), (x, frequencies))
 
 
 def test_odd_widths_are_refused():
     with pytest.raises(ValueError, match="7 is odd"):
-        rotary_frequencies(7)
+        rope_frequencies(7)
 
 
 @needs_golden
@@ -58,7 +58,7 @@ def test_published_conventions(interleaved):
     meta, arrays = golden("rope_conventions_n41")
     positions = meta["hyper"]["first_position"] + torch.arange(41)
     for name in "qk":
-        ours = rotate(arrays[name], positions, interleaved=interleaved)
+        ours = apply_rope(arrays[name], positions, interleaved=interleaved)
         theirs = arrays[f"{name}_{'inter' if interleaved else 'half'}"]
         torch.testing.assert_close(ours, theirs, atol=meta["tolerance_max_abs"], rtol=0)
 
@@ -69,5 +69,5 @@ def test_published_xpos():
     positions = torch.arange(41)
     scale = xpos_scale(positions - math.ceil(41 / 2), meta["hyper"]["dh"])
     for name, factor in (("q", scale), ("k", 1 / scale)):
-        ours = rotate(arrays[name], positions, scale=factor)
+        ours = apply_rope(arrays[name], positions, scale=factor)
         torch.testing.assert_close(ours, arrays[f"{name}_xpos"], atol=meta["tolerance_max_abs"], rtol=0)

@@ -6,7 +6,7 @@ from zoo import build, inputs, run
 
 from models.attention.base import Pattern
 from models.attention.reformer import hash_sizes, sort_by_hash, unit
-from models.layers.heads import merge_heads, split_heads
+from models.ops.heads import merge_heads, split_heads
 
 SELF = Pattern.NONCAUSAL_SELF
 

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks import latte_scan
-from models.layers import running_softmax as module
-from models.layers.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+from models.ops import running_softmax as module
+from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
 
 ALWAYS_STABLE, NEVER_STABLE = -1.0, float("inf")
 

@@ -7,7 +7,7 @@ import torch
 from golden import golden, needs_golden
 
 from models.attention.s4d import S4D
-from models.layers.exponential_kernel import exponential_kernel
+from models.ops.exponential_kernel import exponential_kernel
 
 
 def published(case):

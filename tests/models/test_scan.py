@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.layers.scan import CHUNK, diagonal_scan
+from models.ops.scan import CHUNK, diagonal_scan
 
 
 def loop(a, b, initial, reverse=False):

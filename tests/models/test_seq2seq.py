@@ -8,9 +8,9 @@ from zoo import CLASSES, load
 
 from models.attention.base import Pattern
 from models.attention.vanilla import Vanilla
-from models.backbones.generate import translate
 from models.backbones.layer import FFNS, LAYERS, NORMS, POSITIONS
 from models.backbones.seq2seq import SLOTS, Seq2Seq
+from models.generation.generate import translate
 
 SIZES = {"vocab_size": 11, "max_source_length": 24, "max_length": 20, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 # every slot that a model can stand in alone, and all three where it can
@@ -124,7 +124,7 @@ def test_slots_are_filled_and_told_whom_they_follow(slots):
             built.append((pattern, max_length, dropout))
             self.follows = None
 
-        def follow(self, previous):
+        def set_previous(self, previous):
             self.follows = previous
 
         def forward(self, x, context=None, *, key_padding_mask=None, carry=None):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.layers import softmax_lse as layer
-from models.layers.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops import softmax_lse as layer
+from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
 PATHS = ("kernel", "tiles")
 

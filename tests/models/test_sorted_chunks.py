@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.layers import sorted_chunks
-from models.layers.sorted_chunks import Neighbours, sorted_chunk_attention
+from models.ops import sorted_chunks
+from models.ops.sorted_chunks import Neighbours, sorted_chunk_attention
 
 B, H, R, N, E = 2, 2, 2, 13, 4
 

@@ -11,9 +11,9 @@ SMALL = {"source": "synthetic", "input_points": 32, "output_points": 48, "train"
 
 def loaded(root, **changes) -> PCN:
     task = PCN(data_root=root, **{**SMALL, **changes})
-    task.demand()
+    task.check_source()
     task.prepare(quiet)
-    task.ready()
+    task.check_is_prepared()
     task.load()
     return task
 

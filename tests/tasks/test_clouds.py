@@ -169,7 +169,7 @@ def test_preparing_names_the_first_file_that_is_missing(tmp_path):
         path = write_pcn(tmp_path / f"pcn{number}")
         (path / gone).unlink()
         task = PCN(data_root=tmp_path, source="slice", path=path, views=3)
-        for ask in (lambda task=task: task.prepare(quiet), task.ready):
+        for ask in (lambda task=task: task.prepare(quiet), task.check_is_prepared):
             with pytest.raises(DataError) as error:
                 ask()
             one_line(error, f"{path / gone}:1: No such file, but {path}/PCN.json lists it", f"task.path={path}")

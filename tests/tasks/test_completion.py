@@ -27,7 +27,7 @@ class Copy(torch.nn.Module):
 
 def test_a_batch_is_what_the_task_says(tmp_path):
     task = loaded(tmp_path)
-    assert task.dimensions() == {"pattern": Pattern.NONCAUSAL_CROSS, "input_points": 32, "output_points": 48}
+    assert task.backbone_kwargs() == {"pattern": Pattern.NONCAUSAL_CROSS, "input_points": 32, "output_points": 48}
     for name, size in (("train", 24), ("val", 9), ("test", 17)):
         split = task.split(name)
         assert len(split) == size
@@ -167,7 +167,7 @@ def test_settings_that_cannot_be_are_refused(change, what, tmp_path):
 
 def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
     task = PCN(data_root=tmp_path, **{**SMALL, "train": 10**8})
-    for ask in (task.ready, task.load, lambda: task.prepare(quiet)):
+    for ask in (task.check_is_prepared, task.load, lambda: task.prepare(quiet)):
         with pytest.raises(DataError) as error:
             ask()
         one_line(error, "GiB of invented points", "task.source=synthetic", "task.train=")
@@ -176,7 +176,7 @@ def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
 @pytest.mark.parametrize("source", ["official", "slice", "shapenet55"])
 def test_a_path_is_demanded(source, tmp_path):
     task = PCN(data_root=tmp_path, source=source)
-    for ask in (task.demand, task.ready, task.load):
+    for ask in (task.check_source, task.check_is_prepared, task.load):
         with pytest.raises(DataError) as error:
             ask()
         one_line(error, f"source={source} needs task.path", "do=prepare task=completion/pcn", "task.path=...")

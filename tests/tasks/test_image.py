@@ -108,10 +108,10 @@ def test_invalid_settings_touch_nothing(tmp_path, changes, message):
 
 
 def test_facts_known_before_any_data(tmp_path):
-    assert Image(data_root=tmp_path).dimensions() == {
+    assert Image(data_root=tmp_path).backbone_kwargs() == {
         "vocab_size": 256, "classes": 10, "max_length": 1024, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": None
     }  # fmt: skip
-    quirk = Image(data_root=tmp_path, mask_black=True, append_eos=True).dimensions()
+    quirk = Image(data_root=tmp_path, mask_black=True, append_eos=True).backbone_kwargs()
     assert (quirk["padding_id"], quirk["vocab_size"]) == (0, 257)
 
 

@@ -42,11 +42,11 @@ def test_invalid_settings_touch_nothing(tmp_path, changes, message):
 def test_facts_known_before_any_data(tmp_path):
     task = ListOps(data_root=tmp_path)
     assert isinstance(task, Task) and (task.metric, task.higher_is_better) == ("acc", True)
-    assert task.dimensions() == {
+    assert task.backbone_kwargs() == {
         "vocab_size": 17, "classes": 10, "max_length": 2000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
     }  # fmt: skip
     causal = ListOps(data_root=tmp_path, pattern="causal_self", append_eos=True)
-    assert causal.pattern is Pattern.CAUSAL_SELF and causal.dimensions()["vocab_size"] == 18
+    assert causal.pattern is Pattern.CAUSAL_SELF and causal.backbone_kwargs()["vocab_size"] == 18
     with pytest.raises(RuntimeError, match="load"):
         task.split("train")
 
@@ -68,7 +68,7 @@ def test_batch_pads_cuts_and_ends(tmp_path, max_length, append_eos):
     assert longest <= max_length
     assert batch["label"].tolist() == [int(split.examples.labels[i]) for i in indices]
     assert batch["tokens"].dtype == batch["label"].dtype == torch.int64
-    assert batch["tokens"].max() < whole.dimensions()["vocab_size"]
+    assert batch["tokens"].max() < whole.backbone_kwargs()["vocab_size"]
     assert whole.tokens(batch) == sum(map(len, expected))
     for other in (np.array(indices), torch.tensor(indices)):
         assert torch.equal(split.batch(other)["tokens"], batch["tokens"])

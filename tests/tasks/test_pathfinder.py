@@ -46,11 +46,11 @@ def test_facts_known_before_any_data(tmp_path):
     assert isinstance(task, Task) and (task.metric, task.higher_is_better) == ("acc", True)
     assert task.design == LRA and task.sizes == {"train": 160_000, "val": 20_000, "test": 20_000}
     facts = {"vocab_size": 256, "classes": 2, "max_length": 1024, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": None}
-    assert task.dimensions() == facts
+    assert task.backbone_kwargs() == facts
     ended = Pathfinder(data_root=tmp_path, append_eos=True, mask_black=True)
-    assert ended.dimensions() == {**facts, "vocab_size": 257, "max_length": 1025, "padding_id": 0}
+    assert ended.backbone_kwargs() == {**facts, "vocab_size": 257, "max_length": 1025, "padding_id": 0}
     far = PathX(data_root=tmp_path)
-    assert far.design == PATHX and far.dimensions()["max_length"] == 16_384
+    assert far.design == PATHX and far.backbone_kwargs()["max_length"] == 16_384
     assert "task=lra/pathx" in far.hint
 
 

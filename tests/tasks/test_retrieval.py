@@ -63,7 +63,7 @@ def test_invalid_settings_touch_nothing(tmp_path, changes, message):
 
 def test_facts_known_before_any_data(tmp_path):
     task = Retrieval(data_root=tmp_path, path="somewhere")
-    assert task.dimensions() == {
+    assert task.backbone_kwargs() == {
         "vocab_size": 257, "classes": 2, "max_length": 4000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
     }  # fmt: skip
     assert sum(task.published) == 147_086 + 18_090 + 17_437
@@ -121,7 +121,7 @@ def test_both_towers_are_cut_and_padded_alike(tmp_path, append_eos):
     longest = max(len(row) for pair in rows for row in pair)
     assert batch["tokens"].tolist() == [[row + [0] * (longest - len(row)) for row in pair] for pair in rows]
     assert task.tokens(batch) == sum(len(row) for pair in rows for row in pair)
-    assert task.dimensions()["vocab_size"] == 257 + append_eos
+    assert task.backbone_kwargs()["vocab_size"] == 257 + append_eos
 
 
 class SameLength(nn.Module):

@@ -68,10 +68,10 @@ def test_facts_known_before_any_data(tmp_path):
     assert isinstance(task, Task) and (task.metric, task.higher_is_better, task.baseline_name) == (
         "acc", True, "majority class"
     )  # fmt: skip
-    assert task.dimensions() == {
+    assert task.backbone_kwargs() == {
         "vocab_size": 257, "classes": 2, "max_length": 4000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
     }  # fmt: skip
-    assert Text(data_root=tmp_path, append_eos=True).dimensions()["vocab_size"] == 258
+    assert Text(data_root=tmp_path, append_eos=True).backbone_kwargs()["vocab_size"] == 258
     for act in (lambda: task.split("train"), task.baseline):
         with pytest.raises(RuntimeError, match="load"):
             act()

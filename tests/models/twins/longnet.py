@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from models.layers.dilated import modular_offsets
+from models.ops.dilated import modular_offsets
 from twins.base import Twin, heads_of, per_sequence, projections
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.layers.precision import widen
+from models.ops.precision import upcast
 
 # scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
 TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
@@ -49,7 +49,7 @@ def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tens
         )
     if _cuda_kernel_fits(q, visible):
         return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, visible.causal)[:2]
-    out, lse = torch.empty_like(q), widen(q.new_empty(q.shape[:-1]))
+    out, lse = torch.empty_like(q), upcast(q.new_empty(q.shape[:-1]))
     for tile in _tiles(q, k, visible):
         scores = tile.scores(q, k, visible)
         total = scores.logsumexp(-1, keepdim=True)
@@ -76,14 +76,14 @@ def softmax_lse_backward(
         )
     scale = q.shape[-1] ** -0.5
     # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
-    row = (widen(grad) * widen(out)).sum(-1, keepdim=True)
+    row = (upcast(grad) * upcast(out)).sum(-1, keepdim=True)
     dq = torch.empty_like(q)
     dk, dv = (torch.zeros_like(x, dtype=row.dtype) for x in (k, v))
     for tile in _tiles(q, k, visible):
         weights = tile.scores(q, k, visible).sub_(lse[tile.queries][..., None]).exp_()
         keep = tile.keep(weights, visible)
         g = grad[tile.queries]
-        ds = widen(g @ v[tile.keys].mT)
+        ds = upcast(g @ v[tile.keys].mT)
         if keep is not None:
             ds.mul_(keep)
         ds.sub_(row[tile.queries]).mul_(weights).mul_(scale)
@@ -130,7 +130,7 @@ class _Tile(NamedTuple):
 
     def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
         """(rows, H, queries, keys), -inf at what is not seen."""
-        scores = widen(q[self.queries] @ k[self.keys].mT).mul_(q.shape[-1] ** -0.5)
+        scores = upcast(q[self.queries] @ k[self.keys].mT).mul_(q.shape[-1] ** -0.5)
         if visible.causal:
             future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(self.first + 1)
             scores.masked_fill_(future, float("-inf"))

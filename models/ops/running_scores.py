@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import widen, without_autocast
-from models.layers.running_softmax import running_softmax
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.running_softmax import running_softmax
 
 
 def running_scores(q: Tensor, logits: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -24,8 +24,8 @@ def running_scores(q: Tensor, logits: Tensor, k: Tensor, *, key_padding_mask: Te
 
     z is float32 or float64, and zero for queries before the first seen key.
     """
-    with without_autocast(q):
-        return _RunningScores.apply(widen(q), widen(logits), widen(k), key_padding_mask)
+    with autocast_disabled(q):
+        return _RunningScores.apply(upcast(q), upcast(logits), upcast(k), key_padding_mask)
 
 
 class _RunningScores(torch.autograd.Function):
@@ -41,7 +41,7 @@ class _RunningScores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, dz: Tensor) -> tuple[Tensor | None, ...]:
         q, logits, k, padding = ctx.saved_tensors
-        with torch.enable_grad(), without_autocast(q):
+        with torch.enable_grad(), autocast_disabled(q):
             logits, k = logits.detach().requires_grad_(), k.detach().requires_grad_()
             dq = running_softmax(dz, logits, k, key_padding_mask=padding)
         return dq.detach(), *torch.autograd.grad(dq, (logits, k), q), None

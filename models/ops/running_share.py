@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import widen
-from models.layers.running_softmax import HIDDEN
-from models.layers.scan import diagonal_scan
+from models.ops.precision import upcast
+from models.ops.running_softmax import HIDDEN
+from models.ops.scan import diagonal_scan
 
 SEGMENT = 1024  # tokens
 
 
 def running_share(logits: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
     """logits (B, H, N, L), mask (B, N) True at tokens that do not count -> u (B, H, N, L), in float32 or float64."""
-    logits = widen(logits)
+    logits = upcast(logits)
     if key_padding_mask is not None:
         logits = logits.masked_fill(key_padding_mask[:, None, :, None], HIDDEN)
     return _RunningShare.apply(logits)

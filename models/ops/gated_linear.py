@@ -26,8 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import widen, without_autocast
-from models.layers.scan import scan
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.scan import scan
 
 CHUNK = 64  # a power of two
 # numbers of A made at once: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
@@ -49,16 +49,16 @@ def gated_linear_attention(
     it is float32, or float64, and so are all sums.
     """
     dtype = v.dtype
-    with without_autocast(v):
-        q, k, v = widen(q), widen(k), widen(v)
-        g = None if log_decay is None else widen(log_decay)
+    with autocast_disabled(v):
+        q, k, v = upcast(q), upcast(k), upcast(v)
+        g = None if log_decay is None else upcast(log_decay)
         if key_padding_mask is not None:
             hidden = key_padding_mask[:, None, :, None]
             k = k.masked_fill(hidden, 0.0)
             g = None if g is None else g.masked_fill(hidden, 0.0)
         if initial_state is None:
             initial_state = v.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1])
-        y, state = _GatedLinear.apply(q, k, v, g, widen(initial_state))
+        y, state = _GatedLinear.apply(q, k, v, g, upcast(initial_state))
         return y.to(dtype), state
 
 
@@ -66,11 +66,11 @@ def gated_linear_step(
     q: Tensor, k: Tensor, v: Tensor, state: Tensor, log_decay: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """One token: q and k (B, H, K), v (B, H, V), state (B, H, K, V), log_decay (B, H, K or 1) -> y (B, H, V), state."""
-    with without_autocast(v):
+    with autocast_disabled(v):
         if log_decay is not None:
-            state = state * widen(log_decay).exp()[..., None]
-        state = state + widen(k)[..., None] * widen(v)[..., None, :]
-        y = (widen(q)[..., None, :] @ state)[..., 0, :]
+            state = state * upcast(log_decay).exp()[..., None]
+        state = state + upcast(k)[..., None] * upcast(v)[..., None, :]
+        y = (upcast(q)[..., None, :] @ state)[..., 0, :]
         return y.to(v.dtype), state
 
 
@@ -92,7 +92,7 @@ class _GatedLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, g, before = ctx.saved_tensors
-        with without_autocast(q):
+        with autocast_disabled(q):
             chunks = _Chunks(q, k, v, g)
             grad = chunks.cut(grad)
             read = chunks.empty_states()

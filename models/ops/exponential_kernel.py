@@ -13,13 +13,13 @@ import math
 import torch
 from torch import Tensor
 
-from models.layers.precision import without_autocast
+from models.ops.precision import autocast_disabled
 
 
 def exponential_kernel(coefficients: Tensor, rates: Tensor, length: int) -> Tensor:
     """c (.., D, n) and r (D, n), both real or both complex, Re r <= 0 -> (.., D, L), real, in their precision."""
     size = math.isqrt(length - 1) + 1  # T
-    with without_autocast(rates):
+    with autocast_disabled(rates):
         steps = torch.arange(size, device=rates.device, dtype=rates.real.dtype)
         blocks = size * steps[: -(-length // size)]
         coarse = coefficients[..., None] * torch.exp(rates[..., None] * blocks)  # (.., D, n, A)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import widen, without_autocast
+from models.ops.precision import autocast_disabled, upcast
 
 # scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
 TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
@@ -75,7 +75,7 @@ class _Band:
 class _Banded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
-        with without_autocast(q):
+        with autocast_disabled(q):
             blocks = _Blocks(q, k, v, bias, padding, band)
             out = torch.empty_like(blocks.q)  # (B, H, G, b, E)
             sums = out.new_empty(out.shape[:-1]) if blocks.fused else None  # (B, H, G, b), logarithms
@@ -95,10 +95,10 @@ class _Banded(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias, padding, out, sums = ctx.saved_tensors
-        with without_autocast(q):
+        with autocast_disabled(q):
             blocks = _Blocks(q, k, v, bias, padding, ctx.band)
             # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
-            row = blocks.cut((widen(grad) * widen(out)).sum(-1, keepdim=True))  # (B, H, G, b, 1)
+            row = blocks.cut((upcast(grad) * upcast(out)).sum(-1, keepdim=True))  # (B, H, G, b, 1)
             grad = blocks.cut(grad)
             dq = torch.empty_like(blocks.q)
             dk, dv = blocks.zeros(), blocks.zeros()
@@ -106,7 +106,7 @@ class _Banded(torch.autograd.Function):
             for tile in blocks.tiles():
                 g = grad[tile.index]
                 weights = blocks.weights(tile, sums)
-                ds = widen(g @ blocks.v[tile.index])
+                ds = upcast(g @ blocks.v[tile.index])
                 keep = blocks.keep(tile, weights)
                 if keep is not None:
                     ds.mul_(keep)
@@ -160,7 +160,7 @@ class _Blocks:
         inside = (self.column >= 0) & (self.column <= reach)  # (b, L)
         if bias is None:
             bias = self.q.new_zeros(1, reach + 1)
-        bias = widen(bias)[:, self.column.clamp(0, reach)]
+        bias = upcast(bias)[:, self.column.clamp(0, reach)]
         self.band = bias.masked_fill(~inside, float("-inf"))[:, None]  # (H or 1, 1, b, L)
 
     def cut(self, x: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ class _Blocks:
 
     def weights(self, tile: _Tile, sums: Tensor | None = None) -> Tensor:
         """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` is what `attend` left."""
-        scores = widen(self.q[tile.index] @ self.k[tile.index])
+        scores = upcast(self.q[tile.index] @ self.k[tile.index])
         scores += self.band
         hidden = self.hidden_in(tile)
         if sums is not None:

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import widen, without_autocast
+from models.ops.precision import autocast_disabled, upcast
 
 # numbers that one tile makes: on a CPU what the cache holds, elsewhere as many as make launches cheap
 TILE_CPU, TILE_ELSEWHERE = 2**21, 2**27
@@ -93,10 +93,10 @@ def packed_prefix_step(
     """
     width = q.shape[-1]
     scale = width**-0.5
-    with without_autocast(q):
-        a = activation.value(scale * (widen(pack_k)[:, :, None] @ widen(pack_q).mT))  # (B, H, 1, L)
-        total = torch.addcmul(total, widen(memory)[..., None], a)
-        z = widen(q)[:, :, None] @ total[:, :, :width] * (scale / (seen + 1))  # (B, H, 1, L)
+    with autocast_disabled(q):
+        a = activation.value(scale * (upcast(pack_k)[:, :, None] @ upcast(pack_q).mT))  # (B, H, 1, L)
+        total = torch.addcmul(total, upcast(memory)[..., None], a)
+        z = upcast(q)[:, :, None] @ total[:, :, :width] * (scale / (seen + 1))  # (B, H, 1, L)
         if slot_mask is not None:
             z = z.masked_fill(slot_mask[:, None, None], torch.finfo(z.dtype).min)
         y = z.softmax(-1) @ total[:, :, -width:].mT / (seen + 1)
@@ -115,7 +115,7 @@ class _PackedPrefix(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, memory, pack_k, pack_q, padding, slot_mask, plan):
         starts = []
-        with without_autocast(q):
+        with autocast_disabled(q):
             call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, plan)
             y = torch.empty_like(q)
             for tiles in call.groups():
@@ -133,7 +133,7 @@ class _PackedPrefix(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         q, memory, pack_k, pack_q, padding, slot_mask, *starts = ctx.saved_tensors
-        with without_autocast(q):
+        with autocast_disabled(q):
             call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, ctx.plan)
             dq, dmemory, dpack_k = (torch.empty_like(x) for x in (q, memory, pack_k))
             dpack_q = torch.zeros_like(pack_q, dtype=call.dtype)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from models.layers.precision import widen
+from models.ops.precision import upcast
 
 # numbers in one chunk of distances: what a core's cache holds, what fills a GPU
 LIMIT_CPU, LIMIT_GPU = 2**18, 2**26
@@ -31,7 +31,7 @@ def nearest(a: Tensor, b: Tensor, *, limit: int | None = None) -> tuple[Tensor, 
     if b.shape[1] == 0:
         raise ValueError("no point is nearest in a cloud of none")
     index = torch.cat([chunk.argmin(-1) for chunk in distances(a, b, limit)], 1)
-    return (widen(a) - gather_points(widen(b), index)).square().sum(-1), index
+    return (upcast(a) - gather_points(upcast(b), index)).square().sum(-1), index
 
 
 def neighbours(queries: Tensor, points: Tensor, k: int, *, limit: int | None = None) -> Tensor:
@@ -53,7 +53,7 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
     batch, length, _ = points.shape
     if count > length:
         raise ValueError(f"{count} points of a cloud of {length}; no more than {length}")
-    axes = widen(points).permute(2, 0, 1).contiguous()  # (3, B, N)
+    axes = upcast(points).permute(2, 0, 1).contiguous()  # (3, B, N)
     chosen = torch.zeros(batch, count, dtype=torch.long, device=points.device)
     distance = axes.new_full((batch, length), torch.inf)  # to the nearest chosen point
     for place in range(1, count):
@@ -78,7 +78,7 @@ def distances(a: Tensor, b: Tensor, limit: int | None) -> Iterator[Tensor]:
     """
     if limit is None:
         limit = LIMIT_GPU if a.is_cuda else LIMIT_CPU
-    a_axes, b_axes = widen(a).unbind(-1), widen(b).mT.contiguous().unbind(1)
+    a_axes, b_axes = upcast(a).unbind(-1), upcast(b).mT.contiguous().unbind(1)
     length, rows = a.shape[1], max(1, min(limit // max(1, b_axes[0].numel()), a.shape[1]))
     # always the same memory: an allocator that is asked for it anew between small pieces may find a new place each time
     room = b_axes[0].new_empty(2, len(b), rows, b.shape[1])

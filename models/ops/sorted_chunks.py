@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import widen, without_autocast
+from models.ops.precision import autocast_disabled, upcast
 
 # scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
 TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
@@ -54,7 +54,7 @@ def sorted_chunk_attention(
     In every order the first `lengths` (B or 1) tokens are real, and only these are met; the others get zeros. Scores
     are not scaled.
     """
-    with without_autocast(q):
+    with autocast_disabled(q):
         return _SortedChunks.apply(q, k, v, order, lengths, neighbours)
 
 
@@ -64,7 +64,7 @@ class _SortedChunks(torch.autograd.Function):
         slots = _Slots(order, lengths, neighbours, q.dtype)
         queries, keys, values = slots.cut(q), slots.cut(k, beside=True), slots.cut(v, beside=True)
         out = torch.empty_like(queries)  # (B H R, G, c, E)
-        sums = widen(queries.new_empty(*queries.shape[:-1], 1))  # logarithms
+        sums = upcast(queries.new_empty(*queries.shape[:-1], 1))  # logarithms
         for tile in slots.tiles():
             scores = slots.scores(tile, queries, keys)
             highest = scores.amax(-1, keepdim=True)
@@ -84,17 +84,17 @@ class _SortedChunks(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, order, lengths, y, sums, shares = ctx.saved_tensors
-        with without_autocast(q):
+        with autocast_disabled(q):
             slots = _Slots(order, lengths, ctx.neighbours, q.dtype)
             queries, keys, values = slots.cut(q), slots.cut(k, beside=True), slots.cut(v, beside=True)
             shares = slots.cut_rounds(shares)
-            delta = slots.cut((widen(grad) * widen(y)).sum(-1, keepdim=True)).mul_(shares)
+            delta = slots.cut((upcast(grad) * upcast(y)).sum(-1, keepdim=True)).mul_(shares)
             grads = slots.cut(grad).mul_(shares)
-            dq, dk, dv = torch.empty_like(queries), torch.zeros_like(widen(keys)), torch.zeros_like(widen(values))
+            dq, dk, dv = torch.empty_like(queries), torch.zeros_like(upcast(keys)), torch.zeros_like(upcast(values))
             for tile in slots.tiles():
                 weights = slots.scores(tile, queries, keys).sub_(sums[tile.index]).exp_()
                 g = grads[tile.index]
-                ds = widen(g @ slots.windows(values, tile).mT)
+                ds = upcast(g @ slots.windows(values, tile).mT)
                 keep = slots.keep(tile, weights)
                 if keep is not None:
                     ds.mul_(keep)
@@ -183,7 +183,7 @@ class _Slots:
 
     def scores(self, tile: _Tile, queries: Tensor, keys: Tensor) -> Tensor:
         """(lanes, chunks, c, K), lowest at hidden keys."""
-        scores = widen(queries[tile.index] @ self.windows(keys, tile).mT)
+        scores = upcast(queries[tile.index] @ self.windows(keys, tile).mT)
         scores.diagonal(self.before * self.chunk, -2, -1).add_(ALONE)
         return scores.add_(self.lowered[tile.index])
 

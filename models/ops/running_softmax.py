@@ -29,8 +29,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers import running_softmax_stable as stable
-from models.layers.precision import widen, without_autocast
+from models.ops import running_softmax_stable as stable
+from models.ops.precision import autocast_disabled, upcast
 
 CHUNK = 32  # a power of two
 # numbers in one tensor of a tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
@@ -60,7 +60,7 @@ def empty_running_softmax(batch: int, heads: int, latents: int, width: int, like
     z is float64, because in float32 it stops growing after many large logits; M is as wide as `like`, or float32.
     """
     log_sum = like.new_full((batch, heads, latents), HIDDEN, dtype=torch.float64)
-    return log_sum, widen(like.new_zeros(batch, heads, latents, width))
+    return log_sum, upcast(like.new_zeros(batch, heads, latents, width))
 
 
 def running_softmax_step(
@@ -71,7 +71,7 @@ def running_softmax_step(
     M_t = g M_{t-1} + (1 - g) v_t with g = e^{z_{t-1} - z_t}: both coefficients are in [0, 1] and their sum is 1.
     """
     log_sum, mean = state
-    with without_autocast(v):
+    with autocast_disabled(v):
         keep = torch.sigmoid(log_sum - logits).to(mean.dtype)[..., None]  # (B, H, L, 1)
         mean = torch.lerp(v.to(mean.dtype)[:, :, None].expand_as(mean), mean, keep)
         log_sum = torch.logaddexp(log_sum, logits.to(log_sum.dtype))
@@ -83,7 +83,7 @@ class _RunningSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None):
         carries, ctx.safe = [], []
-        with without_autocast(v):
+        with autocast_disabled(v):
             out = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
             for rows in _rows(theta, v):
                 carry = _nothing(theta[rows], v)
@@ -104,7 +104,7 @@ class _RunningSoftmax(torch.autograd.Function):
         p, theta, v, padding, *carries = ctx.saved_tensors
         safe = list(ctx.safe)
         dp, dtheta, dv = torch.empty_like(p), torch.empty_like(theta), torch.empty_like(v)
-        with without_autocast(v):
+        with autocast_disabled(v):
             for rows in reversed(list(_rows(theta, v))):
                 _, *dcarry = _nothing(theta[rows], v)
                 for tokens in reversed(list(_tokens(theta[rows], v))):
@@ -230,8 +230,8 @@ def _cumulate(x: Tensor, *, reverse: bool = False) -> Tensor:
 def _nothing(theta: Tensor, v: Tensor) -> Carry:
     """What comes before the first token of theta (B, H, N, L)."""
     batch, heads, _, latents = theta.shape
-    largest = widen(v.new_zeros(batch, heads, latents))
-    return largest + HIDDEN, largest, widen(v.new_zeros(batch, heads, latents, v.shape[-1]))
+    largest = upcast(v.new_zeros(batch, heads, latents))
+    return largest + HIDDEN, largest, upcast(v.new_zeros(batch, heads, latents, v.shape[-1]))
 
 
 def _rows(theta: Tensor, v: Tensor) -> Iterator[slice]:

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import without_autocast
-from models.layers.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.precision import autocast_disabled
+from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
 Lane = tuple[int, slice]  # offset, and the heads that have it
 
@@ -139,7 +139,7 @@ class _Plan(NamedTuple):
 class _Dilated(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, padding, plan):
-        with without_autocast(q):
+        with autocast_disabled(q):
             out, lse = empty_mixture(q)
             branches = []
             for number, part in enumerate(plan.parts):
@@ -162,7 +162,7 @@ class _Dilated(torch.autograd.Function):
         q, k, v, padding, out, lse, *branches = ctx.saved_tensors
         # a token that took part nowhere, or is padding, gave zeros: with an infinite sum it has no gradient either
         lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
-        with without_autocast(q):
+        with autocast_disabled(q):
             gradients = [torch.zeros_like(x, dtype=lse.dtype) for x in (q, k, v)]
             for number, part in enumerate(ctx.plan.parts):
                 *rows, mixed, mixed_lse = part.rows(grad, q, k, v, out, lse)

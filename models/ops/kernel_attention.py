@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from models.layers.gated_linear import gated_linear_attention, gated_linear_step
-from models.layers.precision import widen, without_autocast
+from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.precision import autocast_disabled, upcast
 
 # numbers of features in a segment: on a CPU near what the cache holds, elsewhere as many as make kernel launches cheap
 SEGMENT_CPU, SEGMENT_ELSEWHERE = 2**21, 2**26
@@ -37,8 +37,8 @@ def kernel_attention(
     floor: float = 0.0,
 ) -> Tensor:
     """phi_q (B, H, N, m), phi_k (B, H, M, m), v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
-    with without_autocast(v):
-        phi_q, phi_k, values = widen(phi_q), widen(phi_k), with_ones(v)
+    with autocast_disabled(v):
+        phi_q, phi_k, values = upcast(phi_q), upcast(phi_k), with_ones(v)
         if causal:
             y, _ = gated_linear_attention(phi_q, phi_k, values, key_padding_mask=key_padding_mask)
         else:
@@ -84,7 +84,7 @@ def segmented_kernel_attention(
     def read(q: Tensor, sums: Tensor) -> Tensor:
         return divided(phi(q) @ sums, 0.0, floor).to(v.dtype)
 
-    with without_autocast(v):
+    with autocast_disabled(v):
         if causal:
             for segment in segments(size, q, k, v, gate, key_padding_mask):
                 y, sums = run(both, *segment, sums)
@@ -115,13 +115,13 @@ def gated(phi_k: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """(1 - g) phi(k), log g of phi_k (.., m) and the logit of g (.., 1)."""
     if gate is None:
         return phi_k, None
-    gate = widen(gate)
+    gate = upcast(gate)
     return phi_k * torch.sigmoid(-gate), F.logsigmoid(gate)
 
 
 def with_ones(v: Tensor) -> Tensor:
     """[v 1], so that one sum over the keys gives S and z: (.., E) -> (.., E + 1), in float32 or float64."""
-    v = widen(v)
+    v = upcast(v)
     return torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
 
 
@@ -132,7 +132,7 @@ def divided(y: Tensor, eps: float, floor: float) -> Tensor:
 
 def empty_sums(batch: int, heads: int, features: int, width: int, like: Tensor) -> Tensor:
     """[S z] before the first token, (B, H, m, E + 1)."""
-    return widen(like.new_zeros(batch, heads, features, width + 1))
+    return upcast(like.new_zeros(batch, heads, features, width + 1))
 
 
 def kernel_attention_step(

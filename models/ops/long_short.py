@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from models.layers.dilated import mix
-from models.layers.precision import widen, without_autocast
-from models.layers.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.dilated import mix
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
 TILE = 2**22  # causal scores that are held at once
 
@@ -36,7 +36,7 @@ def summaries(x: Tensor, scores: Tensor, hidden: Tensor | None, *, chunk: int, h
     """
     if hidden is not None:
         scores = scores.masked_fill(hidden[..., None], torch.finfo(scores.dtype).min)
-    weights = widen(scores).unflatten(1, (-1, chunk)).softmax(2).to(x.dtype)
+    weights = upcast(scores).unflatten(1, (-1, chunk)).softmax(2).to(x.dtype)
     weights = weights.unflatten(-1, (heads, -1)).permute(0, 1, 3, 4, 2)  # (B, G, H, r, c)
     tokens = x.unflatten(-1, (heads, -1)).unflatten(1, (-1, chunk)).transpose(2, 3)  # (B, G, H, c, E)
     return (weights @ tokens).transpose(2, 3).flatten(3).flatten(1, 2)
@@ -70,10 +70,10 @@ class _Noncausal(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, far_k, far_v, hidden, window: int, dropout: float, seed: int) -> Tensor:
         ctx.options = window, dropout, seed
-        with without_autocast(q):
+        with autocast_disabled(q):
             far, near = _visible(hidden, len(q), window, dropout, seed)
             out, lse = softmax_lse(q, far_k, far_v, far)
-            out = widen(out).clone()
+            out = upcast(out).clone()
             near_out, near_lse = softmax_lse(_blocks(q, window), _around(k, window), _around(v, window), near)
             # where no token of the window is visible
             near_lse = near_lse.masked_fill(near.hidden.all(1)[:, None, None], float("-inf"))
@@ -87,7 +87,7 @@ class _Noncausal(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, far_k, far_v, hidden, out, lse = ctx.saved_tensors
         window, dropout, seed = ctx.options
-        with without_autocast(q):
+        with autocast_disabled(q):
             far, near = _visible(hidden, len(q), window, dropout, seed)
             dq, dfar_k, dfar_v = softmax_lse_backward(grad.contiguous(), q, far_k, far_v, out, lse, far)
             grad, rows, out, lse = (_blocks(x, window) for x in (grad, q, out, lse))
@@ -218,7 +218,7 @@ def _causal_tile(
 ) -> Tensor:
     """q (B, H, T c, E), k and v (B, H, w - 1 + T c, E), the summaries that its last chunk sees (B, H, K, E)."""
     window, seen = relative.near.shape[1], far_k.shape[2]
-    with without_autocast(q):
+    with autocast_disabled(q):
         low = torch.finfo(q.dtype).min
         k, v = (x.unfold(2, chunk + window - 1, chunk) for x in (k, v))  # (B, H, T, E, L)
         rows = (q + relative.content[:, None]).unflatten(2, (-1, chunk))  # (B, H, T, c, E)
@@ -238,7 +238,7 @@ def _causal_tile(
             unseen = unseen | far_hidden[:, None, None, None]
         far = far.masked_fill(unseen, low)
 
-        weights = widen(torch.cat([far, near.transpose(2, 3)], -1)).softmax(-1)
+        weights = upcast(torch.cat([far, near.transpose(2, 3)], -1)).softmax(-1)
         weights = (F.dropout(weights, dropout) if dropout else weights).to(v.dtype)
         far, near = weights.split([seen, window], -1)
         out = (far.flatten(2, 3) @ far_v).unflatten(2, shape).transpose(2, 3) + _band(near.transpose(2, 3)) @ v.mT

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.layers.precision import widen, without_autocast
-from models.layers.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
 # gathered keys of one tile: on a CPU what the inner caches hold, elsewhere as many as make kernel launches cheap
 TILE_CPU, TILE_ELSEWHERE = 2**16, 2**26
@@ -69,8 +69,8 @@ def _gather(x: Tensor, keys: Tensor, tile: int) -> Tensor:
 class _BlockSparse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, hidden, plan):
-        out, lse = torch.zeros_like(q), widen(q.new_zeros(q.shape[:-1]))
-        with without_autocast(q):
+        out, lse = torch.zeros_like(q), upcast(q.new_zeros(q.shape[:-1]))
+        with autocast_disabled(q):
             for queries, keys, visible in plan.tiles(k, hidden):
                 k_tile, v_tile = (_gather(x, keys, len(queries)) for x in (k, v))
                 y, total = softmax_lse(q[queries, None], k_tile, v_tile, visible)
@@ -85,7 +85,7 @@ class _BlockSparse(torch.autograd.Function):
         q, k, v, hidden, out, lse = ctx.saved_tensors
         dq = torch.zeros_like(q)
         dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (k, v))
-        with without_autocast(q):
+        with autocast_disabled(q):
             for queries, keys, visible in ctx.plan.tiles(k, hidden):
                 k_tile, v_tile = (_gather(x, keys, len(queries)) for x in (k, v))
                 own = (x[queries, None] for x in (out, lse))
@@ -94,5 +94,5 @@ class _BlockSparse(torch.autograd.Function):
                 )
                 dq[queries] = dq_tile[:, 0]
                 for total, part in zip((dk, dv), found, strict=True):
-                    total.index_add_(0, keys, widen(part).view(len(keys), *k.shape[1:]))
+                    total.index_add_(0, keys, upcast(part).view(len(keys), *k.shape[1:]))
         return dq, dk.to(k.dtype), dv.to(v.dtype), None, None

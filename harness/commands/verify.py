@@ -93,8 +93,9 @@ def verify_model(cfg: DictConfig, name: str) -> Row:
             lengths = (checks.LENGTH, 2 * checks.LENGTH)
             sizes = [checks.state_size(build_layer(cfg, pattern, length).init_state(1)) for length in lengths]
             row.state = " / ".join(f"{size:,}" for size in sizes)
+        if pattern is not Pattern.NONCAUSAL_SELF:
             row.faults += [
-                f"{method} differs from forward by {difference:.1e}"
+                f"{pattern}: {method} differs from forward by {difference:.1e}"
                 for method, difference in checks.decoding_differences(layer).items()
                 if not difference <= checks.TOLERANCE
             ]

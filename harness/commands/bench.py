@@ -237,7 +237,7 @@ def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int)
         for x_t in x.unbind(1):
             state = model.step(x_t, state)[1]
     else:
-        state = model.read(x)[1]
+        state = model.prefill(x)[1]
 
     @torch.no_grad()
     def call() -> Tensor:

@@ -111,14 +111,14 @@ def examine_whole(cfg: DictConfig) -> tuple[list[str], list[str]]:
     tokens, other = torch.randint(64, (2, 2, WHOLE))
     cut = WHOLE - WHOLE // 8
     mixed = torch.cat([tokens[:, :cut], other[:, cut:]], dim=1)
-    kept = cut - model.scored(WHOLE).start
+    kept = cut - model.logit_positions(WHOLE).start
     with torch.no_grad():
         faults = []
         if not gap(model(tokens)[:, :kept], model(mixed)[:, :kept]) <= TOLERANCE:
             faults.append("causal_self depends on the future")
-        logits, state = model.read(tokens)
+        logits, state = model.prefill(tokens)
         if not (error := gap(logits, model(tokens)[:, -1])) <= TOLERANCE:
-            faults.append(f"read differs from forward by {error:.1e}")
+            faults.append(f"prefill differs from forward by {error:.1e}")
     largest = [largest_of(lambda n=n: model(tokens[:, :1].expand(2, n)).sum().backward()) for n in (WHOLE, 2 * WHOLE)]
     parameters = f"{sum(p.numel() for p in model.parameters()):,}"
     row = ["-", "LEAK" if faults and "future" in faults[0] else "ok", "-", "-"]

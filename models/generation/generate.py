@@ -55,7 +55,7 @@ def generate(
         raise ValueError(f"temperature is positive, not {temperature}; without top_k the likeliest token is taken")
     out = [prompt]
     with evaluating(model):
-        logits, state = model.read(prompt)
+        logits, state = model.prefill(prompt)
         for left in reversed(range(tokens)):
             out.append(pick(logits, top_k=top_k, temperature=temperature, generator=generator)[:, None])
             if left:
@@ -90,7 +90,7 @@ def score_stream(model: LanguageModel, tokens: Tensor) -> Tensor:
     length, parts, done = tokens.shape[1] - 1, [], 0
     if length < 1:
         raise ValueError("a stream has at least two tokens: the first one is not scored")
-    stride = len(model.scored(model.max_length))
+    stride = len(model.logit_positions(model.max_length))
     with evaluating(model):
         while done < length:
             end = min(done + stride, length)

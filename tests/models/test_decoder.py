@@ -7,8 +7,8 @@ import torch
 from zoo import CAUSAL_SELF, CLASSES, load
 
 from models.attention.base import Pattern
-from models.backbones.decoder import DecoderLM
-from models.backbones.layer import FFNS, LAYERS, NORMS, POSITIONS
+from models.backbones.config import FFNS, NORM_PLACEMENTS, NORMS, POSITIONS
+from models.backbones.decoder import DecoderConfig, DecoderLM
 from models.generation.generate import generate, pick, score_stream
 
 NAMES = [name for name, _ in CAUSAL_SELF]
@@ -22,7 +22,7 @@ def factory(name):
 
 def decoder(name="vanilla", **options):
     torch.manual_seed(0)
-    return DecoderLM(factory(name), **{**SIZES, **options}).double().eval()
+    return DecoderLM(factory(name), DecoderConfig(**{**SIZES, **options})).double().eval()
 
 
 def stirred(*args, **options):
@@ -38,7 +38,9 @@ def tokens(length=17, batch=3, seed=0):
     return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(("norm", "kind", "ffn", "positions"), list(itertools.product(LAYERS, NORMS, FFNS, POSITIONS)))
+@pytest.mark.parametrize(
+    ("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS))
+)
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = decoder(
@@ -165,7 +167,7 @@ def test_tied_embeddings_are_one_matrix():
     tied, untied = decoder(), decoder(tied=False, head_bias=True)
     count = [sum(p.numel() for p in model.parameters()) for model in (tied, untied)]
     assert count[1] - count[0] == 11 * 16 + 11
-    assert tied.head.weight is tied.embedding.table.weight
+    assert tied.head.weight is tied.embedding.weight
 
 
 def test_attention_learns_its_longest_length_slot_and_predecessor():
@@ -184,7 +186,7 @@ def test_attention_learns_its_longest_length_slot_and_predecessor():
             return super().forward(x, context, key_padding_mask=key_padding_mask, carry=(carry or 0) + 1)
 
     carries = []
-    model = DecoderLM(Spy, **SIZES, attention_dropout=0.2)
+    model = DecoderLM(Spy, DecoderConfig(**SIZES, attention_dropout=0.2))
     assert seen == [(16, 2, {"pattern": Pattern.CAUSAL_SELF, "max_length": 40, "dropout": 0.2})] * 2
     first, second = (layer.attention for layer in model.layers)
     assert second.previous is first

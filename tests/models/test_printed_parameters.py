@@ -59,7 +59,7 @@ class Row:
 
     def count(self) -> int:
         positions = {"positions": "none"} if self.backbone is DecoderLM else {}
-        return parameters(self.backbone, attention(self.model), **{**positions, **self.sizes})
+        return parameters(self.backbone, attention(self.model), self.backbone.Config(**{**positions, **self.sizes}))
 
     def as_printed(self, count: int) -> str:
         decimals = len(self.printed.partition(".")[2])

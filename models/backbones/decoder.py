@@ -71,6 +71,10 @@ class LanguageModel(TokenEmbedder):
         """prompt (B, N) -> (logits (B, V) of the next token, state after the prompt)."""
         raise NotImplementedError
 
+    def chunk(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n tokens (B, n) -> (logits (B, n, V), state), equal to n steps. `state` may be changed."""
+        raise NotImplementedError(f"{type(self).__name__} has no state that one more token extends")
+
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
         """One more token (B,) -> (logits (B, V), state), equal to the same row of `forward`. `state` may be changed."""
         raise NotImplementedError
@@ -107,19 +111,24 @@ class DecoderLM(LanguageModel):
         return {"layers": [layer.attention.init_state(batch) for layer in self.layers], "seen": 0}
 
     def prefill(self, prompt: Tensor) -> tuple[Tensor, State]:
-        state = self.init_state(len(prompt))
-        for token in prompt.unbind(1):
-            x, state = self.hidden_step(token, state)
+        x, state = self.hidden_chunk(prompt, self.init_state(len(prompt)))
+        return self.logits(x[:, -1]), state
+
+    def chunk(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        x, state = self.hidden_chunk(tokens, state)
         return self.logits(x), state
+
+    def hidden_chunk(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n tokens (B, n) -> (their hidden states after the last layer (B, n, D), state)."""
+        x, layers = self.embed(tokens, state["seen"]), []
+        for layer, layer_state in zip(self.layers, state["layers"], strict=True):
+            x, layer_state = layer.chunk(x, layer_state)
+            layers.append(layer_state)
+        return x, {"layers": layers, "seen": state["seen"] + tokens.shape[1]}
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        x, state = self.hidden_step(token, state)
-        return self.logits(x), state
-
-    def hidden_step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        """One more token (B,) -> (its hidden state after the last layer (B, D), state)."""
-        x, states = self.embed(token[:, None], state["seen"])[:, 0], []
+        x, layers = self.embed(token[:, None], state["seen"])[:, 0], []
         for layer, layer_state in zip(self.layers, state["layers"], strict=True):
             x, layer_state = layer.step(x, layer_state)
-            states.append(layer_state)
-        return x, {"layers": states, "seen": state["seen"] + 1}
+            layers.append(layer_state)
+        return self.logits(x), {"layers": layers, "seen": state["seen"] + 1}

@@ -8,12 +8,15 @@
     B batch, N length, M length of the source, D width
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
 from models.attention.base import Attention, State
 from models.backbones.config import LayerConfig
+
+Advance = Callable[..., tuple[Tensor, State]]  # (x, state) -> (y, state), an attention's `chunk` or `step`
 
 
 class TransformerLayer(nn.Module):
@@ -32,9 +35,14 @@ class TransformerLayer(nn.Module):
         x, carry = self.self_attend(x, key_padding_mask, carry)
         return self.feed_forward(x), carry
 
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n tokens x (B, n, D) -> (B, n, D), equal to n steps. `state` is that of the attention."""
+        x, state = self.self_attend_from(self.attention.chunk, x, state)
+        return self.feed_forward(x), state
+
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`. `state` is that of the attention."""
-        x_t, state = self.self_attend_step(x_t, state)
+        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`."""
+        x_t, state = self.self_attend_from(self.attention.step, x_t, state)
         return self.feed_forward(x_t), state
 
     def self_attend(self, x: Tensor, key_padding_mask: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
@@ -43,10 +51,10 @@ class TransformerLayer(nn.Module):
         y, carry = self.attention(normed, key_padding_mask=key_padding_mask, carry=carry, **self.gated_residual(x))
         return self.after(self.attention_norm, x, self.dropout(y)), carry
 
-    def self_attend_step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """The same for one token (B, D)."""
-        y, state = self.attention.step(self.before(self.attention_norm, x_t), state, **self.gated_residual(x_t))
-        return self.after(self.attention_norm, x_t, self.dropout(y)), state
+    def self_attend_from(self, advance: Advance, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same from a state, with the attention's `chunk` for x (B, n, D) or its `step` for x (B, D)."""
+        y, state = advance(self.before(self.attention_norm, x), state, **self.gated_residual(x))
+        return self.after(self.attention_norm, x, self.dropout(y)), state
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """The feed-forward network with its norm and residual: (..., D) -> (..., D)."""
@@ -88,10 +96,18 @@ class DecoderLayer(TransformerLayer):
         y, carry = self.cross(normed, source, key_padding_mask=source_padding_mask, carry=carry)
         return self.after(self.cross_norm, x, self.dropout(y)), carry
 
-    def step(
-        self, x_t: Tensor, state: State, source: Tensor, source_padding_mask: Tensor | None, carry: Any
-    ) -> tuple[Tensor, State]:
-        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`; `carry` as for `cross_attend`."""
-        x_t, state = self.self_attend_step(x_t, state)
-        x_t = self.cross_attend(x_t[:, None], source, source_padding_mask, carry)[0][:, 0]
-        return self.feed_forward(x_t), state
+    def init_state(self, source: Tensor, source_padding_mask: Tensor | None, carry: Any) -> tuple[State, Any]:
+        """(state before the first token, carry for the next layer). The source is projected here, once.
+
+        Self-attention does not change the carry: `cross` takes the one that it took.
+        """
+        context = {"context": source, "key_padding_mask": source_padding_mask}
+        cross = self.cross.init_state(len(source), **context, carry=carry)
+        return {"attention": self.attention.init_state(len(source), carry=carry), "cross": cross}, cross["carry"]
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`. `state` is that of `init_state`."""
+        x_t, attention = self.self_attend_from(self.attention.step, x_t, state["attention"])
+        y, cross = self.cross.step(self.before(self.cross_norm, x_t), state["cross"])
+        x_t = self.after(self.cross_norm, x_t, self.dropout(y))
+        return self.feed_forward(x_t), {"attention": attention, "cross": cross}

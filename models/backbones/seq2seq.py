@@ -6,8 +6,8 @@ Attention stands in three slots, which tables fill one at a time (LAVO Tables 4 
     decoder_self   causal self-attention over the target
     cross          attention of the target to the encoder's states
 
-The carry (Luna's packed P) passes up the encoder, then through both attentions of each decoder layer. Decoding keeps
-the states of the source; a token costs one step of each self-attention and one query of each cross attention.
+The carry (Luna's packed P) passes up the encoder, then through both attentions of each decoder layer. Decoding projects
+the source once per layer; a token costs one step of each self-attention and one query of each cross attention.
 
     B batch, M source length, N target length, D width, V vocabulary
 """
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
@@ -121,19 +120,18 @@ class Seq2Seq(nn.Module):
         return self.encoder_norm(x), padding, carry
 
     def init_state(self, source: Tensor) -> State:
-        """State before the first token of the target; an attention that hands on a carry takes one in `init_state`."""
+        """source (B, M) -> state before the first token of the target. The source is encoded and projected once."""
         states, padding, carry = self.encode(source)
-        query, layers = torch.zeros_like(states[:, :1]), []
+        layers = []
         for layer in self.decoder:
-            handed = {"carry": carry} if carry is not None and "decoder_self" in self.slots else {}
-            layers.append((layer.attention.init_state(len(source), **handed), carry))
-            carry = layer.cross_attend(query, states, padding, carry)[1]
-        return {"source": states, "padding": padding, "layers": layers, "seen": 0}
+            layer_state, carry = layer.init_state(states, padding, carry)
+            layers.append(layer_state)
+        return {"layers": layers, "seen": 0}
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
         """One more token (B,) of the target -> (logits (B, V), state), equal to the same row of `forward`."""
         x, layers = self.target.embed(token[:, None], state["seen"])[:, 0], []
-        for layer, (past, carry) in zip(self.decoder, state["layers"], strict=True):
-            x, past = layer.step(x, past, state["source"], state["padding"], carry)
-            layers.append((past, carry))
-        return self.head(self.decoder_norm(x)), {**state, "layers": layers, "seen": state["seen"] + 1}
+        for layer, layer_state in zip(self.decoder, state["layers"], strict=True):
+            x, layer_state = layer.step(x, layer_state)
+            layers.append(layer_state)
+        return self.head(self.decoder_norm(x)), {"layers": layers, "seen": state["seen"] + 1}

@@ -6,7 +6,8 @@ from golden import golden, needs_golden
 from zoo import DECODERS, load
 
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
-from models.generation.generate import generate, score_stream
+from models.generation.generate import generate
+from models.generation.scoring import loglikelihood_rolling, loglikelihood_streaming
 
 SIZES = {"vocab_size": 11, "max_length": 20, "dim": 16, "heads": 2, "layers": 3, "ffn_dim": 24}
 VARIANTS = {
@@ -250,7 +251,7 @@ def test_history_dropout_hides_history_in_training():
 @pytest.mark.parametrize("length", [2, 9, 12, 21, 33, 50])
 def test_a_stream_is_scored_once_a_token(cls, length):
     model, text = perceiver(cls), tokens(length)
-    scores = score_stream(model, text)
+    scores = loglikelihood_rolling(model, text)
     assert scores.shape == (2, length - 1)
     for t in range(1, length):
         end = min(((t - 1) // LATENTS + 1) * LATENTS, length - 1)
@@ -263,7 +264,7 @@ def test_a_stream_is_scored_once_a_token(cls, length):
 @variants
 def test_generation_reads_the_last_tokens_again(cls):
     model, text = perceiver(cls), tokens(15)
-    continued = generate(model, text, tokens=12)
+    continued = generate(model, text, max_new_tokens=12)
     for _ in range(12):
         text = torch.cat([text, model(text[:, -20:])[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(continued, text)
@@ -293,6 +294,8 @@ def test_refusals():
     for options in ({"cls": PerceiverARV3}, {"positions": "learned"}):
         with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
             perceiver(**options)(tokens(21))
+    with pytest.raises(NotImplementedError, match="PerceiverAR has no state that one more token extends"):
+        loglikelihood_streaming(perceiver(), tokens(20), chunk_size=8)
     assert perceiver(positions="none")(tokens(30)).shape == (2, 8, 11)
 
 

@@ -97,7 +97,7 @@ LIVELY = {"stir": 0.3, "norm": "pre", "shared": False, "embedding_std": 1.0}  # 
 def test_translation_equals_full_forward_passes(name):
     model = seq2seq(name, **LIVELY)
     source = padded(tokens(17))
-    target, greedy = torch.full((3, 1), 2), translate(model, source, start=2, tokens=15)
+    target, greedy = torch.full((3, 1), 2), translate(model, source, bos_id=2, max_new_tokens=15)
     for _ in range(15):
         target = torch.cat([target, model(source, target)[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(greedy, target[:, 1:])
@@ -106,13 +106,13 @@ def test_translation_equals_full_forward_passes(name):
 
 def test_translation_stops_when_every_target_has_ended():
     model = seq2seq(**LIVELY)
-    endless = translate(model, tokens(17), start=2, tokens=15)
+    endless = translate(model, tokens(17), bos_id=2, max_new_tokens=15)
     stop = int(endless[0, 4])
     ends = [row.tolist().index(stop) if stop in row else 15 for row in endless]
-    stopped = translate(model, tokens(17), start=2, stop=stop, tokens=15)
+    stopped = translate(model, tokens(17), bos_id=2, eos_id=stop, max_new_tokens=15)
     assert ends[0] > 0
     assert torch.equal(stopped, endless[:, : min(max(ends) + 1, 15)])
-    alone = translate(model, tokens(17)[:1], start=2, stop=stop, tokens=15)
+    alone = translate(model, tokens(17)[:1], bos_id=2, eos_id=stop, max_new_tokens=15)
     assert torch.equal(alone, endless[:1, : ends[0] + 1])
 
 
@@ -163,7 +163,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
         learned(tokens(25), tokens(5))
     with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
-        translate(learned, tokens(5), start=2, tokens=21)
+        translate(learned, tokens(5), bos_id=2, max_new_tokens=21)
     with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
         seq2seq("linformer", slots=["encoder_self"])(tokens(25), tokens(21))
     assert seq2seq()(tokens(25), tokens(21)).shape == (3, 21, 11)

@@ -258,8 +258,12 @@ class LAVO(Attention):
         source = self.source(x, context)
         if self.pattern.cross:
             return self.recall(x, self.context_state(source, key_padding_mask, carry)["memory"]), carry
+        # in this order, in which their gradients are added
+        q, v, k = (split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.v_proj, self.k_proj))
         y = lavo(
-            *(split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.k_proj, self.v_proj)),
+            q,
+            k,
+            v,
             self.bases,
             self.position_bias,
             window=self.window,

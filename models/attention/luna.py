@@ -130,14 +130,18 @@ class Luna(Attention):
                 dropout=self.active_dropout,
             )
             return self.out_proj(merge_heads(y)), carry
+        q = self.unpack_query(x)  # before the packing: gradients of x are added in the order of its uses
         unused = self.unused_slots(source, key_padding_mask, p.shape[1])
         packed = self.pack(p, source, key_padding_mask)  # (B, L, D)
-        y = self.unpack(x, *self.keys_and_values(packed, self.k_proj, self.v_proj), unused)
+        y = self.unpack(q, *self.keys_and_values(packed, self.k_proj, self.v_proj), unused)
         return y, self.update(p, packed, unused)
 
-    def unpack(self, x: Tensor, k: Tensor, v: Tensor, unused: Tensor | None) -> Tensor:
-        """Y_X, (B, N, D), of x (B, N, D) and of keys and values (B, H, L, E) of Y_P."""
-        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
+    def unpack_query(self, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, H, N, E)."""
+        return split_heads(self.q_proj(x), self.head_dim)
+
+    def unpack(self, q: Tensor, k: Tensor, v: Tensor, unused: Tensor | None) -> Tensor:
+        """Y_X, (B, N, D), of queries (B, H, N, E) and of keys and values (B, H, L, E) of Y_P."""
         y = softmax_attention(q, k, v, key_padding_mask=unused, dropout=self.active_dropout)
         return self.out_proj(merge_heads(y))
 
@@ -225,7 +229,7 @@ class Luna(Attention):
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         if self.pattern.cross:
-            return self.unpack(x, state["k"], state["v"], state["unused"]), state
+            return self.unpack(self.unpack_query(x), state["k"], state["v"], state["unused"]), state
         y, total = packed_prefix_chunk(
             split_heads(self.q_proj(x), self.head_dim),
             self.memory(x),

@@ -21,7 +21,7 @@ IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget", "seed")
 PLACES = {"task": ("data_root", "workers", "protocol")}
 MANNERS = {"train": ("micro_batch_size", "eval_batch_size")}
 # of those, what is part of the identity only where it is set
-IF_SET = {"train": ("patience",)}
+IF_SET = {"train": ("patience",), "task": ("final_lengths",)}
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def cell_of(cfg: DictConfig) -> Cell:
             config[group].pop(key, None)
     for group, keys in IF_SET.items():
         for key in keys:
-            if config[group][key] is None:
-                del config[group][key]
+            if config[group].get(key) is None:
+                config[group].pop(key, None)
     if cfg.needs:
         config["needs"] = list(cfg.needs)
     if config["task"].get("path"):

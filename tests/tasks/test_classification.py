@@ -9,8 +9,8 @@ from torch import nn
 
 from tasks.base import DataError
 from tasks.lra import classification
-from tasks.lra.bytes import pack
 from tasks.lra.text import Text
+from tasks.tokenizers import pack_bytes
 
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
 NEXT = "do=prepare task=lra/text"
@@ -27,7 +27,7 @@ def loaded(root, **changes) -> Text:
 @pytest.mark.parametrize("max_length", [8, 5])
 def test_a_byte_is_its_value_plus_one(append_eos, max_length):
     texts = [b"\x00\xffab", "né".encode() * 3, b"x"]
-    examples = pack([(data, i % 2) for i, data in enumerate(texts)])
+    examples = pack_bytes([(data, i % 2) for i, data in enumerate(texts)])
     split = classification.Sequences(examples, max_length, shift=1, eos=257 if append_eos else None)
     batch = split.batch([2, 0, 1, 0])
     kept = [texts[i][: max_length - append_eos] for i in (2, 0, 1, 0)]

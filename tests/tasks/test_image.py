@@ -13,9 +13,9 @@ from hostile import refuses, survivals, tar
 from listops_helpers import one_line, quiet
 
 from models.attention.base import Pattern
+from tasks.data_sources import Download
 from tasks.lra import image
 from tasks.lra.image import Image, grey, to_sequences
-from tasks.sources import Download
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
 SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasks.cache import Examples, content, join
+from tasks.examples import Examples, content, join
 from tasks.lra import listops_generator as generator
 from tasks.lra.listops_generator import Grammar, evaluate, format_expression, generate, generate_block, parse
 

@@ -103,7 +103,7 @@ def test_a_folder_that_is_not_named(task, places, capsys):
     typed = ["do=prepare", f"task=lra/{task}", "task.source=slice", *places]
     assert dispatch(compose(typed), typed) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: source=slice needs task.path, a folder laid out like the official one")
+    assert said.startswith("error: source=slice requires task.path, a folder laid out like the official one")
     assert said.count("\n") == 1 and f"do=prepare task=lra/{task} task.source=slice task.path=..." in said
 
 

@@ -10,6 +10,7 @@ from PIL import Image
 from models.attention.base import Pattern
 from tasks import cache
 from tasks.base import DataError, Task
+from tasks.examples import content_hash
 from tasks.lra import pathfinder
 from tasks.lra.pathfinder import Pathfinder, PathX
 from tasks.lra.pathfinder_design import LRA, PATHX
@@ -79,7 +80,7 @@ def test_prepare_load_and_no_second_work(tmp_path):
 def test_splits_share_no_picture_and_keep_their_place(tmp_path):
     few, many = loaded(tmp_path / "few", train=30), loaded(tmp_path / "many")
     for name in ("val", "test"):
-        assert cache.content(few.split(name).examples) == cache.content(many.split(name).examples)
+        assert content_hash(few.split(name).examples) == content_hash(many.split(name).examples)
     assert len({tuple(pixels) for pixels, _ in pairs(many)}) == 90
     scores = many.baseline()
     for name in ("val", "test"):

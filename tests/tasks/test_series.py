@@ -7,7 +7,7 @@ from hostile import mutations
 from listops_helpers import one_line
 
 from tasks.base import DataError
-from tasks.forecasting import synthetic
+from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.series import read
 
@@ -16,7 +16,7 @@ HINT = "python run.py do=prepare task=forecasting/etth1"
 
 
 def good_lines(rows=30):
-    series = synthetic.generate(rows, HOURLY.columns, HOURLY.minutes, 0)
+    series = synthetic_series.generate(rows, HOURLY.columns, HOURLY.minutes, 0)
     made = [",".join(("date", *HOURLY.columns))]
     for time, row in zip(series.times, series.values, strict=True):
         made.append(",".join([str(time).replace("T", " "), *(repr(float(x)) for x in row)]))

@@ -14,11 +14,11 @@ from hostile import refuses, survivals, tar
 from listops_helpers import one_line, quiet
 
 from models.attention.base import Pattern
-from tasks import cache
 from tasks.base import DataError, Task
+from tasks.data_sources import Download
+from tasks.examples import content_hash
 from tasks.lra import classification, text
 from tasks.lra.text import Text
-from tasks.sources import Download
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_text"
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
@@ -179,7 +179,7 @@ def test_a_tenth_is_held_out_by_the_seed(tmp_path):
     few = open_(train=7, val=3)
     assert few.load().sizes == {"train": 7, "val": 3, "test": 12}
     assert held[0].startswith(few.split("val").examples.tokens.tobytes())
-    assert cache.content(few.split("test").examples) == cache.content(tasks[0].split("test").examples)
+    assert content_hash(few.split("test").examples) == content_hash(tasks[0].split("test").examples)
     for task in tasks.values():
         seen = [bytes(row) for name in ("train", "val") for row in sequences(task.split(name).examples)]
         assert sorted(seen) == sorted(row["text"].strip().encode() for row in rows_of("train", 50))
@@ -195,7 +195,7 @@ def test_validation_may_be_the_test_split(tmp_path, monkeypatch):
     task = loaded(tmp_path / "data", source="slice", path=write_slice(tmp_path / "part"), validation="test")
     info = task.load()
     assert info.sizes == {"train": 50, "val": 12, "test": 12} and info.source == "full"
-    assert cache.content(task.split("val").examples) == cache.content(task.split("test").examples)
+    assert content_hash(task.split("val").examples) == content_hash(task.split("test").examples)
     few = loaded(tmp_path / "data", source="slice", path=tmp_path / "part", validation="test", val=5)
     assert few.load().sizes["val"] == 5
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.cache import Examples
+from tasks.examples import Examples
 
 SIDE = 128  # pixels that a picture is enlarged to, at least
 GAP, FRAME, PAGE = 6, {0: (200, 80, 60), 1: (70, 160, 90)}, (40, 40, 40)  # frames: red, not connected; green, connected

@@ -1,16 +1,16 @@
-"""The completion task on invented shapes: batches, mirrors, scores, the guess, the picture, refusals."""
+"""The completion task on generated shapes: batches, mirrors, scores, the guess, the picture, refusals."""
 
 import numpy as np
 import pytest
 import torch
-from completion_helpers import SMALL, equal, loaded, points
-from listops_helpers import one_line, quiet
 
 from models.attention.base import Pattern
 from tasks.base import DataError
 from tasks.completion import plot
 from tasks.completion.chamfer import NAMES, chamfer_l1
 from tasks.completion.pcn import PCN, resampled
+from tests.helpers.completion import SMALL, equal, loaded, points
+from tests.helpers.tasks import one_line, quiet
 
 
 class Copy(torch.nn.Module):
@@ -171,7 +171,7 @@ def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
     for ask in (task.check_is_prepared, task.load, lambda: task.prepare(quiet)):
         with pytest.raises(DataError) as error:
             ask()
-        one_line(error, "GiB of invented points", "task.source=synthetic", "task.train=")
+        one_line(error, "GiB of generated points", "task.source=synthetic", "task.train=")
 
 
 @pytest.mark.parametrize("source", ["official", "slice", "shapenet55"])

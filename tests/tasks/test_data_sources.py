@@ -12,12 +12,11 @@ import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from hostile import tar
-from listops_helpers import one_line, quiet
 
 from tasks import data_sources
 from tasks.base import DataError
 from tasks.data_sources import Download
+from tests.helpers.tasks import one_line, quiet, tar
 
 HINT = "python run.py do=prepare task=lra/text"
 BODY = bytes(range(256)) * 5000

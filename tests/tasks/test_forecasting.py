@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from listops_helpers import one_line, quiet
 
 from tasks.base import DataError
 from tasks.forecasting import synthetic_series
@@ -16,6 +15,7 @@ from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.forecasting import Forecasting
 from tasks.forecasting.series import read
 from tasks.forecasting.windows import time_features
+from tests.helpers.tasks import one_line, quiet
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "forecasting"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="no real series here")
@@ -203,7 +203,7 @@ def test_the_baseline_is_the_error_of_the_mean(tmp_path):
         assert made.baseline()[name] == pytest.approx(float(future.double().square().mean()), rel=1e-9)
 
 
-def test_an_invented_series_follows_its_seed_alone(tmp_path):
+def test_an_generated_series_follows_its_seed_alone(tmp_path):
     same, other = (loaded(task(tmp_path, data_seed=seed)).load().fingerprint for seed in (0, 1))
     assert same != other and loaded(task(tmp_path)).load().fingerprint == same
     assert loaded(task(tmp_path)).load().source == "synthetic"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from listops_helpers import NEXT, loaded, one_line, quiet, small
 
 from tasks import cache
 from tasks.base import DataError
@@ -15,6 +14,8 @@ from tasks.examples import content_hash
 from tasks.lra import listops
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_generator import evaluate, format_expression, parse
+from tests.helpers.listops import NEXT, loaded, small
+from tests.helpers.tasks import one_line, quiet
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_listops"
 

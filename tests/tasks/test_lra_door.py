@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hostile import tar
 
 from harness.commands.cli import dispatch
 from harness.config.compose import compose
+from tests.helpers.tasks import tar
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR, REVIEW, EXPRESSION = "1.0\ta\tb\tone\ttwo\n", '{"text": "fine", "label": 1}\n', "( ( ( [MAX 2 ) 9 ) ] )\t9\n"

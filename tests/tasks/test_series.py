@@ -3,13 +3,12 @@
 import gzip
 
 import pytest
-from hostile import mutations
-from listops_helpers import one_line
 
 from tasks.base import DataError
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.series import read
+from tests.helpers.tasks import mutations, one_line
 
 HOURLY = DATASETS["etth1"]
 HINT = "python run.py do=prepare task=forecasting/etth1"

@@ -8,6 +8,7 @@ log.txt          the plain progress lines
 error.txt        traceback of a failure
 .hydra/          config.yaml (resolved) and overrides.yaml
 checkpoints/     last.ckpt (everything), best.pt (weights)
+predictions/     <evaluation>.npz: the scores of each example
 """
 
 import csv
@@ -33,6 +34,7 @@ class RunDirectory:
     def __init__(self, path: Path):
         self.path = path
         self.checkpoints = path / "checkpoints"
+        self.predictions = path / "predictions"
         self.last, self.best = self.checkpoints / "last.ckpt", self.checkpoints / "best.pt"
         self.metrics, self.log, self.error = path / "metrics.csv", path / "log.txt", path / "error.txt"
         self._lock: int | None = None
@@ -77,6 +79,7 @@ class RunDirectory:
         for path in (self.metrics, self.log, self.error, self.path / "heartbeat.json"):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
+        shutil.rmtree(self.predictions, ignore_errors=True)
         self.checkpoints.mkdir(parents=True)
 
     def describe(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:

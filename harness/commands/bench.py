@@ -28,8 +28,8 @@ from harness.config.compose import CONF, ROOT, options
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError, did_you_mean
 from harness.progress import Progress
+from harness.records.atomic import write_atomic
 from harness.records.provenance import git, hardware, versions
-from harness.records.record import write_atomic
 from harness.records.timing import peak_mb, time_alternating
 from models.attention.base import Attention, Pattern
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.records.run_directory import replace
+from harness.records.atomic import write_atomic
 
 FILE = "job.json"
 SLURM, LOCAL = "slurm", "local"
@@ -26,8 +26,7 @@ class Submission:
     time: float  # time.time() before it was submitted
 
     def write(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace(folder / FILE, json.dumps(asdict(self)))
+        write_atomic(folder / FILE, json.dumps(asdict(self)))
 
     @property
     def last_lines(self) -> Sequence[str]:

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError, did_you_mean
+from harness.records.atomic import write_atomic
 
 SCHEMA_VERSION = 1
 
@@ -187,28 +187,6 @@ def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
     except RecordError as error:
         raise RecordError(f"{path}: not written: {error}") from error
     write_atomic(path, json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def write_atomic(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file so that readers see the old text or the new one, and so that the new one survives a power cut."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # no .json at the end: a reader of the folder must not take it for a record
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the rename itself
-    finally:
-        os.close(folder)
 
 
 def _check(node: Any, value: Any, key: str, done: bool) -> None:

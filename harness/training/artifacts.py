@@ -7,7 +7,6 @@ that cannot be made costs one line and never the record.
 import glob
 import hashlib
 import io
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 
 from harness.errors import one_line
+from harness.records.atomic import write_bytes_atomic
 
 if TYPE_CHECKING:
     from tasks.base import Task
@@ -37,13 +37,13 @@ def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Calla
         contents = {}
     saved = {}
     for suffix, content in contents.items():
-        path = record_path.with_name(f"{record_path.stem}.{suffix}")
+        name = f"{record_path.stem}.{suffix}"
         try:
             data = encoded(suffix, content)
-            write_bytes(path, data)
-            saved[path.name] = hashlib.sha256(data).hexdigest()
+            write_bytes_atomic(record_path.with_name(name), data)
+            saved[name] = hashlib.sha256(data).hexdigest()
         except Exception as error:
-            say(f"no artifact {path.name}: {type(error).__name__}: {one_line(error)}")
+            say(f"no artifact {name}: {type(error).__name__}: {one_line(error)}")
     remove_artifacts(record_path, keep=saved)
     return saved
 
@@ -101,11 +101,3 @@ def inference(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(training)
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import lightning.pytorch as pl
@@ -47,7 +48,7 @@ class Attempt:
 
     def __init__(self, cell: Cell, cfg: DictConfig, run_dir: RunDirectory, search_path: Sequence[str] = ()):
         self.cell, self.cfg, self.run_dir = cell, cfg, run_dir
-        self.changed = changes(cell, search_path)
+        self.search_path = search_path
         self.git = provenance.git(ROOT)  # of the code that is about to run, whatever is edited meanwhile
         self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir)
         self.trainer: pl.Trainer | None = None
@@ -55,6 +56,11 @@ class Attempt:
         self.module: TaskModule | None = None
         self.data: DataInfo | None = None
         self.final_evaluations: Sequence[FinalEvaluation] = ()
+
+    @cached_property
+    def changed(self) -> dict[str, list[Any]]:
+        """What differs from the recipe; asked for once it is known that the cell can be built."""
+        return changes(self.cell, self.search_path)
 
     def check_resumable(self) -> None:
         """Raises UsageError for a last checkpoint of another version."""

@@ -4,10 +4,10 @@ A run that is killed anywhere and started again therefore makes the same decisio
 """
 
 import contextlib
-import os
 import signal
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import Callback
 
 from harness.config.schema import Rule
 from harness.progress import Progress
+from harness.records.atomic import replace_atomic
 from harness.records.run_directory import RunDirectory
 from harness.training.checkpoint import CALLBACK, FORMAT
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
@@ -175,9 +176,7 @@ class TrainingCallback(Callback):
     def _save_best_weights(self, trainer: pl.Trainer) -> None:
         weights = trainer.strategy.lightning_module_state_dict()  # complete, also where each device holds a part
         if trainer.is_global_zero:
-            temporary = self.run_dir.best.with_suffix(".tmp")
-            torch.save(weights, temporary)
-            os.replace(temporary, self.run_dir.best)
+            replace_atomic(self.run_dir.best, partial(torch.save, weights))
 
     def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
         every_steps = self.checkpoint.every_steps
@@ -192,8 +191,9 @@ class TrainingCallback(Callback):
         now = time.monotonic()
         self.state.wall_s += now - self._wall_since
         self._wall_since = now
-        temporary = self.run_dir.last.with_suffix(".tmp")
-        trainer.save_checkpoint(temporary, weights_only=False)  # weights alone could not be resumed
+        save = partial(trainer.save_checkpoint, weights_only=False)  # weights alone could not be resumed
         if trainer.is_global_zero:
-            os.replace(temporary, self.run_dir.last)
+            replace_atomic(self.run_dir.last, save)
+        else:
+            save(self.run_dir.last)  # takes part in gathering the state; the first process alone writes
         self._saved_at = time.monotonic()

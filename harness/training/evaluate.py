@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from harness.records import provenance
+from harness.records.atomic import write_bytes_atomic
 from harness.training import fsdp
-from harness.training.artifacts import npz, write_bytes
+from harness.training.artifacts import npz
 from harness.training.loader import sequential_indices
 from harness.training.module import NonFiniteError, TaskModule
 from tasks.base import Batch, Split
@@ -66,7 +67,7 @@ class Evaluation:
         """The entry of a record's `evaluations`. The scores are saved to `predictions`, a compressed npz."""
         data = npz(self.scores)
         if write:
-            write_bytes(predictions, data)
+            write_bytes_atomic(predictions, data)
         return {
             "status": "done",
             "message": None,
@@ -98,17 +99,23 @@ def evaluate(
     with peak_memory.of_pass() as peak, evaluation_mode(module.model), trainer.precision_plugin.val_step_context():
         accumulated = make_metrics().to(module.device)
         parts: list[tuple[int, dict[str, Tensor]]] = []  # (first example of a batch, its scores)
-        for indices in sequential_indices(len(split), batch_size, rank, world_size):
-            parts.append((indices.start, score(module.model, on_device(split.batch(indices), module), accumulated)))
-        if fsdp.is_sharded(module.model) and lacks_last_batch(split, batch_size, rank, world_size):
-            # a sharded model runs on all devices together: repeat a batch, whose scores do not count
-            repeated = on_device(split.batch(range(min(batch_size, len(split)))), module)
-            score(module.model, repeated, make_metrics().to(module.device))
+        failure = None
+        try:
+            for indices in sequential_indices(len(split), batch_size, rank, world_size):
+                parts.append((indices.start, score(module.model, on_device(split.batch(indices), module), accumulated)))
+            if fsdp.is_sharded(module.model) and lacks_last_batch(split, batch_size, rank, world_size):
+                # a sharded model runs on all devices together: repeat a batch, whose scores do not count
+                repeated = on_device(split.batch(range(min(batch_size, len(split)))), module)
+                score(module.model, repeated, make_metrics().to(module.device))
+        except Exception as error:
+            failure = error
+        if trainer.strategy.reduce_boolean_decision(failure is not None, all=False):
+            raise failure or RuntimeError("the evaluation failed on another device")
         scores = gathered(parts)
+        scored = {len(array) for array in scores.values()} or {0}
+        if scored != {len(split)}:
+            raise RuntimeError(f"{min(scored)} examples were scored of {len(split)}")
         values = {name: float(value) for name, value in accumulated.compute().items()}
-    scored = {len(array) for array in scores.values()} or {0}
-    if scored != {len(split)}:
-        raise RuntimeError(f"{min(scored)} examples were scored of {len(split)}")
     if broken := [name for name, value in values.items() if not math.isfinite(value)]:
         raise NonFiniteError(f"{broken[0]} of an evaluation is not finite (step {trainer.global_step})")
     return Evaluation(values, len(split), time.monotonic() - started, peak(), scores)

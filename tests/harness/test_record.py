@@ -167,24 +167,6 @@ def test_a_failed_write_leaves_the_old_record(tmp_path, monkeypatch, step):
     assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
 
 
-def test_content_is_on_disk_before_the_name_and_the_name_before_return(tmp_path, monkeypatch):
-    calls = []
-    fsync, replace = os.fsync, os.replace
-
-    def noted_fsync(descriptor):
-        calls.append(f"fsync {os.readlink(f'/proc/self/fd/{descriptor}')}")
-        fsync(descriptor)
-
-    def noted_replace(source, target):
-        calls.append("replace")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(os, "replace", noted_replace)
-    write(made(), tmp_path / "one.json")
-    assert calls[0].endswith(".tmp") and calls[1] == "replace" and calls[2] == f"fsync {tmp_path}"
-
-
 WRITER = """
 import json, sys
 from harness.records.record import write

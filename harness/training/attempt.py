@@ -210,6 +210,7 @@ class Attempt:
             "cell": self.cell.names(),
             "config": self.cell.config | {"trainer": trainer_config},
             "changed": self.changed,
+            "depends_on": [],
             "status": status,
             "error": None,
             "metrics": None,

@@ -26,7 +26,8 @@ from harness.training.evaluate import PeakMemory, evaluate
 from harness.training.loader import TrainLoader
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.signals import stop_status
-from harness.training.trainer import devices_of, keep_freed_memory, make_trainer, micro_batch_size
+from harness.training.token_loader import TokenLoader
+from harness.training.trainer import devices_of, keep_freed_memory, make_trainer, micro_batch_size, micro_batches
 from tasks.base import DataInfo, FinalEvaluation
 
 SEED_STRIDE = 1_000_003  # between the seeds of two devices
@@ -98,15 +99,7 @@ class Attempt:
 
     def _fit(self, resuming: bool) -> None:
         cfg, train, trainer = self.cfg, self.cfg.train, self.trainer
-        loader = TrainLoader(
-            self.built.task.split("train"),
-            steps=train.max_steps,
-            batch_size=train.batch_size,
-            micro_batch_size=micro_batch_size(train, trainer.world_size),
-            seed=cfg.seed,
-            rank=trainer.global_rank,
-            world_size=trainer.world_size,
-        )
+        self.module.loader = loader = self._loader()
         self.callback.peak_memory = PeakMemory(trainer.strategy.root_device)
         self.callback.peak_memory.reset()
         if trainer.global_rank:  # the same weights on all devices, but dropout masks of each one's own
@@ -117,6 +110,17 @@ class Attempt:
         if number is not None and trainer.global_step < train.max_steps and not self.callback.out_of_patience:
             raise self._interrupted(number)
         self.module.check_finite(trainer)
+
+    def _loader(self) -> TrainLoader | TokenLoader:
+        train, trainer, task = self.cfg.train, self.trainer, self.built.task
+        split = task.split("train")
+        place = {"seed": self.cfg.seed, "rank": trainer.global_rank, "world_size": trainer.world_size}
+        if train.batch_tokens:
+            parts = micro_batches(train, trainer.world_size)
+            order = {"batch_tokens": train.batch_tokens, "micro_batches": parts, "mean_over": task.loss_mean_over}
+            return TokenLoader(split, steps=train.max_steps, **order, **place)
+        size = micro_batch_size(train, trainer.world_size)
+        return TrainLoader(split, steps=train.max_steps, batch_size=train.batch_size, micro_batch_size=size, **place)
 
     def _interrupted(self, number: int) -> Interrupted:
         step, steps, state = self.trainer.global_step, self.cfg.train.max_steps, stop_status(number)
@@ -241,9 +245,11 @@ class Attempt:
             "tested_weights_sha256": None,
         }
 
-    def _update(self) -> dict[str, int]:
+    def _update(self) -> dict[str, int | None]:
         """How an update's examples are divided between devices. Their number is the recipe's."""
         train, devices = self.cfg.train, devices_of(self.cfg)
+        if train.batch_tokens:
+            return {"examples": None, "micro_batch_size": None, "devices": devices, "tokens": train.batch_tokens}
         micro = micro_batch_size(train, devices)
         return {"examples": train.batch_size, "micro_batch_size": micro, "devices": devices}
 

@@ -93,8 +93,9 @@ class TrainingCallback(Callback):
         self._wall_since = self._update_since = self._saved_at = time.monotonic()
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: TaskModule, batch: Any, batch_idx: int) -> None:
-        self.state.examples += len(next(iter(batch.values()))) * trainer.world_size
-        self._unsaved_tokens += module.task.tokens(batch)
+        self.state.examples += module.loader.examples
+        if module.loader.loss_scale:  # else the batch is a repeated example
+            self._unsaved_tokens += module.task.tokens(batch)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: TaskModule, outputs: Any, batch: Any, batch_idx: int

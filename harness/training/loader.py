@@ -39,6 +39,8 @@ class TrainLoader:
         self.rank, self.world_size = rank, world_size
         self.total = steps * batch_size // (micro_batch_size * world_size)
         self.position = 0  # micro-batches of this device that were handed out
+        self.examples = micro_batch_size * world_size  # of the current micro-batches, on all devices
+        self.loss_scale = 1.0  # all micro-batches weigh the same
         self._permutation = lru_cache(maxsize=2)(self._shuffle)
 
     def __len__(self) -> int:

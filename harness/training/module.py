@@ -25,6 +25,7 @@ class TaskModule(pl.LightningModule):
         super().__init__()
         self.model, self.task = model, task
         self._optimizer, self._schedule = optimizer, schedule
+        self.loader: Any = None  # of the training data, set before the fit
         self._sharded = False
         # kept on the device and read only now and then: reading makes a GPU wait
         self.register_buffer("finite", torch.ones((), dtype=torch.bool), persistent=False)
@@ -43,6 +44,8 @@ class TaskModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.task.loss(self.model, batch)
+        if self.loader.loss_scale != 1.0:
+            loss = loss * self.loader.loss_scale
         self.finite &= torch.isfinite(loss.detach())
         seen = batch_idx % self.trainer.accumulate_grad_batches  # micro-batches of this update before this one
         self.loss = (self.loss * seen + loss.detach()) / (seen + 1) if seen else loss.detach()

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import logging
+import math
 import os
 import warnings
 from typing import Any
@@ -57,6 +58,9 @@ def micro_batch_size(train: Any, world_size: int) -> int:
 
 def micro_batches(train: Any, world_size: int) -> int:
     """Forward passes of one device in one update. Raises UsageError where they do not fill it."""
+    if train.batch_tokens:
+        tokens = train.micro_batch_tokens or train.batch_tokens
+        return max(1, math.ceil(train.batch_tokens / (tokens * world_size)))
     size = micro_batch_size(train, world_size)
     if train.batch_size % (size * world_size):
         raise UsageError(

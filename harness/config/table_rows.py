@@ -2,16 +2,21 @@
 
 rows:
   Linformer: linformer                                           a model, under the table's protocol
-  Luna-16: {model: luna_16, protocol: luna}                      under another one
-  LLP, 12 layers: {model: llp, set: {backbone.layers: 12}}       the recipe with something set
-  no attention: {model: no_cross, ours: true}                    a control of ours, which the paper's table lacks
+  Luna-256: {model: luna, protocol: luna}                        under another protocol
+  Luna-16: {model: luna, protocol: luna, set: {model.slots: 16}} the recipe with a setting of its own
+  no attention: {model: no_cross, ours: true}                    a control, which the paper's table lacks
 columns:
   ListOps, packed P: {task: lra/listops, metric: acc, set: {backbone.pooling: packed}}
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from omegaconf import OmegaConf
+
+Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,30 @@ def row(raw: Any, protocol: str) -> Row:
     return Row(**{"protocol": protocol} | ({"model": raw} if isinstance(raw, str) else dict(raw)))
 
 
+def settings_key(settings: Mapping[str, Any]) -> Settings:
+    """Settings in a form that can be compared, hashed and kept in a frame: sorted pairs of key and value as JSON."""
+    return tuple((key, json.dumps(plain(value), sort_keys=True)) for key, value in sorted(settings.items()))
+
+
+def format_settings(pairs: Iterable[tuple[str, str]]) -> str:
+    """`backbone.layers=12, backbone.pooling=packed` for a reader; strings stand without quotes."""
+    return ", ".join(f"{key}={shown(value)}" for key, value in pairs)
+
+
+def shown(value: str) -> str:
+    decoded = json.loads(value)
+    return decoded if isinstance(decoded, str) else value
+
+
+def plain(value: Any) -> Any:
+    return OmegaConf.to_container(value, resolve=True, enum_to_str=True) if OmegaConf.is_config(value) else value
+
+
 def said(changes: Mapping[str, Any]) -> str:
-    """`backbone.layers=12, backbone.pooling=packed`: settings in the order in which two of them can be compared."""
-    return ", ".join(f"{key}={value}" for key, value in sorted(changes.items()))
+    """Deprecated: `format_settings(settings_key(changes))`."""
+    return format_settings(settings_key(changes))
 
 
 def runs(places: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
     """How many cells a row has for one seed: columns of one (task, settings) that differ in their metric are one."""
-    return len({(task, said(changes)) for task, changes in places})
+    return len({(task, settings_key(changes)) for task, changes in places})

@@ -5,12 +5,13 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from harness.config.table_rows import Row, row, runs, said
+from harness.config.table_rows import Row, Settings, row, runs, settings_key
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 
@@ -52,7 +53,7 @@ class Footnote:
 
 
 @dataclass(frozen=True)
-class Printed:
+class PublishedNumber:
     """A published number, as printed."""
 
     text: str
@@ -65,8 +66,8 @@ Limit = float | str  # in the column's unit, or of the paper's number: "2 %"
 
 
 @dataclass(frozen=True)
-class Spec:
-    """The yaml's keys. `printed` is what the ledger has for them.
+class TableSpec:
+    """The yaml's keys. `published` is what the ledger has for them.
 
     `rows`: the ledger's label -> what runs there. `protocol`: of the rows that name none. `gpu_hours`: a row and seed.
     `unit`: of every column; without it each has the ledger's.
@@ -87,26 +88,26 @@ class Spec:
     chance: bool = False
     averages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     footnotes: tuple[Footnote, ...] = ()
-    printed: dict[tuple[str, str], Printed] = field(default_factory=dict)
+    published: dict[tuple[str, str], PublishedNumber] = field(default_factory=dict)
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def all_columns(self) -> tuple[str, ...]:
         """Columns and averages, in order."""
         return (*self.columns, *self.averages)
 
     @property
-    def unprinted(self) -> tuple[str, ...]:
+    def unpublished(self) -> tuple[str, ...]:
         """Columns that the paper prints the mean of alone."""
         return tuple(name for name, column in self.columns.items() if column.column is None)
 
     @property
-    def judged(self) -> tuple[str, ...]:
+    def verdict_columns(self) -> tuple[str, ...]:
         """Columns and averages whose printed numbers count; a mean of printed numbers says nothing new."""
-        ours = set(self.unprinted)
+        ours = set(self.unpublished)
         means = (name for name, parts in self.averages.items() if ours & set(parts))
         return (*(name for name in self.columns if name not in ours), *means)
 
-    def hours(self, columns: Iterable[str]) -> float:
+    def hours_of(self, columns: Iterable[str]) -> float:
         """GPU-hours of one row and seed in these columns."""
         return self.gpu_hours * self._runs(columns) / self._runs(self.columns)
 
@@ -117,21 +118,21 @@ class Spec:
     def protocols(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one.protocol for one in self.rows.values()))
 
-    def of_protocol(self, protocol: str) -> "Spec":
+    def for_protocol(self, protocol: str) -> "TableSpec":
         """The rows of one protocol as a table of their own: rows of two are never compared."""
         rows = {label: one for label, one in self.rows.items() if one.protocol == protocol}
         return replace(self, protocol=protocol, rows=rows)
 
-    def claims(self, task: str) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    def meanings(self, task: str) -> dict[tuple[str, Settings], list[tuple[str, str]]]:
         """(model, what its cells set) -> the (row, column) pairs of a task that mean just that."""
-        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        found: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
         for label, one in self.rows.items():
             for name, column in self.columns.items():
                 if column.task == task:
-                    found.setdefault((one.model, said({**one.set, **column.set})), []).append((label, name))
+                    found.setdefault((one.model, settings_key({**one.set, **column.set})), []).append((label, name))
         return found
 
-    def label(self, model: str) -> str | None:
+    def row_of_model(self, model: str) -> str | None:
         """The paper's name of a model, of its plainest row; None if its table has no such row."""
         labels = [label for label, one in self.rows.items() if one.model == model]
         return min(labels, key=lambda label: len(self.rows[label].set), default=None)
@@ -140,27 +141,36 @@ class Spec:
         """A row that the paper's table lacks: a control, or a model that was run beside it."""
         return row not in self.rows or self.rows[row].ours
 
-    def _prints(self, column: str) -> list[Printed]:
+    def _published_in(self, column: str) -> list[PublishedNumber]:
         """The paper's numbers of a column; of the means that it is part of, where it has none."""
         places = {column}
-        if column in self.unprinted:
+        if column in self.unpublished:
             places = {name for name, parts in self.averages.items() if column in parts}
-        return [cell for (_, name), cell in self.printed.items() if name in places]
+        return [cell for (_, name), cell in self.published.items() if name in places]
+
+    def short_name(self, column: str) -> str:
+        """`ETTh1 S` of `ETTh1 S MSE`: without the last words that it shares with all parts of its mean."""
+        parts = next((parts for parts in self.averages.values() if column in parts), ())
+        if column not in self.unpublished or len(parts) < 2:
+            return column
+        from_behind = zip(*(part.split()[::-1] for part in parts), strict=False)
+        shared = sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, from_behind))
+        return " ".join(column.split()[:-shared]) if shared else column
 
     def decimals(self, column: str) -> int:
-        return max(ledger.decimals(cell.text) for cell in self._prints(column))
+        return max(ledger.decimals(cell.text) for cell in self._published_in(column))
 
     def higher_is_better(self, column: str) -> bool:
-        return self._prints(column)[0].higher_is_better
+        return self._published_in(column)[0].higher_is_better
 
     def unit_of(self, column: str) -> str:
-        return self.unit or self._prints(column)[0].unit
+        return self.unit or self._published_in(column)[0].unit
 
-    def within(self, paper: float) -> dict[str, float]:
+    def tolerances(self, paper: float) -> dict[str, float]:
         """How far from a published number `reproduced` and `close` reach, in its unit."""
         return {word: absolute(limit, paper) for word, limit in self.tolerance.items()}
 
-    def notes(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
+    def footnotes_of(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
         """Footnotes of a whole row, of a whole column, or, with both given, of that one cell alone."""
         found = []
         for note in self.footnotes:
@@ -171,30 +181,31 @@ class Spec:
                 found.append(note.id)
         return tuple(found)
 
-    def all_notes(self, row: str, column: str) -> tuple[str, ...]:
+    def all_footnotes(self, row: str, column: str) -> tuple[str, ...]:
         """Every footnote that bears on one published number."""
-        found = (*self.notes(column=column), *self.notes(row=row), *self.notes(row=row, column=column))
+        whole = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
+        found = (*whole, *self.footnotes_of(row=row, column=column))
         return tuple(dict.fromkeys(found))
 
 
-def names(conf_root: str | os.PathLike[str], group: str = "table") -> list[str]:
+def available(conf_root: str | os.PathLike[str], group: str = "table") -> list[str]:
     folder = Path(conf_root) / group
     found = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
     return sorted(name for name in found if name != ALL)
 
 
-def load(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> Spec:
+def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> TableSpec:
     """The table `<conf_root>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit."""
-    with naming(name, conf_root, "table") as raw:
+    with reading(name, conf_root, "table") as raw:
         return _parse(name, raw, paper_root)
 
 
 @contextlib.contextmanager
-def naming(name: str, conf_root: str | os.PathLike[str], group: str) -> Iterator[Any]:
+def reading(name: str, conf_root: str | os.PathLike[str], group: str) -> Iterator[Any]:
     """What `<conf_root>/<group>/<name>.yaml` holds; a UsageError inside the block names the file."""
     path = Path(conf_root) / group / f"{name}.yaml"
     if not path.is_file():
-        known = did_you_mean(name, names(conf_root, group))
+        known = did_you_mean(name, available(conf_root, group))
         raise UsageError(f"there is no {group} '{name}': {known} (python run.py do=list)")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -206,8 +217,8 @@ def naming(name: str, conf_root: str | os.PathLike[str], group: str) -> Iterator
         raise UsageError(f"{path}: {error}") from error
 
 
-def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
-    check_keys(raw, Spec, "", given={"name", "printed"})
+def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> TableSpec:
+    check_keys(raw, TableSpec, "", given={"name", "published"})
     columns = {}
     for column, place in raw["columns"].items():
         check_keys(place, Column, f"columns.{column}")
@@ -237,7 +248,7 @@ def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
             check_keys(value, Row, f"rows.{label}", optional=("protocol",))
         rows[label] = row(value, raw["protocol"])
     parsed = ("rows", "columns", "averages", "footnotes", "seeds")
-    return Spec(
+    return TableSpec(
         **{key: value for key, value in raw.items() if key not in parsed},
         name=name,
         columns=columns,
@@ -245,17 +256,17 @@ def _parse(name: str, raw: Any, paper_root: str | os.PathLike[str]) -> Spec:
         footnotes=tuple(footnotes),
         seeds=tuple(raw["seeds"]),
         rows=rows,
-        printed=_printed(raw["ledger"], rows, columns, averages, paper_root),
+        published=_published_numbers(raw["ledger"], rows, columns, averages, paper_root),
     )
 
 
-def _printed(
+def _published_numbers(
     table: str,
     rows: dict[str, Row],
     columns: dict[str, Column],
     averages: dict[str, Average],
     root: str | os.PathLike[str],
-) -> dict[tuple[str, str], Printed]:
+) -> dict[tuple[str, str], PublishedNumber]:
     """(row, column) -> what the paper prints there. Every row of the ledger must have a model, every column a print."""
     cells = ledger.cells(table, root)
     found = {}
@@ -271,7 +282,7 @@ def _printed(
         check_words(f"{table}.csv: rows", {cell["row"] for cell in here}, rows)
         for cell in here:
             if not math.isnan(cell["number"]):
-                found[cell["row"], name] = Printed(
+                found[cell["row"], name] = PublishedNumber(
                     cell["value"], cell["number"], bool(cell["higher_is_better"]), cell["unit"]
                 )
         if not any(column == name for _, column in found):

@@ -6,14 +6,17 @@ page says of them, so that rendering reads no record.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from harness.report.bench_tables import bench_scores
 from harness.report.scores import Score, average, rank, score_rows
 from harness.report.select import by_sources, describe_sources
 from harness.report.spec import TableSpec
 
 if TYPE_CHECKING:
     import pandas as pd
+
+BENCH = "bench"  # budget of a group that do=bench measured
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class ProtocolResults:
     """What was measured under one protocol of a table; `spec` has the rows of this protocol alone.
 
     `paper`: a group for each column and average, in order, measured or not. `others`: smaller budgets, changed recipes
-    and other data. `other_means`: of these, averages whose columns the paper does not print. The facts say how and
-    where the cells were run.
+    and other data. `other_means`: of these, averages whose columns the paper does not print. `own`: columns of
+    ours, which no paper prints. The facts say how and where the cells were run.
     """
 
     spec: TableSpec
@@ -59,15 +62,23 @@ class ProtocolResults:
     other_means: tuple[Group, ...]
     paper_facts: tuple[str, ...]
     other_facts: tuple[str, ...]
+    own: tuple[Group, ...] = ()
+    own_facts: tuple[str, ...] = ()
 
 
-def group_scores(selected: "Mapping[str, Mapping[str, pd.DataFrame]]", spec: TableSpec) -> list[ProtocolResults]:
-    """The groups of a table, from the cells that `select` found."""
+def group_scores(
+    selected: "Mapping[str, Mapping[str, pd.DataFrame]]",
+    spec: TableSpec,
+    measurements: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[ProtocolResults]:
+    """The groups of a table, from the cells that `select` found and the measurements of do=bench by their names."""
     results = []
     for protocol, columns in selected.items():
         part = spec.for_protocol(protocol)
-        beside = {name: cells[_stands_beside_paper(cells)] for name, cells in columns.items()}
-        others = {name: cells[~_stands_beside_paper(cells)] for name, cells in columns.items()}
+        compared = {name: columns[name] for name in part.compared_columns}
+        beside = {name: cells[_stands_beside_paper(cells)] for name, cells in compared.items()}
+        others = {name: cells[~_stands_beside_paper(cells)] for name, cells in compared.items()}
+        own = {name: columns[name] for name in part.own_columns if name in columns}
         results.append(
             ProtocolResults(
                 spec=part,
@@ -76,6 +87,8 @@ def group_scores(selected: "Mapping[str, Mapping[str, pd.DataFrame]]", spec: Tab
                 other_means=tuple(_other_means(part, others)),
                 paper_facts=_run_facts(part, beside.values()),
                 other_facts=_run_facts(part, others.values()),
+                own=tuple(_own_groups(part, own, measurements)),
+                own_facts=_run_facts(part, own.values()),
             )
         )
     return results
@@ -89,7 +102,7 @@ def _stands_beside_paper(cells: "pd.DataFrame") -> "pd.Series":
 def _paper_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:
     groups = {name: _column_group(spec, name, cells, "paper", "full data", True) for name, cells in columns.items()}
     averages = spec.averages.items()
-    means = [_mean_group(spec, name, {part: groups[part] for part in parts}, "full data") for name, parts in averages]
+    means = [_mean_group(spec, name, {part: groups[part] for part in each.parts}, "full data") for name, each in averages]
     return [*groups.values(), *means]
 
 
@@ -107,13 +120,27 @@ def _other_means(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list
     groups = []
     for budget in sorted({budget for cells in unpublished.values() for budget in cells["budget"]}):
         at_budget = {column: cells[cells["budget"] == budget] for column, cells in unpublished.items()}
-        for name, parts in spec.averages.items():
+        for name, each in spec.averages.items():
+            parts = each.parts
             if not set(parts) <= set(at_budget):
                 continue
             for choice, measured in by_sources({part: at_budget[part] for part in parts}):
                 data = describe_sources({spec.short_name(part): choice[part] for part in parts})
                 part_groups = {p: _column_group(spec, p, measured[p], budget, data, False) for p in parts}
                 groups.append(_mean_group(spec, name, part_groups, data))
+    return groups
+
+
+def _own_groups(
+    spec: TableSpec, columns: "Mapping[str, pd.DataFrame]", measurements: Mapping[str, Mapping[str, Any]] | None
+) -> list[Group]:
+    groups = []
+    for name in spec.own_columns:
+        if (point := spec.columns[name].bench) is not None:
+            scores, setting = bench_scores(point, spec.rows, measurements or {})
+            groups.append(Group(name, BENCH, setting, False, tuple(scores)))
+        else:
+            groups += _other_groups(spec, {name: columns[name]})
     return groups
 
 

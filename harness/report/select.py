@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from harness.config.cell import flatten
 from harness.config.table_rows import format_settings, settings_key
-from harness.report.spec import TableSpec
+from harness.report.formula import evaluate
+from harness.report.spec import Column, TableSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,13 +24,14 @@ def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.Da
     """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols do not enter.
 
     A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
-    set beyond the meaning of row and column, empty for the recipe; and `score` in this column's metric.
+    set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
+    of bench measurements have no cells.
     """
     cells = _with_column_settings(cells[cells["budget"] != "smoke"], spec)
-    selected = {}
+    selected, tasks = {}, [name for name, column in spec.columns.items() if column.task]
     for protocol in spec.protocols:
         part, of_protocol = spec.for_protocol(protocol), cells[cells["protocol"] == protocol]
-        selected[protocol] = {column: _column_cells(of_protocol, part, column) for column in spec.columns}
+        selected[protocol] = {column: _column_cells(of_protocol, part, column) for column in tasks}
     return selected
 
 
@@ -38,7 +40,7 @@ def _with_column_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFra
     recipe that has this value anyway."""
     values: dict[str, dict[str, set[str]]] = {}
     for column in spec.columns.values():
-        for key, value in settings_key(column.set):
+        for key, value in settings_key(column.set) if column.task else ():
             values.setdefault(column.task, {}).setdefault(key, set()).add(value)
     changed = []
     for config, task, already in zip(cells["config"], cells["task"], cells["changed"], strict=True):
@@ -57,8 +59,9 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
     """
     column = spec.columns[name]
     same_task = [other for other in spec.columns.values() if other.task == column.task]
-    has_metric = cells["metric"].isna() | cells["metric"].isin({other.metric for other in same_task})
-    cells = cells[(cells["task"] == column.task) & has_metric]
+    cells = cells[cells["task"] == column.task]
+    if metrics := {other.metric for other in same_task if other.metric}:
+        cells = cells[cells["metric"].isna() | cells["metric"].isin(metrics)]
     own, others = set(settings_key(column.set)), [set(settings_key(other.set)) for other in same_task]
     meanings = spec.meanings(column.task)
     kept, rows, settings = [], [], []
@@ -77,8 +80,26 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
         rows.append(row)
         settings.append(setting)
     cells = cells.loc[kept].assign(row=rows, setting=settings)
-    cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
-    cells.loc[cells["metric"] != column.metric, ["baseline", "baseline_name"]] = None
+    return _with_score(cells, column)
+
+
+def _with_score(cells: "pd.DataFrame", column: Column) -> "pd.DataFrame":
+    """The cells with their number in a column. An evaluation that did not end well gives its status to the cell."""
+    if column.evaluation is not None:
+        found = [evaluations.get(column.evaluation) or {} for evaluations in cells["evaluations"]]
+        ended = zip(cells["status"], found, strict=True)
+        cells["status"] = [each.get("status", status) if status == "done" else status for status, each in ended]
+        cells["score"] = [(each.get("metrics") or {}).get(column.metric) for each in found]
+    elif column.metric is not None:
+        cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
+    elif column.formula is not None:
+        cells["score"] = [evaluate(column.formula, config) for config in cells["config"]]
+    else:
+        cells["score"] = cells[column.record_field]
+    if column.evaluation is not None or column.metric is None:
+        cells[["baseline", "baseline_name"]] = None
+    else:
+        cells.loc[cells["metric"] != column.metric, ["baseline", "baseline_name"]] = None
     return cells
 
 

@@ -11,58 +11,21 @@ the geometric mean of the ratios over the columns.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp, fsum, isnan, log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.records import ledger
 from harness.report.scores import Score, average, score_rows
 from harness.report.select import by_sources, describe_sources, select
-from harness.report.spec import TableSpec, check_keys, check_words, load_table, reading
+from harness.report.spec import FigureSpec, LedgerColumn, PaperCosts, TableSpec
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NOT_IN_PAPER = "*"  # behind the name of a model that the table lacks
 SEEDS_FOR_BARS = 3  # the interval of two is as long as the axis
-
-
-@dataclass(frozen=True)
-class LedgerColumn:
-    """A column of a published table."""
-
-    column: str
-    condition: str = ""
-
-
-@dataclass(frozen=True)
-class PaperCosts:
-    """Where the ledger has speed and memory. `rows`: the table's label -> the ledger's, where they differ."""
-
-    ledger: str
-    source: str
-    speed: LedgerColumn
-    memory: LedgerColumn
-    rows: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class FigureSpec:
-    """The yaml's keys; `table` is the table it names. `own`: labels of the paper's own method."""
-
-    name: str
-    title: str
-    table: TableSpec
-    accuracy: str
-    reference: str
-    own: tuple[str, ...] = ()
-    paper: PaperCosts | None = None
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The columns whose mean is the accuracy."""
-        return self.table.averages.get(self.accuracy, (self.accuracy,))
 
 
 @dataclass(frozen=True)
@@ -86,27 +49,6 @@ class Panel:
     lines: tuple[str, ...]
 
 
-def load_figure(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> FigureSpec:
-    """The figure `<conf_root>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
-    with reading(name, conf_root, "figure") as raw:
-        check_keys(raw, FigureSpec, "", given={"name"})
-        table = load_table(raw["table"], conf_root, paper_root)
-        check_words("accuracy", [raw["accuracy"]], table.all_columns)
-        check_words("reference", [raw["reference"]], {one.model for one in table.rows.values()})
-        check_words("own", raw.get("own", ()), table.rows)
-        paper = raw.get("paper")
-        parsed = {"table": table, "own": tuple(raw.get("own", ())), "paper": paper and _paper_costs(paper, table)}
-        return FigureSpec(**raw | parsed, name=name)
-
-
-def _paper_costs(raw: Any, table: TableSpec) -> PaperCosts:
-    check_keys(raw, PaperCosts, "paper")
-    for key in ("speed", "memory"):
-        check_keys(raw[key], LedgerColumn, f"paper.{key}")
-    check_words("paper.rows", raw.get("rows", {}), table.rows)
-    return PaperCosts(**raw | {key: LedgerColumn(**raw[key]) for key in ("speed", "memory")})
-
-
 def panels(figure: FigureSpec, cells: "pd.DataFrame", paper_root: str | os.PathLike[str]) -> list[Panel]:
     """The paper's panel if it has one, then ours; at least one of ours, empty where nothing can stand in it.
 
@@ -119,12 +61,12 @@ def panels(figure: FigureSpec, cells: "pd.DataFrame", paper_root: str | os.PathL
 
 
 def _paper_panel(figure: FigureSpec, paper: PaperCosts, root: str | os.PathLike[str]) -> Panel:
-    cells = ledger.cells(paper.ledger, root)
+    entries = ledger.entries(paper.ledger, root)
     found = {}
     for key in ("speed", "memory"):
         column: LedgerColumn = getattr(paper, key)
-        here = [cell for cell in cells if (cell["column"], cell["condition"]) == (column.column, column.condition)]
-        found[key] = {cell["row"]: cell["number"] for cell in here if not isnan(cell["number"])}
+        here = [entry for entry in entries if (entry["column"], entry["condition"]) == (column.column, column.condition)]
+        found[key] = {entry["row"]: entry["number"] for entry in here if not isnan(entry["number"])}
         if not found[key]:
             raise UsageError(f"figure {figure.name}: {paper.ledger}.csv has no {column.column}, {column.condition}")
     bubbles, absent = [], []

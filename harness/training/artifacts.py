@@ -44,7 +44,7 @@ def draw(task: "Task", model: nn.Module) -> bytes | None:
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices, key=str)):
-            figure = task.picture(model)
+            figure = task.artifacts(model).get("png")
     finally:
         model.train(training)
     if figure is None:

@@ -22,7 +22,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     """The verb. Without `table=` and `figure=` it means all. Exit status 1 if `check=true` finds a difference."""
     from harness.config.compose import CONF
     from harness.records.collect import frame, load_records
-    from harness.report.bench_tables import pages
+    from harness.report.bench_tables import load_measurements, pages
 
     tables, figures = (_names_in(overrides, group) for group in ("table", "figure"))
     if not tables and not figures:
@@ -30,10 +30,11 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     if tables == ["all"] and not figures:
         figures = ["all"]
     cells = frame(load_records(cfg.paths.records))
+    measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf_root": CONF, "paths": cfg.paths, "check": cfg.check}
-    written = report_tables(tables, cells, **settings) if tables else []
+    written = report_tables(tables, cells, measurements=measurements, **settings) if tables else []
     drawn = draw_figures(figures, cells, **settings) if figures else []
-    bench = pages(Path(cfg.paths.bench), Path(cfg.paths.tables)) if tables == ["all"] else {}
+    bench = pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] else {}
     if not cfg.check:
         _write(bench)
         print("\n".join(map(str, [*drawn, *bench])))
@@ -54,21 +55,22 @@ def report_tables(
     *,
     conf_root: str | Path,
     paths: Mapping[str, Any],
+    measurements: Mapping[str, Mapping[str, Any]] | None = None,
     check: bool = False,
     formats: Sequence[str] = FORMATS,
     console: "Console | None" = None,
 ) -> list[Path]:
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}` and show them.
 
-    `cells`: the frame of all records. `paths` names the folders `paper` (the ledger), `records` and `tables`. Returns
-    the files of these tables; with `check`, writes and shows nothing and returns the files that differ from the
-    records. Raises UsageError.
+    `cells`: the frame of all records; `measurements`: those of do=bench by their names. `paths` names the folders
+    `paper` (the ledger), `records` and `tables`. Returns the files of these tables; with `check`, writes and shows
+    nothing and returns the files that differ from the records. Raises UsageError.
     """
     from harness.report.groups import group_scores
     from harness.report.pictures import pictures_of
     from harness.report.render import latex, markdown, terminal, tidy_csv
     from harness.report.select import select
-    from harness.report.spec import available, load_table
+    from harness.report.spec_files import available, load_table
     from harness.report.table import build_table
 
     renderers = {"md": markdown.render, "tex": latex.render, "csv": tidy_csv.render}
@@ -85,7 +87,7 @@ def report_tables(
         page = Path(paths["tables"]) / f"{name}.md"
         spec = load_table(name, conf_root, paths["paper"])
         selected = select(cells, spec)
-        results = group_scores(selected, spec)
+        results = group_scores(selected, spec, measurements)
         table = build_table(spec, results, pictures_of(selected, spec, Path(paths["records"]), page))
         made = {page.with_name(f"{page.stem}.{suffix}"): renderers[suffix](table) for suffix in formats}
         if check:
@@ -113,13 +115,13 @@ def draw_figures(
     With `check`, draws nothing and returns the files that show something else than the records do. Raises UsageError.
     """
     from harness.report import bubble_plot, tradeoff
-    from harness.report.spec import available
+    from harness.report.spec_files import available, load_figure
 
     if names in ("all", ["all"]):
         names = available(conf_root, "figure")
     files = []
     for name in [names] if isinstance(names, str) else names:
-        figure = tradeoff.load_figure(name, conf_root, paths["paper"])
+        figure = load_figure(name, conf_root, paths["paper"])
         panels = tradeoff.panels(figure, cells, paths["paper"])
         made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in bubble_plot.SUFFIXES]
         if check:

@@ -44,7 +44,9 @@ def entries(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
         if None in entry or None in entry.values():
             raise UsageError(f"{path}: row {line} has not {len(COLUMNS)} fields")
         if entry["higher_is_better"] not in TRUTH:
-            raise UsageError(f"{path}: row {line}: higher_is_better is '{entry['higher_is_better']}', not true or false")
+            raise UsageError(
+                f"{path}: row {line}: higher_is_better is '{entry['higher_is_better']}', not true or false"
+            )
         entry["higher_is_better"] = TRUTH[entry["higher_is_better"]]
         entry["number"] = number(entry["value"])
     return found

@@ -140,6 +140,50 @@ def overview_block(spec: TableSpec, columns: Sequence[str]) -> Block:
     return Block(title, tuple(header), tuple(body), "l" + "r" * len(published), lines=tuple(lines))
 
 
+def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
+    """Columns that no paper prints side by side, a line for each row that was run or measured.
+
+    A number that is the same for every seed stands alone, any other with its interval and its seeds.
+    """
+    lines_of: dict[tuple[str, str], dict[str, Score]] = {}
+    for group in groups:
+        for score in group.scores:
+            lines_of.setdefault((score.row, score.setting), {})[group.column] = score
+    order = list(spec.rows)
+    best = {g.column: clear_winner(g.scores, spec.higher_is_better(g.column)) for g in groups}
+    body = []
+    for row, setting in sorted(
+        lines_of, key=lambda line: (order.index(line[0]) if line[0] in order else len(order), line)
+    ):
+        entries = [_row_entry(spec, row, setting)]
+        for group in groups:
+            score = lines_of[row, setting].get(group.column)
+            entries.append(_own_entry(score, spec.decimals(group.column), best[group.column]) if score else EMPTY)
+        body.append(tuple(entries))
+    header = [TableEntry("model")]
+    header += [TableEntry(_heading(spec, g.column), spec.footnotes_of(column=g.column)) for g in groups]
+    notes = _shared_notes({g.column: g.data_notes for g in groups if spec.columns[g.column].task})
+    for group in groups:
+        column = spec.columns[group.column]
+        notes += [f"{group.column} = {column.formula}."] * (column.formula is not None)
+    settings: dict[str, list[str]] = {}
+    for group in groups:
+        if (point := spec.columns[group.column].bench) is not None:
+            settings.setdefault(f"do=bench, {point.what} at {point.length:,} tokens: {group.data}.", []).append(
+                group.column
+            )
+    notes += [f"{', '.join(names)}: {setting}" for setting, names in settings.items()]
+    return Block(where, tuple(header), tuple(body), "l" + "r" * len(groups), lines=tuple(notes))
+
+
+def _own_entry(score: Score, decimals: int, best: Score | None) -> TableEntry:
+    ours = score.estimate
+    if ours is None or score.failures:
+        return _score_entry(score, decimals, best)
+    spread = f" ± {ours.half_width:,.{decimals}f} ({ours.n})" if ours.half_width else ""
+    return TableEntry(f"{ours.mean:,.{decimals}f}{spread}", bold=score is best)
+
+
 def in_order_of_rows(spec: TableSpec, scores: Sequence[Score]) -> list[tuple[str, Score | None]]:
     """(row, score) in the paper's order, then models that its table lacks. A row has a line for each setting."""
     ordered = sorted(scores, key=lambda score: (score.row, score.setting))
@@ -165,11 +209,12 @@ def _score_entry(score: Score, decimals: int, best: Score | None) -> TableEntry:
 
 def _heading(spec: TableSpec, column: str) -> str:
     """`Text, accuracy % ↑`"""
-    return f"{column}, {spec.unit_of(column)} {_arrow(spec, column)}"
+    unit = spec.unit_of(column)
+    return f"{column}{', ' if unit else ''}{unit} {_arrow(spec, column)}".rstrip()
 
 
 def _arrow(spec: TableSpec, column: str) -> str:
-    return "↑" if spec.higher_is_better(column) else "↓"
+    return {True: "↑", False: "↓", None: ""}[spec.higher_is_better(column)]
 
 
 def _chance_text(spec: TableSpec, group: Group) -> str:

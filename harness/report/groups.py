@@ -102,7 +102,9 @@ def _stands_beside_paper(cells: "pd.DataFrame") -> "pd.Series":
 def _paper_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:
     groups = {name: _column_group(spec, name, cells, "paper", "full data", True) for name, cells in columns.items()}
     averages = spec.averages.items()
-    means = [_mean_group(spec, name, {part: groups[part] for part in each.parts}, "full data") for name, each in averages]
+    means = [
+        _mean_group(spec, name, {part: groups[part] for part in each.parts}, "full data") for name, each in averages
+    ]
     return [*groups.values(), *means]
 
 

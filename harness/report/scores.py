@@ -113,8 +113,8 @@ def average(columns: Sequence[Sequence[Score]]) -> Score | None:
     return Score(parts[0].row, "", by_seed, failures, leak=any(part.leak for part in parts))
 
 
-def rank(scores: Sequence[Score], higher_is_better: bool) -> list[Score]:
-    """Best first; rows without a score last."""
+def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
+    """Best first, or lowest first where neither way is better; rows without a score last."""
     sign = -1 if higher_is_better else 1
 
     def key(score: Score) -> tuple[bool, float, str, str]:
@@ -124,10 +124,10 @@ def rank(scores: Sequence[Score], higher_is_better: bool) -> list[Score]:
     return sorted(scores, key=key)
 
 
-def clear_winner(scores: Sequence[Score], higher_is_better: bool) -> Score | None:
+def clear_winner(scores: Sequence[Score], higher_is_better: bool | None) -> Score | None:
     """The best score, if its interval does not overlap the runner-up's and none of its seeds failed."""
     ranked = rank([score for score in scores if score.by_seed], higher_is_better)
-    if len(ranked) < 2 or ranked[0].failures:
+    if higher_is_better is None or len(ranked) < 2 or ranked[0].failures:
         return None
     return ranked[0] if intervals_are_disjoint(ranked[0].estimate, ranked[1].estimate) else None
 

@@ -43,7 +43,8 @@ class Column(StrictModel):
 
     `evaluation`: the metric is of this further evaluation, not of the test. `formula`: an expression over the numbers
     of a cell's config (`harness.report.formula`). `set`: what its cells set on top of their rows. `column` and
-    `condition` are the ledger's, where they are not the yaml's own key; `column: null`: the paper prints no such number.
+    `condition` are the ledger's, where they are not the yaml's own key; `column: null`: the paper prints no such
+    number. `unit`, `decimals` and `higher_is_better`: where no number is published.
     """
 
     task: str | None = None
@@ -54,8 +55,8 @@ class Column(StrictModel):
     bench: BenchPoint | None = None
     column: str | None = ""
     condition: str = ""
-    set: dict[str, Any] = {}
-    unit: str | None = None  # this and the next two: where no number is published
+    set: dict[str, Any] = Field(default_factory=dict)
+    unit: str | None = None
     decimals: int | None = None
     higher_is_better: bool | None = None
 
@@ -105,7 +106,7 @@ class RowSpec(StrictModel):
 
     model: str
     protocol: str
-    set: dict[str, Any] = {}
+    set: dict[str, Any] = Field(default_factory=dict)
     ours: bool = False
 
 
@@ -162,9 +163,9 @@ class TableSpec(StrictModel):
     unit: str = ""
     gpu: str = "GPU"
     chance: bool = False
-    averages: dict[str, Average] = {}
+    averages: dict[str, Average] = Field(default_factory=dict)
     footnotes: TupleOf[Footnote] = ()
-    published: dict[tuple[str, str], PublishedNumber] = {}
+    published: dict[tuple[str, str], PublishedNumber] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -174,7 +175,7 @@ class TableSpec(StrictModel):
             return raw
         raw = dict(raw)
         if isinstance(raw.get("rows"), dict):
-            default = {"protocol": raw.get("protocol")}
+            default = {"protocol": raw["protocol"]} if "protocol" in raw else {}
             rows = {label: {"model": row} if isinstance(row, str) else row for label, row in raw["rows"].items()}
             raw["rows"] = {label: default | row if isinstance(row, dict) else row for label, row in rows.items()}
         if isinstance(raw.get("averages"), dict):
@@ -337,7 +338,7 @@ class PaperCosts(StrictModel):
     source: str
     speed: LedgerColumn
     memory: LedgerColumn
-    rows: dict[str, str] = {}
+    rows: dict[str, str] = Field(default_factory=dict)
 
 
 class FigureSpec(StrictModel):

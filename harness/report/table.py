@@ -14,15 +14,17 @@ from harness.report.blocks import (
     in_order_of_rows,
     mean_block,
     overview_block,
+    own_block,
     parts_block,
     ranking_block,
 )
-from harness.report.groups import Group, ProtocolResults
+from harness.report.groups import BENCH, Group, ProtocolResults
 from harness.report.layout import Picture, Section, Table
 from harness.report.scores import Score, verdict_of
 from harness.report.spec import TableSpec
 
 SEVERAL = "in several settings"
+OWN = "Measured by us"
 OTHERS = "Ours only: reduced budget, changed recipe or other data"
 
 
@@ -31,8 +33,11 @@ def build_table(spec: TableSpec, results: Sequence[ProtocolResults], pictures: S
     sections, tidy = [], []
     for result in results:
         suffix = f" · protocol {result.spec.protocol}" if len(results) > 1 else ""
-        sections += [_paper_section(result, suffix), _others_section(result, suffix)]
-        groups = (*result.paper, *result.others, *result.other_means)
+        if spec.ledger is not None:
+            sections += [_paper_section(result, suffix), _others_section(result, suffix)]
+        if spec.own_columns:
+            sections.append(_own_section(result, suffix))
+        groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
     return Table(
         name=spec.name,
@@ -69,9 +74,24 @@ def _others_section(result: ProtocolResults, suffix: str) -> Section:
     blocks += [mean_block(spec, mean) for mean in result.other_means if mean.scores]
     blocks += [block for mean in result.other_means for block in parts_block(spec, mean)]
     if not blocks:
-        line = f"No run yet: python run.py table={spec.name} budget=reduced makes them."
-        return Section(OTHERS + suffix, (), (line,))
+        return Section(OTHERS + suffix, (), (_no_run(spec),))
     return Section(OTHERS + suffix, tuple(blocks), result.other_facts)
+
+
+def _own_section(result: ProtocolResults, suffix: str) -> Section:
+    """A block for each budget and source of data of the cells; what do=bench measured stands in each."""
+    spec = result.spec
+    title = (OWN if spec.ledger is None else f"{OWN}, not printed in the paper") + suffix
+    places = list(dict.fromkeys(group.where for group in result.own if group.budget != BENCH))
+    blocks = []
+    for where in places or ["do=bench"]:
+        groups = [group for group in result.own if group.where == where or group.budget == BENCH]
+        blocks += [own_block(spec, groups, where)] * bool(groups)
+    return Section(title, tuple(blocks), result.own_facts if places else (_no_run(spec),))
+
+
+def _no_run(spec: TableSpec) -> str:
+    return f"No run yet: python run.py table={spec.name} budget=reduced makes them."
 
 
 def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
@@ -123,6 +143,8 @@ def _number(value: float | None) -> str:
 
 def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
     """How many published numbers have which verdict. Several settings of a model count as one."""
+    if spec.ledger is None:
+        return "none"
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["verdict"] and row["column"] in spec.verdict_columns:
@@ -133,22 +155,26 @@ def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
 
 
 def _caption(spec: TableSpec) -> tuple[str, ...]:
-    near, far = (
-        limit if isinstance(limit, str) else f"{limit:g}"
-        for limit in (spec.tolerance["reproduced"], spec.tolerance["close"])
-    )
-    of_paper = " (% of the paper's number)" if "%" in near + far else ""
-    parts = ("The parts of a mean are ours alone: the paper prints no number of theirs.",) if spec.unpublished else ()
     names = ", ".join(spec.protocols)
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
-    return (
-        f"{several}; runs of other protocols do not enter. "
-        "Beside the paper stands its recipe alone, unchanged and on the full data.",
+    protocols = f"{several}; runs of other protocols do not enter. "
+    intervals = (
         "± is the half width of the 95 % t interval over seeds, n the seeds that ended well; one seed has no interval. "
-        "Bold: best, and its interval does not overlap the runner-up's.",
+        "Bold: best, and its interval does not overlap the runner-up's."
+    )
+    endings = "oom, nan, failed, timeout and preempted are how a run ended; they are in no mean."
+    if spec.ledger is None:
+        return (protocols.rstrip(), intervals, endings)
+    limits = [limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance]
+    near, far = limits
+    of_paper = " (% of the paper's number)" if "%" in near + far else ""
+    parts = ("The parts of a mean are ours alone: the paper prints no number of theirs.",) if spec.unpublished else ()
+    return (
+        f"{protocols}Beside the paper stands its recipe alone, unchanged and on the full data.",
+        intervals,
         f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
         f"|Δ| ≤ {far} with the paper's number inside our interval; close: |Δ| ≤ {far}; off: more{of_paper}.",
         *parts,
         f"Not run: in brackets what one seed costs on one {spec.gpu}.",
-        "oom, nan, failed, timeout and preempted are how a run ended; they are in no mean.",
+        endings,
     )

@@ -65,7 +65,9 @@ def _paper_panel(figure: FigureSpec, paper: PaperCosts, root: str | os.PathLike[
     found = {}
     for key in ("speed", "memory"):
         column: LedgerColumn = getattr(paper, key)
-        here = [entry for entry in entries if (entry["column"], entry["condition"]) == (column.column, column.condition)]
+        here = [
+            entry for entry in entries if (entry["column"], entry["condition"]) == (column.column, column.condition)
+        ]
         found[key] = {entry["row"]: entry["number"] for entry in here if not isnan(entry["number"])}
         if not found[key]:
             raise UsageError(f"figure {figure.name}: {paper.ledger}.csv has no {column.column}, {column.condition}")

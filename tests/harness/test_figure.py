@@ -14,14 +14,14 @@ from harness.errors import UsageError
 from harness.records import ledger
 from harness.records.collect import frame, load_records
 from harness.records.record import write
-from harness.report import bubble_plot, spec, tradeoff
+from harness.report import bubble_plot, spec_files, tradeoff
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
 synthetic = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))
 made, seeds, BASE = synthetic["record"], synthetic["seeds"], synthetic["BASE"]
-F1 = tradeoff.load_figure("luna/f1", CONF, PAPER)
-T11 = tradeoff.load_figure("lavo/t11", CONF, PAPER)
+F1 = spec_files.load_figure("luna/f1", CONF, PAPER)
+T11 = spec_files.load_figure("lavo/t11", CONF, PAPER)
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 
 
@@ -47,15 +47,15 @@ def text(panel):
     return " ".join(panel.lines)
 
 
-@pytest.mark.parametrize("name", spec.available(CONF, "figure"))
+@pytest.mark.parametrize("name", spec_files.available(CONF, "figure"))
 def test_every_figure_loads_and_has_a_panel(name):
-    assert tradeoff.panels(tradeoff.load_figure(name, CONF, PAPER), frame([]), PAPER)
+    assert tradeoff.panels(spec_files.load_figure(name, CONF, PAPER), frame([]), PAPER)
 
 
 def test_the_papers_bubbles_are_the_ledgers_numbers():
     (theirs, _) = tradeoff.panels(F1, frame([]), PAPER)
-    accuracy = {c["row"]: c["number"] for c in ledger.cells("luna_table01", PAPER) if c["column"] == "Avg (w/o rtl)"}
-    at = [c for c in ledger.cells("luna_table02", PAPER) if c["condition"] == "input_length=4K"]
+    accuracy = {c["row"]: c["number"] for c in ledger.entries("luna_table01", PAPER) if c["column"] == "Avg (w/o rtl)"}
+    at = [c for c in ledger.entries("luna_table02", PAPER) if c["condition"] == "input_length=4K"]
     speed = {c["row"]: c["number"] for c in at if c["column"] == "steps_per_second_relative"}
     memory = {c["row"]: c["number"] for c in at if c["column"] == "peak_memory_relative"}
     found = by_label(theirs)
@@ -270,8 +270,8 @@ def test_the_verb(places, capsys):
         ("accuracy: Avg (w/o rtl)", "accuracy: Avg (w/o)", "accuracy: there is no 'Avg (w/o)'"),
         ("reference: vanilla", "reference: vanila", "reference: there is no 'vanila': did you mean 'vanilla'"),
         ("own: [Luna-16", "own: [Luna-15", "own: there is no 'Luna-15'"),
-        ("  ledger: luna_table02", "  ledgers: luna_table02", "paper: there is no 'ledgers'"),
-        ("memory: {column", "memory: {columns", "paper.memory: there is no 'columns'"),
+        ("  ledger: luna_table02", "  ledgers: luna_table02", "paper.ledgers: unknown key; did you mean 'ledger'"),
+        ("memory: {column", "memory: {columns", "paper.memory.columns: unknown key"),
         ("{Sinkhorn Trans.: ", "{Sinkhorn: ", "paper.rows: there is no 'Sinkhorn'"),
         ("table: luna/t1 ", "table: luna/t9 ", "there is no table 'luna/t9'"),
     ],
@@ -283,7 +283,7 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
     (tmp_path / "table").symlink_to(CONF / "table")
     (tmp_path / "figure" / "bad.yaml").write_text(body.replace(old, new), encoding="utf-8")
     with pytest.raises(UsageError) as refused:
-        tradeoff.load_figure("bad", tmp_path, PAPER)
+        spec_files.load_figure("bad", tmp_path, PAPER)
     assert "bad.yaml" in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -293,4 +293,4 @@ def test_a_column_that_the_ledger_lacks_is_named(tmp_path):
     (tmp_path / "table").symlink_to(CONF / "table")
     (tmp_path / "figure" / "f1.yaml").write_text(body.replace("input_length=4K", "input_length=5K"), encoding="utf-8")
     with pytest.raises(UsageError, match=r"luna_table02\.csv has no steps_per_second_relative, input_length=5K"):
-        tradeoff.panels(tradeoff.load_figure("f1", tmp_path, PAPER), frame([]), PAPER)
+        tradeoff.panels(spec_files.load_figure("f1", tmp_path, PAPER), frame([]), PAPER)

@@ -16,7 +16,7 @@ from harness.config.cell import Cell
 from harness.config.compose import compose
 from harness.records.collect import frame, load_records
 from harness.records.record import write
-from harness.report import spec
+from harness.report import spec_files
 from harness.report.pictures import pictures_of
 from harness.report.select import select
 from harness.training import artifacts, fsdp
@@ -157,7 +157,7 @@ def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
 
 
 def test_columns_of_one_run_show_it_once_and_columns_that_set_something_are_places_of_their_own(tmp_path):
-    t7, t8 = (spec.load_table(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
+    t7, t8 = (spec_files.load_table(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
     assert len(shown(tmp_path, t7, [kept(tmp_path, crosses["completion"]("lavo"))])) == 1
     records = [kept(tmp_path, crosses["forecast"]("no_cross", "ETTh1", features)) for features in "MS"]
     assert shown(tmp_path, t8, records) == [

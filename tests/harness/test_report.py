@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.report import spec
+from harness.report import spec_files
 from harness.report.render import latex, markdown
 
 GOLDEN = Path(__file__).parent / "golden_report"
@@ -110,7 +110,7 @@ def titles_of(table, needle):
 
 
 def test_a_column_that_sets_something_takes_what_sets_it():
-    t3 = spec.load_table("luna/t3", CONF, PAPER)
+    t3 = spec_files.load_table("luna/t3", CONF, PAPER)
     packed = {"backbone.pooling": ["cls", "packed"]}
     more = {"train.optimizer.lr": [1, 2]}
     luna = {"model": "luna_16", "task": "lra/text", "protocol": "luna"}
@@ -125,7 +125,7 @@ def test_a_column_that_sets_something_takes_what_sets_it():
 
 
 def test_rows_of_two_protocols_never_share_a_block():
-    t9 = spec.load_table("llp/t9", CONF, PAPER)
+    t9 = spec_files.load_table("llp/t9", CONF, PAPER)
     deep = {"backbone.layers": [3, 12]}
     table = build(t9, [
         made("vanilla", "lra/image", score=0.111, protocol="google"),

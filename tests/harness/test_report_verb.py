@@ -12,7 +12,7 @@ from harness.commands import report as verb
 from harness.errors import UsageError
 from harness.records.collect import frame, load_records
 from harness.records.record import write
-from harness.report import spec
+from harness.report import spec_files
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
@@ -58,7 +58,7 @@ def test_report_writes_shows_and_checks(places):
 
 def test_all_is_every_table_and_only_the_formats_asked_for(places):
     files = report("all", places, formats=["csv"], console=quiet())
-    assert files == [places["tables"] / f"{name}.csv" for name in spec.available(CONF)] and len(files) > 1
+    assert files == [places["tables"] / f"{name}.csv" for name in spec_files.available(CONF)] and len(files) > 1
     with pytest.raises(UsageError, match="there is no format 'html'"):
         report("all", places, formats=["html"])
 
@@ -90,13 +90,13 @@ def test_the_verb(places, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "old, new, says",
     [
-        ("tolerance: {reproduced: 1.0, close: 3.0}", "tolerance: {reproduced: 1.0}", "tolerance: there is no 'close'"),
-        ("protocol: skyformer", "protocols: skyformer", "keys: there is no 'protocols': did you mean 'protocol'"),
-        ("protocol: skyformer\n", "", "protocol is missing"),
+        ("tolerance: {reproduced: 1.0, close: 3.0}", "tolerance: {reproduced: 1.0}", "tolerance.close: missing"),
+        ("protocol: skyformer", "protocols: skyformer", "protocols: unknown key; did you mean 'protocol'"),
+        ("protocol: skyformer\n", "", "protocol: missing"),
         ("  LAVO: lavo\n", "", "there is no 'LAVO'"),
         ("  LAVO: lavo\n", "  LAVOO: lavo\n", "rows: there is no 'LAVOO': did you mean 'LAVO'"),
         ("  Image: {task", "  Imagee: {task", "averages.AVG: there is no 'Image'"),
-        ("metric: acc}\n\naver", "metrics: acc}\n\naver", "columns.Image: there is no 'metrics'"),
+        ("metric: acc}\n\naver", "metrics: acc}\n\naver", "columns.Image.metrics: unknown key; did you mean 'metric'"),
         ("ledger: lavo_table11", "ledger: lavo_table99", "no published table 'lavo_table99'"),
         ("columns: [Text]", "columns: [Texts]", "footnotes.X11.columns: there is no 'Texts'"),
         ("title: ", "title: [", "no yaml"),
@@ -108,6 +108,6 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "bad.yaml").write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(UsageError) as refused:
-        spec.load_table("bad", tmp_path, PAPER)
+        spec_files.load_table("bad", tmp_path, PAPER)
     message = str(refused.value)
     assert "bad.yaml" in message and says in message and "\n" not in message

@@ -6,12 +6,12 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.records.collect import frame
-from harness.report import groups, select, spec, table
+from harness.report import groups, select, spec_files, table
 from harness.report.render import latex, markdown, terminal, tidy_csv
 
 ROOT = Path(__file__).resolve().parents[3]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
-T11 = spec.load_table("lavo/t11", CONF, PAPER)
+T11 = spec_files.load_table("lavo/t11", CONF, PAPER)
 
 
 def build(asked, records):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError, did_you_mean, one_line
-from harness.records.record import write_atomic
+from harness.records.atomic import write_atomic
 from harness.records.timing import crossover, exponent
 from harness.report.render.markdown import escape
 from harness.report.scores import Score

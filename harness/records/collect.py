@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("id", "model", "task", "protocol", "budget", "seed", "config", "variant", "changed"),
-    *("status", "metric", "higher_is_better", "score", "tested", "evaluations", "val", "n_test", "step"),
+    *("status", "metric", "higher_is_better", "score", "tested", "evaluations", "artifacts", "val", "n_test", "step"),
     *("rule", "after_steps", "leak", "baseline", "baseline_name"),
     *("parameters", "attention_parameters", "steps", "tokens", "examples"),
     *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
@@ -45,9 +45,10 @@ def load_records(root: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     """One row per cell, columns COLUMNS. What a failed cell does not know is missing (None or NaN), never zero.
 
-    `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit,
-    `tested` every metric there by its name; `evaluations` what the record has of further evaluations, by their names;
-    `source` says how whole the data were, `origin` what the task calls the place they came from.
+    `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
+    `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
+    names; `artifacts` are names of files beside it. `source` says which part of the data was used, `origin` what the
+    task calls the place they came from.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     """
@@ -76,7 +77,8 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "higher_is_better": metric["higher_is_better"],
             "score": test.get(metric["name"]),
             "tested": test,
-            "evaluations": entries.get("evaluations") or {},
+            "evaluations": entries["evaluations"],
+            "artifacts": tuple(sorted(entries["artifacts"])),
             "val": (point.get("val") or {}).get(metric["name"]),
             "n_test": test.get("n"),
             "step": point.get("step"),

@@ -20,11 +20,13 @@ def pictures_of(
 ) -> tuple[Picture, ...]:
     """For each row and task the picture of its lowest seed that has one, at the paper's budget if there is one.
 
-    `selected`: the cells of the table by protocol and column. The picture of the record `x.json` is `x.png`. `page`:
-    the file that will hold the links.
+    `selected`: the cells of the table by protocol and column. A picture is the PNG among the artifacts of a record.
+    `page`: the file that will hold the links.
     """
     first_columns = {}  # of each task and its settings: columns of one run show it once
     for name, column in spec.columns.items():
+        if column.task is None:
+            continue
         first_columns.setdefault((column.task, settings_key(column.set)), name)
     pictures, rows = [], list(spec.rows)
     for (task, settings), column in first_columns.items():
@@ -34,9 +36,10 @@ def pictures_of(
             cells = cells[(cells["setting"] == "") & (cells["status"] == "done")].to_dict("records")
             first = {}
             for cell in sorted(cells, key=lambda cell: (cell["budget"] != "paper", cell["seed"], cell["id"])):
-                path = _picture_path(records_root, cell)
-                if path.is_file():
-                    first.setdefault(cell["row"], (cell, path))
+                folder = records_root / Cell(cell["id"], cell["config"]).path.parent
+                names = [name for name in cell["artifacts"] if name.endswith(".png") and (folder / name).is_file()]
+                if names:
+                    first.setdefault(cell["row"], (cell, folder / min(names)))
             for row in sorted(first, key=lambda row: (rows.index(row) if row in rows else len(rows), row)):
                 cell, path = first[row]
                 data = f"{cell['budget']} budget, {cell['source']} data"
@@ -46,8 +49,3 @@ def pictures_of(
                 link = Path(os.path.relpath(path, page.parent)).as_posix()
                 pictures.append(Picture(heading, caption, link))
     return tuple(pictures)
-
-
-def _picture_path(records_root: Path, cell: Mapping[str, Any]) -> Path:
-    path = records_root / Cell(cell["id"], cell["config"]).path
-    return path.with_name(f"{path.name}.png")

@@ -89,7 +89,7 @@ def test_mean_counts_padding_in_the_denominator():
 
 @pytest.mark.parametrize("final_norm", [False, True])
 def test_packed_is_the_mean_over_the_slots_in_use(final_norm):
-    model = encoder("luna_16", pooling="packed", final_norm=final_norm).double()
+    model = encoder("luna", pooling="packed", final_norm=final_norm).double()
     given = []
     model.layers[-1].register_forward_hook(lambda layer, inputs, output: given.append(output[1]))
     batch = tokens(9)
@@ -103,7 +103,7 @@ def test_packed_is_the_mean_over_the_slots_in_use(final_norm):
 
 
 def test_packed_needs_something_packed():
-    for name, options in (("vanilla", {}), ("luna_16", {"pattern": "causal_self"}), ("luna_16", {"layers": 0})):
+    for name, options in (("vanilla", {}), ("luna", {"pattern": "causal_self"}), ("luna", {"layers": 0})):
         with pytest.raises(ValueError, match="pooling=packed needs attention that hands over a packed sequence"):
             encoder(name, pooling="packed", **options)
 

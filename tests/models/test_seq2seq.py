@@ -91,7 +91,7 @@ def test_padding_and_later_tokens_change_nothing(name, slots):
 LIVELY = {"stir": 0.3, "norm": "pre", "shared": False, "embedding_std": 1.0}  # greedy targets of many tokens
 
 
-@pytest.mark.parametrize("name", ["vanilla", "luna_16"])
+@pytest.mark.parametrize("name", ["vanilla", "luna"])
 def test_translation_equals_full_forward_passes(name):
     model = seq2seq(name, **LIVELY)
     source = padded(tokens(17))

@@ -162,7 +162,7 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
         body.append(tuple(entries))
     header = [TableEntry("model")]
     header += [TableEntry(_heading(spec, g.column), spec.footnotes_of(column=g.column)) for g in groups]
-    notes = _shared_notes({g.column: g.data_notes for g in groups if spec.columns[g.column].task})
+    notes = _shared_notes({g.column: g.data_notes for g in groups if spec.columns[g.column].metric})
     for group in groups:
         column = spec.columns[group.column]
         notes += [f"{group.column} = {column.formula}."] * (column.formula is not None)

@@ -37,6 +37,7 @@ from torch.autograd.function import once_differentiable
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
 from models.ops.banded import banded_attention
+from models.ops.dropout import apply_dropout, draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.ring import attend_to_ring
@@ -99,7 +100,7 @@ def read(
     """
     if scale is None:
         scale = q.shape[-1] ** -0.5
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     per_memory = q.shape[2] if window is None else window
     with autocast_disabled(q):
         return _Read.apply(q, memory.to(q.dtype), bases.to(q.dtype), per_memory, dropout, scale, seed)
@@ -114,7 +115,7 @@ class _Read(torch.autograd.Function):
         for rows, memories in tiles(q.shape[2], window):
             h = spread(memory, memories, rows, window)  # (B, H, T, R)
             p = ((q[:, :, rows] @ bases.mT).mul_(h).mul_(scale)).softmax(-1, dtype=upcast(h).dtype)
-            out[:, :, rows] = (kept(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
+            out[:, :, rows] = (apply_dropout(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
         return out
 
     @staticmethod
@@ -129,7 +130,7 @@ class _Read(torch.autograd.Function):
                 u = (q[:, :, rows] @ bases.mT).mul_(scale)
                 p = (u * h).softmax(-1, dtype=dbases.dtype)
                 dy = upcast(grad[:, :, rows] @ bases.mT)
-                weights = kept(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
+                weights = apply_dropout(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
                 dh = weights * dy
                 y = (weights * h).to(q.dtype)
                 dl = dh * h  # p dp, so far
@@ -161,14 +162,6 @@ def gathered(rows: Tensor, memories: slice, window: int) -> Tensor:
     if memories.stop - memories.start == 1:
         return rows.sum(2, keepdim=True)
     return F.pad(rows, (0, 0, 0, -rows.shape[2] % window)).unflatten(2, (-1, window)).sum(3)
-
-
-def kept(p: Tensor, dropout: float, seed: int) -> Tensor:
-    """p with a share of its entries dropped, the same at every call with this seed."""
-    if not dropout:
-        return p
-    generator = torch.Generator(p.device).manual_seed(seed)
-    return p * torch.empty_like(p).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
 
 
 def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:

@@ -39,10 +39,11 @@ from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import fft_convolution
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.precision import upcast
+from models.ops.tiles import TileBudget
 
 STD = 0.02  # of weights at the start
 # scores of one tile: few and large ones, for backward adds up gradients of all keys once a tile (measured)
-TILE_CPU, TILE_ELSEWHERE = 2**21, 2**26
+TILE = TileBudget(2**21, 2**26)
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -107,8 +108,7 @@ def biased_attention(
             scores = scores.masked_fill(hidden[..., keys], torch.finfo(scores.dtype).min)
         return F.dropout(function.weigh(scores), dropout).to(v.dtype) @ v[:, :, keys]
 
-    budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
-    size = max(1, budget // (batch * count * chunk))  # T
+    size = TILE.fit(q, batch * count * chunk)  # T
     if size >= chunk:
         out = attend(q, bias)
     else:

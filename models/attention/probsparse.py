@@ -27,11 +27,11 @@ from models.attention.vanilla import softmax_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import ranks
 from models.ops.precision import autocast_disabled, upcast, upcast_linear
+from models.ops.tiles import TileBudget
 
 # a product of all keys costs as much as fetching this share of them (measured on one CPU thread)
 FETCHED_SHARE = 1 / 32
-# scores held at once: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+TILE = TileBudget(2**19, 2**26)  # scores
 
 
 def probsparse(
@@ -92,9 +92,8 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
     highest = q.new_full((batch, heads, queries), float("-inf"))
     total = torch.zeros_like(highest)
     if sampled >= FETCHED_SHARE * keys:
-        tile = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
-        rows = max(1, tile // (heads * queries * keys))  # whole examples, or a part of one
-        step = max(1, tile // (heads * keys))
+        rows = TILE.fit(q, heads * queries * keys)  # whole examples, or a part of one
+        step = TILE.fit(q, heads * keys)
         for b in range(0, batch, rows):
             here = slice(b, b + rows)
             mine = here if len(sample) > 1 else slice(None)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
+from models.ops.dropout import draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast_linear
 from models.ops.sorted_chunks import Neighbours, sorted_chunk_attention
@@ -142,7 +143,7 @@ class Reformer(Attention):
             order = self.order(q, lengths, key_padding_mask)
             k = unit(q)
         dropout = self.active_dropout
-        seed = int(torch.randint(2**31, ())) if dropout else 0
+        seed = draw_seed(dropout)
         neighbours = Neighbours(self.chunk_size, self.before, self.after, dropout, seed)
         y = sorted_chunk_attention(q.to(v.dtype), k.to(v.dtype), v, order, lengths, neighbours)
         return self.out_proj(merge_heads(y)), carry

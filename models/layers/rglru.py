@@ -20,12 +20,12 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import upcast
 from models.ops.scan import diagonal_scan, scan, scan_backward
+from models.ops.tiles import TileBudget
 
 SHARPNESS = 8.0  # c of eq. 6
 INNER, OUTER = 0.9, 0.999  # radii a at the start
 STEEPEST = 1000.0  # slope of the square root
-# numbers of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**20, 2**26
+TILE = TileBudget(2**20, 2**26)  # numbers
 
 State = dict[str, Tensor | int]
 
@@ -148,7 +148,7 @@ class _Recurrence(torch.autograd.Function):
 def _tiles(x: Tensor, reverse: bool) -> list[slice]:
     """The tokens of x (B, N, D) cut into tiles, in the order of the recurrence."""
     batch, length, dim = x.shape
-    size = max(1, (TILE_CPU if x.device.type == "cpu" else TILE_ELSEWHERE) // (batch * dim))
+    size = TILE.fit(x, batch * dim)
     tiles = [slice(start, min(start + size, length)) for start in range(0, length, size)]
     return tiles[::-1] if reverse else tiles
 

@@ -28,10 +28,10 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
+from models.ops.tiles import TileBudget
 
 CHUNK = 64  # a power of two
-# numbers of A made at once: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**19, 2**24
+TILE = TileBudget(2**19, 2**24)  # numbers of A
 
 
 def gated_linear_attention(
@@ -145,10 +145,9 @@ class _Chunks:
 
     def tiles(self, *, whole: bool = True) -> Iterator[tuple[Index, "_Tile"]]:
         batch, heads = self.q.shape[:2]
-        budget = TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE
         chunk = heads * self.size**2
-        rows = min(batch, max(1, budget // chunk))
-        chunks = min(self.count, max(1, budget // (rows * chunk)))
+        rows = TILE.fit(self.q, chunk, batch)
+        chunks = TILE.fit(self.q, rows * chunk, self.count)
         for row in range(0, batch, rows):
             for first in range(0, self.count, chunks):
                 index = slice(row, row + rows), slice(None), slice(first, min(first + chunks, self.count))

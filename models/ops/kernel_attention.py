@@ -20,9 +20,9 @@ from torch.utils.checkpoint import checkpoint
 
 from models.ops.gated_linear import gated_linear_attention, gated_linear_step
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
-# numbers of features in a segment: on a CPU near what the cache holds, elsewhere as many as make kernel launches cheap
-SEGMENT_CPU, SEGMENT_ELSEWHERE = 2**21, 2**26
+SEGMENT = TileBudget(2**21, 2**26)  # numbers of features
 KEPT = 8  # segments whose features are kept for the backward pass
 
 
@@ -80,8 +80,7 @@ def segmented_kernel_attention(
     `phi` maps (B, H, n, E) to (B, H, n, features). In the causal form, `gate` (B, H, N, 1) is the logit of a g by which
     both sums decay before 1 - g of a token is added.
     """
-    budget = SEGMENT_CPU if v.device.type == "cpu" else SEGMENT_ELSEWHERE
-    size = max(64, budget // (v.shape[0] * v.shape[1] * features))
+    size = max(64, SEGMENT.fit(v, v.shape[0] * v.shape[1] * features))
     run = remade if max(q.shape[2], k.shape[2]) > KEPT * size else direct
     sums, rows = empty_sums(*v.shape[:2], features, v.shape[-1], v), []
 

@@ -31,10 +31,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.dropout import draw_seed, dropout_mask
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
-# numbers that one tile makes: on a CPU what the cache holds, elsewhere as many as make launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**21, 2**27
+TILE = TileBudget(2**21, 2**27)  # numbers
 MIN_CHUNKS = 8  # of a tile, so that the states kept for backward stay smaller than the inputs
 LN2 = math.log(2)
 
@@ -70,8 +71,7 @@ def packed_prefix(
     that are in no sum and in no count t. `slot_mask` (B, L) is True at slots that nobody reads. `dropout` is the share
     of a and of u dropped, whatever the mode of the calling module.
     """
-    # one draw from the common stream stands for all masks of this call, so that backward can make them again
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     plan = _Plan(activation, q.shape[-1] ** -0.5, dropout, seed)
     return _PackedPrefix.apply(q, memory, pack_k, pack_q, key_padding_mask, slot_mask, plan)
 
@@ -285,7 +285,7 @@ class _Call:
         # long chunks make larger C x C products, short ones more sums of F x L numbers
         size = min(self.length, max(32, min(math.isqrt(self.room * slots), 64)))
         numbers = heads * (size * (3 * self.width + 4 * slots + 2 * size) + self.room * slots)
-        chunks = max(1, (TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE) // numbers)
+        chunks = TILE.fit(self.q, numbers)
         rows = min(batch, max(1, chunks // MIN_CHUNKS))
         step = max(1, chunks // rows) * size
         whole = self.length // size * size
@@ -312,8 +312,8 @@ class _Tile:
         self.pack_q = pack_q[: len(self.q)]  # of as many chunks as this tile has
         self.past = self.q.new_ones(where.size, where.size).tril()
         self.raw = plan.activation.value(self.p @ self.pack_q.mT)  # (G R, C, L)
-        generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else None
-        self.keep_a = self.keep(generator, plan.dropout)
+        generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else 0
+        self.keep_a = dropout_mask(self.raw, plan.dropout, generator)
         if call.valid is not None:
             valid = where.view(call.valid).expand(-1, -1, call.q.shape[1], -1, -1).flatten(0, 2)  # (G R, C, 1)
             self.keep_a = valid if self.keep_a is None else self.keep_a * valid
@@ -326,12 +326,6 @@ class _Tile:
             unread = call.slot_mask[where.rows][None, :, None, None]  # (1, b, 1, 1, L)
             z.view(where.count, len(unread[0]), -1, *z.shape[1:]).masked_fill_(unread, torch.finfo(z.dtype).min)
         self.u = z.softmax(-1)
-        self.keep_u = self.keep(generator, plan.dropout)
+        self.keep_u = dropout_mask(self.raw, plan.dropout, generator)
         self.read = self.u if self.keep_u is None else self.u * self.keep_u
         self.w = (self.read @ self.a.mT).mul_(self.past)
-
-    def keep(self, generator: torch.Generator | None, dropout: float) -> Tensor | None:
-        """Dropout's factors (G R, C, L), drawn in the same order at every call."""
-        if generator is None:
-            return None
-        return torch.empty_like(self.raw).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)

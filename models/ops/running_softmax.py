@@ -31,10 +31,10 @@ from torch.autograd.function import once_differentiable
 
 from models.ops import running_softmax_stable as stable
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
 CHUNK = 32  # a power of two
-# numbers in one tensor of a tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**18, 2**24
+TILE = TileBudget(2**18, 2**24)  # numbers in one tensor
 SAFE_RISE = 40.0  # the exponents' rounding, 2^-25 of their size, is then near 1e-6; e^40 is far inside float32
 HIDDEN = -1e30  # logit of a key that nobody sees; finite, so that a tile of nothing else is no inf - inf
 
@@ -271,20 +271,19 @@ def _nothing(theta: Tensor, v: Tensor) -> Carry:
 
 def _rows(theta: Tensor, v: Tensor) -> Iterator[slice]:
     """Sequences worked off together: as many as leave a tile 16 chunks, so that few states are kept."""
-    step = max(1, _budget(theta, v) // min(16, -(-theta.shape[2] // CHUNK)))
+    step = _chunks(theta, v, min(16, -(-theta.shape[2] // CHUNK)))
     return (slice(start, start + step) for start in range(0, theta.shape[0], step))
 
 
 def _tokens(theta: Tensor, v: Tensor) -> Iterator[slice]:
     """Tokens of each tile of the sequences theta."""
-    step = max(1, _budget(theta, v) // theta.shape[0]) * CHUNK
+    step = _chunks(theta, v, theta.shape[0]) * CHUNK
     return (slice(start, start + step) for start in range(0, theta.shape[2], step))
 
 
-def _budget(theta: Tensor, v: Tensor) -> int:
-    """Chunks, of all heads of one sequence, in a tile."""
-    numbers = TILE_CPU if v.device.type == "cpu" else TILE_ELSEWHERE
-    return numbers // (theta.shape[1] * CHUNK * max(theta.shape[-1], v.shape[-1], CHUNK))
+def _chunks(theta: Tensor, v: Tensor, count: int) -> int:
+    """How many times `count` chunks, of all heads of one sequence, make a tile."""
+    return TILE.fit(v, count * theta.shape[1] * CHUNK * max(theta.shape[-1], v.shape[-1], CHUNK))
 
 
 def _cut(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:

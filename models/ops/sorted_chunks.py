@@ -26,10 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.dropout import dropout_mask
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
-# scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+TILE = TileBudget(2**19, 2**26)  # scores
 ALONE = -1e5  # added to a query's score with itself, which so counts only where there is no other
 
 
@@ -161,10 +162,9 @@ class _Slots:
         return x.reshape(-1, x.shape[-1]).index_select(0, self.slot).view(*self.order.shape, x.shape[-1])
 
     def tiles(self) -> Iterator[_Tile]:
-        budget = TILE_CPU if self.token.device.type == "cpu" else TILE_ELSEWHERE
-        count = len(self.real)
-        chunks = max(1, min(self.chunks, budget // (self.span * self.chunk**2)))
-        lanes = max(1, budget // (chunks * self.span * self.chunk**2))
+        count, scores = len(self.real), self.span * self.chunk**2
+        chunks = TILE.fit(self.token, scores, self.chunks)
+        lanes = TILE.fit(self.token, chunks * scores)
         number = 0
         for lane in range(0, count, lanes):
             for first in range(0, self.chunks, chunks):
@@ -189,7 +189,4 @@ class _Slots:
 
     def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
         """Dropout's factors for a tile, the same at every call."""
-        if not self.dropout:
-            return None
-        generator = torch.Generator(like.device).manual_seed(self.seed + tile.number)
-        return torch.empty_like(like).bernoulli_(1 - self.dropout, generator=generator).div_(1 - self.dropout)
+        return dropout_mask(like, self.dropout, self.seed + tile.number)

@@ -138,7 +138,7 @@ class BigBird(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if block < 1 or random_blocks < 0:
-            raise ValueError(f"BigBird needs block >= 1 and random_blocks >= 0, not {block} and {random_blocks}")
+            raise ValueError(f"BigBird requires block >= 1 and random_blocks >= 0, not {block} and {random_blocks}")
         self.block = block
         self.register_buffer("draws", torch.randint(DRAWS, (heads, -(-max_length // block), random_blocks)))
 

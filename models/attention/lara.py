@@ -89,7 +89,7 @@ class LARA(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if landmarks < 1:
-            raise ValueError(f"LARA needs landmarks >= 1, not {landmarks}")
+            raise ValueError(f"LARA requires landmarks >= 1, not {landmarks}")
         self.landmarks, self.noise = landmarks, noise
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:

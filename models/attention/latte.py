@@ -30,10 +30,10 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
-from models.layers.positions import apply_rope, rope_frequencies
 from models.layers.rglru import NormalisedRGLRU
 from models.layers.sliding_window import SlidingWindow, linear
 from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope, rope_frequencies
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_chunk
 
@@ -102,7 +102,7 @@ class Latte(Attention):
             self.features = NormalisedRGLRU(dim, heads, causal=causal)
         self.local = None if window is None else SlidingWindow(dim, heads, window, causal=causal)
 
-    def turn(self, x: Tensor, first: int, *, inverse: bool = False) -> Tensor:
+    def rotate(self, x: Tensor, first: int, *, inverse: bool = False) -> Tensor:
         """R^t x_t, or R^-t x_t, of x (B, H, N, E) at the positions from `first` on."""
         if not self.vapor:
             return x
@@ -126,11 +126,11 @@ class Latte(Attention):
         mixed = latte(
             weights[..., -self.latents :],
             logits,
-            self.turn(v, 0, inverse=True),
+            self.rotate(v, 0, inverse=True),
             causal=self.pattern.causal,
             key_padding_mask=key_padding_mask,
         )
-        mixed = self.turn(mixed, 0)
+        mixed = self.rotate(mixed, 0)
         if self.local is not None:
             near = self.local(x, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
             mixed = mixed + weights[..., :1].to(near.dtype) * near
@@ -153,9 +153,9 @@ class Latte(Attention):
         weights = self.mixture(y)  # (B, H, n, l or 1 + l)
         logits = split_heads(self.k_proj(y), self.latents)
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, n, E)
-        turned = self.turn(v, seen, inverse=True)
-        mixed, latents = running_softmax_chunk(weights[..., -self.latents :], logits, turned, state["latents"])
-        mixed = self.turn(mixed, seen)
+        rotated = self.rotate(v, seen, inverse=True)
+        mixed, latents = running_softmax_chunk(weights[..., -self.latents :], logits, rotated, state["latents"])
+        mixed = self.rotate(mixed, seen)
         if self.local is not None:
             near, local = self.local.chunk(x, v, local)
             mixed = mixed + weights[..., :1].to(near.dtype) * near

@@ -227,9 +227,9 @@ class LAVO(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if not 1 <= bases <= self.head_dim:
-            raise ValueError(f"LAVO needs bases <= head width: {bases} bases, head width {self.head_dim}")
+            raise ValueError(f"LAVO requires bases <= head width: {bases} bases, head width {self.head_dim}")
         if window < 1:
-            raise ValueError(f"LAVO needs window >= 1, not {window}")
+            raise ValueError(f"LAVO requires window >= 1, not {window}")
         if cross_source not in CROSS_SOURCES:
             raise ValueError(f"cross_source is one of {', '.join(CROSS_SOURCES)}, not {cross_source}")
         self.window, self.dissection = window, dissection

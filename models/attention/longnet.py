@@ -28,9 +28,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.positions import apply_rope, rope_frequencies, xpos_scale
 from models.ops.dilated import OFFSETS, Branch, dilated_attention, empty_mixture, mix
 from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope, rope_frequencies, xpos_scale
 from models.ops.ring import latest, store
 from models.ops.softmax_lse import Visible, softmax_lse
 
@@ -64,16 +64,18 @@ class LongNet(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if len(segments) != len(ratios) or not segments or min(*segments, *ratios) < 1:
-            raise ValueError(f"LongNet needs as many ratios as segments, all >= 1, not {[*segments]} and {[*ratios]}")
+            raise ValueError(
+                f"LongNet requires as many ratios as segments, all >= 1, not {[*segments]} and {[*ratios]}"
+            )
         if offsets not in OFFSETS:
             raise ValueError(f"offsets is one of {', '.join(OFFSETS)}, not {offsets}")
         self.longest = max(segments)
         if xpos:
             rope_frequencies(self.head_dim)  # refuses an odd width
             if any(self.longest % segment for segment in segments):
-                raise ValueError(f"LongNet's xpos needs segments that divide the longest, not {[*segments]}")
+                raise ValueError(f"LongNet's xpos requires segments that divide the longest, not {[*segments]}")
             if min(self.longest, max_length) > XPOS_REACH:
-                raise ValueError(f"LongNet's xpos needs segments of at most {XPOS_REACH} tokens, not {self.longest}")
+                raise ValueError(f"LongNet's xpos requires segments of at most {XPOS_REACH} tokens, not {self.longest}")
         self.offsets = OFFSETS[offsets]
         self.branches = [Branch(w, r, self.offsets(heads, r)) for w, r in zip(segments, ratios, strict=True)]
         self.detach_alpha, self.xpos = detach_alpha, xpos
@@ -81,7 +83,7 @@ class LongNet(MultiHead):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         length = q.shape[2]
-        q, k = self.place(q, k, torch.arange(length, device=q.device), min(self.longest, length))
+        q, k = self.apply_xpos(q, k, torch.arange(length, device=q.device), min(self.longest, length))
         y = dilated_attention(
             q,
             k,
@@ -94,7 +96,7 @@ class LongNet(MultiHead):
         )
         return self.normalise(y)
 
-    def place(self, q: Tensor, k: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    def apply_xpos(self, q: Tensor, k: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tensor]:
         """Queries and keys (B, H, N, E) at these positions, after xPos, which starts anew in each block."""
         if not self.xpos:
             return q, k
@@ -116,7 +118,7 @@ class LongNet(MultiHead):
             return super().attend_chunk(q, k, v, state)
         self.check_decodes_to(seen + count, size)
         positions = torch.arange(seen, seen + count, device=q.device)
-        q, k = self.place(q, k, positions, size)
+        q, k = self.apply_xpos(q, k, positions, size)
         rings = (latest(state[name], seen, seen - base).to(q.dtype) for name in ("k", "v"))
         keys, values = (torch.cat([old, new], 2) for old, new in zip(rings, (k, v), strict=True))
         rows = F.pad(q, (0, 0, seen - base, 0))
@@ -133,7 +135,7 @@ class LongNet(MultiHead):
         seen, ring = state["seen"], state["k"].shape[2]
         self.check_decodes_to(seen + 1, ring)
         q, k, v = q[:, :, None], k[:, :, None], v[:, :, None]  # (B, H, 1, E)
-        q, k = self.place(q, k, torch.tensor([seen], device=q.device), ring)
+        q, k = self.apply_xpos(q, k, torch.tensor([seen], device=q.device), ring)
         slot = seen % ring
         state["k"][:, :, slot], state["v"][:, :, slot] = k[:, :, 0], v[:, :, 0]
         out, lse = empty_mixture(q)

@@ -30,9 +30,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
-from models.layers.positions import rope_frequencies
 from models.ops.heads import merge_heads, split_heads
 from models.ops.long_short import Relative, causal_long_short, noncausal_long_short, summaries
+from models.ops.positions import rope_frequencies
 
 
 class LongShort(Attention):
@@ -62,7 +62,7 @@ class LongShort(Attention):
         sizes = {"window": window, "landmarks": landmarks, "chunk": chunk, "chunk_rank": chunk_rank}
         for name, size in sizes.items():
             if size < 1:
-                raise ValueError(f"LongShort needs {name} >= 1, not {size}")
+                raise ValueError(f"LongShort requires {name} >= 1, not {size}")
         if memory < 0 or memory % chunk:
             raise ValueError(f"LongShort's memory is a multiple of its chunk of {chunk}, not {memory}")
         causal = self.pattern.causal
@@ -105,9 +105,9 @@ class LongShort(Attention):
         mask = None if mask is None else F.pad(mask, (self.memory, 0))
         k, v = self.k_proj(x), self.v_proj(x)
         chunks = (x.shape[1] - 1) // self.chunk_size  # before that of the last token
-        whole = slice(0, chunks * self.chunk_size)
-        hidden = None if mask is None else mask[:, whole]
-        far_k, far_v = self.summarise(k[:, whole], v[:, whole], self.score(x[:, whole]), hidden, self.chunk_size)
+        closed = slice(0, chunks * self.chunk_size)
+        hidden = None if mask is None else mask[:, closed]
+        far_k, far_v = self.summarise(k[:, closed], v[:, closed], self.score(x[:, closed]), hidden, self.chunk_size)
         k, v = (split_heads(self.token_norm(y), self.head_dim).to(q.dtype) for y in (k, v))
         return causal_long_short(
             q * self.head_dim**-0.5,

@@ -36,9 +36,9 @@ from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
-from models.layers.positions import sinusoidal_positions
 from models.ops.heads import merge_heads, split_heads
 from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_chunk
+from models.ops.positions import sinusoidal_positions
 from models.ops.precision import upcast
 
 LUNA_KEYS = ("value", "raw")
@@ -86,7 +86,7 @@ class Luna(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if slots < 1:
-            raise ValueError(f"Luna needs slots >= 1, not {slots}")
+            raise ValueError(f"Luna requires slots >= 1, not {slots}")
         for name, value, known in (("luna_key", luna_key, LUNA_KEYS), ("activation", activation, ACTIVATIONS)):
             if value not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value}")
@@ -106,11 +106,11 @@ class Luna(Attention):
         self.first = FirstSlots(slots, dim, scale=scale_slots, norm=norm_slots)
 
     @property
-    def packs(self) -> bool:
+    def has_packed_carry(self) -> bool:
         return self.pattern is not Pattern.CAUSAL_SELF or self.first is None
 
     def set_previous(self, previous: Attention) -> None:
-        if previous.packs:
+        if previous.has_packed_carry:
             self.first = None
 
     def forward(
@@ -153,7 +153,7 @@ class Luna(Attention):
         if carry is not None:
             return carry
         if self.first is None:
-            raise ValueError("this Luna layer follows another: it needs that one's packed P as its carry")
+            raise ValueError("this Luna layer follows another: it requires that one's packed P as its carry")
         p = self.first()[None]
         return F.dropout(p.expand(batch, -1, -1), self.active_dropout) if self.active_dropout else p
 

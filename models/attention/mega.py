@@ -36,8 +36,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.convolution import fft_convolution
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
+from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import upcast
 from models.ops.tiles import TileBudget
 
@@ -212,7 +212,7 @@ class Mega(Attention):
         sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk_size}
         for name, size in sizes.items():
             if size < 1:
-                raise ValueError(f"Mega needs {name} >= 1, not {size}")
+                raise ValueError(f"Mega requires {name} >= 1, not {size}")
         if attention not in FUNCTIONS:
             raise ValueError(f"Mega's attention is one of {', '.join(FUNCTIONS)}, not {attention}")
         self.function = FUNCTIONS[attention]

@@ -80,9 +80,9 @@ class Nystrom(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if landmarks < 1:
-            raise ValueError(f"Nystrom needs landmarks >= 1, not {landmarks}")
+            raise ValueError(f"Nystrom requires landmarks >= 1, not {landmarks}")
         if conv_kernel is not None and conv_kernel % 2 == 0:
-            raise ValueError(f"Nystrom needs an odd conv_kernel, not {conv_kernel}")
+            raise ValueError(f"Nystrom requires an odd conv_kernel, not {conv_kernel}")
         self.landmarks = landmarks
         self.batch_init = batch_init or cab_compat
         self.query_scale = self.head_dim**-0.5 if cab_compat else 1.0  # on top of E^-1/2

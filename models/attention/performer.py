@@ -128,7 +128,7 @@ class Performer(MultiHead):
         if features is None and kernel == "exp":
             raise ValueError("Performer draws features for kernel exp: set features, or kernel=relu")
         if features is not None and features < 1:
-            raise ValueError(f"Performer needs features >= 1, not {features}")
+            raise ValueError(f"Performer requires features >= 1, not {features}")
         self.mix = KERNELS[kernel]
         self.floor = CAB_FLOOR if cab_compat else FLOOR
         directions = None if features is None else orthogonal_features(heads, features, self.head_dim)

@@ -139,7 +139,7 @@ class ProbSparse(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if factor < 1:
-            raise ValueError(f"ProbSparse needs factor >= 1, not {factor}")
+            raise ValueError(f"ProbSparse requires factor >= 1, not {factor}")
         self.factor, self.redraw = factor, redraw
         sampled = int(logarithmic(torch.tensor(max_length, device="cpu"), factor))
         draws = torch.randint(max_length, (max_length, sampled), dtype=torch.int32)

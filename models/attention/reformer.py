@@ -100,9 +100,9 @@ class Reformer(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if min(chunk, hashes) < 1 or min(before, after) < 0:
-            raise ValueError(f"Reformer needs {chunk=} and {hashes=} >= 1, {before=} and {after=} >= 0")
+            raise ValueError(f"Reformer requires {chunk=} and {hashes=} >= 1, {before=} and {after=} >= 0")
         if buckets is not None and (buckets < 2 or buckets % 2):
-            raise ValueError(f"Reformer needs an even number of buckets, not {buckets}")
+            raise ValueError(f"Reformer requires an even number of buckets, not {buckets}")
         self.chunk_size, self.buckets, self.before, self.after, self.redraw = chunk, buckets, before, after, redraw
         self.qk_proj = projection(dim, dim, INPUT_GAIN)
         self.v_proj = projection(dim, dim, INPUT_GAIN)

@@ -26,8 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.convolution import fft_convolution
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
+from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import autocast_disabled, upcast
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start

@@ -87,7 +87,7 @@ class Sinkhorn(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if block < 1:
-            raise ValueError(f"Sinkhorn needs block >= 1, not {block}")
+            raise ValueError(f"Sinkhorn requires block >= 1, not {block}")
         self.block, self.lra_compat = block, lra_compat
         self.sort_map = None if lra_compat else projection(self.head_dim, -(-max_length // block), 1.0)
 

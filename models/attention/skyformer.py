@@ -87,7 +87,7 @@ class Skyformer(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if features < 2:
-            raise ValueError(f"Skyformer needs features >= 2, not {features}")
+            raise ValueError(f"Skyformer requires features >= 2, not {features}")
         self.resample, self.batch_init = resample, batch_init
         self.register_buffer("draws", torch.rand(features))  # u, shared by heads and examples
 

@@ -178,7 +178,7 @@ class SparseTransformer(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if not 1 <= columns <= block:
-            raise ValueError(f"SparseTransformer needs 1 <= columns <= block, not {columns} and {block}")
+            raise ValueError(f"SparseTransformer requires 1 <= columns <= block, not {columns} and {block}")
         self.block, self.columns = block, columns
         self.triangular = lra_compat or self.pattern.causal
 

@@ -170,7 +170,7 @@ class EncoderClassifier(nn.Module):
         )
         for previous, layer in pairwise(self.layers):
             layer.attention.set_previous(previous.attention)
-        if self.pool is packed_pooling and not any(layer.attention.packs for layer in self.layers[-1:]):
+        if self.pool is packed_pooling and not any(layer.attention.has_packed_carry for layer in self.layers[-1:]):
             raise ValueError("pooling=packed needs attention that hands over a packed sequence, as noncausal Luna does")
         self.final_norm = normalise(dim) if final_norm else nn.Identity()
         fixed = self.positions.ends or self.pool is mean_pooling or any(y.attention.fixed_length for y in self.layers)

@@ -35,8 +35,8 @@ from torch import Tensor, nn
 from models.attention.base import Pattern, State
 from models.backbones.decoder import LanguageModel
 from models.backbones.layer import FFNS, NORMS, choose
-from models.layers.positions import apply_rope, rope_frequencies
 from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope, rope_frequencies
 
 
 class SourceAttention(nn.Module):

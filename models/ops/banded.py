@@ -5,7 +5,7 @@
 Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are made
 tile by tile in what the cache holds, and made again in the backward pass rather than kept: O(N E) memory plus one tile.
 On a CPU, without padding and dropout, torch's fused attention makes them: it takes the band as an additive mask and
-hands out the logarithm of each row's sum, so that backward needs no second softmax. The backward pass is written out,
+hands out the logarithm of each row's sum, so that backward takes no second softmax. The backward pass is written out,
 because autograd through overlapping key blocks copies them once more per product:
 
     P = softmax(S),  dV = P' dO,  dS = P * (dO V' - rowsum(dO * O)),  dQ = dS K,  dK = dS' Q
@@ -186,7 +186,7 @@ class _Blocks:
         number = 0
         for r in range(0, self.batch, rows):
             for first, last in ((0, low), (low, high), (high, self.count)):
-                # the fused forward makes no scores, so that it needs no tiles where all blocks share one mask
+                # the fused forward makes no scores: it takes no tiles where all blocks share one mask
                 step = last - first if forward and self.fused and first == low else blocks
                 for g in range(first, last, max(1, step)):
                     yield _Tile(number, slice(r, min(r + rows, self.batch)), slice(g, min(g + step, last)))

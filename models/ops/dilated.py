@@ -113,9 +113,9 @@ def _parts(branches: Sequence[Branch], length: int) -> list[_Part]:
     parts = []
     for branch in branches:
         segment = min(branch.segment, length)
-        whole = length // segment * segment
+        end = length // segment * segment
         for offset, heads in branch.lanes:
-            for first, last, size in ((0, whole, segment), (whole, length, length - whole)):
+            for first, last, size in ((0, end, segment), (end, length, length - end)):
                 if offset < size:
                     parts.append(_Part(heads, first, last, size, offset, branch.ratio))
     return parts

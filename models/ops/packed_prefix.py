@@ -288,10 +288,10 @@ class _Call:
         chunks = TILE.fit(self.q, numbers)
         rows = min(batch, max(1, chunks // MIN_CHUNKS))
         step = max(1, chunks // rows) * size
-        whole = self.length // size * size
-        edges = [(first, min(first + step, whole), size) for first in range(0, whole, step)]
-        if whole < self.length:
-            edges.append((whole, self.length, self.length - whole))
+        end = self.length // size * size
+        edges = [(first, min(first + step, end), size) for first in range(0, end, step)]
+        if end < self.length:
+            edges.append((end, self.length, self.length - end))
         examples = [slice(first, min(first + rows, batch)) for first in range(0, batch, rows)]
         return [
             [_Where(group * len(edges) + tile, examples[group], *edge) for tile, edge in enumerate(edges)]

@@ -63,7 +63,7 @@ class _SortedChunks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, order: Tensor, lengths: Tensor, neighbours: Neighbours) -> Tensor:
         slots = _Slots(order, lengths, neighbours, q.dtype)
-        queries, keys, values = slots.cut(q), slots.cut(k, beside=True), slots.cut(v, beside=True)
+        queries, keys, values = slots.cut(q), slots.cut(k, padded=True), slots.cut(v, padded=True)
         out = torch.empty_like(queries)  # (B H R, G, c, E)
         sums = upcast(queries.new_empty(*queries.shape[:-1], 1))  # logarithms
         for tile in slots.tiles():
@@ -87,7 +87,7 @@ class _SortedChunks(torch.autograd.Function):
         q, k, v, order, lengths, y, sums, shares = ctx.saved_tensors
         with autocast_disabled(q):
             slots = _Slots(order, lengths, ctx.neighbours, q.dtype)
-            queries, keys, values = slots.cut(q), slots.cut(k, beside=True), slots.cut(v, beside=True)
+            queries, keys, values = slots.cut(q), slots.cut(k, padded=True), slots.cut(v, padded=True)
             shares = slots.cut_rounds(shares)
             delta = slots.cut((upcast(grad) * upcast(y)).sum(-1, keepdim=True)).mul_(shares)
             grads = slots.cut(grad).mul_(shares)
@@ -146,10 +146,10 @@ class _Slots:
         dtype = torch.promote_types(dtype, torch.float32)
         self.lowered = hidden * torch.tensor(torch.finfo(dtype).min, dtype=dtype, device=device)
 
-    def cut(self, x: Tensor, *, beside: bool = False) -> Tensor:
-        """(B, H, N, F) -> (B H R, G, c, F), with `beside` (B H R, before + G + after, c, F), the others zero."""
+    def cut(self, x: Tensor, *, padded: bool = False) -> Tensor:
+        """(B, H, N, F) -> (B H R, G, c, F), with `padded` (B H R, before + G + after, c, F), the others zero."""
         x = x.reshape(-1, x.shape[-1]).index_select(0, self.token).view(-1, self.chunks, self.chunk, x.shape[-1])
-        return F.pad(x, (0, 0, 0, 0, self.before, self.after)) if beside else x
+        return F.pad(x, (0, 0, 0, 0, self.before, self.after)) if padded else x
 
     def cut_rounds(self, x: Tensor) -> Tensor:
         """(B, H, R, N, 1) -> (B H R, G, c, 1), zero past the end."""

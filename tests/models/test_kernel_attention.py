@@ -41,7 +41,7 @@ def test_equals_its_definition_in_output_and_gradient(causal, guards):
 @pytest.mark.parametrize("kept", [0, 8], ids=["remade", "kept"])
 def test_segments_are_one_whole(monkeypatch, causal, kept):
     monkeypatch.setattr(layer, "SEGMENT", TileBudget(1, 1))  # 64 tokens
-    monkeypatch.setattr(layer, "KEPT", kept)
+    monkeypatch.setattr(layer, "MOST_KEPT", kept)
     q, k, v = leaves = features(length=150)
     padding = torch.arange(150).expand(2, 150) >= torch.tensor([[150], [71]])
     options = {"causal": causal, "key_padding_mask": padding, "floor": 0.1}

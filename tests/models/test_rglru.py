@@ -4,8 +4,8 @@ import pytest
 import torch
 from golden import golden, needs_golden
 
-from models.layers import rglru
 from models.layers.rglru import RGLRU, NormalisedRGLRU
+from models.ops import rglru
 from models.ops.tiles import TileBudget
 
 ROLES = {

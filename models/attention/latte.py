@@ -5,19 +5,11 @@ Per head, with l latent states, logits W_q y_t and W_k y_s of l numbers each, an
     p(l|t) = softmax_l (W_q y_t)_l
     noncausal:  o_t = sum_l p(l|t) sum_s p(s|l) v_s,          p(s|l)   = softmax over all s of (W_k y_s)_l        (5, 6)
     causal:     o_t = sum_l p(l|t) sum_{s<=t} p(s|l,t) v_s,   p(s|l,t) = softmax over s <= t of (W_k y_s)_l       (8)
-    VAPOR:      v_s is turned by R^-s before the sum, o_t by R^t after it                                          (22)
+    VAPOR:      v_s is rotated by R^-s before the sum, o_t by R^t after it                                         (22)
     Macchiato:  one more state, l = 0, with sliding-window attention of its own W_q', W_k' to the same values  (13, 16)
     y = x, or a convolution of 3 taps (17), or RMSNorm(RG-LRU(x)) (§2.4)
 
-Time O(N L E + N w D), memory O(N (L + D)). Decoding state: L + L E numbers, + 2 w D for Macchiato, + 2 D for the
-convolution, or + D for the RG-LRU.
-
-Where the paper is silent or at odds: L is the total over heads; no scale in the logits, no biases, LeCun-normal weights
-(published code). R has RoPE's fixed frequencies, or learned ones that start there, one set for all heads (D-6); it does
-not turn the window's values, since that has RoPE. 3 taps, not 4, centred in the noncausal form (D-7). The window is w
-keys, or |i - j| <= w / 2 (D-8, D-10), and its W_q', W_k' read x, as in a pretrained model that is extended (§4.5). The
-RG-LRU stands without Griffin's branch, before the RMSNorm, and in the noncausal form is the sum of two (D-9, D-10).
-Dropout is on p(l|t) and on the window's weights; that on the output, in the published code, is the backbone's.
+Time O(N L E + N w D), memory O(N (L + D)). Decoding state: L + L E numbers, more with a window, taps or RG-LRU.
 
     B batch, N length, D width, H heads, E head width, L latent states of all heads, l of one
 """
@@ -59,8 +51,16 @@ class Latte(Attention):
     """Multi-head Latte: 2 D L + 2 D^2 parameters.
 
     `conv` taps add taps D; `rglru` 2 D^2/H + 4 D, noncausal 4 D^2/H + 7 D; `window` 2 D^2 + D H; `learn_rotation` E/2.
+
+    Our readings: L is the total over heads. Logits are not scaled, linear layers have no bias, and weights are
+    LeCun-normal (published code). R has RoPE's frequencies, fixed or learned, one set for all heads; the window's
+    values are not rotated (D-6). There are 3 taps, not 4, centred in the noncausal form (D-7). The window is w keys, or
+    |i - j| <= w / 2 (D-8, D-10); its W_q', W_k' read x, as in a pretrained model that is extended (§4.5). The RG-LRU
+    stands without Griffin's branch; the noncausal form sums two of them (D-9, D-10). Dropout acts on p(l|t) and on the
+    window's weights.
+
     Raises ValueError for latents that are no multiple of the heads, `conv` and `rglru` at once, `learn_rotation`
-    without `vapor`, a window or taps below 1, and an odd head width where something is turned.
+    without `vapor`, a window or taps below 1, and an odd head width where something is rotated.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})

@@ -7,22 +7,9 @@ Per head, with directions b_1 .. b_r, orthonormal at first (Table 1: r = 64, w =
     H          = mean_j ( <b_1, F_local,j>, .., <b_r, F_local,j> )                           (3, 4)
                  causal: j in the windows before the query's own; noncausal: all j
     F_global,i = sum_r p_ir H_r b_r,   p_i = softmax_r( s H_r <q_i, b_r> )                   (3)
-    y          = W_o (F_local + F_global) / 2                                                (§3.2)
-    cross: y   = W_o F_global with H = mean_j B x_j over the source                          (5, 6)
-
-The memory is r numbers per head: softmax(q X~') X~ with rows X~_r = H_r b_r is two products with B, so neither X~ nor
-anything of n r E numbers is made. They are made tile by tile and again in the backward pass, which is written out. With
-u = s q B', p = softmax(u H), y = p H, o = y B:
-
-    dy = do B',  dl = p (dy H - <p, dy H>),  dH = p dy + u dl,  dq = s (dl H) B,  dB = y' do + s (dl H)' q
+    y          = W_o (F_local + F_global) / 2;   cross: y = W_o F_global, H = mean_j B x_j   (§3.2; 5, 6)
 
 Time O(n (w + r) D), memory O(n D), decoding state O(w D + h r).
-
-Where the paper is silent: bases per head, trainable, not re-orthogonalised, r <= E (D-1); P per head, from zero (D-2);
-s = E^-1/2 in both halves, 1 in the global one with `global_scale` off (D-3); noncausal queries share one H over all
-tokens (D-4); the cross source is taken as it is, or through W_v with `cross_source="value"` (D-5); in the first causal
-window H = 0 and the local half is still halved (D-1b); padding is left out of sums and counts. Ablations of Table 9:
-`epe=False` drops P; `dissection=False` takes H over all j <= i (all j) of x itself and keeps the local half.
 
     B batch, N length, M source length, H heads, E head width, R bases, W windows
 """
@@ -94,9 +81,12 @@ def read(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(q X~') X~ of q (B, H, N, E) and bases (H, R, E): (B, H, N, E).
+    """softmax(q X~') X~ of q (B, H, N, E) and bases (H, R, E), with rows X~_r = H_r b_r: (B, H, N, E).
 
-    Memory H is (B, H, W, R), one for each `window` queries, or (B, H, 1, R), one for all of them.
+    Memory H is (B, H, W, R), one for each `window` queries, or (B, H, 1, R), one for all of them. With u = s q B', p =
+    softmax(u H), y = p H, o = y B, neither X~ nor anything of n r E numbers is made; backward is written out:
+
+        dy = do B',  dl = p (dy H - <p, dy H>),  dH = p dy + u dl,  dq = s (dl H) B,  dB = y' do + s (dl H)' q
     """
     if scale is None:
         scale = q.shape[-1] ** -0.5
@@ -203,6 +193,13 @@ def windows_before(x: Tensor, window: int) -> Tensor:
 
 class LAVO(Attention):
     """Multi-head LAVO. Self: 4 D^2 + 4 D + r D + h (2 w - 1) parameters; cross: 2 D^2 + 2 D + r D, + D^2 + D for W_v.
+
+    Our readings: each head has its own bases, which are trained and not made orthogonal again, r <= E (D-1). P is per
+    head and starts at zero (D-2). s = E^-1/2 in both halves; without `global_scale` it is 1 in the global one (D-3).
+    All noncausal queries share one H (D-4). The cross source is read raw, or through W_v with `cross_source="value"`
+    (D-5). In the first causal window H = 0 and the local half is still halved (D-1b). Padding is left out of sums and
+    counts. Table 9's ablations: `epe=False` drops P; `dissection=False` takes H over all j <= i (noncausal: all j) of x
+    itself.
 
     Raises ValueError for more bases than the head width has dimensions, a window below 1, or an unknown `cross_source`.
     """

@@ -9,13 +9,6 @@ Half segments ("blocks") of c = s/2 tokens; block 0 attends to itself, block b >
 A query sees c + 1 to 2 c keys. Time O(n s d), memory O(n d) with torch's fused kernels (weight dropout, where they lack
 it: O(n s h)). Decoding keeps one vector for each token of two blocks: s d numbers a layer.
 
-The equations give each block its own W_k and W_v; the listing (Fig. 5) and the printed parameter counts have one W_kv
-for keys, values and blocks, the norm and two output projections, which is what stands above. Left open by both: the
-scale, taken from the code that the listing starts from; rotary positions, taken from there too, on q and on W_kv x and
-so on the values (D-17; `rotate_values=False` turns the keys alone, `rotary=False` nothing); whether "segment" is the
-key span, as in the equations, or the listing's `segment_len`, half of it (D-18; `listing_segment`); what the noncausal
-use of Table 9 is: the causal layer, or with `bidirectional` the blocks b - 1 to b + 1 without a mask (D-19).
-
     B batch, N length, H heads, E head width, c half segment, G blocks after the first
 """
 
@@ -73,7 +66,16 @@ def paired_attention(
 
 
 class LLP(Attention):
-    """Multi-head LLP: 4 D^2 + 2 D + 2 E parameters. Raises ValueError for a `segment` that has no halves."""
+    """Multi-head LLP: 4 D^2 + 2 D + 2 E parameters.
+
+    The equations give each block its own W_k and W_v. The listing (Fig. 5) and the printed parameter counts have one
+    W_kv for keys, values and blocks, the norm and two output projections, which is what is built. Scale and rotary
+    positions come from the code that the listing starts from: q and W_kv x are rotated, and so the values;
+    `rotate_values=False` rotates the keys alone, `rotary=False` nothing (D-17). A segment is the key span of the
+    equations; `listing_segment` takes the listing's `segment_len`, half of it (D-18). The noncausal use of Table 9 is
+    the causal layer, or with `bidirectional` the blocks b - 1 to b + 1 without a mask (D-19). Raises ValueError for a
+    `segment` that has no halves.
+    """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
 

@@ -4,18 +4,8 @@
     O = sum_b alpha_b O_b,   alpha_b = s_b / sum_b' s_b',   s_b the softmax sum of branch b                (§2.3)
 
 Time O(N D sum_b w_b / r_b), memory O(N D), decoding state the keys and values of the last max_b w_b tokens. With w and
-r growing by the same factor a, each head sees its near past whole and its far past in ever wider steps, and time is
-below a / (a - 1) N w_1 D.
-
-Where the paper is silent, or the public code (torchscale) differs from it: the offset of head h in a branch is
-floor(h / ceil(H / r)) as in the code, h mod r as in the paper with `offsets="mod"` (D-13); alpha has no gradient as in
-the code, the exact one with `detach_alpha=False` (D-14). Segments are clipped to the length. If r does not divide w,
-the last of a segment's steps is short (the code shifts all later segments there); padding is seen by nobody (the code's
-zeros get weight where it is not causal). Tokens in no branch get zeros before the output projection.
-
-`subln` normalises the heads' joint output before the output projection. `xpos` turns and scales queries and keys (Sun
-et al., 2022, arXiv 2212.10554). Only distances count, so positions are taken from the middle of the longest segment:
-from the start of a long text the scales would leave the range of the numbers.
+r growing by the same factor a, each head sees near tokens densely and far ones in wider steps, and time is below
+a / (a - 1) N w_1 D.
 
     B batch, N length, D width, H heads, E head width
 """
@@ -39,6 +29,14 @@ XPOS_REACH = 2**16  # in a longer segment xPos' scales, (0.4 / 1.4)^(t / 512) fr
 
 class LongNet(MultiHead):
     """Dilated attention with `segments` w and `ratios` r.
+
+    The offset of head h in a branch is floor(h / ceil(H / r)) as in the public code (torchscale), or h mod r as in the
+    paper with `offsets="mod"` (D-13). alpha has no gradient, as in the code; `detach_alpha=False` gives the exact one
+    (D-14). Segments are clipped to the length. If r does not divide w, the last of a segment's steps is short; the code
+    shifts all later segments there. Nobody sees padding; the code's zeros get weight in its noncausal form. Tokens in
+    no branch get zeros before the output projection. `subln` normalises the heads' joint output there. `xpos` rotates
+    and scales queries and keys (Sun et al., 2022, arXiv 2212.10554), with positions from the middle of the longest
+    segment, since from the start of a long text the scales would leave the range of the numbers.
 
     Raises ValueError for lists of different lengths, for numbers below 1, for an unknown rule of offsets, for xPos with
     an odd head width, with a segment that does not divide the longest or with one too long, and on decoding past

@@ -5,24 +5,9 @@
     causal: A = w(P C')', U = softmax(f(X, X, A)), Y_X = f(U, A, X) W_o
             f(X, Y, Z)_t = 1/t X_t sum_{j<=t} Y_j' Z_j                                                  (7)
 
-Attn is softmax attention of E-wide heads with scale E^-1/2 and projections of its own: of P and C in the pack, of X and
+Attn is softmax attention of E-wide heads with scale E^-1/2 and its own projections: of P and C in the pack, of X and
 Y_P in the unpack. Time O(N l D), memory O(N D), decoding state 2 l D + 1 numbers: the sum S, the projected P, and t.
-
-P is the carry, (B, l, D). A layer that is handed none has its own: learned from N(0, 1/D), times sqrt(D) as Luna scales
-embeddings (`scale_slots`), plus sinusoids over the slots, normalised where the recipe normalises its embeddings
-(`norm_slots`). `follow` drops it, so that a stack has one P, as the printed 69.6 M parameters for l = 16 and l = 32
-(Table 5) want. Causal self-attention leaves P as it is, since an update would show the future: P is the encoder's, or
-one of the layer's own in a decoder without encoder. `pre_norm` is for pre-LN stacks: P is normalised before the pack,
-P' = Y_P + P, and after the last layer the backbone's final norm is P's too.
-
-Where paper and code (fairseq-apollo) differ we follow the code: W_K falls away by K = V = C W_V, 5 D^2 parameters with
-W_o; `luna_key="raw"` reads the text as K = C, `tie_kv=False` keeps W_K, as the LRA configurations do (D-11). w is
-softplus with base 2, `activation="elu"` for the paper's elu + 1 (D-12). A sequence of n < l tokens uses the first n
-slots (`dynamic`); the others are rows of zeros in the carry. The code cuts the slots to the longest sequence of the
-batch first, which changes nothing, and averages all of them in Table 3; here a slot that is not used does not count.
-
-Padding is neither packed nor counted in t, on the left as on the right (the code counts it, which differs on the left).
-Dropout acts on both attentions, and as the code's residual dropout on P and Y_P.
+P is the carry, (B, l, D); in causal self-attention it does not change, since an update would show the future.
 
     B batch, N length, M source length, D width, H heads, E head width, L slots
 """
@@ -45,7 +30,11 @@ LUNA_KEYS = ("value", "raw")
 
 
 class FirstSlots(nn.Module):
-    """P of a layer that is handed none: (L, D)."""
+    """P of a layer that gets no carry: (L, D).
+
+    It is learned from N(0, 1/D), times sqrt(D) as Luna scales embeddings (`scale`), plus sinusoids over the slots, and
+    normalised where the recipe normalises its embeddings (`norm`).
+    """
 
     def __init__(self, slots: int, dim: int, *, scale: bool, norm: bool):
         super().__init__()
@@ -62,7 +51,18 @@ class FirstSlots(nn.Module):
 class Luna(Attention):
     """Nested attention through `slots` slots.
 
-    Raises ValueError for fewer than one slot, an unknown option, and a `luna_key` beside untied keys.
+    A stack has one P: `set_previous` drops the P of a later layer, as the printed 69.6 M parameters for l = 16 and l =
+    32 require (Table 5). A causal layer reads the encoder's P, or its own in a decoder without encoder. `pre_norm` is
+    for pre-LN stacks: P is normalised before the pack and P' = Y_P + P; the backbone's final norm is P's too.
+
+    Where paper and code (fairseq-apollo) differ, this is the code. K = V = C W_V without W_K, 5 D^2 parameters with
+    W_o; `luna_key="raw"` takes K = C, and `tie_kv=False` keeps W_K, as the LRA configurations do (D-11). w is softplus
+    with base 2; `activation="elu"` is the paper's elu + 1 (D-12). A sequence of n < l tokens uses the first n slots
+    (`dynamic`); the others are rows of zeros in the carry and do not count in an average, while the code averages all
+    of them in Table 3. Padding is neither packed nor counted in t, on either side; the code counts it. Dropout acts on
+    both attentions, and as the code's residual dropout on P and Y_P.
+
+    Raises ValueError for fewer than one slot, an unknown option, and a `luna_key` together with untied keys.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)

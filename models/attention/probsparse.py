@@ -3,16 +3,9 @@
     M(q_i) = max_j <q_i, k_j> - 1/n sum_j <q_i, k_j>,   j over U = c ceil(ln n) sampled keys                 (4)
     o_i    = softmax( q_i K' E^-1/2 ) V  for the u = c ceil(ln n) queries of largest M,  else mean(V)       (3)
 
-c is `factor`. U and u are 1 at least and n at most. Time O(N ln N D), memory O(N (D + ln N)); a short sequence makes
-all scores of a tile of queries instead, which a CPU does faster than it fetches keys. M is a choice, not a quantity:
-no gradient goes through it, and it is never made in 16 bits. Which queries are among the u depends on the whole
-sequence, so that there is no causal form (D-27).
-
-As in Informer's code, CAB's and Skyformer's: each query has its own sample, drawn with replacement, the same for all
-heads and examples; the sum of M is divided by n, not by U; M is not scaled by E^-1/2. They draw a new sample at every
-call, evaluation included. Here it is drawn once and saved with the weights, so that evaluation is deterministic;
-`redraw` draws anew at every training step. They ignore padding (D-20); here n is the number of real tokens, keys are
-sampled, means taken and queries chosen among these alone, as if the padding were cut out.
+c is `factor`. U and u are at least 1 and at most n. Time O(N ln N D), memory O(N (D + ln N)); a short sequence makes
+all scores of a tile of queries instead, which a CPU does faster than it fetches keys. M selects queries: it has no
+gradient and is never made in 16 bits. The selection sees the whole sequence, so there is no causal form (D-27).
 
     B batch, N length, n real tokens, H heads, E head width, U sampled keys, u chosen queries
 """
@@ -119,6 +112,12 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
 
 class ProbSparse(MultiHead):
     """Multi-head ProbSparse attention.
+
+    As in Informer's code, CAB's and Skyformer's: each query has its own sample, drawn with replacement, the same for
+    all heads and examples; the sum of M is divided by n, not by U; M is not scaled by E^-1/2. They draw a new sample at
+    every call, evaluation included. Here it is drawn once and saved with the weights, so that evaluation is
+    deterministic; `redraw` draws a new one at every training step. They ignore padding (D-20); here n is the number of
+    real tokens, and keys are sampled, means taken and queries chosen among these alone.
 
     Raises ValueError for a factor below 1, and for a sequence longer than `max_length`.
     """

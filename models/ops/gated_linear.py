@@ -8,13 +8,7 @@ sequence is cut into chunks of C tokens. With b_t the sum of g from the chunk's 
     y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},
     S <- e^{b_C} S + sum_s (e^{b_C - b_s} k_s) v_s'
 
-A factor e^{-b_s} would overflow, and differences of b lose digits, where a chunk decays much. So A is put together from
-blocks of 2, 4, .. C tokens: right of a block's middle e^{b_t - b_mid}, left of it e^{b_mid - b_s}, of sums of g made by
-doubling. No exponent is positive, and none is a difference: exact for any g <= 0, minus infinity included.
-
 Time O(N (C (K + V) + K V)) with log2 C exponentials per key channel; memory O(N (K + V + K V / C)) plus one tile of A.
-The backward pass is written out. It makes A again, and takes the decay's gradient from those of q and k: inside a chunk
-dL/db_t = q_t dq_t - k_t dk_t, and all of b_C's acts on the state at the end.
 
     B batch, H heads, N length, K key width, V value width, G chunks of C tokens
 """
@@ -75,6 +69,15 @@ def gated_linear_step(
 
 
 class _GatedLinear(torch.autograd.Function):
+    """A is put together from blocks of 2, 4, .. C tokens: right of a block's middle e^{b_t - b_mid}, left of it
+    e^{b_mid - b_s}, of sums of g made by doubling. No exponent is positive and none is a difference, since a factor
+    e^{-b_s} would overflow, and differences of b lose digits, where a chunk decays much. It is exact for any g <= 0,
+    minus infinity included.
+
+    Backward makes A again, and takes the decay's gradient from those of q and k: inside a chunk dL/db_t = q_t dq_t -
+    k_t dk_t, and all of b_C's acts on the state at the end.
+    """
+
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, initial: Tensor) -> tuple[Tensor, Tensor]:
         chunks = _Chunks(q, k, v, g)

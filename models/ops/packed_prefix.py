@@ -4,19 +4,9 @@ With keys k, values v and slot activations a_t = w(E^-1/2 P p_t) >= 0, one numbe
 
     z_t = E^-1/2 / t q_t sum_{j<=t} k_j' a_j,   u_t = softmax(z_t),   y_t = 1/t u_t sum_{j<=t} a_j' v_j     (7)
 
-Keys and values stand side by side in one memory m = [k v], F = 2E wide, or are the same, m = k = v, F = E: both sums
-are slices of S_t = sum_{j<=t} m_j' a_j. Tokens are cut into chunks of C; with S the sum before a chunk, inside it
-
-    G = tril(Q K'),  Z = G A + Q S_k,   W = tril(U A'),  Y = W V + U S_v'
-
-where 1/t is folded into Q and Y. O(N L E) time; kept for backward are the inputs and S at the start of each tile, so
-that no tensor has N L E numbers. Backward, with X the gradient of the sum after the chunk:
-
-    dW = tril(dY V'),  dU = dW A + dY S_v,   dZ = U * (dU - rowsum(U * dU)),   dG = tril(dZ A')
-    dQ = dG K + dZ S_k',   dK += dG' Q,   dV += W' dY,   dM += A X',   dA = G' dZ + dW' U + M X
-    X before the chunk = X + [Q' dZ, dY' U]
-
-All sums are taken in float32, or in float64. a >= 0 and 1/t keep everything bounded, so no maximum is needed.
+Keys and values are concatenated in one memory m = [k v], F = 2E wide, or are the same, m = k = v, F = E: both sums are
+slices of S_t = sum_{j<=t} m_j' a_j. Time O(N L E). The inputs and S at the start of each tile are kept for backward, so
+that no tensor has N L E numbers. All sums are in float32, or in float64; a >= 0 and 1/t keep everything bounded.
 
     B batch, H heads, N length, E head width, F memory width, L slots, C tokens of a chunk, G chunks of a tile, R = B H
 """
@@ -139,6 +129,17 @@ class _Plan:
 
 
 class _PackedPrefix(torch.autograd.Function):
+    """Tokens are cut into chunks of C; with S the sum before a chunk, inside it, with 1/t folded into Q and Y,
+
+        G = tril(Q K'),  Z = G A + Q S_k,   W = tril(U A'),  Y = W V + U S_v'
+
+    Backward, with X the gradient of the sum after the chunk:
+
+        dW = tril(dY V'),  dU = dW A + dY S_v,   dZ = U * (dU - rowsum(U * dU)),   dG = tril(dZ A')
+        dQ = dG K + dZ S_k',   dK += dG' Q,   dV += W' dY,   dM += A X',   dA = G' dZ + dW' U + M X
+        X before the chunk = X + [Q' dZ, dY' U]
+    """
+
     @staticmethod
     def forward(ctx, q, memory, pack_k, pack_q, padding, slot_mask, plan):
         starts = []

@@ -2,21 +2,9 @@
 
     o_t = sum_l p_tl / alpha_tl sum_{s<=t} e^{theta_sl} v_s,   alpha_tl = sum_{s<=t} e^{theta_sl}
 
-The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks; what lies before a
-chunk reaches it through a state of L E numbers, what lies in it through products of size C x C. A tile is as many
-chunks as the cache holds; its exponentials refer to one M per latent, the largest logit up to its end:
-
-    X = e^{theta - M},   alpha_t = sum_{s<=t} X_s,   gamma = p / alpha,   S = sum over the chunks before of X' V
-    O = A V + gamma S,   A = tril(gamma X')
-
-Time O(N L E + N C (L + E)). Only inputs and the state before each tile are kept; backward makes the rest again:
-
-    dA = tril(dO V'),   dgamma = dA X + dO S',   dp = dgamma / alpha,   dalpha = -gamma dp
-    dS = sum over the chunks after of gamma' dO,   dV = A' dO + X dS
-    dtheta_s = X_s (dA' gamma + V dS' + sum_{t>=s} dalpha_t)_s
-
-M is a constant for gradients, because O does not depend on it. alpha >= e^-j where j is the rise of a latent's largest
-logit inside the tile; tiles with j above `SAFE_RISE` go through `running_softmax_stable`, which has no such bound.
+The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks; what comes before a
+chunk reaches it through a state of L E numbers, what is inside it through products of size C x C. Time
+O(N L E + N C (L + E)). Only inputs and the state before each tile are kept; backward makes the rest again.
 
     B batch, H heads, N length, L latents, E width of a value, C tokens of a chunk, K chunks of a tile
 """
@@ -115,6 +103,20 @@ def advance(state: tuple[Tensor, Tensor], logits: Tensor, v: Tensor) -> tuple[Te
 
 
 class _RunningSoftmax(torch.autograd.Function):
+    """A tile is as many chunks as the budget holds; its exponentials refer to one M per latent, the largest logit up to
+    its end:
+
+        X = e^{theta - M},   alpha_t = sum_{s<=t} X_s,   gamma = p / alpha,   S = sum over the chunks before of X' V
+        O = A V + gamma S,   A = tril(gamma X')
+        dA = tril(dO V'),   dgamma = dA X + dO S',   dp = dgamma / alpha,   dalpha = -gamma dp
+        dS = sum over the chunks after of gamma' dO,   dV = A' dO + X dS
+        dtheta_s = X_s (dA' gamma + V dS' + sum_{t>=s} dalpha_t)_s
+
+    M is a constant for gradients, because O does not depend on it. alpha >= e^-j where j is the rise of a latent's
+    largest logit inside the tile; tiles with j above `SAFE_RISE` go through `running_softmax_stable`, which has no such
+    bound.
+    """
+
     @staticmethod
     def forward(ctx, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None):
         carries, ctx.safe = [], []

@@ -1,20 +1,13 @@
-"""Softmax attention among neighbours in sorted orders: keys of the query's own chunk and of chunks beside it.
+"""Softmax attention among neighbours in sorted orders: to keys of the query's own chunk and of adjacent chunks.
 
     o_i = sum_r sum_{j in N_r(i)} p_rij v_j,   p_rij = exp( <q_i, k_j> - l_i ),   l_i = log sum_r sum_j exp <q_i, k_j>
 
-In round r tokens stand in an order of their own, cut into chunks of c; N_r(i) is what lies in chunk g(i) - before, ..,
-g(i) + after, without i itself. It is one softmax over all rounds: a key met in two rounds counts twice. Rounds are
-computed apart and put together by their sums. A query that meets no other key in any round has o_i = v_i, one that is
-not real zeros.
+In round r tokens have an order of their own, cut into chunks of c; N_r(i) is what lies in chunk g(i) - before, ..,
+g(i) + after, without i itself. It is one softmax over all rounds: a key met in two rounds counts twice. A query that
+meets no other key in any round has o_i = v_i, one that is not real gets zeros. Time O(R N c (before + 1 + after) E),
+memory O(R N E).
 
-Scores are made tile by tile and again in the backward pass, which is written out, with a_r the share of round r in the
-sum of query i and p_r = p / a_r the softmax within it:
-
-    delta = <do, o>,  dV += p_r' (a_r do),  ds_r = p_r * (a_r do V' - a_r delta),  dQ += ds_r K,  dK += ds_r' Q
-
-Time O(R N c (before + 1 + after) E), memory O(R N E).
-
-    B batch, H heads, R rounds, N length, S slots, the length in whole chunks, G chunks, c slots of a chunk,
+    B batch, H heads, R rounds, N length, S slots, the length in full chunks, G chunks, c slots of a chunk,
     K keys of a chunk's queries, E head width
 """
 
@@ -60,6 +53,12 @@ def sorted_chunk_attention(
 
 
 class _SortedChunks(torch.autograd.Function):
+    """Rounds are computed separately and combined by their sums, tile by tile, and again in backward. With a_r the
+    share of round r in the sum of query i and p_r = p / a_r the softmax within it:
+
+        delta = <do, o>,  dV += p_r' (a_r do),  ds_r = p_r * (a_r do V' - a_r delta),  dQ += ds_r K,  dK += ds_r' Q
+    """
+
     @staticmethod
     def forward(ctx, q, k, v, order: Tensor, lengths: Tensor, neighbours: Neighbours) -> Tensor:
         slots = _Slots(order, lengths, neighbours, q.dtype)

@@ -72,7 +72,7 @@ class LRAStrided(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if block < 1:
-            raise ValueError(f"LRAStrided needs block >= 1, not {block}")
+            raise ValueError(f"LRAStrided requires block >= 1, not {block}")
         self.block = block
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:

@@ -18,7 +18,7 @@ State = dict[str, Any]  # what `step` and `chunk` read of the past, or of a cont
 
 
 class Pattern(StrEnum):
-    """Where attention stands (CAB's four). In the cross patterns the context is wholly visible to every query."""
+    """Where attention stands (CAB's four). In the cross patterns every query sees the whole context."""
 
     NONCAUSAL_SELF = "noncausal_self"
     CAUSAL_SELF = "causal_self"

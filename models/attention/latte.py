@@ -42,7 +42,7 @@ def latte(
             shares = logits.softmax(2)
         else:
             hidden = key_padding_mask[:, None, :, None]
-            # finite, so that a sequence of nothing but padding is no 0/0; the second fill makes it zero
+            # finite, so that a sequence of padding alone does not divide 0 by 0; the second fill makes it zero
             shares = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(2).masked_fill(hidden, 0.0)
         return (upcast(weights) @ (shares.mT @ upcast(v))).to(v.dtype)
 

@@ -95,7 +95,7 @@ class LongNet(MultiHead):
         return self.normalise(y)
 
     def apply_xpos(self, q: Tensor, k: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys (B, H, N, E) at these positions, after xPos, which starts anew in each block."""
+        """Queries and keys (B, H, N, E) at these positions, after xPos, which restarts in each block."""
         if not self.xpos:
             return q, k
         scale = xpos_scale(positions % block - block // 2, self.head_dim)
@@ -111,7 +111,7 @@ class LongNet(MultiHead):
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         seen, size, count = state["seen"], state["k"].shape[2], q.shape[2]
-        base = seen - seen % size  # where segments of all branches start anew, if they divide the longest
+        base = seen - seen % size  # here a segment of every branch begins, if all divide the longest
         if count == 1 or (base and any(size % branch.segment for branch in self.branches)):
             return super().attend_chunk(q, k, v, state)
         self.check_decodes_to(seen + count, size)

@@ -35,8 +35,8 @@ class LongShort(Attention):
     (D-22). That code puts zero vectors before the causal sequence, which every query sees through the bias of LN:
     `memory` of them, none by default. Its causal form takes padding for tokens; here it is hidden, in summaries too.
 
-    Raises ValueError for sizes below 1, a memory that is no multiple of the chunk, an odd width in the causal form, and
-    on decoding past `max_length`.
+    Raises ValueError for sizes below 1, a memory that is not a multiple of the chunk, an odd width in the causal form,
+    and on decoding past `max_length`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})

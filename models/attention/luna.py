@@ -153,7 +153,7 @@ class Luna(Attention):
         return carry if unused is None else carry.masked_fill(unused[..., None], 0.0)
 
     def extra_sequence(self, carry: Tensor | None, batch: int) -> Tensor:
-        """P: the carry, (B, L, D), or the layer's own, (1, L, D) where dropout does not tell examples apart."""
+        """P: the carry, (B, L, D), or the layer's own, (1, L, D) without dropout, which differs between examples."""
         if carry is not None:
             return carry
         if self.first is None:

@@ -110,7 +110,7 @@ def biased_attention(
 
 def keys_seen(hidden: Tensor | None, chunk: int, *, causal: bool, device: torch.device) -> Tensor | int:
     """Number of keys that each query sees, 1 at least; hidden (B or 1, G, 1, c) or None -> (.., c or 1, 1)."""
-    if causal:  # padding stands on the right, after every token that counts
+    if causal:  # padding is on the right, after every token that counts
         return torch.arange(1, chunk + 1, device=device)[:, None]
     if hidden is None:
         return chunk

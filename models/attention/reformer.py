@@ -74,8 +74,8 @@ class Reformer(Attention):
     neighbours of other buckets are met, and a key met in two rounds counts twice. LRA has chunks of 10, 10 buckets and
     one round.
 
-    Other than there, nothing lies before the first chunk, projections have a bias, and R is drawn once and saved with
-    the weights, so that evaluation is deterministic; `redraw` draws R anew at each training step. n counts real tokens;
+    Unlike there, nothing comes before the first chunk, projections have a bias, and R is drawn once and saved with the
+    weights, so that evaluation is deterministic; `redraw` draws a new R at each training step. n counts real tokens;
     padding is sorted to the end and hidden. What is hashed is never in 16 bits.
 
     Raises ValueError for sizes below 1 (`before`, `after`: below 0) and for an odd number of buckets.

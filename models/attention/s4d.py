@@ -35,8 +35,8 @@ class S4D(Attention):
     In the noncausal pattern a second set of c makes a kernel that reads the future, from the next token on. CAB's
     module reads the past alone unless told otherwise, and the sizes printed for its rows (LAVO Table 5) are those
     without the second kernel; `bidirectional=False` is that. CAB also lets padding into the second kernel; here padding
-    counts as zero, and stands on the right (D-20). In the authors' training w and dt take a learning rate of 0.001 and
-    no decay; with `slow_lr` they do here.
+    counts as zero, and is expected on the right (D-20). In the authors' training w and dt take a learning rate of 0.001
+    and no decay; with `slow_lr` they do here.
 
     Raises ValueError for an odd state size, and for fewer than one channel.
     """

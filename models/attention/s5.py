@@ -3,7 +3,7 @@
     h_t = e^{dt L} h_{t-1} + L^-1 (e^{dt L} - 1) B x_t,   y_t = 2 Re C h_t + d * x_t               (zero-order hold)
     o   = g * sigmoid(W g)  or  y * sigmoid(W g),   g = GELU(y)                     (the layer's half of a gated unit)
 
-L (P eigenvalues), B and C are complex; L comes in conjugate pairs, of which one half is kept. Time O(N P D), memory
+L (P eigenvalues), B and C are complex; L comes in conjugate pairs; one of each pair is kept. Time O(N P D), memory
 O(N (P + D)), decoding state P / 2 complex numbers. There are no heads: `heads` is accepted and changes nothing. No
 attention weights are formed, so the layer drops nothing.
 
@@ -51,7 +51,7 @@ class S5(Attention):
     `gate` is half_glu1 or half_glu2, the published names of the two units, or none: o = y. In the published training
     the parameters in `slow` take a small learning rate and no decay; here that is `slow_lr`, unless None. The published
     layer's batch normalisation and its dropout of whole channels are left to the backbone, which drops entries of o.
-    Padding counts as zero and stands on the right.
+    Padding counts as zero and is expected on the right.
 
     Raises ValueError unless the state divides into `blocks` of equal size, even with `conj_sym`, and for an unknown
     `gate` or name in `slow`.

@@ -119,7 +119,7 @@ class Sinkhorn(MultiHead):
         return y if key_padding_mask is None else y.masked_fill(key_padding_mask[:, None, :, None], 0.0)
 
     def sorted(self, k: Tensor, v: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """What is put in the place of each block of k and v (B, G, c, H, E), of which the first `count` are real."""
+        """The sorted block for each block of k and v (B, G, c, H, E); the first `count` blocks are real."""
         if self.sort_map is None:
             return k.sum(1, keepdim=True).expand_as(k), v.sum(1, keepdim=True).expand_as(v)
         blocks = k.shape[1]

@@ -29,7 +29,7 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(nn.Module):
     """x (B, N, D) + a learned vector for each position, from `start` on, drawn from N(0, 0.02^2) (BERT's)."""
 
-    ends = True  # there is no vector for a position past the last
+    ends = True  # positions past the last have no vector
 
     def __init__(self, max_length: int, dim: int):
         super().__init__()
@@ -41,7 +41,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """x as it is: for attention that tells positions apart by itself."""
+    """x unchanged, for attention that knows positions itself."""
 
     ends = False
 

@@ -5,7 +5,7 @@
     h_t = a_t h_{t-1} + sqrt(1 - a_t^2) (i_t x_t),  y_t = h_t                                          (4)
 
 W_a and W_x are block-diagonal. As in the published code softplus(Lambda) starts at -log a with a^2 ~ U(0.9^2, 0.999^2).
-All but the gates' products is in float32, or float64. A padded token leaves the state alone and is no first token. Time
+All but the gates' products is in float32, or float64. A padded token does not change the state or count as first. Time
 and memory O(N D), state D numbers.
 
     B batch, N length, D width, G blocks

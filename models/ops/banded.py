@@ -125,7 +125,7 @@ class _Banded(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some examples and some of their blocks, worked off together."""
+    """Some examples and some of their blocks, computed together."""
 
     number: int
     rows: slice
@@ -177,7 +177,7 @@ class _Blocks:
         return x.unfold(2, self.span, self.size)[:, :, : self.count]
 
     def tiles(self, *, forward: bool = False) -> Iterator[_Tile]:
-        """Blocks at the ends, where keys are missing, stand in tiles of their own, and so do those between them."""
+        """Blocks at the ends, where keys are missing, have tiles of their own, and so do those between them."""
         block = self.heads * self.size * self.span
         rows = TILE.fit(self.q, block, self.batch)
         blocks = TILE.fit(self.q, rows * block)
@@ -221,7 +221,7 @@ class _Blocks:
             return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
         if hidden is None:
             return scores.softmax(-1)
-        # finite, so that a row without any visible key is no 0/0; the second fill makes it zero
+        # finite, so that a row without any visible key does not divide 0 by 0; the second fill makes it zero
         scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill_(hidden, 0.0)
 

@@ -48,7 +48,7 @@ class _Plan(NamedTuple):
     seed: int
 
     def tiles(self, k: Tensor, hidden: Tensor) -> Iterator[tuple[Tensor, Tensor, Visible]]:
-        """(queries (T'), keys (T' S), who is seen) of some listed blocks, worked off together."""
+        """(queries (T'), keys (T' S), who is seen) of some listed blocks, computed together."""
         number = 0
         for queries, keys in self.rows:
             size = TILE.fit(k, keys.shape[1] * k[0].numel())

@@ -46,7 +46,7 @@ OFFSETS = {"group": grouped_offsets, "mod": modular_offsets}
 
 
 class Branch(NamedTuple):
-    """One dilated attention: segments of `segment` tokens, of which each head takes every `ratio`-th."""
+    """One dilated attention: in segments of `segment` tokens each head takes every `ratio`-th."""
 
     segment: int
     ratio: int
@@ -78,7 +78,7 @@ def dilated_attention(
 def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor) -> None:
     """Add a branch to the mixture: out (..., E) and lse (...), zeros and -inf at first, change in place."""
     total = torch.logaddexp(lse, branch_lse)
-    finite = total.clamp(min=torch.finfo(total.dtype).min)  # -inf - -inf is no number
+    finite = total.clamp(min=torch.finfo(total.dtype).min)  # -inf - -inf would be nan
     out.mul_((lse - finite).exp_()[..., None]).addcmul_(branch_out, (branch_lse - finite).exp_()[..., None])
     lse.copy_(total)
 

@@ -171,7 +171,7 @@ class _Chunks:
 
 
 class _Tile:
-    """Some chunks worked off together: q, k (.., C, K), v (.., C, V), g (.., C, K or 1) or None.
+    """Some chunks computed together: q, k (.., C, K), v (.., C, V), g (.., C, K or 1) or None.
 
     Without `with_scores` it has only what is read from and written to the states, not A.
     """

@@ -1,4 +1,4 @@
-"""One softmax over a window of tokens and over summaries of what lies outside it (Zhu et al., 2021, arXiv 2107.02192).
+"""One softmax over a window of tokens and over summaries of the tokens outside it (Zhu et al., 2021, arXiv 2107.02192).
 
     o_i = sum_{j in window(i)} p_ij v_j + sum_m p~_im v~_m,   (p_i, p~_i) one softmax over both kinds of keys
 
@@ -228,7 +228,7 @@ def _causal_tile(
         near = near + ((q + relative.position[:, None]) @ relative.near.flip(1).mT).view_as(near)  # (B, H, T, c, w)
         near = near.masked_fill(hidden.unfold(1, window, 1).unflatten(1, (-1, chunk))[:, None], low)
 
-        # place by place in the chunk, so that the rows next to each other lie one chunk apart: (B, H, c T, E)
+        # by position in the chunk, so that adjacent rows are one chunk apart: (B, H, c T, E)
         q = q.unflatten(2, (-1, chunk)).transpose(2, 3).flatten(2, 3)
         shape = chunk, rows.shape[2]
         place = _shifted((q @ relative.far.flip(1).mT).unflatten(2, shape), rank)

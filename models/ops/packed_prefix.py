@@ -194,7 +194,7 @@ class _PackedPrefix(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Where:
-    """Chunks of some examples, worked off together: `count` chunks of `size` tokens."""
+    """Chunks of some examples, computed together: `count` chunks of `size` tokens."""
 
     number: int
     rows: slice
@@ -281,7 +281,7 @@ class _Call:
         return pack_q.new_zeros(len(pack_q), self.room, pack_q.shape[1])
 
     def groups(self) -> list[list[_Where]]:
-        """Some examples after the others, in each from the first token on; a last short chunk is a tile of its own."""
+        """Tiles of some examples at a time, from the first token on; a last short chunk is a tile of its own."""
         (batch, heads), slots = self.q.shape[:2], self.pack_q.shape[2]
         # long chunks make larger C x C products, short ones more sums of F x L numbers
         size = min(self.length, max(32, min(math.isqrt(self.room * slots), 64)))

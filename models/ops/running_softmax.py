@@ -24,7 +24,7 @@ from models.ops.tiles import TileBudget
 CHUNK = 32  # a power of two
 TILE = TileBudget(2**18, 2**24)  # numbers in one tensor
 SAFE_RISE = 40.0  # the exponents' rounding, 2^-25 of their size, is then near 1e-6; e^40 is far inside float32
-HIDDEN = -1e30  # logit of a key that nobody sees; finite, so that a tile of nothing else is no inf - inf
+HIDDEN = -1e30  # logit of a key that nobody sees; finite, so that a tile of nothing else does not take inf - inf
 
 Carry = tuple[Tensor, Tensor, Tensor]
 
@@ -272,7 +272,7 @@ def _nothing(theta: Tensor, v: Tensor) -> Carry:
 
 
 def _rows(theta: Tensor, v: Tensor) -> Iterator[slice]:
-    """Sequences worked off together: as many as leave a tile 16 chunks, so that few states are kept."""
+    """Sequences computed together: as many as leave a tile 16 chunks, so that few states are kept."""
     step = _chunks(theta, v, min(16, -(-theta.shape[2] // CHUNK)))
     return (slice(start, start + step) for start in range(0, theta.shape[0], step))
 

@@ -3,7 +3,7 @@
     l_i = log sum_j e^{s_ij},   o_i = sum_j p_ij v_j,   p_ij = e^{s_ij - l_i},   s_ij = <q_i, k_j> E^-1/2
     dV = P' dO,   dS = P * (dO V' - rowsum(dO * O)),   dQ = dS K E^-1/2,   dK = dS' Q E^-1/2
 
-Backward takes o and l as arguments: with those of a larger softmax, of which this one is a part, it gives that one's
+Backward takes o and l as arguments: with those of a larger softmax that contains this one, it gives that one's
 gradients, the part of them that goes through these queries and keys (LongNet's mixture, ring attention).
 
 torch's fused kernels do the work where they hand out l. With dropout, and with padding on a GPU, scores are made tile

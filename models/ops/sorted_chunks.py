@@ -2,7 +2,7 @@
 
     o_i = sum_r sum_{j in N_r(i)} p_rij v_j,   p_rij = exp( <q_i, k_j> - l_i ),   l_i = log sum_r sum_j exp <q_i, k_j>
 
-In round r tokens have an order of their own, cut into chunks of c; N_r(i) is what lies in chunk g(i) - before, ..,
+In round r tokens have an order of their own, cut into chunks of c; N_r(i) is what is in the chunks g(i) - before, ..,
 g(i) + after, without i itself. It is one softmax over all rounds: a key met in two rounds counts twice. A query that
 meets no other key in any round has o_i = v_i, one that is not real gets zeros. Time O(R N c (before + 1 + after) E),
 memory O(R N E).
@@ -24,11 +24,11 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**19, 2**26)  # scores
-ALONE = -1e5  # added to a query's score with itself, which so counts only where there is no other
+ALONE = -1e5  # added to a query's score with itself, so that it counts only where there is no other
 
 
 class Neighbours(NamedTuple):
-    """Who meets whom: chunks of `chunk` slots, `before` and `after` of them beside the own one.
+    """Who meets whom: chunks of `chunk` slots, `before` and `after` of them besides the query's own.
 
     `dropout` is the share of weights dropped, `seed` says which.
     """
@@ -109,7 +109,7 @@ class _SortedChunks(torch.autograd.Function):
 
 
 class _Tile(NamedTuple):
-    """Some rounds of some heads (lanes) and some of their chunks, worked off together."""
+    """Some rounds of some heads (lanes) and some of their chunks, computed together."""
 
     number: int
     lanes: slice

@@ -50,7 +50,7 @@ def c1_c2(setting: Setting, id: str) -> Iterator[Line]:
             try:
                 names = {f"jax {peer.unroll}": peer.call for peer in peers}
                 times = setting.seconds(
-                    {"ours": call, **names}, rest_s=0.4, helpers=[peer.pid for peer in peers], least_s=0.0
+                    {"ours": call, **names}, pause_s=0.4, worker_pids=[peer.pid for peer in peers], min_sample_s=0.0
                 )
             finally:
                 for peer in peers:

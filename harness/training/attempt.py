@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.build import Built, build, refuse_what_cannot_run
-from harness.config.cell import Cell, changes
+from harness.config.cell import Cell, canonical, changes
 from harness.config.compose import ROOT
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
@@ -210,7 +210,7 @@ class Attempt:
         baseline = task.baseline() if self.data else None
         leak = select.rule is Rule.best_test
         leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
-        trainer_config = OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True)
+        trainer_config = canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True))
         return {
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),

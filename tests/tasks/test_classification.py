@@ -11,7 +11,7 @@ from tasks.base import DataError
 from tasks.lra import classification
 from tasks.lra.text import Text
 from tasks.tokenizers import pack_bytes
-from tests.helpers.tasks import one_line, quiet
+from tests.helpers.tasks import no_progress, one_line
 
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
 NEXT = "do=prepare task=lra/text"
@@ -19,7 +19,7 @@ NEXT = "do=prepare task=lra/text"
 
 def loaded(root, **changes) -> Text:
     task = Text(data_root=root, **{**SMALL, **changes})
-    task.prepare(quiet)
+    task.prepare(no_progress)
     task.load()
     return task
 
@@ -102,9 +102,9 @@ def test_damage_of_the_cache_is_named_and_repaired(tmp_path):
     with pytest.raises(DataError) as error:
         task.load()
     one_line(error, tmp_path, NEXT)
-    task.prepare(quiet)
+    task.prepare(no_progress)
     assert task.load().fingerprint == fingerprint
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError) as error:
-        Text(data_root=tmp_path / "file", **SMALL).prepare(quiet)
+        Text(data_root=tmp_path / "file", **SMALL).prepare(no_progress)
     one_line(error, "cannot write", NEXT)

@@ -15,7 +15,7 @@ from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.forecasting import Forecasting
 from tasks.forecasting.series import read
 from tasks.forecasting.windows import time_features
-from tests.helpers.tasks import one_line, quiet
+from tests.helpers.tasks import no_progress, one_line
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "forecasting"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="no real series here")
@@ -95,7 +95,7 @@ def test_a_part_of_a_file_is_no_whole_one(tmp_path):
     assert part.load().source == "slice:ETTh1" and part.load().fingerprint == cut.load().fingerprint
     official = task(tmp_path, source="official", path=tmp_path, rows=None)
     with pytest.raises(DataError) as error:
-        official.prepare(quiet)
+        official.prepare(no_progress)
     one_line(error, "4,000 rows, not the 17,420 published ones", "do=prepare task=forecasting/etth1")
 
 

@@ -14,7 +14,7 @@ from models.attention.base import Pattern
 from tasks.data_sources import Download
 from tasks.lra import image
 from tasks.lra.image import Image, grey, to_sequences
-from tests.helpers.tasks import one_line, quiet, refuses, survivals, tar
+from tests.helpers.tasks import no_progress, one_line, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
 SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}
@@ -22,7 +22,7 @@ SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test"
 
 def loaded(root, **changes) -> Image:
     task = Image(data_root=root, **changes)
-    task.prepare(quiet)
+    task.prepare(no_progress)
     task.load()
     return task
 

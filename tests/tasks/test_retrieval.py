@@ -10,7 +10,7 @@ from torch import nn
 from models.attention.base import Pattern
 from tasks.base import DataError
 from tasks.lra.retrieval import FILES, Retrieval
-from tests.helpers.tasks import one_line, quiet, refuses, survivals, tar
+from tests.helpers.tasks import no_progress, one_line, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
 SMALL = {
@@ -21,7 +21,7 @@ COUNTS = {"train": 30, "val": 6, "test": 7}
 
 def loaded(root, **changes) -> Retrieval:
     task = Retrieval(data_root=root, **changes)
-    task.prepare(quiet)
+    task.prepare(no_progress)
     task.load()
     return task
 

@@ -17,7 +17,7 @@ from tasks.data_sources import Download
 from tasks.examples import content_hash
 from tasks.lra import classification, text
 from tasks.lra.text import Text
-from tests.helpers.tasks import one_line, quiet, refuses, survivals, tar
+from tests.helpers.tasks import no_progress, one_line, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_text"
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
@@ -26,7 +26,7 @@ NEXT = "do=prepare task=lra/text"
 
 def loaded(root, **changes) -> Text:
     task = Text(data_root=root, **changes)
-    task.prepare(quiet)
+    task.prepare(no_progress)
     task.load()
     return task
 
@@ -206,7 +206,7 @@ def test_changed_files_are_other_data(tmp_path):
     file.write_bytes(file.read_bytes() + b'{"text": "more", "label": 1}\n')
     with pytest.raises(DataError, match=NEXT):
         task.load()
-    task.prepare(quiet)
+    task.prepare(no_progress)
     assert task.load().sizes["train"] == 46
 
 

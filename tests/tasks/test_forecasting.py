@@ -196,13 +196,6 @@ def test_future_time_begins_with_the_label(tmp_path):
     assert torch.equal(made.split("test").batch([3 + 12])["past"][0, -12:], batch["future"][0])
 
 
-def test_the_baseline_is_the_error_of_the_mean(tmp_path):
-    made = loaded(task(tmp_path, features="M"))
-    for name in ("val", "test"):
-        future = made.split(name).batch(range(len(made.split(name))))["future"]
-        assert made.baseline()[name] == pytest.approx(float(future.double().square().mean()), rel=1e-9)
-
-
 def test_an_generated_series_follows_its_seed_alone(tmp_path):
     same, other = (loaded(task(tmp_path, data_seed=seed)).load().fingerprint for seed in (0, 1))
     assert same != other and loaded(task(tmp_path)).load().fingerprint == same

@@ -305,13 +305,6 @@ def test_broken_libraries(tmp_path, monkeypatch, kind, change, reason):
     refuses(Image(data_root=tmp_path, source=kind), kind, "train:1: ", reason)
 
 
-def test_splits_share_no_generated_picture(tmp_path):
-    task = loaded(tmp_path, **{**SMALL, "max_length": 1024})
-    splits = [task.split(name) for name in ("train", "val", "test")]
-    rows = [bytes(row) for split in splits for row in split.examples.tokens.reshape(-1, 1024)]
-    assert len(set(rows)) == 111 and task.load().source == "synthetic"
-
-
 @pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
 def test_real_slice(tmp_path):
     task = loaded(tmp_path, source="slice", path=SLICE)

@@ -21,7 +21,7 @@ composed = functools.cache(lambda *overrides: compose(overrides))  # for tests t
 
 NAMES = [
     ("lavo", "lra/listops", "skyformer"),
-    ("luna_16", "lra/text", "luna"),
+    ("luna", "lra/text", "luna"),
     ("s5", "lra/image", "s5"),
     ("lavo", "lra/retrieval", "google"),
 ]
@@ -63,10 +63,8 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     here.mkdir(), there.mkdir()
     monkeypatch.chdir(here)
     cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", f"paths.records={there}"])
-    cell, again = (
-        cell_of(cfg),
-        write_and_read(tmp_path, CellRequest(cfg, search=["conf2"], needs=[("a cell", "r/a.json")])),
-    )
+    cell, request = cell_of(cfg), CellRequest(cfg, search=["conf2"], needs=[("a cell", "r/a.json")])
+    again = write_and_read(tmp_path, request)
     monkeypatch.chdir(there)
     assert again.cfg.task.path == f"{here}/part/of/listops" and again.cfg.task.data_root == f"{here}/data"
     assert again.cfg.paths.outputs == f"{here}/out" and again.cfg.paths.records == str(there)

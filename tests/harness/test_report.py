@@ -113,7 +113,7 @@ def test_a_column_that_sets_something_takes_what_sets_it():
     t3 = spec.load("luna/t3", CONF, PAPER)
     packed = {"backbone.pooling": ["cls", "packed"]}
     more = {"train.optimizer.lr": [1, 2]}
-    luna = {"model": "luna_16", "task": "lra/text", "protocol": "luna"}
+    luna = {"model": "luna", "task": "lra/text", "protocol": "luna"}
     table = build(t3, [
         made(**luna, score=0.111), made(**luna, seed=2, score=0.222, changed=packed),
         made(**luna, seed=3, score=0.333, changed=packed | more), made(**luna, seed=4, score=0.444, changed=more),

@@ -292,7 +292,7 @@ def test_gradients_reach_every_parameter():
 
 
 def test_the_carry_passes_from_one_cross_attention_to_the_next():
-    model = pointr("luna_16")
+    model = pointr("luna")
     assert [layer.cross.first is None for layer in model.decoder] == [False, True, True]
     seen = []
     for layer in model.decoder:

@@ -28,7 +28,7 @@ from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import Examples
 from tasks.lra import listops_generator as generator
-from tasks.lra.classification import SequenceClassification, fingerprint, split_off
+from tasks.lra.classification import SequenceClassification, SequenceSplit, fingerprint, split_off
 from tasks.lra.listops_generator import Grammar
 from tasks.tokenizers import pack_bytes
 
@@ -102,6 +102,7 @@ class ListOps(SequenceClassification):
 
     def load(self) -> DataInfo:
         info, sets = super().load(), self.cached_sets()[1:]
+        self._longer: dict[str, SequenceSplit] = {}
         if not sets:
             return info
         found = {f"length_{n}": self.open(one)["test"] for n, one in zip(self.final_lengths, sets, strict=True)}

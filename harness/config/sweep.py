@@ -4,7 +4,6 @@ A table's cells are its rows x columns x seeds. Rows whose model, and columns wh
 house are named and left out.
 """
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import Cell, cell_of, with_seed
 from harness.config.compose import CONF, compose, options, own_protocol, recipes, search_path, with_model
+from harness.config.depends_on import parse_depends_on
 from harness.config.schema import Budget
 from harness.config.table_rows import row, runs
 from harness.errors import UsageError
@@ -23,21 +23,21 @@ class PlannedCell:
     cfg: DictConfig
     cell: Cell
     gpu_hours: float | None = None  # what the table's authors' scale costs, on one of its GPUs
-    needs: tuple[str, ...] = ()  # ids of the cells to be done before
+    depends_on: tuple[str, ...] = ()  # ids of the cells to be done before
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`cells`: each after those that it needs."""
+    """`cells`: each after those that it depends on."""
 
     cells: tuple[PlannedCell, ...]
     absent: dict[str, str]  # row or column of the table -> why it has no cell
 
     def levels(self) -> list[int]:
-        """For each cell 0, or one more than the highest of those that it needs."""
+        """For each cell 0, or one more than the highest of those that it depends on."""
         level: dict[str, int] = {}
         for planned in self.cells:
-            level[planned.cell.id] = 1 + max((level[needed] for needed in planned.needs), default=-1)
+            level[planned.cell.id] = 1 + max((level[earlier] for earlier in planned.depends_on), default=-1)
         return list(level.values())
 
 
@@ -56,30 +56,33 @@ def expand_all(commands: Sequence[Command]) -> Plan:
     for command in commands:
         plan = expand(command.cfg, command.overrides)
         for planned in plan.cells:
-            add_with_needed(planned, cells)
+            add_with_dependencies(planned, cells)
         absent |= plan.absent
     return Plan(tuple(cells.values()), absent)
 
 
-# typed words that a cell shares with those that it needs
-KEPT = ("model", "budget", "seed", "trusted_packages", "paths", "trainer", "resources", "cluster", "checkpoint")
+# typed keys that a cell shares with those that it depends on
+SHARED = ("model", "budget", "seed", "trusted_packages", "paths", "trainer", "resources", "cluster", "checkpoint")
 
 
-def add_with_needed(planned: PlannedCell, cells: dict[str, PlannedCell], under: tuple[str, ...] = ()) -> None:
-    """Add a cell behind those that it needs. `under`: ids of the cells that need it. Raises UsageError for a circle."""
-    if planned.cell.id in cells:
-        return
-    if planned.cell.id in under:
-        raise UsageError(f"needs: {planned.cell} needs itself")
-    kept = [word for word in planned.overrides if word.lstrip("+~").split("=")[0].split(".")[0] in KEPT]
+def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], dependents: tuple[str, ...] = ()) -> str:
+    """Add a cell after those that it depends on, and return its id, which follows from theirs.
+
+    `dependents`: ids of the cells that depend on it, without those of their own dependencies. Raises UsageError for a
+    cycle.
+    """
+    if planned.cell.id in dependents:
+        raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
+    shared = [word for word in planned.overrides if word.lstrip("+~").split("=")[0].split(".")[0] in SHARED]
     ids = []
-    for words in planned.cfg.needs:
-        typed = (*kept, *shlex.split(words))
-        cfg = compose(typed, search_path())
-        needed = PlannedCell(typed, cfg, cell_of(cfg))
-        add_with_needed(needed, cells, (*under, planned.cell.id))
-        ids.append(needed.cell.id)
-    cells[planned.cell.id] = replace(planned, needs=tuple(ids))
+    for entry in planned.cfg.depends_on:
+        overrides = (*shared, *parse_depends_on(entry).overrides)
+        cfg = compose(overrides, search_path())
+        first = PlannedCell(overrides, cfg, cell_of(cfg))
+        ids.append(add_with_dependencies(first, cells, (*dependents, planned.cell.id)))
+    cell = cell_of(planned.cfg, ids) if ids else planned.cell
+    cells.setdefault(cell.id, replace(planned, cell=cell, depends_on=tuple(ids)))
+    return cell.id
 
 
 def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from harness.config.build import build_model, is_attention
-from harness.config.compose import CONF, ROOT, options
+from harness.config.compose import ROOT, default_arguments, options
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError, did_you_mean
 from harness.progress import Progress
@@ -119,13 +119,12 @@ def models_of(cfg: DictConfig) -> list[str]:
 
 def hyper_of(cfg: DictConfig, name: str, overrides: Sequence[str]) -> dict[str, Any]:
     """A model's yaml with its own defaults, and what was typed as model.key=value."""
-    config = OmegaConf.create({"model": OmegaConf.load(CONF / "model" / f"{name}.yaml"), "settings": {}})
-    hyper = OmegaConf.to_container(config, resolve=True)["model"]
+    hyper = default_arguments(name)
     if name != cfg.bench.peer:
         typed = [override.lstrip("+") for override in overrides if override.lstrip("+").startswith("model.")]
         given = OmegaConf.to_container(OmegaConf.from_dotlist(typed)).get("model", {})
         hyper |= {key: value for key, value in given.items() if key in hyper or name == cfg.model.name}
-    return {key: value for key, value in hyper.items() if key != "name"}
+    return hyper
 
 
 def subject(

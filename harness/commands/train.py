@@ -36,7 +36,7 @@ def run_all(commands: Sequence[Command], place: str = HERE) -> int:
         planned.cell.id: (str(planned.cell), str(planned.cell.record_path(planned.cfg))) for planned in plan.cells
     }
     requests = [
-        CellRequest(planned.cfg, planned.overrides, search, needs=[record[needed] for needed in planned.needs])
+        CellRequest(planned.cfg, planned.overrides, search, needs=[record[earlier] for earlier in planned.depends_on])
         for planned in plan.cells
     ]
     if place != HERE:

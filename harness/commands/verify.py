@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.config.build import is_attention, on_meta, without
-from harness.config.compose import CONF, options
+from harness.config.build import is_attention, on_meta
+from harness.config.compose import CONF, arguments, options
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from models.attention.base import Attention, Pattern
@@ -69,7 +69,7 @@ def examine(cfg: DictConfig, name: str) -> tuple[list[str], list[str]]:
     cfg = cfg.copy()
     OmegaConf.set_struct(cfg, False)
     cfg.model = yaml_of(name) if cfg.model.name != name else cfg.model
-    if not is_attention(target(without(cfg.model, "name"), "model", list(cfg.trusted_packages))):
+    if not is_attention(target(arguments(cfg.model), "model", list(cfg.trusted_packages))):
         return examine_whole(cfg)
     cells, faults, state, layer = [], [], "-", None
     for pattern in COLUMNS:
@@ -105,7 +105,7 @@ def examine_whole(cfg: DictConfig) -> tuple[list[str], list[str]]:
     sizes = {"vocab_size": 64, "dim": cfg.backbone.dim, "heads": cfg.backbone.heads, "layers": 2, "ffn_dim": 128}
     torch.manual_seed(0)
     model = instantiate(
-        without(cfg.model, "name"), "model", list(cfg.trusted_packages), **sizes, max_length=2 * WHOLE, dropout=0.0
+        arguments(cfg.model), "model", list(cfg.trusted_packages), **sizes, max_length=2 * WHOLE, dropout=0.0
     )
     model = model.double().eval()
     tokens, other = torch.randint(64, (2, 2, WHOLE))
@@ -132,7 +132,7 @@ def yaml_of(name: str) -> DictConfig:
 def make(cfg: DictConfig, pattern: Pattern, max_length: int = 4 * LENGTH) -> Attention:
     build = {"pattern": pattern.value, "max_length": max_length}
     model = instantiate(
-        without(cfg.model, "name"), "model", list(cfg.trusted_packages), cfg.backbone.dim, cfg.backbone.heads, **build
+        arguments(cfg.model), "model", list(cfg.trusted_packages), cfg.backbone.dim, cfg.backbone.heads, **build
     )
     return model.double().eval()
 

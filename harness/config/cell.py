@@ -19,9 +19,9 @@ from harness.errors import UsageError
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget", "seed")
 # of those, what names a place or a manner of working
 PLACES = {"task": ("data_root", "workers", "protocol")}
-MANNERS = {"train": ("micro_batch_size", "eval_batch_size")}
+MANNERS = {"train": ("micro_batch_size", "eval_batch_size"), "model": ("budgets",)}
 # of those, what is part of the identity only where it is set
-IF_SET = {"train": ("patience",)}
+IF_SET = {"train": ("patience", "batch_tokens")}
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def cell_of(cfg: DictConfig) -> Cell:
         for key in keys:
             if config[group][key] is None:
                 del config[group][key]
-    if cfg.needs:
-        config["needs"] = list(cfg.needs)
+    if cfg.depends_on:
+        config["depends_on"] = list(cfg.depends_on)
     if config["task"].get("path"):
         config["task"]["path"] = PurePath(config["task"]["path"]).name
     return Cell(identity(config), config)

@@ -68,7 +68,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     for group in by_resources(wanted, scheduler):
         level = group[0].level
         after = {job for below in range(level) for job in sent[below]}
-        after |= {waiting[needed] for one in group for needed in one.planned.needs if needed in waiting}
+        after |= {waiting[needed] for one in group for needed in one.planned.depends_on if needed in waiting}
         batches = list(in_batches(group, scheduler))
         for start in range(0, len(batches), cfg.cluster.array_size):
             array = batches[start : start + cfg.cluster.array_size]

@@ -8,15 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
+import numpy as np
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Batch = dict[str, Tensor]
 # (what is being done, how much is done, of how much): drawn as a bar or a line by whoever listens
@@ -48,6 +46,10 @@ class Split(Protocol):
 
     def batch(self, indices: Sequence[int]) -> Batch: ...
 
+    def lengths(self) -> np.ndarray | None:
+        """(n,) int: the tokens of each example, for batches that are cut by tokens. None: all have the same number."""
+        return None
+
 
 @dataclass(frozen=True)
 class DataInfo:
@@ -62,6 +64,20 @@ class DataInfo:
     sizes: dict[str, int]  # examples in each split
 
 
+@dataclass(frozen=True)
+class FinalEvaluation:
+    """A pass that is made once after `test`, with the chosen weights: other lengths, another corpus, decoding.
+
+    `batch_size` None takes the recipe's; `metrics` and `score` None take the task's own.
+    """
+
+    name: str
+    split: Split
+    batch_size: int | None = None
+    metrics: Callable[[], MetricCollection] | None = None
+    score: Callable[[nn.Module, Batch, MetricCollection], dict[str, Tensor]] | None = None
+
+
 class Task(ABC):
     """Data, loss and metrics of one experiment.
 
@@ -74,6 +90,7 @@ class Task(ABC):
     baseline_name: ClassVar[str]  # what `baseline()` scores: "majority class", "unigram", ...
 
     pattern: Pattern
+    vocab_size: int | None = None  # token ids are 0, ..., vocab_size - 1; None: the examples hold no token ids
     samples: Path | None = None  # a picture of examples that `prepare` left beside the data
 
     def check_source(self) -> None:
@@ -109,8 +126,8 @@ class Task(ABC):
         """Fresh accumulators for one pass over a split."""
 
     @abstractmethod
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
-        """Add one batch to `metrics`; returns the number of examples scored."""
+    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        """Add one batch to `metrics`; returns one or more scores of each example, (B,) each, for paired comparison."""
 
     @abstractmethod
     def baseline(self) -> dict[str, float]:
@@ -120,9 +137,14 @@ class Task(ABC):
     def tokens(self, batch: Batch) -> int:
         """Tokens in a batch, padding not counted."""
 
-    def picture(self, model: nn.Module) -> "Figure | None":
-        """What the model does on a few test examples, None for nothing to see; made without pyplot.
+    def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        """Further passes over the loaded data, made once after the test."""
+        return ()
 
-        Called once after the test, in evaluation mode and without gradients. No number may depend on it.
+    def artifacts(self, model: nn.Module) -> dict[str, object]:
+        """Small files to keep beside the record, by the end of their name: what the model does on a few test examples.
+
+        A value is a Figure (made without pyplot) for "png", a str for "....txt", bytes, or a dict of arrays for
+        "....npz". Called once after the test, in evaluation mode and without gradients. No number may depend on it.
         """
-        return None
+        return {}

@@ -40,8 +40,8 @@ def main() -> None:
 
     from benchmarks.attention import decoding, numbers, speed
     from benchmarks.attention.subjects import Line, Setting
+    from harness.records.atomic import write_atomic
     from harness.records.provenance import git, hardware, versions
-    from harness.records.record import write_atomic
 
     torch.set_num_threads(args.threads)
     lines: list[Line] = []

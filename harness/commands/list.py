@@ -1,4 +1,4 @@
-"""do=list: every name that can be typed, with one line each, read from the comment that opens its file."""
+"""do=list: every name that can be typed, each with the comment that opens its yaml file."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from harness.config.compose import options, recipes
 
-GROUPS = {
+TITLES = {
     "model": "models",
     "task": "tasks",
     "protocol": "protocols",
@@ -23,13 +23,13 @@ GROUPS = {
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    for group, title in GROUPS.items():
-        found = list(options(group))
-        if not found:
+    for group, title in TITLES.items():
+        names = list(options(group))
+        if not names:
             continue
         print(f"{title} ({group}=)")
-        width = max(len(name) for name, _ in found)
-        for name, description in found:
+        width = max(len(name) for name, _ in names)
+        for name, description in names:
             print(f"  {name:<{width}}  {description}".rstrip())
             if group == "task":
                 print(f"  {'':<{width}}  protocols: {', '.join(recipes(name))}")

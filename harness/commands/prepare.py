@@ -1,4 +1,4 @@
-"""do=prepare: download or generate a task's data, before any job needs it."""
+"""do=prepare: download or generate the data of tasks, before any job reads them."""
 
 import json
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return run_all([Command(cfg, tuple(overrides))])
 
 
-def run_all(commands: Sequence[Command], place: str = "") -> int:
-    """The data of every cell of these commands, on this machine: compute nodes may have no way to the internet."""
+def run_all(commands: Sequence[Command], launcher: str = "") -> int:
+    """Prepare each task of these commands once, on this machine: compute nodes may have no internet."""
     plan = expand_all(commands)
     tasks = {json.dumps(planned.cell.config["task"], sort_keys=True): planned.cfg for planned in plan.cells}
-    for one in tasks.values():
-        prepare(one)
+    for cfg in tasks.values():
+        prepare(cfg)
     return 0
 
 
 def prepare(cfg: DictConfig) -> None:
-    """Raises UsageError for what is missing or broken."""
+    """Raises UsageError for data that are missing or broken."""
     from harness.config.build import without
     from harness.config.instantiate import instantiate
     from tasks.base import DataError

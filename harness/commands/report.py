@@ -134,7 +134,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def _write(made: Mapping[Path, str]) -> None:
-    from harness.records.record import write_atomic
+    from harness.records.atomic import write_atomic
 
     for path, text in made.items():
         if not _holds(path, text):

@@ -1,4 +1,4 @@
-"""do=train: the cells of one or several commands, here one after another or side by side, or handed to a scheduler."""
+"""do=train: run the cells of one or several commands here, or submit them to a scheduler."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ from harness.config.compose import search_path
 from harness.config.sweep import Command, Plan, expand_all
 from harness.errors import UsageError
 from harness.launch import serialized_cell
-from harness.launch.local import run_parallel, run_sequential, width
+from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress
 from harness.training.rank import launched_as_group, rank
 from harness.training.run_cell import CellRequest, CellResult, report_line
@@ -24,76 +24,76 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return run_all([Command(cfg, tuple(overrides))])
 
 
-def run_all(commands: Sequence[Command], place: str = HERE) -> int:
+def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
     """Exit status: 0 if nothing failed, 2 if a cell was refused, 1 if one failed, 128 + n if signal n stopped them.
 
-    `place`: HERE, or a scheduler of `harness.launch.submit`.
+    `launcher`: HERE, or a scheduler of `harness.launch.queue`.
     """
-    plan = expand_all(commands)
-    cfg = commands[0].cfg
+    plan, cfg = expand_all(commands), commands[0].cfg
     search = search_path()
-    record = {
+    records = {
         planned.cell.id: (str(planned.cell), str(planned.cell.record_path(planned.cfg))) for planned in plan.cells
     }
     requests = [
-        CellRequest(planned.cfg, planned.overrides, search, needs=[record[earlier] for earlier in planned.depends_on])
+        CellRequest(planned.cfg, planned.overrides, search, needs=[records[id] for id in planned.depends_on])
         for planned in plan.cells
     ]
-    if place != HERE:
+    if launcher != HERE:
         from harness.launch.submit import submit
 
-        return submit(plan, requests, place)
-    if cfg.n_jobs * width(cfg) > 1 and not launched_as_group():
-        return tell(run_apart(requests, plan.levels(), cfg), plan)
-    return tell(run_sequential(announced(requests), fail_fast=cfg.fail_fast), plan)
+        return submit(plan, requests, launcher)
+    if cfg.n_jobs * devices_per_cell(cfg) > 1 and not launched_as_group():
+        return report_results(run_workers(requests, plan.levels(), cfg), plan)
+    return report_results(run_sequential(announce_each(requests), fail_fast=cfg.fail_fast), plan)
 
 
-def announced(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:
-    for place, request in enumerate(requests, 1):
+def announce_each(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:
+    for number, request in enumerate(requests, 1):
         if len(requests) > 1 and rank() == 0:
-            print(f"cell {place} of {len(requests)}", file=sys.stderr, flush=True)
+            print(f"cell {number} of {len(requests)}", file=sys.stderr, flush=True)
         yield request
 
 
-def run_apart(requests: Sequence[CellRequest], levels: Sequence[int], cfg: DictConfig) -> Iterator[CellResult]:
-    """Each cell in a process of its own, `n_jobs` of them at any moment: one that dies takes no other with it.
+def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: DictConfig) -> Iterator[CellResult]:
+    """Run each cell in a process of its own, `n_jobs` at a time; a process that dies does not affect the others.
 
-    A level begins when the ones below it have ended.
+    A level starts when all cells of the levels below it have ended.
     """
     folder = serialized_cell.new_folder(Path(cfg.paths.outputs) / "sweeps")
     paths = [folder / f"{number:04d}.yaml" for number in range(len(requests))]
     for path, request in zip(paths, requests, strict=True):
         serialized_cell.write(path, request)
-    with catch_stop_signals() as mark, Progress() as progress:
+    with catch_stop_signals() as stop_signal, Progress() as progress:
         progress.say(f"{len(requests)} cells, {cfg.n_jobs} at once · {folder}")
+        ended = 0  # cells of the levels below
 
-        before = 0
-
-        def watch(done: int, running: int) -> None:
-            progress.update("cells", before + done, len(paths), f"{running} running")
+        def show(done: int, running: int) -> None:
+            progress.update("cells", ended + done, len(paths), f"{running} running")
 
         for level in sorted(set(levels)):
-            part = [path for path, of in zip(paths, levels, strict=True) if of == level]
-            for outcome in run_parallel(part, cfg.n_jobs, mark, width=width(cfg), watch=watch):
-                if outcome.code and cfg.fail_fast and mark.number is None:
-                    mark.number = signal.SIGTERM  # the others save what they have
-                yield outcome
-            before += len(part)
+            batch = [path for path, own in zip(paths, levels, strict=True) if own == level]
+            for result in run_parallel(
+                batch, cfg.n_jobs, stop_signal, devices_per_cell=devices_per_cell(cfg), on_progress=show
+            ):
+                if result.code and cfg.fail_fast and stop_signal.number is None:
+                    stop_signal.number = signal.SIGTERM  # the others save their state
+                yield result
+            ended += len(batch)
 
 
-def tell(results: Iterator[CellResult], plan: Plan) -> int:
-    """Say what became of each cell as it ends, then of all."""
-    seen: list[CellResult] = []
-    for outcome in results:
-        seen.append(outcome)
-        if outcome.state == "refused" and len(plan.cells) == 1:
-            raise UsageError(outcome.detail)
-        report_line(outcome, sys.stderr if outcome.code else sys.stdout)
+def report_results(results: Iterator[CellResult], plan: Plan) -> int:
+    """Print the result of each cell as it ends, then the counts of all. Returns the highest exit status."""
+    ended: list[CellResult] = []
+    for result in results:
+        ended.append(result)
+        if result.state == "refused" and len(plan.cells) == 1:
+            raise UsageError(result.detail)
+        report_line(result, sys.stderr if result.code else sys.stdout)
     if len(plan.cells) > 1 and rank() == 0:
-        states = [outcome.state for outcome in seen]
+        states = [result.state for result in ended]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-        left = len(plan.cells) - len(seen)
+        left = len(plan.cells) - len(ended)
         print(", ".join([*counts, *([f"{left} not begun"] if left else [])]))
         for name, why in plan.absent.items():
             print(f"left out: {name} ({why})")
-    return max((outcome.code for outcome in seen), default=0)
+    return max((result.code for result in ended), default=0)

@@ -1,7 +1,9 @@
 """A cell: one (model, task, protocol, budget, seed) with its resolved configuration, addressed by its content.
 
-Its identity is the hash of what can change a number: the same command twice is the same cell, and a changed learning
-rate is another one. Where the data lie, which device runs it, how often it is saved and who logs it is not identity.
+Its id is the hash of everything that can change a number, in a canonical form: the same command twice is the same cell,
+another learning rate is another cell. The folder of the data, the device, the checkpoint interval and the loggers
+change no number and are left out. Import paths are left out as well, so that files can move: of a `_target_` below
+`models`, `tasks` or `harness` only the name of the class or function counts.
 """
 
 import hashlib
@@ -17,17 +19,22 @@ from omegaconf import DictConfig, OmegaConf
 from harness.errors import UsageError
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget", "seed")
-# of those, what names a place or a manner of working
-PLACES = {"task": ("data_root", "workers", "protocol")}
-MANNERS = {"train": ("micro_batch_size", "eval_batch_size"), "model": ("budgets",)}
-# of those, what is part of the identity only where it is set
-IF_SET = {"train": ("patience", "batch_tokens")}
+# keys below these that name a place, a way of computing the same numbers, or defaults of other budgets
+NOT_IDENTITY = {
+    "task": ("data_root", "workers", "protocol"),
+    "train": ("micro_batch_size", "eval_batch_size"),
+    "model": ("budgets",),
+}
+# keys that are part of the identity only while they are set: a config that lacks them is the same cell
+IDENTITY_WHEN_SET = {"train": ("patience", "batch_tokens"), "task": ("final_lengths",)}
+# packages of this project, whose classes and functions are identified by their names alone
+OWN_PACKAGES = ("models", "tasks", "harness")
 
 
 @dataclass(frozen=True)
 class Cell:
     id: str  # 16 hexadecimal digits
-    config: dict[str, Any]  # the identity: no place of this machine in it
+    config: dict[str, Any]  # canonical form: what the id is the hash of
 
     @property
     def model(self) -> str:
@@ -51,7 +58,7 @@ class Cell:
 
     @property
     def path(self) -> PurePath:
-        """Below the records and below the runs: readable first, unique by its end."""
+        """Of its record below the records and of its run directory below the outputs."""
         return PurePath(self.task, self.protocol, self.budget, f"{self.model}-s{self.seed}-{self.id[:8]}")
 
     def __str__(self) -> str:
@@ -66,58 +73,86 @@ class Cell:
         return Path(cfg.paths.records) / self.path.with_name(self.path.name + ".json")
 
     def folder(self, cfg: DictConfig) -> Path:
-        """Run folder: log, metrics.csv, checkpoints, heartbeat."""
+        """The run directory."""
         return Path(cfg.paths.outputs) / "cells" / self.path
 
 
-def cell_of(cfg: DictConfig) -> Cell:
-    """The cell of a composed configuration. Raises UsageError for a value that is still missing."""
+def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
+    """The cell of a composed configuration. Raises UsageError for a value that is still missing.
+
+    `dependencies`: the ids of the cells that `cfg.depends_on` describes. Where they are given they are part of the
+    identity, so the id of a cell follows the ids of those that it starts from.
+    """
     parts = {key: cfg[key] for key in IDENTITY}
     nodes = {key: part for key, part in parts.items() if isinstance(part, DictConfig)}
     if missing := sorted(key for node in nodes.values() for key in OmegaConf.missing_keys(node)):
         raise UsageError(f"{missing[0]} has no value: add {missing[0]}=... to the command")
     resolved = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
-    config = parts | resolved
-    for group, keys in (PLACES | MANNERS).items():
+    config = canonical(parts | resolved)
+    for group, keys in NOT_IDENTITY.items():
         for key in keys:
             config[group].pop(key, None)
-    for group, keys in IF_SET.items():
+    for group, keys in IDENTITY_WHEN_SET.items():
         for key in keys:
-            if config[group][key] is None:
-                del config[group][key]
-    if cfg.depends_on:
-        config["depends_on"] = list(cfg.depends_on)
+            if config[group].get(key) in (None, []):
+                config[group].pop(key, None)
+    if cfg.get("depends_on"):
+        config["depends_on"] = OmegaConf.to_container(cfg.depends_on, resolve=True, enum_to_str=True)
+    if dependencies:
+        config["dependencies"] = list(dependencies)
     if config["task"].get("path"):
         config["task"]["path"] = PurePath(config["task"]["path"]).name
     return Cell(identity(config), config)
 
 
+def canonical(config: Any) -> Any:
+    """The same configuration with the `_target_` of this project's own classes and functions reduced to their names.
+
+    Classes of other packages keep their import paths.
+    """
+    if isinstance(config, list):
+        return [canonical(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    return {key: own_name(value) if key == "_target_" else canonical(value) for key, value in config.items()}
+
+
+def own_name(target: Any) -> Any:
+    """`LAVO` for `models.attention.lavo.LAVO`; a target of another package as it is."""
+    package, dot, _ = str(target).partition(".")
+    return target.rpartition(".")[2] if dot and package in OWN_PACKAGES else target
+
+
 def with_seed(cfg: DictConfig, cell: Cell, seed: int) -> tuple[DictConfig, Cell]:
-    """A cell's configuration and the cell, `cell` of `cfg`, with another seed; cheap where nothing else follows it."""
+    """The configuration and the cell with another seed, where `cell` is the cell of `cfg`.
+
+    Nothing is resolved again unless a value of the configuration refers to the seed.
+    """
     cfg = cfg.copy()
     cfg.seed = seed
-    if FOLLOWS_SEED.search(json.dumps(OmegaConf.to_container(cfg, enum_to_str=True), default=str)):
-        return cfg, cell_of(cfg)
+    if REFERS_TO_SEED.search(json.dumps(OmegaConf.to_container(cfg, enum_to_str=True), default=str)):
+        return cfg, cell_of(cfg, cell.config.get("dependencies", ()))
     config = cell.config | {"seed": seed}
     return cfg, Cell(identity(config), config)
 
 
-FOLLOWS_SEED = re.compile(r"\$\{[^}]*\bseed\b")
+REFERS_TO_SEED = re.compile(r"\$\{[^}]*\bseed\b")
 
 
 def identity(config: dict[str, Any]) -> str:
+    """The id of a cell: 16 hexadecimal digits of the sha256 of its configuration in canonical form."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# a record may differ from its recipe in these and still be the recipe's: they are stated in the record on their own
-FREE = ("seed", "task.source", "task.path", "train.precision")
+# keys in which a cell may differ from its recipe without being a changed recipe: the record states them on their own
+NOT_A_CHANGE = ("seed", "task.source", "task.path", "train.precision", "dependencies")
 
 
 def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
-    """{key: [value by the recipe, value used]} where a cell is not what its names alone compose to.
+    """{key: [value by the recipe, value used]} where a cell differs from what its names alone compose to.
 
-    A model that `conf/model/` does not have is its author's own: its keys have nothing to differ from.
+    The keys of a model that `conf/model/` does not have are left out: there is no recipe to compare them with.
     """
     from harness.config.compose import compose, options
 
@@ -128,7 +163,7 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
     differing = {key for key in recipe.keys() | used.keys() if recipe.get(key) != used.get(key)}
     if not known:
         differing = {key for key in differing if not key.startswith("model.")}
-    return {key: [recipe.get(key), used.get(key)] for key in sorted(differing - set(FREE))}
+    return {key: [recipe.get(key), used.get(key)] for key in sorted(differing - set(NOT_A_CHANGE))}
 
 
 def flatten(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:

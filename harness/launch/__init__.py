@@ -1,1 +1,1 @@
-"""Cells that run elsewhere: frozen with their code, carried out in jobs, found again through their folders."""
+"""Where cells run: in this process, in worker processes, in the background of this machine, or in SLURM jobs."""

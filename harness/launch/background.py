@@ -10,41 +10,44 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.launch.job import Job
-from harness.launch.local import gpus, width
+from harness.launch.local import devices_per_cell, visible_gpus
 
-UNTIL_DONE = 10**6  # minutes: nothing limits a job on one's own machine
+NO_TIME_LIMIT_MIN = 10**6  # submitit asks for a limit; nothing limits a job on one's own machine
 
 
-def send_here(files: Sequence[str], place: int, cfg: DictConfig, folder: Path, code: Path) -> str:
-    """Start a job in the background of this machine; returns its process' number."""
+def start_background_job(cell_files: Sequence[str], index: int, cfg: DictConfig, folder: Path, code: Path) -> str:
+    """Start a job in the background of this machine and return its process id.
+
+    `index` is the job's place among those of the command: jobs take turns at the visible GPUs.
+    """
     from submitit import LocalExecutor
 
-    seen, devices = gpus(), width(cfg)
-    share = seen[place * devices % max(1, len(seen)) :][:devices]
+    gpus, devices = visible_gpus(), devices_per_cell(cfg)
+    own_gpus = gpus[index * devices % max(1, len(gpus)) :][:devices]
     executor = LocalExecutor(folder, max_num_timeout=cfg.cluster.max_requeues)
-    # submitit's own choice of GPUs knows numbers alone
-    setup = [f"export CUDA_VISIBLE_DEVICES={shlex.quote(','.join(share))}"] if share else []
-    executor.update_parameters(timeout_min=UNTIL_DONE, stderr_to_stdout=True, setup=setup)
-    with in_the_background(code):
-        return executor.submit(Job(), files, at_once=1, width=devices).job_id
+    # submitit's own choice of GPUs handles indices, not UUIDs
+    setup = [f"export CUDA_VISIBLE_DEVICES={shlex.quote(','.join(own_gpus))}"] if own_gpus else []
+    executor.update_parameters(timeout_min=NO_TIME_LIMIT_MIN, stderr_to_stdout=True, setup=setup)
+    with detached(code):
+        return executor.submit(Job(), cell_files, max_workers=1, devices_per_cell=devices).job_id
 
 
 @contextlib.contextmanager
-def in_the_background(code: Path) -> Iterator[None]:
-    """What is started now imports `code`, and holds neither our terminal nor our pipes."""
-    before, modules = [os.dup(1), os.dup(2)], os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), modules]))
+def detached(code: Path) -> Iterator[None]:
+    """Processes started in this context import `code` and hold neither our terminal nor our pipes."""
+    streams, python_path = [os.dup(1), os.dup(2)], os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(code), python_path]))
     sys.stdout.flush()
     try:
-        with contextlib.chdir(code), open(os.devnull, "wb") as nowhere:
-            for number in (1, 2):
-                os.dup2(nowhere.fileno(), number)
+        with contextlib.chdir(code), open(os.devnull, "wb") as null:
+            for descriptor in (1, 2):
+                os.dup2(null.fileno(), descriptor)
             yield
     finally:
-        for number, handle in enumerate(before, 1):
-            os.dup2(handle, number)
-            os.close(handle)
-        if modules is None:
+        for descriptor, stream in enumerate(streams, 1):
+            os.dup2(stream, descriptor)
+            os.close(stream)
+        if python_path is None:
             del os.environ["PYTHONPATH"]
         else:
-            os.environ["PYTHONPATH"] = modules
+            os.environ["PYTHONPATH"] = python_path

@@ -1,4 +1,4 @@
-"""What has become of a cell: its record, or what its run folder and the scheduler have said since."""
+"""The state of a cell: from its record, or from a newer attempt's heartbeat and job."""
 
 from dataclasses import dataclass
 from math import inf
@@ -7,65 +7,70 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell
-from harness.launch.queue import GONE, Queue, submission
+from harness.launch.queue import GONE, Queue, read_submission
 from harness.records import record
 from harness.records.run_directory import ENDED, heartbeat
 from harness.training.signals import REQUEUED
 
-UNDECIDED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # a new attempt is under way, or was
+UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states of an attempt without a record
 
 
 @dataclass(frozen=True)
-class State:
-    name: str  # missing, one of UNDECIDED, or a record's status
+class CellState:
+    name: str  # missing, one of UNFINISHED, or a record's status
     detail: str = ""
-    at: float = inf  # a record that is younger than this (time.time()) tells more
-    at_work: bool = False  # it runs, or a job waits to run it
+    since: float = inf  # time.time() of the last sign of the attempt; a record written after it overrides the state
+    active: bool = False  # it runs, or a job waits to run it
     recorded: bool = False
 
 
-def state_of(cell: Cell, cfg: DictConfig, queue: Queue) -> State:
+def cell_state(cell: Cell, cfg: DictConfig, queue: Queue) -> CellState:
     return cell_state_at(cell.record_path(cfg), cell.folder(cfg), queue)
 
 
-def cell_state_at(path: Path, folder: Path, queue: Queue) -> State:
-    """By a cell's record, if there is one, and its run folder."""
-    found = run_state(folder, queue)
-    if not path.exists():
-        return found or State("missing")
-    again = found is not None and found.name in UNDECIDED and found.at > path.stat().st_mtime
-    return found if again else State(record.read(path)["status"], recorded=True)
+def cell_state_at(record_path: Path, run_folder: Path, queue: Queue) -> CellState:
+    """The state of the cell with this record, which may not exist, and this run folder."""
+    attempt = attempt_state(run_folder, queue)
+    if not record_path.exists():
+        return attempt or CellState("missing")
+    if attempt is not None and attempt.name in UNFINISHED and attempt.since > record_path.stat().st_mtime:
+        return attempt
+    return CellState(record.read(record_path)["status"], recorded=True)
 
 
-def run_state(folder: Path, queue: Queue) -> State | None:
-    """State by heartbeat and job: dead if it says running, nobody holds the folder and no job waits to go on."""
-    beat, job = heartbeat(folder), submission(folder)
-    waits = queue.state(job) if job else GONE
+def attempt_state(run_folder: Path, queue: Queue) -> CellState | None:
+    """The state of the last attempt, from its heartbeat and its job; None if there was none.
+
+    An attempt is dead if its heartbeat says that it runs, no process holds its folder and no job waits to resume it.
+    """
+    beat, job = heartbeat(run_folder), read_submission(run_folder)
+    job_state = queue.state(job) if job else GONE
     if job and (beat is None or beat["time"] < job.time):
-        if waits == GONE:
-            return State("dead", f"job {job.job} ended before its run began", job.time)
-        said = f"job {job.job}, {(waits or 'squeue is not here to ask').lower()}"
-        return State("queued", said, job.time, at_work=True)
+        if job_state == GONE:
+            return CellState("dead", f"job {job.job} ended before its run began", job.time)
+        detail = f"job {job.job}, {(job_state or 'squeue is not available here').lower()}"
+        return CellState("queued", detail, job.time, active=True)
     if beat is None:
         return None
-    detail = f"step {beat['step']}/{beat['steps']}, heard {beat['age_s']:.0f} s ago from {beat['host']}"
-    if beat["state"] in REQUEUED or (beat["state"] == "interrupted" and waits == "PENDING"):
-        goes_on = "the same command goes on" if waits == GONE else f"job {job.job} goes on"
-        return State(beat["state"], f"saved at {detail}; {goes_on}", beat["time"], at_work=waits != GONE)
+    detail = f"step {beat['step']}/{beat['steps']}, last heartbeat {beat['age_s']:.0f} s ago on {beat['host']}"
+    if beat["state"] in REQUEUED or (beat["state"] == "interrupted" and job_state == "PENDING"):
+        resumes = "the same command resumes it" if job_state == GONE else f"job {job.job} resumes it"
+        return CellState(beat["state"], f"saved at {detail}; {resumes}", beat["time"], active=job_state != GONE)
     if beat["state"] in ENDED:
-        return State(beat["state"], detail, beat["time"])
+        return CellState(beat["state"], detail, beat["time"])
     if beat["alive"]:
-        return State("running", f"{beat['state']}, {detail}" if beat["state"] != "running" else detail, at_work=True)
-    if waits == "PENDING":
-        return State("queued", f"killed at {detail}; job {job.job} goes on", beat["time"], at_work=True)
-    return State("dead", f"{detail}; the same command resumes it", beat["time"])
+        phase = "" if beat["state"] == "running" else f"{beat['state']}, "
+        return CellState("running", f"{phase}{detail}", active=True)
+    if job_state == "PENDING":
+        return CellState("queued", f"killed at {detail}; job {job.job} resumes it", beat["time"], active=True)
+    return CellState("dead", f"{detail}; the same command resumes it", beat["time"])
 
 
-def last_words(folder: Path) -> list[str]:
-    """What a run said last, and the job that it was part of."""
-    job = submission(folder)
+def last_log_lines(run_folder: Path) -> list[str]:
+    """The end of a run's own log and of its job's log."""
+    job = read_submission(run_folder)
     try:
-        lines = (folder / "log.txt").read_text(encoding="utf-8").splitlines()[-1:]
+        lines = (run_folder / "log.txt").read_text(encoding="utf-8").splitlines()[-1:]
     except OSError:
         lines = []
-    return [*lines, *(job.last_lines if job else ())]
+    return [*lines, *(job.last_log_lines if job else ())]

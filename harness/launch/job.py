@@ -14,35 +14,40 @@ from harness.training.signals import REQUEUED, catch_stop_signals, requeue, will
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")  # data were checked at submission
 
 
-def apart(paths: Sequence[Path], at_once: int, width: int) -> Iterator[CellResult]:
-    with catch_stop_signals() as mark:
-        yield from run_parallel(paths, at_once, mark, width=width)
-    if mark.number is not None and will_requeue(mark.number):
-        requeue()
-
-
-class CellFailed(Exception):
-    """Makes the scheduler see what the records say: this job did not do all that it was given."""
+class CellsFailed(Exception):
+    """Cells of this job failed. Raised so that the scheduler's state of the job agrees with the records."""
 
 
 class Job:
     """Called by submitit in every process of a job."""
 
-    def __call__(self, files: Sequence[str], *, at_once: int, width: int) -> None:
-        """Carry out frozen cells. `width`: devices that a cell starts processes for itself; 1 where SLURM did."""
+    def __call__(self, cell_files: Sequence[str], *, max_workers: int, devices_per_cell: int) -> None:
+        """Run serialized cells. `devices_per_cell` is 1 where SLURM starts the processes of a cell."""
         os.environ.update(dict.fromkeys(OFFLINE, "1"))
-        paths, bad = [Path(file) for file in files], []
-        for outcome in (
-            apart(paths, at_once, width) if at_once * width > 1 else run_sequential(map(serialized_cell.read, paths))
-        ):
-            report_line(outcome)
-            # the first process queues the job again; another that failed meanwhile would have it killed before it can
-            bad += [outcome] if outcome.code and not (rank() and outcome.state in REQUEUED) else []
-        if bad:
-            raise CellFailed("; ".join(f"{outcome.state}: {outcome.cell} · {outcome.detail}" for outcome in bad))
+        paths = [Path(file) for file in cell_files]
+        if max_workers * devices_per_cell > 1:
+            results = run_workers(paths, max_workers, devices_per_cell)
+        else:
+            results = run_sequential(map(serialized_cell.read, paths))
+        failed = []
+        for result in results:
+            report_line(result)
+            # rank 0 requeues the job; if another rank failed meanwhile, SLURM would kill rank 0 before it can
+            if result.code and not (rank() and result.state in REQUEUED):
+                failed.append(result)
+        if failed:
+            raise CellsFailed("; ".join(f"{result.state}: {result.cell} · {result.detail}" for result in failed))
 
     def checkpoint(self, *arguments: Any, **settings: Any) -> Any:
-        """submitit asks what to run when the job is queued again: the same; what is done is skipped."""
+        """submitit asks what a requeued job runs: the same call. Finished cells are skipped."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *arguments, **settings)
+
+
+def run_workers(paths: Sequence[Path], max_workers: int, devices_per_cell: int) -> Iterator[CellResult]:
+    """Run each cell in a process of its own; requeue the job after a signal that asks for it."""
+    with catch_stop_signals() as stop_signal:
+        yield from run_parallel(paths, max_workers, stop_signal, devices_per_cell=devices_per_cell)
+    if stop_signal.number is not None and will_requeue(stop_signal.number):
+        requeue()

@@ -1,6 +1,6 @@
-"""Carrying out cells: in this process one after another, or side by side, each in a process of its own.
+"""Run cells on this machine: one after another in this process, or in parallel, each in a worker process.
 
-`python -m harness.launch.local CELL.yaml` carries out one frozen cell and leaves `CELL.result.json`.
+`python -m harness.launch.local CELL.yaml` is a worker: it runs one serialized cell and writes `CELL.result.json`.
 """
 
 import contextlib
@@ -24,71 +24,73 @@ from harness.training.rank import rank
 from harness.training.run_cell import CellRequest, CellResult, run_cell
 from harness.training.signals import SCHEDULER, STOPPED, StopSignal, will_requeue
 
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 def run_sequential(requests: Iterable[CellRequest], *, fail_fast: bool = False) -> Iterator[CellResult]:
-    """Outcomes of cells, one after another; none begins after a signal, or with `fail_fast` after a failure."""
+    """Run cells one after another. None starts after a stop signal, or with `fail_fast` after a failure."""
     for request in requests:
-        outcome = run_cell(request)
-        yield outcome
-        if outcome.code >= STOPPED or (fail_fast and outcome.code):
+        result = run_cell(request)
+        yield result
+        if result.code >= STOPPED or (fail_fast and result.code):
             return
 
 
 def run_parallel(
     paths: Sequence[Path],
-    at_once: int,
-    mark: StopSignal,
+    max_workers: int,
+    stop_signal: StopSignal,
     *,
-    width: int = 1,
-    watch: Callable[[int, int], None] = lambda done, running: None,
+    devices_per_cell: int = 1,
+    on_progress: Callable[[int, int], None] = lambda done, running: None,
 ) -> Iterator[CellResult]:
-    """Outcomes of cells, each in a process of its own, as they come; `at_once` of them at any moment.
+    """Run serialized cells, each in a process of its own, `max_workers` at a time; yield results as they come.
 
-    A signal in `mark` is passed on: no further cell begins, those that run save what they have. `width`: devices of a
-    cell; cells take turns at the GPUs that can be seen. `watch(done, running)` is called now and then.
+    A caught stop signal is forwarded: no further cell starts and the running ones save their state. Each cell gets
+    `devices_per_cell` of the visible GPUs, in turn. `on_progress(done, running)` is called at every poll.
     """
-    waiting, running, done = list(paths), {}, 0
-    slots, seen = list(range(at_once)), gpus()
-    shares = [",".join(seen[i : i + width]) for i in range(0, len(seen) - width + 1, width)]
-    threads = max(1, len(os.sched_getaffinity(0)) // (at_once * width))
-    passed_on = False
-    while running or (waiting and mark.number is None):
-        while waiting and slots and mark.number is None:
-            path, slot = waiting.pop(0), slots.pop(0)
-            running[start(path, shares[slot % len(shares)] if shares else None, threads)] = (path, slot)
-        if mark.number is not None and not passed_on:
-            passed_on = True
-            number = SCHEDULER if will_requeue(mark.number) else mark.number
+    pending, running, done = list(paths), {}, 0
+    free_slots, gpus = list(range(max_workers)), visible_gpus()
+    starts = range(0, len(gpus) - devices_per_cell + 1, devices_per_cell)
+    gpu_groups = [",".join(gpus[start : start + devices_per_cell]) for start in starts]
+    threads = max(1, len(os.sched_getaffinity(0)) // (max_workers * devices_per_cell))
+    forwarded = False
+    while running or (pending and stop_signal.number is None):
+        while pending and free_slots and stop_signal.number is None:
+            path, slot = pending.pop(0), free_slots.pop(0)
+            own_gpus = gpu_groups[slot % len(gpu_groups)] if gpu_groups else None
+            running[start_worker(path, own_gpus, threads)] = (path, slot)
+        if stop_signal.number is not None and not forwarded:
+            forwarded = True
+            number = SCHEDULER if will_requeue(stop_signal.number) else stop_signal.number
             for process in running:
                 process.send_signal(number)
         for process in [process for process in running if process.poll() is not None]:
             path, slot = running.pop(process)
-            slots.append(slot)
+            free_slots.append(slot)
             done += 1
-            yield result_of(path, process.returncode, mark)
-        watch(done, len(running))
-        time.sleep(LOOK_S)
+            yield read_result(path, process.returncode, stop_signal)
+        on_progress(done, len(running))
+        time.sleep(POLL_S)
 
 
-def start(path: Path, devices: str | None, threads: int) -> subprocess.Popen:
-    modules = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+def start_worker(path: Path, gpus: str | None, threads: int) -> subprocess.Popen:
+    python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     # two processes that both take all cores are many times slower than one
-    environment = {"OMP_NUM_THREADS": str(threads)} | os.environ | {"PYTHONPATH": os.pathsep.join(modules)}
-    if devices is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = devices
-    with log_of(path).open("ab") as log:
+    environment = {"OMP_NUM_THREADS": str(threads)} | os.environ | {"PYTHONPATH": os.pathsep.join(python_path)}
+    if gpus is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = gpus
+    with log_path(path).open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "harness.launch.local", str(path.absolute())],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT,
-            start_new_session=True,  # Ctrl-C reaches us alone; it is passed on once
-            preexec_fn=end_with_parent,
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which forwards it once
+            preexec_fn=terminate_with_parent,
         )  # fmt: skip
 
 
-def end_with_parent() -> None:
-    """Have this process asked to stop (SIGTERM) when the one that started it is gone; on Linux."""
+def terminate_with_parent() -> None:
+    """Have the kernel send this process SIGTERM when its parent ends; on Linux."""
     import ctypes
 
     parent_death = 1  # PR_SET_PDEATHSIG, sys/prctl.h
@@ -96,53 +98,55 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(parent_death, signal.SIGTERM)
 
 
-def width(cfg: DictConfig) -> int:
+def devices_per_cell(cfg: DictConfig) -> int:
     """Devices of a cell on one machine."""
     return cfg.trainer.devices if isinstance(cfg.trainer.devices, int) else 1
 
 
-def gpus() -> list[str]:
-    """Names of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES takes them."""
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as indices or UUIDs that CUDA_VISIBLE_DEVICES accepts."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+        return [gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if gpu]
     try:
-        asked = subprocess.run(
+        query = subprocess.run(
             ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return asked.stdout.split() if asked.returncode == 0 else []
+    return query.stdout.split() if query.returncode == 0 else []
 
 
-def result_of(path: Path, code: int, mark: StopSignal) -> CellResult:
-    """What a process left; one that was killed leaves nothing but its log. `mark`: the signal that it was sent."""
+def read_result(path: Path, exit_status: int, stop_signal: StopSignal) -> CellResult:
+    """The result that a worker wrote, or one made from its exit status and log if it was killed before it could."""
     try:
-        return CellResult(**json.loads(left_by(path).read_text(encoding="utf-8")))
+        return CellResult(**json.loads(result_path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        name = str(cell_of(serialized_cell.read(path).cfg))
-        if mark.number is not None and code < 0:
-            return CellResult(name, "interrupted", STOPPED + mark.number, "stopped before it had trained")
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        lines = log_of(path).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
-        said = f" after '{one_line(lines[0])[:200]}'" if lines else ""
-        return CellResult(name, "dead", 1, f"{how}{said} · {log_of(path)}")
+        cell = str(cell_of(serialized_cell.read(path).cfg))
+        if stop_signal.number is not None and exit_status < 0:
+            return CellResult(cell, "interrupted", STOPPED + stop_signal.number, "stopped before it had trained")
+        cause = (
+            f"killed by {signal.Signals(-exit_status).name}" if exit_status < 0 else f"exited with status {exit_status}"
+        )
+        lines = log_path(path).read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+        last_line = f" after '{one_line(lines[0])[:200]}'" if lines else ""
+        return CellResult(cell, "dead", 1, f"{cause}{last_line} · {log_path(path)}")
 
 
-def log_of(path: Path) -> Path:
+def log_path(path: Path) -> Path:
     return path.with_suffix(".log")
 
 
-def left_by(path: Path) -> Path:
+def result_path(path: Path) -> Path:
     return path.with_suffix(".result.json")
 
 
 def main(path: Path) -> int:
     if rank() == 0:
-        left_by(path).unlink(missing_ok=True)
-    outcome = run_cell(serialized_cell.read(path))
+        result_path(path).unlink(missing_ok=True)
+    result = run_cell(serialized_cell.read(path))
     if rank() == 0:
-        left_by(path).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-    return outcome.code
+        result_path(path).write_text(json.dumps(asdict(result)), encoding="utf-8")
+    return result.code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a scheduler says of jobs, and what a cell's folder says of the job that it was last submitted in."""
+"""The state of a job in SLURM's queue or on this machine, and the job that a cell was last submitted in."""
 
 import contextlib
 import json
@@ -9,15 +9,16 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.records.run_directory import replace
+from harness.records.atomic import write_atomic
 
-FILE = "job.json"
+JOB_FILE = "job.json"
 SLURM, LOCAL = "slurm", "local"
+GONE = "GONE"  # the state of a job that is no longer in the queue
 
 
 @dataclass(frozen=True)
 class Submission:
-    """`job`: SLURM's id (`12_3` in an array), or the process that runs it on `host`."""
+    """`job`: SLURM's id (`12_3` in an array), or the id of the process that runs it on `host`."""
 
     scheduler: str  # SLURM or LOCAL
     job: str
@@ -25,51 +26,47 @@ class Submission:
     host: str
     time: float  # time.time() before it was submitted
 
-    def write(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace(folder / FILE, json.dumps(asdict(self)))
+    def write(self, run_folder: Path) -> None:
+        write_atomic(run_folder / JOB_FILE, json.dumps(asdict(self)))
 
     @property
-    def last_lines(self) -> Sequence[str]:
-        """What the job said last."""
+    def last_log_lines(self) -> Sequence[str]:
         with contextlib.suppress(OSError):
             return Path(self.log).read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
         return ()
 
 
-def submission(folder: Path) -> Submission | None:
-    """The last one of a cell's folder."""
+def read_submission(run_folder: Path) -> Submission | None:
+    """The last submission of a cell, from its run folder."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return Submission(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+        return Submission(**json.loads((run_folder / JOB_FILE).read_text(encoding="utf-8")))
     return None
 
 
 class Queue:
-    """Asks SLURM once, when it must."""
+    """The jobs of SLURM and of this machine. `squeue` is called at most once."""
 
-    def state(self, submitted: Submission) -> str | None:
-        """SLURM's word for the job's state (PENDING, RUNNING, ...); GONE; None if nobody here can tell."""
-        if submitted.scheduler == SLURM:
-            return None if self._slurm is None else self._slurm.get(submitted.job, GONE)
-        if submitted.host != socket.gethostname():
+    def state(self, submission: Submission) -> str | None:
+        """SLURM's name of the job's state (PENDING, RUNNING, ...); GONE; None if it cannot be known here."""
+        if submission.scheduler == SLURM:
+            return None if self._slurm_states is None else self._slurm_states.get(submission.job, GONE)
+        if submission.host != socket.gethostname():
             return None
         try:
-            command = Path(f"/proc/{submitted.job}/cmdline").read_bytes()  # empty for one that only waits to be reaped
+            command = Path(f"/proc/{submission.job}/cmdline").read_bytes()  # empty for a zombie
         except OSError:
             return GONE
-        return "RUNNING" if b"submitit" in command else GONE  # numbers are used again
+        return "RUNNING" if b"submitit" in command else GONE  # process ids are used again
 
     @cached_property
-    def _slurm(self) -> dict[str, str] | None:
+    def _slurm_states(self) -> dict[str, str] | None:
+        """{job id: state}; None where squeue is missing or does not answer."""
         try:
-            asked = subprocess.run(
+            query = subprocess.run(
                 ["squeue", "--noheader", "--array", "--format=%i|%T"], capture_output=True, text=True, timeout=30
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        if asked.returncode:
+        if query.returncode:
             return None
-        return dict(line.split("|", 1) for line in asked.stdout.splitlines() if "|" in line)
-
-
-GONE = "GONE"
+        return dict(line.split("|", 1) for line in query.stdout.splitlines() if "|" in line)

@@ -1,4 +1,4 @@
-"""A cell as a file: its configuration resolved, every path absolute. What is edited afterwards does not change it."""
+"""A cell request as a YAML file: the configuration resolved, every path absolute. Later edits do not change it."""
 
 import secrets
 from datetime import datetime
@@ -11,25 +11,26 @@ from omegaconf import DictConfig, OmegaConf
 from harness.config.schema import Config
 from harness.training.run_cell import CellRequest
 
-PATHS_OF_A_TASK = ("data_root", "path")
+TASK_PATHS = ("data_root", "path")  # keys of a task that hold a path
+Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def write(path: Path, request: CellRequest) -> None:
-    """Freeze a request; raises OmegaConf's errors for a value that does not resolve."""
-    frozen = {
+    """Raises OmegaConf's errors for a value that does not resolve."""
+    serialized = {
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
         "since": request.since,
         "needs": [[name, str(Path(path).absolute())] for name, path in request.needs],
         "config": resolved(request.cfg),
     }
-    path.write_text(yaml.dump(frozen, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    path.write_text(yaml.dump(serialized, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def read(path: Path) -> CellRequest:
-    frozen = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
-    cfg = OmegaConf.merge(OmegaConf.structured(Config), frozen.pop("config"))
-    return CellRequest(cfg, **frozen)
+    serialized = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
+    cfg = OmegaConf.merge(OmegaConf.structured(Config), serialized.pop("config"))
+    return CellRequest(cfg, **serialized)
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
@@ -37,17 +38,14 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
     plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     for name, path in plain["paths"].items():
         plain["paths"][name] = str(Path(path).absolute())
-    for name in PATHS_OF_A_TASK:
-        if plain["task"].get(name):  # a task knows what ~ is
+    for name in TASK_PATHS:
+        if plain["task"].get(name):  # a task expands ~ itself
             plain["task"][name] = str(Path(plain["task"][name]).expanduser().absolute())
     return plain
 
 
 def new_folder(parent: Path) -> Path:
-    """A folder for frozen cells that no other command has, named after the time."""
+    """A new folder for serialized cells, named after the time."""
     folder = parent / f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     folder.mkdir(parents=True)
     return folder
-
-
-Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)

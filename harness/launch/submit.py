@@ -1,7 +1,7 @@
-"""Cells -> arrays of jobs, through submitit. What can be refused is refused here; then it returns at once.
+"""Submit cells as arrays of jobs, through submitit, and return at once. What cannot run is refused before it is queued.
 
-A submission's folder holds `NNNN.yaml` (frozen cells), `submission.json` (which cell went into which job), and what
-submitit keeps: a pickle and a log, `<job>_<process>_log.out`, for each job.
+A submission's folder holds `NNNN.yaml` (serialized cells), `submission.json` (which cell is in which job), and
+submitit's own files: a pickle and a log, `<job>_<process>_log.out`, for each job.
 """
 
 import contextlib
@@ -22,174 +22,183 @@ from harness.config.schema import Rerun
 from harness.config.sweep import Plan, PlannedCell
 from harness.errors import UsageError, one_line
 from harness.launch import serialized_cell, snapshot
-from harness.launch.background import send_here
-from harness.launch.cell_state import State, state_of
+from harness.launch.background import start_background_job
+from harness.launch.cell_state import CellState, cell_state
 from harness.launch.job import Job
-from harness.launch.local import width
-from harness.launch.queue import LOCAL, SLURM, Queue, Submission, submission
+from harness.launch.local import devices_per_cell
+from harness.launch.queue import LOCAL, SLURM, Queue, Submission, read_submission
 from harness.training.run_cell import CellRequest
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CellToSubmit:
     planned: PlannedCell
     request: CellRequest
-    level: int  # of the cells that need others
+    level: int  # 0, or one more than the highest level of the cells that it depends on
+
+    @property
+    def run_folder(self) -> Path:
+        return self.planned.cell.folder(self.request.cfg)
 
 
 def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     """Exit status: 0, or 2 if cells were refused. Raises UsageError if there is no scheduler or nothing to submit."""
-    cfg, queue, began = requests[0].cfg, Queue(), time.time()
-    wanted, left_out = [], Counter()
-    waiting: dict[str, str] = {}  # cells that are in a job already
+    cfg, queue, started = requests[0].cfg, Queue(), time.time()
+    cells, skipped = [], Counter()
+    active_jobs: dict[str, str] = {}  # cell id -> the SLURM job that it is in already
     for planned, request, level in zip(plan.cells, requests, plan.levels(), strict=True):
-        state = state_of(planned.cell, request.cfg, queue)
+        state = cell_state(planned.cell, request.cfg, queue)
         if to_submit(state, request.cfg.rerun):
-            wanted.append(Wanted(planned, request, level))
+            cells.append(CellToSubmit(planned, request, level))
         else:
-            left_out[state.name] += 1
-            earlier = submission(planned.cell.folder(request.cfg)) if state.at_work else None
+            skipped[state.name] += 1
+            earlier = read_submission(planned.cell.folder(request.cfg)) if state.active else None
             if earlier and earlier.scheduler == SLURM:
-                waiting[planned.cell.id] = earlier.job
-    wanted, refused = checked(wanted)
-    for reason, cells in refused.items():
-        print(f"refused: {len(cells)} x {cells[0]} · {reason}", file=sys.stderr)
-    said = [f"{count} {name}" for name, count in left_out.items()]
-    if left_out.keys() - {"done", "queued", "running"} and cfg.rerun is Rerun.missing:
-        said.append("rerun=failed tries failed ones again")
-    if not wanted:
-        print(f"nothing to submit{': ' if said else ''}{', '.join(said)}")
+                active_jobs[planned.cell.id] = earlier.job
+    cells, refused = split_refused(cells)
+    for reason, names in refused.items():
+        print(f"refused: {len(names)} x {names[0]} · {reason}", file=sys.stderr)
+    skip_notes = [f"{count} {name}" for name, count in skipped.items()]
+    if skipped.keys() - {"done", "queued", "running"} and cfg.rerun is Rerun.missing:
+        skip_notes.append("rerun=failed tries failed ones again")
+    if not cells:
+        print(f"nothing to submit{': ' if skip_notes else ''}{', '.join(skip_notes)}")
         return 2 if refused else 0
 
     root = Path(cfg.cluster.folder or cfg.paths.outputs).expanduser().absolute()
     code, folder = snapshot.take(root / "code"), serialized_cell.new_folder(root / "jobs")
     submitted: list[dict[str, Any]] = []
-    sent: dict[int, set[str]] = defaultdict(set)  # arrays of each level
-    for group in by_resources(wanted, scheduler):
+    arrays: dict[int, set[str]] = defaultdict(set)  # level -> ids of its arrays
+    for group in group_by_resources(cells, scheduler):
         level = group[0].level
-        after = {job for below in range(level) for job in sent[below]}
-        after |= {waiting[needed] for one in group for needed in one.planned.depends_on if needed in waiting}
-        batches = list(in_batches(group, scheduler))
+        after = {array for below in range(level) for array in arrays[below]}
+        after |= {active_jobs[id] for cell in group for id in cell.planned.depends_on if id in active_jobs}
+        batches = list(split_into_jobs(group, scheduler))
         for start in range(0, len(batches), cfg.cluster.array_size):
             array = batches[start : start + cfg.cluster.array_size]
-            jobs = send(array, scheduler, folder, code, first=len(submitted), after=sorted(after))
-            sent[level].add(jobs[0].split("_")[0])
+            jobs = submit_array(array, scheduler, folder, code, first=len(submitted), after=sorted(after))
+            arrays[level].add(jobs[0].split("_")[0])
             for job, batch in zip(jobs, array, strict=True):
-                for one in batch:
-                    log = str(folder / f"{job}_0_log.out")
-                    Submission(scheduler, job, log, socket.gethostname(), began).write(
-                        one.planned.cell.folder(one.request.cfg)
-                    )
-                submitted += [{"job": job, "cell": one.planned.cell.names()} for one in batch]
-            cells = sum(map(len, array))
-            print(f"job {jobs[0].split('_')[0]}: {cells} cells in {len(jobs)} jobs of {size(array[0][0].request.cfg)}")
+                log = str(folder / f"{job}_0_log.out")
+                for cell in batch:
+                    Submission(scheduler, job, log, socket.gethostname(), started).write(cell.run_folder)
+                submitted += [{"job": job, "cell": cell.planned.cell.names()} for cell in batch]
+            count = sum(map(len, array))
+            size = describe_resources(array[0][0].request.cfg)
+            print(f"job {jobs[0].split('_')[0]}: {count} cells in {len(jobs)} jobs of {size}")
     (folder / "submission.json").write_text(json.dumps(submitted, indent=1), encoding="utf-8")
-    print(f"submitted: {', '.join([f'{len(submitted)} cells', *said])}")
-    print(f"code: {shown(code)} · logs: {shown(folder)}/<job>_0_log.out")
+    print(f"submitted: {', '.join([f'{len(submitted)} cells', *skip_notes])}")
+    print(f"code: {display_path(code)} · logs: {display_path(folder)}/<job>_0_log.out")
     for name, why in plan.absent.items():
         print(f"left out: {name} ({why})")
     print("next: python run.py do=status, then the same command again for what is left, then python run.py do=report")
     return 2 if refused else 0
 
 
-def to_submit(state: State, rerun: Rerun) -> bool:
-    """Whether a cell in this state goes into a job: never one that is in a job already."""
-    if state.at_work:
+def to_submit(state: CellState, rerun: Rerun) -> bool:
+    """Whether a cell in this state is submitted; never while a job already runs it or waits to."""
+    if state.active:
         return False
     if rerun is Rerun.all or not state.recorded:
         return True
     return rerun is Rerun.failed and state.name != "done"
 
 
-def checked(wanted: Sequence[Wanted]) -> tuple[list[Wanted], dict[str, list[str]]]:
-    """The cells that can run, and {why not: names of the others}. Cells that differ in their seed are checked once."""
-    verdicts: dict[str, str | None] = {}
-    good, refused = [], defaultdict(list)
-    for one in wanted:
-        key = json.dumps(one.planned.cell.config | {"seed": None}, sort_keys=True)
-        if key not in verdicts:
-            verdicts[key] = refusal(one.request.cfg)
-        if verdicts[key] is None:
-            good.append(one)
+def split_refused(cells: Sequence[CellToSubmit]) -> tuple[list[CellToSubmit], dict[str, list[str]]]:
+    """The cells that can run, and {reason: names of refused cells}. Cells that differ only in seed are checked once."""
+    reasons: dict[str, str | None] = {}
+    accepted, refused = [], defaultdict(list)
+    for cell in cells:
+        key = json.dumps(cell.planned.cell.config | {"seed": None}, sort_keys=True)
+        if key not in reasons:
+            reasons[key] = refusal(cell.request.cfg)
+        if reasons[key] is None:
+            accepted.append(cell)
         else:
-            refused[verdicts[key]].append(str(one.planned.cell))
-    return good, refused
+            refused[reasons[key]].append(str(cell.planned.cell))
+    return accepted, refused
 
 
 def refusal(cfg: DictConfig) -> str | None:
-    """Why a cell would fail at once: what it is built of, what it runs on, or data that are not there."""
+    """Why a cell would fail at once: its model or task, its resources, or missing data."""
     from harness.config.build import refuse_what_cannot_run
     from tasks.base import DataError
 
     try:
-        fits(cfg)
+        check_resources(cfg)
         refuse_what_cannot_run(cfg).task.check_is_prepared()
     except UsageError as error:
         return one_line(error)
     except DataError as error:
-        return f"{one_line(error).partition('; run:')[0]}; run: {prepare()}"
+        return f"{one_line(error).partition('; run:')[0]}; run: {prepare_command()}"
     return None
 
 
-def fits(cfg: DictConfig) -> None:
-    """Raises UsageError for resources that do not go together."""
+def check_resources(cfg: DictConfig) -> None:
+    """Raises UsageError for resources that contradict each other."""
     resources, trainer = cfg.resources, cfg.trainer
     if (trainer.devices, trainer.num_nodes) != (resources.devices, resources.nodes):
         raise UsageError(
             "trainer.devices and trainer.num_nodes follow resources.devices and resources.nodes: set those"
         )
     if resources.nodes * resources.devices > 1 and max(resources.cells_per_job, resources.at_once) > 1:
-        raise UsageError("a cell that is shared between devices has its job for itself: resources.cells_per_job=1")
+        raise UsageError("a cell on several devices takes a job of its own: set resources.cells_per_job=1")
 
 
-def prepare() -> str:
-    """The command that makes the data of this one."""
-    typed = [word for word in sys.argv[1:] if not word.startswith(("do=", "hydra/launcher="))]
-    return shlex.join(["python", "run.py", "do=prepare", *typed])
+def prepare_command() -> str:
+    """The do=prepare command for the data of the typed command."""
+    overrides = [argument for argument in sys.argv[1:] if not argument.startswith(("do=", "hydra/launcher="))]
+    return shlex.join(["python", "run.py", "do=prepare", *overrides])
 
 
-def by_resources(wanted: Sequence[Wanted], scheduler: str) -> list[list[Wanted]]:
-    """Cells that may share an array: all that run on the same resources and need nothing of each other."""
+def group_by_resources(cells: Sequence[CellToSubmit], scheduler: str) -> list[list[CellToSubmit]]:
+    """Cells that may share an array: they run on the same resources and do not depend on each other."""
     groups = defaultdict(list)
-    for one in wanted:
-        cfg = one.request.cfg
+    for cell in cells:
+        cfg = cell.request.cfg
         if scheduler == SLURM:
             resources = OmegaConf.to_container(cfg.resources, resolve=True)
-            groups[one.level, json.dumps([resources, parameters(cfg)], sort_keys=True)].append(one)
+            groups[cell.level, json.dumps([resources, sbatch_parameters(cfg)], sort_keys=True)].append(cell)
         else:
-            groups[0, str(width(cfg))].append(one)
+            groups[0, str(devices_per_cell(cfg))].append(cell)
     return [group for _, group in sorted(groups.items(), key=lambda item: item[0][0])]
 
 
-def in_batches(group: Sequence[Wanted], scheduler: str) -> Iterator[Sequence[Wanted]]:
+def split_into_jobs(group: Sequence[CellToSubmit], scheduler: str) -> Iterator[Sequence[CellToSubmit]]:
     """The cells of each job."""
     cfg = group[0].request.cfg
     if scheduler == SLURM:
-        each = cfg.resources.cells_per_job
-    elif any(one.level for one in group):
-        each = len(group)  # nothing on this machine would make one job wait for another
+        cells_per_job = cfg.resources.cells_per_job
+    elif any(cell.level for cell in group):
+        cells_per_job = len(group)  # this machine has no queue in which one job could wait for another
     else:
-        each = -(-len(group) // cfg.n_jobs)
-    for start in range(0, len(group), each):
-        yield group[start : start + each]
+        cells_per_job = -(-len(group) // cfg.n_jobs)
+    for start in range(0, len(group), cells_per_job):
+        yield group[start : start + cells_per_job]
 
 
-def send(
-    array: Sequence[Sequence[Wanted]], scheduler: str, folder: Path, code: Path, *, first: int, after: Sequence[str]
+def submit_array(
+    array: Sequence[Sequence[CellToSubmit]],
+    scheduler: str,
+    folder: Path,
+    code: Path,
+    *,
+    first: int,
+    after: Sequence[str],
 ) -> Sequence[str]:
-    """Freeze the cells of these jobs and submit them as one array; returns the jobs' ids.
+    """Serialize the cells of these jobs, submit them as one array and return the ids of the jobs.
 
-    `after`: jobs that must have ended, well or not, before these begin.
+    `first` is the number of the first file. `after`: jobs that must have ended, well or not, before these begin.
     """
     cfg, number, calls = array[0][0].request.cfg, first, []
     for batch in array:
         files = [folder / f"{number + i:04d}.yaml" for i in range(len(batch))]
         number += len(batch)
-        for file, one in zip(files, batch, strict=True):
-            serialized_cell.write(file, one.request)
+        for file, cell in zip(files, batch, strict=True):
+            serialized_cell.write(file, cell.request)
         calls.append([str(file) for file in files])
     if scheduler == LOCAL:
-        return [send_here(files, place, cfg, folder, code) for place, files in enumerate(calls)]
+        return [start_background_job(files, index, cfg, folder, code) for index, files in enumerate(calls)]
 
     from submitit import SlurmExecutor
     from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -200,25 +209,29 @@ def send(
         raise UsageError(
             "SLURM is not here (no srun): submit on a login node, or use hydra/launcher=background"
         ) from error
-    setup = [*cfg.cluster.setup, f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}}"]
-    wanted = parameters(cfg) | ({"dependency": "afterany:" + ":".join(after)} if after else {})
-    executor.update_parameters(
-        **wanted | {"setup": setup, "additional_parameters": wanted["additional_parameters"] | {"chdir": str(code)}}
-    )
+    parameters = sbatch_parameters(cfg) | ({"dependency": "afterany:" + ":".join(after)} if after else {})
+    parameters["setup"] = [
+        *cfg.cluster.setup,
+        f"export PYTHONPATH={shlex.quote(str(code))}${{PYTHONPATH:+:$PYTHONPATH}}",
+    ]
+    parameters["additional_parameters"] |= {"chdir": str(code)}
+    executor.update_parameters(**parameters)
     try:
         with executor.batch():
-            jobs = [executor.submit(Job(), files, at_once=cfg.resources.at_once, width=1) for files in calls]
+            jobs = [
+                executor.submit(Job(), files, max_workers=cfg.resources.at_once, devices_per_cell=1) for files in calls
+            ]
     except (FailedJobError, FailedSubmissionError) as error:
         raise UsageError(
-            f"sbatch refused: {one_line(error)[:300]} (cluster= and resources= say what is asked for)"
+            f"sbatch refused: {one_line(error)[:300]} (cluster= and resources= set what is asked for)"
         ) from error
     return [job.job_id for job in jobs]
 
 
-def parameters(cfg: DictConfig) -> dict[str, Any]:
-    """What sbatch is asked for, by submitit's names."""
+def sbatch_parameters(cfg: DictConfig) -> dict[str, Any]:
+    """The parameters of sbatch, by submitit's names."""
     resources, cluster = cfg.resources, cfg.cluster
-    found = {
+    parameters = {
         "job_name": "longhaul",
         "time": resources.minutes,
         "nodes": resources.nodes,
@@ -229,27 +242,27 @@ def parameters(cfg: DictConfig) -> dict[str, Any]:
         "stderr_to_stdout": True,
         # one process that fails must not leave the others waiting for it
         "srun_args": ["--kill-on-bad-exit=1"],
-        # sites may have it off; a job that was told of its end is queued again
+        # sites may turn requeueing off by default; a job that reaches its time limit is requeued
         "additional_parameters": {"requeue": True} | OmegaConf.to_container(cluster.sbatch, resolve=True),
     }
-    found |= {name: cluster[name] for name in ("partition", "account", "qos", "constraint") if cluster[name]}
+    parameters |= {name: cluster[name] for name in ("partition", "account", "qos", "constraint") if cluster[name]}
     if resources.memory_gb:
-        found["mem"] = f"{round(resources.memory_gb * 1024)}MB"
+        parameters["mem"] = f"{round(resources.memory_gb * 1024)}MB"
     if cfg.trainer.accelerator == "gpu":
         gres = cluster.gres and cluster.gres.format(devices=resources.devices)
-        found |= {"gres": gres} if gres else {"gpus_per_node": resources.devices}
-    return found
+        parameters |= {"gres": gres} if gres else {"gpus_per_node": resources.devices}
+    return parameters
 
 
-def size(cfg: DictConfig) -> str:
+def describe_resources(cfg: DictConfig) -> str:
     resources = cfg.resources
     kind = "GPU" if cfg.trainer.accelerator == "gpu" else "process"
-    several = (f"{resources.devices} x {kind}", f"{resources.minutes} min")
-    return " · ".join([*([f"{resources.nodes} nodes"] if resources.nodes > 1 else []), *several])
+    nodes = [f"{resources.nodes} nodes"] if resources.nodes > 1 else []
+    return " · ".join([*nodes, f"{resources.devices} x {kind}", f"{resources.minutes} min"])
 
 
-def shown(path: Path) -> str:
-    """Relative where that is shorter."""
+def display_path(path: Path) -> str:
+    """Relative to the working directory if it lies below it."""
     with contextlib.suppress(ValueError):
         return str(path.relative_to(Path.cwd()))
     return str(path)

@@ -25,6 +25,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from harness.records.atomic import remove_temporaries, write_atomic
+
 BEAT_S = 5.0
 DEAD_AFTER_S = 60.0
 
@@ -52,6 +54,7 @@ class RunDirectory:
         if beat and beat["host"] != socket.gethostname() and beat["state"] not in ENDED and beat["alive"]:
             os.close(handle)  # some file systems keep locks to one node
             return False
+        remove_temporaries(self.checkpoints)
         self._lock, self._beat = handle, None
         self._released.clear()
         threading.Thread(target=self._pulse, daemon=True).start()
@@ -82,8 +85,8 @@ class RunDirectory:
     def describe(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:
         folder = self.path / ".hydra"
         folder.mkdir(exist_ok=True)
-        replace(folder / "config.yaml", OmegaConf.to_yaml(config))
-        replace(folder / "overrides.yaml", OmegaConf.to_yaml(list(overrides)))
+        write_atomic(folder / "config.yaml", OmegaConf.to_yaml(config), durable=False)
+        write_atomic(folder / "overrides.yaml", OmegaConf.to_yaml(list(overrides)), durable=False)
 
     def beat(self, state: str, *, step: int, steps: int, force: bool = False) -> None:
         """Say how far the run is; only its owner does."""
@@ -97,7 +100,7 @@ class RunDirectory:
             self._write_beat()
 
     def _write_beat(self) -> None:
-        replace(self.path / "heartbeat.json", json.dumps(self._beat | {"time": time.time()}))
+        write_atomic(self.path / "heartbeat.json", json.dumps(self._beat | {"time": time.time()}), durable=False)
 
     def note(self, line: str) -> None:
         with self.log.open("a", encoding="utf-8") as log:
@@ -118,7 +121,7 @@ class RunDirectory:
         text = self.metrics.read_text(encoding="utf-8")
         header, *rows = text[: text.rfind("\n") + 1].splitlines()  # a kill may have cut the last line short
         kept = [row for row in rows if int(row.split(",")[0]) <= step]
-        replace(self.metrics, "\n".join([header, *kept]) + "\n")
+        write_atomic(self.metrics, "\n".join([header, *kept]) + "\n")
 
 
 ENDED = ("interrupted", "timeout", "preempted", "refused", "done", "failed", "oom", "nan")
@@ -156,10 +159,3 @@ def _lock(handle: int) -> bool:
     except OSError as error:
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
-
-
-def replace(path: Path, text: str) -> None:
-    """Write a small file so that no reader ever sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

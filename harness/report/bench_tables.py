@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError, one_line
-from harness.records.record import write_atomic
+from harness.records.atomic import write_atomic
 from harness.records.timing import crossover, exponent
 from harness.report.render.markdown import escape
 
@@ -21,6 +21,7 @@ def load(folder: Path) -> list[dict[str, Any]]:
         try:
             measured = json.loads(path.read_text(encoding="utf-8"))
             PAGES[measured["kind"]]
+            [point["status"] for point in measured.get("points", ())]  # schema 1 had another key
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path} is no measurement: {one_line(error)}; move it away or measure again") from error
         found.append(measured)
@@ -69,19 +70,19 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
     """Header and rows: time of each length with its ratio to the peer, slopes, crossover, memory at the longest."""
     peer = measured["settings"]["peer"]
     lengths = [point["length"] for point in next(iter(series.values()))]
-    base = {point["length"]: point["ms"] for point in series.get(peer, []) if point["outcome"] == "ok"}
+    base = {point["length"]: point["ms"] for point in series.get(peer, []) if point["status"] == "ok"}
     header = ["model", *(f"{n:,}" for n in lengths), "time ~ n^", "memory ~ n^", "MiB at the longest"]
     header.append(f"beats {peer} from")
     rows = []
     for name, points in series.items():
         cells = [name]
         for point in points:
-            if point["outcome"] != "ok":
-                cells.append(point["outcome"].split(":")[0])
+            if point["status"] != "ok":
+                cells.append(point["status"].split(":")[0])
                 continue
             ratio = f" ({base[point['length']] / point['ms']:.2g}×)" if point["length"] in base and name != peer else ""
             cells.append(f"{milliseconds(point['ms'])}{ratio}")
-        good = [point for point in points if point["outcome"] == "ok"]
+        good = [point for point in points if point["status"] == "ok"]
         slopes = [slope(good, "ms"), slope(good, "memory_mb")]
         both = [point for point in good if point["length"] in base]
         sizes, ours = [p["length"] for p in both], [p["ms"] for p in both]
@@ -119,7 +120,7 @@ def notes(measured: dict[str, Any]) -> list[str]:
     if disturbed:
         lines.append(f"{disturbed} samples were taken while other processes used this machine.")
     lines += [f"{name}: {why}" for name, why in measured["absent"].items()]
-    lines += [f"{p['model']} at {p['length']:,}: {p['outcome']}" for p in measured["points"] if p["outcome"] != "ok"]
+    lines += [f"{p['model']} at {p['length']:,}: {p['status']}" for p in measured["points"] if p["status"] != "ok"]
     return lines
 
 
@@ -167,7 +168,7 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
     figure, axes = plt.subplots(2, len(chosen), figsize=(1 + 4.5 * len(chosen), 7.5), squeeze=False, sharex="col")
     for column, (what, series) in enumerate(chosen):
         for name, points in series.items():
-            good = [point for point in points if point["outcome"] == "ok"]
+            good = [point for point in points if point["status"] == "ok"]
             sizes = [point["length"] for point in good]
             look = {"marker": "o", "markersize": 4}
             if name == measured["settings"]["peer"]:

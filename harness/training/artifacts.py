@@ -1,7 +1,6 @@
 """The picture that a task draws of a trained model: a PNG beside the record, linked from the pages of the tables."""
 
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from harness.errors import one_line
+from harness.records.atomic import write_bytes_atomic
 
 if TYPE_CHECKING:
     from tasks.base import Task
@@ -26,10 +26,7 @@ def save(task: "Task", model: nn.Module, path: Path, say: Callable[[str], object
     try:
         drawn = draw(task, model)
         if drawn:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            temporary.write_bytes(drawn)
-            os.replace(temporary, path)
+            write_bytes_atomic(path, drawn)
         else:
             path.unlink(missing_ok=True)
     except Exception as error:
@@ -44,7 +41,7 @@ def draw(task: "Task", model: nn.Module) -> bytes | None:
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices, key=str)):
-            figure = task.picture(model)
+            figure = task.artifacts(model).get("png")
     finally:
         model.train(training)
     if figure is None:

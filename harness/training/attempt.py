@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config.cell import Cell, changes
+from harness.config.cell import Cell, canonical, changes
 from harness.config.compose import ROOT
 from harness.config.schema import Rule
 from harness.errors import UsageError
@@ -154,8 +154,11 @@ class Run:
         return {
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),
-            "config": self.cell.config | {"trainer": resolved["trainer"]},
+            "config": self.cell.config | {"trainer": canonical(resolved["trainer"])},
             "changed": self.changed,
+            "depends_on": [],
+            "evaluations": {},
+            "artifacts": {},
             "status": status,
             "error": None,
             "metrics": None,
@@ -181,6 +184,7 @@ class Run:
             "update": self._update(),
             "resumes": state.resumes if state else 0,
             "weights_sha256": None,
+            "tested_weights_sha256": None,
         }
 
 

@@ -5,10 +5,10 @@ a run which is killed anywhere and started again makes the same decisions on the
 """
 
 import contextlib
-import os
 import signal
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import Callback
 
 from harness.config.schema import Rule
 from harness.progress import Progress
+from harness.records.atomic import replace_atomic
 from harness.records.run_directory import RunDirectory
 from harness.training.module import TaskModule, evaluate, validates_on_test
 from harness.training.signals import StopSignal, catch_stop_signals
@@ -167,9 +168,7 @@ class TrainingCallback(Callback):
     def _keep_weights(self, trainer: pl.Trainer) -> None:
         weights = trainer.strategy.lightning_module_state_dict()  # whole, also where each device holds a part
         if trainer.is_global_zero:
-            temporary = self.folder.best.with_suffix(".tmp")
-            torch.save(weights, temporary)
-            os.replace(temporary, self.folder.best)
+            replace_atomic(self.folder.best, lambda temporary: torch.save(weights, temporary))
 
     def _save(self, trainer: pl.Trainer) -> None:
         tokens = torch.tensor(self._tokens, device=trainer.strategy.root_device)
@@ -178,8 +177,9 @@ class TrainingCallback(Callback):
         now = time.monotonic()
         self.state.wall_s += now - self._since
         self._since = now
-        temporary = self.folder.last.with_suffix(".tmp")
-        trainer.save_checkpoint(temporary, weights_only=False)  # weights alone could not be resumed
+        save = partial(trainer.save_checkpoint, weights_only=False)  # weights alone could not be resumed
         if trainer.is_global_zero:
-            os.replace(temporary, self.folder.last)
+            replace_atomic(self.folder.last, save)
+        else:
+            save(self.folder.last)  # takes part in gathering the state; the first process alone writes
         self._saved = time.monotonic()

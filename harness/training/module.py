@@ -79,7 +79,7 @@ def evaluate(trainer: pl.Trainer, experiment: TaskModule, split: Split, batch_si
     with torch.no_grad(), trainer.precision_plugin.val_step_context():
         for batch in sequential_batches(split, batch_size, trainer.global_rank, trainer.world_size):
             batch = {name: tensor.to(experiment.device) for name, tensor in batch.items()}
-            scored += experiment.task.score(experiment.model, batch, metrics)
+            scored += len(next(iter(experiment.task.score(experiment.model, batch, metrics).values())))
         if fsdp.is_sharded(experiment.model) and idle_at_last(split, batch_size, trainer):
             batch = split.batch(range(min(batch_size, len(split))))
             batch = {name: tensor.to(experiment.device) for name, tensor in batch.items()}

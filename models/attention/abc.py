@@ -87,9 +87,8 @@ class ABC(MultiHead):
         weights = causal_weights(q, k, k @ self.key_slots, **options)
         return running_softmax(weights, v @ self.value_slots, v, key_padding_mask=key_padding_mask)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """Slots of keys and of values, and the log of each slot's sum of exponentials."""
-        self.check_decodes()
         slots = self.key_slots.shape[1]
         keys, values = (
             empty_running_softmax(batch, self.heads, slots, self.head_dim, self.key_slots) for _ in range(2)
@@ -121,9 +120,9 @@ class CabABC(ABC):
         match = (upcast(q) * upcast(k)).sum(-1, keepdim=True) * self.head_dim**-0.5
         return (match * shares).softmax(-1)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """The log of each slot's sum of exponentials, of keys and of values."""
-        state = super().init_state(batch, context=context)
+        state = super().empty_state(batch)
         return {name: log_sum for name, (log_sum, _) in state.items()}
 
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:

@@ -136,9 +136,8 @@ class Latte(Attention):
             mixed = mixed + weights[..., :1].to(near.dtype) * near
         return self.out_proj(merge_heads(mixed)), carry
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """Sums and means of the latents, and what the convolution or RG-LRU, and the window, keep."""
-        self.check_decodes()
         return {
             "latents": empty_running_softmax(batch, self.heads, self.latents, self.head_dim, self.v_proj.weight),
             "features": None if self.features is None else self.features.init_state(batch),

@@ -255,36 +255,46 @@ class LAVO(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         source = self.source(x, context)
-        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
-        v = split_heads(source if self.v_proj is None else self.v_proj(source), self.head_dim)  # (B, H, M, E)
-        options = {"dropout": self.active_dropout, "scale": self.global_scale}
-        if self.k_proj is None:
-            y = read(q, mean_memory(v, self.bases, key_padding_mask), self.bases, **options)
-        else:
-            k = split_heads(self.k_proj(source), self.head_dim)
-            raw = None if self.dissection else split_heads(x, self.head_dim)
-            y = lavo(
-                q,
-                k,
-                v,
-                self.bases,
-                self.position_bias,
-                window=self.window,
-                causal=self.pattern.causal,
-                raw=raw,
-                key_padding_mask=key_padding_mask,
-                **options,
-            )
+        if self.pattern.cross:
+            return self.recall(x, self.context_state(source, key_padding_mask, carry)["memory"]), carry
+        y = lavo(
+            *(split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.k_proj, self.v_proj)),
+            self.bases,
+            self.position_bias,
+            window=self.window,
+            causal=self.pattern.causal,
+            raw=None if self.dissection else split_heads(x, self.head_dim),
+            key_padding_mask=key_padding_mask,
+            dropout=self.active_dropout,
+            scale=self.global_scale,
+        )
         return self.out_proj(merge_heads(y)), carry
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """Rings of the last `window` keys and values, sums of B x over the finished windows and over this one."""
-        self.check_decodes()
         ring = self.bases.new_zeros(2, batch, self.heads, self.window, self.head_dim)
         sums = upcast(self.bases.new_zeros(2, batch, self.heads, 1, self.bases.shape[1]))
         return {"k": ring[0], "v": ring[1], "past": sums[0], "current": sums[1], "seen": 0}
 
+    def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Any) -> State:
+        """The memory of the context: r numbers per head, however long it is."""
+        v = split_heads(context if self.v_proj is None else self.v_proj(context), self.head_dim)  # (B, H, M, E)
+        return {"memory": mean_memory(v, self.bases, key_padding_mask), "carry": carry}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if not self.pattern.cross:
+            return super().chunk(x, state)
+        return self.recall(x, state["memory"]), state
+
+    def recall(self, x: Tensor, memory: Tensor) -> Tensor:
+        """What queries x (B, N, D) read of the memory (B, H, 1, R) of a context."""
+        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
+        y = read(q, memory, self.bases, dropout=self.active_dropout, scale=self.global_scale)
+        return self.out_proj(merge_heads(y))
+
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        if self.pattern.cross:
+            return super().step(x_t, state)
         x, q, k, v = (
             y.unflatten(-1, (-1, self.head_dim))[:, :, None]  # (B, H, 1, E)
             for y in (x_t, self.q_proj(x_t), self.k_proj(x_t), self.v_proj(x_t))

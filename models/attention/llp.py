@@ -132,9 +132,8 @@ class LLP(Attention):
         """x (B, H, N, E) rotated by its positions (N,)."""
         return apply_rope(x, positions) if self.rotary else x
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """The previous block's keys, then the present block's. Values are the same vectors, or these turned back."""
-        self.check_decodes()
         keys = self.q_proj.weight.new_zeros(batch, self.heads, 2 * self.half, self.head_dim)
         return {"keys": keys, "seen": 0}
 

@@ -66,7 +66,7 @@ class Local(MultiHead):
             dropout=self.active_dropout,
         )
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         return self.empty_cache(batch, self.window)
 
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:

@@ -103,7 +103,7 @@ class LongNet(MultiHead):
         """(B, H, N, E), the heads of a token normalised together."""
         return y if self.inner_norm is None else split_heads(self.inner_norm(merge_heads(y)), self.head_dim)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """A ring of keys and values as long as the longest segment."""
         return self.empty_cache(batch, min(self.longest, self.max_length))
 

@@ -118,10 +118,9 @@ class Luna(Attention):
     ) -> tuple[Tensor, Any]:
         source = self.source(x, context)
         p = self.extra_sequence(carry, len(x))  # (B or 1, L, D)
-        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         if self.pattern is Pattern.CAUSAL_SELF:
             y = packed_prefix(
-                q,
+                split_heads(self.q_proj(x), self.head_dim),
                 self.memory(x),
                 split_heads(self.pack_k_proj(x), self.head_dim),
                 self.pack_query(p, len(x)),
@@ -133,14 +132,21 @@ class Luna(Attention):
             return self.out_proj(merge_heads(y)), carry
         unused = self.unused_slots(source, key_padding_mask, p.shape[1])
         packed = self.pack(p, source, key_padding_mask)  # (B, L, D)
-        k, v = self.keys_and_values(packed, self.k_proj, self.v_proj)  # (B, H, L, E)
+        y = self.unpack(x, *self.keys_and_values(packed, self.k_proj, self.v_proj), unused)
+        return y, self.update(p, packed, unused)
+
+    def unpack(self, x: Tensor, k: Tensor, v: Tensor, unused: Tensor | None) -> Tensor:
+        """Y_X, (B, N, D), of x (B, N, D) and of keys and values (B, H, L, E) of Y_P."""
+        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         y = softmax_attention(q, k, v, key_padding_mask=unused, dropout=self.active_dropout)
+        return self.out_proj(merge_heads(y))
+
+    def update(self, p: Tensor, packed: Tensor, unused: Tensor | None) -> Tensor:
+        """P' (B, L, D) of p (B or 1, L, D) and Y_P."""
         carry = p + F.dropout(packed, self.active_dropout)
         if not self.pre_norm:
             carry = self.slots_norm(carry)
-        if unused is not None:
-            carry = carry.masked_fill(unused[..., None], 0.0)
-        return self.out_proj(merge_heads(y)), carry
+        return carry if unused is None else carry.masked_fill(unused[..., None], 0.0)
 
     def extra_sequence(self, carry: Tensor | None, batch: int) -> Tensor:
         """P: the carry, (B, L, D), or the layer's own, (1, L, D) where dropout does not tell examples apart."""
@@ -188,15 +194,38 @@ class Luna(Attention):
         """The same, of a P that another layer packed."""
         return (carry == 0).all(-1) if self.dynamic and carry is not None else None
 
-    def init_state(self, batch: int, *, context: Tensor | None = None, carry: Tensor | None = None) -> State:
-        """S and the projected P, of the layer's own P or of a decoder's `carry` from its encoder."""
-        self.check_decodes()
+    def init_state(
+        self,
+        batch: int,
+        *,
+        context: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        carry: Tensor | None = None,
+    ) -> State:
+        """As of every attention; causally, P is the layer's own or a decoder's `carry` from its encoder."""
+        state = super().init_state(batch, context=context, key_padding_mask=key_padding_mask, carry=carry)
+        if self.pattern.cross:
+            return state
         pack_q = self.pack_query(self.extra_sequence(carry, batch), batch)  # (B, H, L, E)
         width = self.head_dim * (2 if self.k_proj is not None or self.raw_key else 1)
         total = upcast(pack_q.new_zeros(batch, self.heads, width, pack_q.shape[2]))  # (B, H, F, L)
-        return {"total": total, "pack_q": pack_q, "unused": self.unused_of_carry(carry), "seen": 0}
+        return {**state, "total": total, "pack_q": pack_q, "unused": self.unused_of_carry(carry)}
+
+    def empty_state(self, batch: int) -> State:
+        """The part that does not depend on P: the number of tokens seen."""
+        return {"seen": 0}
+
+    def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Tensor | None) -> State:
+        """Keys and values of the packed context: L of them, however long it is."""
+        p = self.extra_sequence(carry, len(context))
+        unused = self.unused_slots(context, key_padding_mask, p.shape[1])
+        packed = self.pack(p, context, key_padding_mask)
+        k, v = self.keys_and_values(packed, self.k_proj, self.v_proj)
+        return {"k": k, "v": v, "unused": unused, "carry": self.update(p, packed, unused)}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        if self.pattern.cross:
+            return super().step(x_t, state)
         x = x_t[:, None]
         q, memory, pack_k = (
             y[:, :, 0]
@@ -217,3 +246,8 @@ class Luna(Attention):
             slot_mask=state["unused"],
         )
         return self.out_proj(y.flatten(1)), {**state, "total": total, "seen": state["seen"] + 1}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if self.pattern.cross:
+            return self.unpack(x, state["k"], state["v"], state["unused"]), state
+        return super().chunk(x, state)

@@ -202,8 +202,8 @@ class Mega(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         self.zdim, self.hdim = zdim, 2 * dim if hdim is None else hdim
-        self.chunk = max_length if chunk is None else chunk
-        sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk}
+        self.chunk_size = max_length if chunk is None else chunk
+        sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk_size}
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"Mega needs {name} >= 1, not {size}")
@@ -219,7 +219,7 @@ class Mega(Attention):
             nn.init.zeros_(linear.bias)
         self.gamma = nn.Parameter(torch.empty(2, zdim).normal_(std=STD))
         self.beta = nn.Parameter(torch.zeros(2, zdim))
-        self.bias = nn.Parameter(torch.empty(2 * self.chunk - 1).normal_(std=STD))
+        self.bias = nn.Parameter(torch.empty(2 * self.chunk_size - 1).normal_(std=STD))
 
     def forward(
         self,
@@ -243,7 +243,7 @@ class Mega(Attention):
             k,
             F.silu(self.v_proj(x)),
             self.bias,
-            chunk=self.chunk,
+            chunk=self.chunk_size,
             causal=self.pattern.causal,
             function=self.function,
             key_padding_mask=key_padding_mask,
@@ -266,17 +266,13 @@ class Mega(Attention):
         """y (.., D) of what `read` gave, of A (.., V), and of the residual (.., D) that is gated."""
         return u.sigmoid() * (F.silu(s + self.h_proj(F.silu(r) * attended)) - residual)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        """h, the keys and values of the chunk, and the number of tokens seen.
-
-        Raises ValueError unless the pattern is causal_self.
-        """
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
+        """h, the keys and values of the chunk, and the number of tokens seen."""
         new = self.bias.new_zeros
         return {
             "h": upcast(new(batch, *self.average.gamma.shape)),
-            "k": new(batch, self.chunk, self.zdim),
-            "v": new(batch, self.chunk, self.hdim),
+            "k": new(batch, self.chunk_size, self.zdim),
+            "v": new(batch, self.chunk_size, self.hdim),
             "seen": 0,
         }
 
@@ -286,15 +282,23 @@ class Mega(Attention):
             raise ValueError(f"decoding past max_length {self.max_length}")
         m, h = self.average.step(x_t, state["h"])
         u, q, k, r, s = self.read(m)
-        place = seen % self.chunk
+        place = seen % self.chunk_size
         state["k"][:, place], state["v"][:, place] = k, F.silu(self.v_proj(x_t))
         k, v = state["k"][:, : place + 1], state["v"][:, : place + 1]
         if self.function.by_count:
             q = q / (place + 1)
-        scores = upcast(k @ q[..., None])[..., 0] + self.bias[self.chunk - 1 - place : self.chunk]  # (B, keys)
+        bias = self.bias[self.chunk_size - 1 - place : self.chunk_size]
+        scores = upcast(k @ q[..., None])[..., 0] + bias  # (B, keys)
         attended = (self.function.weigh(scores).to(v.dtype)[:, None] @ v)[:, 0]
         y = self.write(x_t if residual is None else residual, u, r, s, attended)
         return y, {**state, "h": h, "seen": seen + 1}
+
+    def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
+        rows = []
+        for x_t, residual_t in zip(x.unbind(1), (x if residual is None else residual).unbind(1), strict=True):
+            y_t, state = self.step(x_t, state, residual_t)
+            rows.append(y_t)
+        return torch.stack(rows, 1), state
 
 
 class MegaChunk(Mega):

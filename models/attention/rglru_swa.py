@@ -48,7 +48,7 @@ class RGLRUSWA(Attention):
         y = self.local(z, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
         return self.out_proj(merge_heads(y)), carry
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """What the recurrence and the window keep."""
         return {"recurrence": self.recurrence.init_state(batch), "local": self.local.init_state(batch)}
 

@@ -97,9 +97,8 @@ class S4D(Attention):
         y = fft_convolution(u, past, *future) + self.skip[..., None] * u  # (B, C, D, N)
         return self.out_proj(F.gelu(y).flatten(1, 2).mT), carry
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        """h of each mode, (B, D, n), complex. Raises ValueError unless the pattern is causal_self."""
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
+        """h of each mode, (B, D, n), complex."""
         return {"h": self.modes()[1].new_zeros(batch, *self.readout.shape[1:3])}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

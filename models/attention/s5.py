@@ -138,9 +138,8 @@ class S5(Attention):
         g = F.gelu(y)
         return (g if self.gate == "half_glu1" else y) * self.gate_proj(g).sigmoid()
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        """h (B, p), complex. Raises ValueError unless the pattern is causal_self."""
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
+        """h (B, p), complex."""
         return {"h": self.matrices()[0].new_zeros(batch, len(self.eigenvalues))}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

@@ -36,7 +36,8 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
 from models.attention.vanilla import Vanilla
-from models.backbones.layer import PreNormLayer
+from models.backbones.config import LayerConfig
+from models.backbones.layer import TransformerLayer
 from models.backbones.pointr_grouper import SLOPE, Grouper, edge_parts
 from models.layers.norms import BatchNorm
 from models.ops.point_clouds import farthest_points, gather_points, neighbours
@@ -81,19 +82,19 @@ class Geometry(nn.Module):
         return self.merge(torch.cat([y, around], -1))
 
 
-class EncoderLayer(PreNormLayer):
+class EncoderLayer(TransformerLayer):
     """A pre-LN layer whose attention is geometry-aware if `geometry`."""
 
     def __init__(self, attention: Attention, dim: int, ffn_dim: int, dropout: float, *, geometry: bool):
-        super().__init__(attention, dim, ffn_dim, dropout)
+        super().__init__(attention, LayerConfig(dim=dim, ffn_dim=ffn_dim, dropout=dropout))
         self.geometry = Geometry(dim) if geometry else None
         self.ffn.apply(initialise)
 
     def forward(self, x: Tensor, index: Tensor) -> Tensor:
         """x (B, N, D), of each point its k nearest (B, N, k) -> (B, N, D)."""
-        return self.feed(self.gaze(x, index))
+        return self.feed_forward(self.geometry_attend(x, index))
 
-    def gaze(self, x: Tensor, index: Tensor) -> Tensor:
+    def geometry_attend(self, x: Tensor, index: Tensor) -> Tensor:
         """The first half: each point sees all of them, and those around it."""
         normal = self.attention_norm(x)
         y, _ = self.attention(normal)
@@ -114,12 +115,12 @@ class DecoderLayer(EncoderLayer):
 
     def forward(self, x: Tensor, index: Tensor, source: Tensor, near: Tensor, carry: Any) -> tuple[Tensor, Any]:
         """x (B, Q, D) with index (B, Q, k), source (B, M, D) with near (B, Q, k) -> (x, carry for the next layer)."""
-        x = self.gaze(x, index)
+        x = self.geometry_attend(x, index)
         queries, source = self.cross_norm(x), self.source_norm(source)
         y, carry = self.cross(queries, source, carry=carry)
         if self.cross_geometry is not None:
             y = self.cross_geometry(y, queries, source, near)
-        return self.feed(x + self.dropout(y)), carry
+        return self.feed_forward(x + self.dropout(y)), carry
 
 
 class Bend(nn.Module):

@@ -62,15 +62,14 @@ class CompletionScores(Metric):
     is_differentiable = False
     full_state_update = False
 
-    def __init__(self, categories: Sequence[str], *, ignore_zeros: bool = False) -> None:
+    def __init__(self, categories: Sequence[str]) -> None:
         super().__init__()
-        self.categories, self.ignore_zeros = tuple(categories), ignore_zeros
+        self.categories = tuple(categories)
         self.add_state("total", torch.zeros(len(categories), len(NAMES), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.zeros(len(categories), dtype=torch.long), dist_reduce_fx="sum")
 
-    def update(self, prediction: Tensor, target: Tensor, category: Tensor) -> None:
-        """Clouds (B, N, 3) and (B, M, 3), and their categories (B,) int64."""
-        found = scores(prediction.detach(), target, ignore_zeros=self.ignore_zeros)
+    def update(self, found: Tensor, category: Tensor) -> None:
+        """`scores` (B, 3) float64 of clouds, and their categories (B,) int64."""
         member = F.one_hot(category, len(self.categories))
         self.total += member.double().T @ found  # no scattered sums, whose order is a GPU's
         self.count += member.sum(0)

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,14 +25,11 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least, one_of
+from tasks.base import Batch, DataError, DataInfo, Progress, Split, Task, at_least, one_of
 from tasks.completion import shapes
-from tasks.completion.chamfer import SCALE, CompletionScores, chamfer_l1, scores
+from tasks.completion.chamfer import NAMES, SCALE, CompletionScores, chamfer_l1, scores
 from tasks.completion.clouds import SPLITS, Files, Invented, Shapes, crops, scans
 from tasks.sources import SYNTHETIC
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PUBLISHED = {"train": 28_974, "val": 800, "test": 1_200}
 PUBLISHED_POINTS = 16_384
@@ -54,7 +50,7 @@ QUICK = 8  # shapes of a split that are looked for when there is no time
 BASELINE_SEED = 5
 
 
-class Clouds:
+class Clouds(Split):
     """One split. `batch(indices)` gives {"partial": (B, n, 3), "complete": (B, m, 3) float32, "category": (B,) int64}.
 
     `drawn`: views, chosen points and mirrors come from torch's generator.
@@ -183,12 +179,13 @@ class PCN(Task):
 
     def metrics(self) -> MetricCollection:
         """`cd_l1` and `cd_l2`, times 1000, and `f1`, all of the fine cloud; the same of each category."""
-        return MetricCollection({"scores": CompletionScores(self.categories, ignore_zeros=self.ignore_zeros)})
+        return MetricCollection({"scores": CompletionScores(self.categories)})
 
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
+    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         _, fine = model(batch["partial"])
-        metrics.update(fine, batch["complete"], batch["category"])
-        return len(batch["category"])
+        found = scores(fine.detach(), batch["complete"], ignore_zeros=self.ignore_zeros)
+        metrics.update(found, batch["category"])
+        return dict(zip(NAMES, found.unbind(1), strict=True))
 
     def baseline(self) -> dict[str, float]:
         """`cd_l1` of one cloud for all, points of training shapes, on `val` and `test`."""
@@ -197,7 +194,7 @@ class PCN(Task):
     def tokens(self, batch: Batch) -> int:
         return batch["partial"].shape[0] * batch["partial"].shape[1]
 
-    def picture(self, model: nn.Module) -> "Figure":
+    def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Input, prediction and target of test shapes of different categories."""
         from tasks.completion import picture
 
@@ -208,7 +205,7 @@ class PCN(Task):
         _, fine = model(partial)
         clouds = (cloud.detach().float().cpu().numpy() for cloud in (partial, fine, complete))
         names = [self.categories[label] for label in batch["category"].tolist()]
-        return picture.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())
+        return {"png": picture.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
 
     def guess(self) -> np.ndarray:
         """(m, 3) float32: points of the first training shapes, as many of each."""

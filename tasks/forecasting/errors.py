@@ -5,6 +5,12 @@ from torch import Tensor
 from torchmetrics import Metric
 
 
+def window_errors(forecast: Tensor, target: Tensor) -> Tensor:
+    """Mean squared and mean absolute error (2, B) float64 of each window of forecasts (B, P, C)."""
+    error = (forecast.detach().double() - target.double()).flatten(1)
+    return torch.stack([error.square().mean(1), error.abs().mean(1)])
+
+
 class ForecastErrors(Metric):
     """`mse` and `mae` of forecasts (B, P, C), summed in float64.
 

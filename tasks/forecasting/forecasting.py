@@ -14,7 +14,7 @@ of values that were standardised by the mean and deviation of the training rows 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -25,13 +25,10 @@ from models.attention.base import Pattern
 from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least, one_of
 from tasks.forecasting import synthetic
 from tasks.forecasting.datasets import DATASETS, Dataset
-from tasks.forecasting.errors import ForecastErrors
+from tasks.forecasting.errors import ForecastErrors, window_errors
 from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
 from tasks.sources import SLICE, SYNTHETIC
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SOURCES = ("official", SLICE, SYNTHETIC)
 FEATURES = ("M", "S")
@@ -157,9 +154,10 @@ class Forecasting(Task):
     def metrics(self) -> MetricCollection:
         return MetricCollection({"errors": ForecastErrors(dropping=self.drop_last is not None)})
 
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
-        metrics.update(self.forecast(model, batch), batch["future"], batch["kept"])
-        return len(batch["future"])
+    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        forecast = self.forecast(model, batch)
+        metrics.update(forecast, batch["future"], batch["kept"])
+        return dict(zip(("mse", "mae"), window_errors(forecast, batch["future"]), strict=True))
 
     def baseline(self) -> dict[str, float]:
         """MSE of the training mean, which is 0, on `val` and `test`."""
@@ -168,8 +166,8 @@ class Forecasting(Task):
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)
 
-    def picture(self, model: nn.Module) -> "Figure":
-        """Past, forecast and what came of the target, in the first, the middle and the last test window."""
+    def artifacts(self, model: nn.Module) -> dict[str, object]:
+        """Past, forecast and future of the target, in the first, the middle and the last test window."""
         from tasks.forecasting import picture
 
         split, device = self.split("test"), next(model.parameters()).device
@@ -179,7 +177,7 @@ class Forecasting(Task):
         lines = (
             x[..., column].float().cpu().numpy() for x in (batch["past"], batch["future"], self.forecast(model, batch))
         )
-        return picture.draw(*lines, numbers=numbers, target=self.published.target)
+        return {"png": picture.draw(*lines, numbers=numbers, target=self.published.target)}
 
     @staticmethod
     def _mean_square(split: Windows) -> float:

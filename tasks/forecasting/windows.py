@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from tasks.base import Batch
+from tasks.base import Batch, Split
 
 # calendar fields and their largest value; each becomes a number from -0.5 to 0.5 (Informer's "timeF")
 HOURLY = ("hour", "day_of_week", "day", "day_of_year")
@@ -26,7 +26,7 @@ def time_features(times: np.ndarray, frequency: str) -> np.ndarray:
     return np.stack(numbers, 1).astype(np.float32)
 
 
-class Windows:
+class Windows(Split):
     """One split: all windows of values (n, C) and time (n, T), one row apart, n - S - P + 1 of them.
 
     `batch(indices)` gives past (B, S, C), past_time (B, S, T), future (B, P, C), future_time (B, L + P, T), which

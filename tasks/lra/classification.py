@@ -27,7 +27,7 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks import cache, sources
-from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least, one_of
+from tasks.base import Batch, DataError, DataInfo, Progress, Split, Task, at_least, one_of
 from tasks.cache import CacheError, Examples
 from tasks.metrics import accuracy_and_loss
 from tasks.sources import SLICE, SYNTHETIC, Source
@@ -51,7 +51,7 @@ class StandIn(Protocol):
     def generate(self, count: int, *, seed: tuple[int, ...], progress: Progress, **settings: Any) -> Any: ...
 
 
-class Sequences:
+class Sequences(Split):
     """One split. `batch(indices)` gives {"tokens": (B, longest) int64, padded with 0, "label": (B,) int64}.
 
     Bytes are cut to `max_length`, an `eos` (if not None) included, and become ids by adding `shift`. With `towers` > 1
@@ -68,6 +68,11 @@ class Sequences:
     def labels(self) -> np.ndarray:
         """(n,) uint8."""
         return self.examples.labels[:: self.towers]
+
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: tokens of each example, those of all its towers and end symbols."""
+        end = self.eos is not None
+        return (np.minimum(np.diff(self.examples.offsets), self.max_length - end) + end).reshape(-1, self.towers).sum(1)
 
     def batch(self, indices: Sequence[int]) -> Batch:
         index = np.asarray(indices, dtype=np.int64)
@@ -240,9 +245,13 @@ class SequenceClassification(Task):
             raise RuntimeError(f"{self.name}: load() comes before split()")
         return self._splits[name]
 
+    @property
+    def vocab_size(self) -> int:
+        return self.symbols + (self.eos is not None)
+
     def backbone_kwargs(self) -> dict[str, object]:
         return {
-            "vocab_size": self.symbols + (self.eos is not None),
+            "vocab_size": self.vocab_size,
             "classes": self.classes,
             "max_length": self.max_length,
             "pattern": self.pattern,
@@ -255,9 +264,10 @@ class SequenceClassification(Task):
     def metrics(self) -> MetricCollection:
         return accuracy_and_loss(self.classes)
 
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> int:
-        metrics.update(model(batch["tokens"]).float(), batch["label"])
-        return len(batch["label"])
+    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        logits, label = model(batch["tokens"]).detach().float(), batch["label"]
+        metrics.update(logits, label)
+        return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
 
     def baseline(self) -> dict[str, float]:
         """Accuracy in percent of always answering `majority_class`, on `val` and `test`."""

@@ -1,11 +1,13 @@
-"""do=bench: what it measures, what it refuses, and that its measuring is sound."""
+"""do=bench: what it measures, what it refuses, and how its timing treats a busy machine."""
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
 
+from harness.commands import bench_measure
 from harness.commands.bench import measure, run
 from harness.commands.cli import lists_of_bench
 from harness.commands.report import run as render
@@ -20,7 +22,12 @@ SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "benc
 
 
 @pytest.fixture
-def bench(places, tmp_path):
+def bench(places, tmp_path, monkeypatch):
+    """A command's configuration and overrides. Samples are short and none is taken again: no number is tested here."""
+    monkeypatch.setattr(bench_measure, "time_alternating", partial(timing.time_alternating, least_s=0.0))
+    monkeypatch.setattr(timing, "_foreign_s", lambda helpers: 0.0)
+    monkeypatch.setattr(timing.gc, "collect", lambda: 0)
+
     def composed(*overrides):
         folders = [f"paths.bench={tmp_path / 'bench'}", f"paths.figures={tmp_path / 'figures'}"]
         typed = [*SMALL, *overrides]
@@ -35,7 +42,7 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
     measured = json.loads(path.read_text())
     points = measured["points"]
     assert len(points) == 3 * 3 * 3, "measures x lengths x models, softmax among them"
-    assert all(point["outcome"] == "ok" and point["ms"] > 0 for point in points)
+    assert all(point["status"] == "ok" and point["ms"] > 0 for point in points)
     assert set(measured["models"]) == {"local", "vanilla_rope", "vanilla"}
     decoded = {p["model"]: p["memory_mb"] for p in points if p["what"] == "decode" and p["length"] == 128}
     assert decoded["vanilla"] == pytest.approx(2 * 129 * 16 * 4 / 2**20), "keys and values of 129 tokens, float32"
@@ -47,22 +54,24 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
 
 
 def test_a_page_is_the_same_each_time(bench, tmp_path):
-    measured = measure(*bench("bench.models=[local]"))
+    measured = measure(*bench("bench.models=[local]", "bench.lengths=[32,64]"))
     texts = [page(measured, tmp_path / name, tmp_path / name)[0].read_bytes() for name in ("a", "b")]
     assert texts[0] == texts[1]
 
 
 def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys):
-    cfg, typed = bench("bench.models=[local]")
-    run(cfg, typed)
-    (path,) = (tmp_path / "tables" / "bench").glob("*.md")
+    cfg, typed = bench("bench.models=[local]", "bench.lengths=[32,64]")
+    measured = measure(cfg, typed)
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / f"{measured['name']}.json").write_text(json.dumps(measured))
+    path = tmp_path / "tables" / "bench" / f"{measured['name']}.md"
     goal = {"id": "C0", "what": "a | b", "value": 2.5, "goal": 2.0, "at_least": True, "unit": "×", "met": True}
     (tmp_path / "bench" / "goals.json").write_text(
         json.dumps(
             {"kind": "goals", "name": "goals", "lines": [goal], "hardware": hardware(CPU), "versions": versions()}
         )
     )
-    assert render(cfg, []) == 0
+    assert render(cfg, []) == 0 and path.is_file()
     assert "| C0 | a \\| b | 2.5 × | ≥ 2 |" in (tmp_path / "tables" / "bench" / "goals.md").read_text()
     cfg.check = True
     assert render(cfg, []) == 0
@@ -72,22 +81,27 @@ def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys):
     (tmp_path / "bench" / "goals.json").write_text("{}")
     with pytest.raises(UsageError, match=r"goals\.json is no measurement"):
         render(cfg, [])
+    (tmp_path / "bench" / "goals.json").unlink()
+    (old,) = (tmp_path / "bench").glob("*.json")
+    old.write_text(old.read_text().replace('"status"', '"state"'))
+    with pytest.raises(UsageError, match="is no measurement: 'status'; move it away or measure again"):
+        render(cfg, [])
 
 
-def test_what_takes_too_long_is_not_measured_and_said(bench):
+def test_a_call_that_would_take_too_long_is_skipped(bench):
     points = measure(*bench("bench.models=[local]", "bench.limit_s=1e-9"))["points"]
-    assert [p["outcome"].split(":")[0] for p in points if p["model"] == "local"] == ["ok", "skipped", "skipped"]
+    assert [p["status"].split(":")[0] for p in points if p["model"] == "local"] == ["ok", "skipped", "skipped"]
 
 
-def test_models_without_the_pattern_are_named(bench):
+def test_models_without_the_pattern_are_absent(bench):
     measured = measure(*bench("bench.models=[linformer,local]"))
     assert "Linformer has no causal_self form" in measured["absent"]["linformer"]
     assert "linformer" not in measured["models"]
 
 
-def test_decoding_is_causal(bench):
+def test_only_causal_models_decode(bench):
     points = measure(*bench("bench.models=[local]", "bench.what=[decode]", "bench.pattern=noncausal_self"))["points"]
-    assert {point["outcome"] for point in points} == {"only causal_self decodes, this is noncausal_self"}
+    assert {point["status"] for point in points} == {"only causal_self decodes, this is noncausal_self"}
 
 
 def test_a_whole_decoder_is_measured_beside_decoders(bench):
@@ -95,8 +109,10 @@ def test_a_whole_decoder_is_measured_beside_decoders(bench):
     assert (
         "add bench.layers=2" in measure(*bench(*typed, "bench.models=[perceiver_ar,local]"))["absent"]["perceiver_ar"]
     )
-    points = measure(*bench(*typed, "bench.layers=2", "bench.what=[forward,train,decode]"))["points"]
-    assert {(point["model"], point["outcome"]) for point in points} == {("perceiver_ar", "ok"), ("vanilla", "ok")}
+    points = measure(*bench(*typed, "bench.layers=2", "bench.what=[forward,train,decode]", "bench.lengths=[32,64]"))[
+        "points"
+    ]
+    assert {(point["model"], point["status"]) for point in points} == {("perceiver_ar", "ok"), ("vanilla", "ok")}
 
 
 def test_typed_hyperparameters_reach_the_model_and_not_its_peer(bench):
@@ -112,7 +128,7 @@ def test_typed_hyperparameters_reach_the_model_and_not_its_peer(bench):
         ("bench.what=[backward]", "bench.what: there is no 'backward': there is: decode, forward, train"),
         ("bench.precision=float8", "bench.precision: there is no 'float8'"),
         ("bench.lengths=[0]", "are no lengths"),
-        ("bench.models=[vanilla]", "nothing to measure beside vanilla"),
+        ("bench.models=[vanilla]", "no model to compare with vanilla"),
         ("+model.colour=red", "colour"),
         ("bench.pattern=sideways", "sideways"),
     ],
@@ -157,14 +173,14 @@ def test_candidates_take_turns_and_disturbed_samples_are_thrown_away(monkeypatch
     assert all(len(timing.samples) == 3 and timing.disturbed == 0 for timing in timings.values())
 
 
-def test_patience_ends_and_is_told(monkeypatch):
+def test_disturbed_samples_are_counted_when_patience_ends(monkeypatch):
     busy = iter(range(0, 10**6, 5))
     monkeypatch.setattr(timing, "_foreign_s", lambda helpers: float(next(busy)))
     found = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, least_s=0.0)["a"]
     assert found.disturbed == 3
 
 
-def test_work_of_another_process_is_seen():
+def test_the_time_of_other_processes_is_a_number():
     assert timing._foreign_s(()) >= 0
     assert math.isfinite(timing._foreign_s(()))
 

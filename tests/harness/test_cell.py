@@ -1,16 +1,24 @@
-from harness.config.cell import cell_of, changes
-from harness.config.compose import compose
+"""Which commands are the same cell, and what a cell's id is the hash of."""
+
+import json
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness.config.cell import canonical, cell_of, changes, identity, with_seed
+from harness.config.compose import CONF, compose
+from harness.config.schema import Config
 
 BASE = ["model=lavo", "task=lra/listops", "budget=smoke"]
 
 
-def identity(*overrides):
+def cell_id(*overrides):
     return cell_of(compose([*BASE, *overrides])).id
 
 
 def test_the_same_command_is_the_same_cell():
-    assert identity() == identity()
-    assert identity("model=lavo") == identity("+model.extra=1", "~model.extra")
+    assert cell_id() == cell_id()
+    assert cell_id("model=lavo") == cell_id("+model.extra=1", "~model.extra")
 
 
 def test_whatever_changes_a_number_is_another_cell():
@@ -25,10 +33,10 @@ def test_whatever_changes_a_number_is_another_cell():
         "train.precision=bf16-mixed",
         "task.source=slice",
     ]
-    assert len({identity(), *(identity(other) for other in others)}) == len(others) + 1
+    assert len({cell_id(), *(cell_id(other) for other in others)}) == len(others) + 1
 
 
-def test_places_and_manners_are_not_identity():
+def test_what_changes_no_number_is_not_identity():
     for other in [
         "paths.data=/elsewhere",
         "paths.outputs=x",
@@ -42,11 +50,11 @@ def test_places_and_manners_are_not_identity():
         "fail_fast=true",
         "task.data_root=/elsewhere",
     ]:
-        assert identity(other) == identity(), other
+        assert cell_id(other) == cell_id(), other
 
 
 def test_a_data_folder_counts_by_its_name_alone():
-    assert identity("task.path=/a/b/listops") == identity("task.path=/c/listops") != identity("task.path=/a/b/other")
+    assert cell_id("task.path=/a/b/listops") == cell_id("task.path=/c/listops") != cell_id("task.path=/a/b/other")
 
 
 def test_no_path_of_a_machine_is_in_the_identity(tmp_path):
@@ -68,10 +76,80 @@ def test_changes_name_what_is_not_the_recipe():
 
 
 def test_another_seed_is_another_cell_as_if_it_were_composed():
-    from harness.config.cell import with_seed
-
     for follows in ([], ["+backbone.note=${seed}"]):
         cfg = compose(["model=lavo", "budget=smoke", *follows])
         seeded, cell = with_seed(cfg, cell_of(cfg), 7)
         assert seeded.seed == 7 and cell == cell_of(compose(["model=lavo", "budget=smoke", *follows, "seed=7"]))
     assert cfg.seed == 1, "the given one is left as it is"
+
+
+def targets(node):
+    if isinstance(node, dict):
+        yield from ([node["_target_"]] if "_target_" in node else ())
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            yield from targets(value)
+
+
+def test_a_class_that_conf_names_is_known_by_its_name_alone():
+    """Two classes of one name in two modules would be one model to the identity of a cell."""
+    files = [OmegaConf.to_container(OmegaConf.load(path)) for path in sorted(CONF.rglob("*.yaml"))]
+    schema = OmegaConf.to_container(OmegaConf.structured(Config), enum_to_str=True)
+    own = {target for target in targets([*files, schema]) if target.startswith(("models.", "tasks.", "harness."))}
+    assert len(own) > 50
+    names = {}
+    for target in sorted(own):
+        assert names.setdefault(canonical({"_target_": target})["_target_"], target) == target
+
+
+def test_a_file_that_moves_leaves_the_identity():
+    cfg = compose([*BASE, "train.schedule._target_=harness.training.schedules.cosine"])
+    moved = cfg.copy()
+    moved.model._target_ = "models.mixers.orthogonal.LAVO"
+    moved.train.schedule._target_ = "harness.schedules.cosine"
+    assert cell_of(moved) == cell_of(cfg)
+    for key, value in {
+        "model._target_": "models.attention.lavo.LAVO2",
+        "train.schedule._target_": "harness.training.schedules.linear",
+        "train.optimizer._target_": "elsewhere.AdamW",  # another package's: the path counts
+    }.items():
+        other = cfg.copy()
+        OmegaConf.update(other, key, value)
+        assert cell_of(other).id != cell_of(cfg).id, key
+
+
+def test_the_canonical_form_reaches_nested_targets_and_keeps_foreign_ones():
+    config = {"a": [{"_target_": "models.x.Y"}, {"_target_": "pkg.Mine"}], "_target_": "tasks.z.Z", "b": "models.x.Y"}
+    expected = {"a": [{"_target_": "Y"}, {"_target_": "pkg.Mine"}], "_target_": "Z", "b": "models.x.Y"}
+    assert canonical(config) == expected == canonical(expected)
+
+
+def test_the_id_is_the_hash_of_the_config_that_a_record_holds():
+    cell = cell_of(compose(BASE))
+    assert identity(json.loads(json.dumps(cell.config))) == cell.id
+
+
+@pytest.mark.parametrize("group, key, value", [
+    ("train", "batch_tokens", 512), ("train", "patience", 3), ("task", "final_lengths", [512]),
+])  # fmt: skip
+def test_optional_keys_count_only_while_they_are_set(group, key, value):
+    base = OmegaConf.to_container(compose(BASE), resolve=True, enum_to_str=True)
+    base[group].pop(key, None)
+
+    def cell_with(**settings):
+        return cell_of(OmegaConf.create(base | {group: base[group] | settings}))
+
+    assert cell_with() == cell_with(**{key: None}) == cell_of(compose(BASE))
+    assert cell_with(**{key: value}).id != cell_with().id
+
+
+def test_a_cell_follows_the_cells_that_it_depends_on():
+    cfg = OmegaConf.create(OmegaConf.to_container(compose(BASE), resolve=True, enum_to_str=True))
+    alone = cell_of(cfg)
+    cfg.depends_on = []
+    assert cell_of(cfg) == alone
+    cfg.depends_on = [["task=lra/text"]]
+    described, first, second = cell_of(cfg), cell_of(cfg, ["aa"]), cell_of(cfg, ["bb"])
+    assert len({alone.id, described.id, first.id, second.id}) == 4
+    assert with_seed(cfg, first, 7)[1].config["dependencies"] == ["aa"]

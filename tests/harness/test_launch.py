@@ -1,4 +1,4 @@
-"""What a submission freezes, and what it asks a scheduler for."""
+"""What a submission serializes and copies, and what it asks a scheduler for."""
 
 import functools
 import subprocess
@@ -12,12 +12,12 @@ from harness.config.compose import compose
 from harness.config.schema import Budget, Rerun, Rule
 from harness.errors import UsageError
 from harness.launch import serialized_cell, snapshot, submit
-from harness.launch.cell_state import State
+from harness.launch.cell_state import CellState
 from harness.launch.queue import LOCAL, SLURM
 from harness.records import provenance
 from harness.training.run_cell import CellRequest
 
-composed = functools.cache(lambda *typed: compose(typed))  # for who changes nothing in it
+composed = functools.cache(lambda *overrides: compose(overrides))  # for tests that do not change it
 
 NAMES = [
     ("lavo", "lra/listops", "skyformer"),
@@ -27,23 +27,22 @@ NAMES = [
 ]
 
 
-def thawed(tmp_path, request):
+def write_and_read(tmp_path, request):
     serialized_cell.write(tmp_path / "0000.yaml", request)
     return serialized_cell.read(tmp_path / "0000.yaml")
 
 
 @pytest.mark.parametrize(("model", "task", "protocol"), NAMES)
-def test_a_frozen_cell_is_the_cell(tmp_path, model, task, protocol):
+def test_a_serialized_cell_has_the_same_identity(tmp_path, model, task, protocol):
     cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", "budget=reduced", "seed=3"])
-    again = thawed(tmp_path, CellRequest(cfg))
+    again = write_and_read(tmp_path, CellRequest(cfg))
     assert cell_of(again.cfg) == cell_of(cfg)
-    plain, frozen_again = (serialized_cell.resolved(one) for one in (cfg, again.cfg))
-    assert plain == frozen_again
+    assert serialized_cell.resolved(cfg) == serialized_cell.resolved(again.cfg)
 
 
 def test_types_survive(tmp_path):
     typed = ["rerun=failed", "budget=smoke", "train.select.rule=last", "fail_fast=true", "train.clip_norm=null"]
-    cfg = thawed(tmp_path, CellRequest(compose(typed))).cfg
+    cfg = write_and_read(tmp_path, CellRequest(compose(typed))).cfg
     assert (cfg.rerun, cfg.budget.name, cfg.train.select.rule) == (Rerun.failed, Budget.smoke, Rule.last)
     assert cfg.fail_fast is True and cfg.train.clip_norm is None
     with pytest.raises(Exception, match="nobody"):
@@ -54,7 +53,7 @@ def test_the_request_survives(tmp_path):
     request = CellRequest(
         compose(), ("seed=3", "model.window='ä: 1'"), ("/some/conf",), 12.25, (("a cell", "/a/record"),)
     )
-    again = thawed(tmp_path, request)
+    again = write_and_read(tmp_path, request)
     assert list(again.overrides) == list(request.overrides) and list(again.search) == ["/some/conf"]
     assert again.since == 12.25 and [tuple(needed) for needed in again.needs] == [("a cell", "/a/record")]
 
@@ -64,7 +63,8 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     here.mkdir(), there.mkdir()
     monkeypatch.chdir(here)
     cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", f"paths.records={there}"])
-    cell, again = cell_of(cfg), thawed(tmp_path, CellRequest(cfg, search=["conf2"], needs=[("a cell", "r/a.json")]))
+    cell, request = cell_of(cfg), CellRequest(cfg, search=["conf2"], needs=[("a cell", "r/a.json")])
+    again = write_and_read(tmp_path, request)
     monkeypatch.chdir(there)
     assert again.cfg.task.path == f"{here}/part/of/listops" and again.cfg.task.data_root == f"{here}/data"
     assert again.cfg.paths.outputs == f"{here}/out" and again.cfg.paths.records == str(there)
@@ -73,13 +73,13 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     assert cell_of(again.cfg) == cell and cell.folder(again.cfg).is_relative_to(here / "out")
 
 
-def test_a_home_is_the_same_frozen_or_not(tmp_path):
+def test_a_home_is_the_same_serialized_or_not(tmp_path):
     cfg = compose(["paths.records='~/records'"])
-    cell, again = cell_of(cfg), thawed(tmp_path, CellRequest(cfg))
+    cell, again = cell_of(cfg), write_and_read(tmp_path, CellRequest(cfg))
     assert cell.record_path(again.cfg) == cell.record_path(cfg).absolute()
 
 
-def test_what_is_edited_afterwards_changes_nothing(tmp_path):
+def test_later_edits_change_nothing(tmp_path):
     cfg = compose(["train.max_steps=5"])
     serialized_cell.write(tmp_path / "a.yaml", CellRequest(cfg))
     cfg.train.max_steps = 6
@@ -170,7 +170,7 @@ def test_a_file_that_was_removed_or_renamed_is_another_copy(repository, tmp_path
     assert len(taken) == 2 and code_in(last) == CODE - {"models/b.py"} | {"models/c.py"}
 
 
-def test_a_copy_knows_what_git_said(repository, tmp_path):
+def test_a_snapshot_knows_its_commit(repository, tmp_path):
     first = snapshot.take(tmp_path / "code", repository)
     sha = git(repository, "rev-parse", "HEAD")
     assert provenance.git(first) == {"sha": sha, "dirty": False} and (first / "changes.diff").read_bytes() == b""
@@ -198,7 +198,7 @@ def test_a_tree_without_git_is_copied_too(tree, tmp_path):
     assert provenance.git(first) == {"sha": None, "dirty": False}
 
 
-def test_a_copy_of_a_copy_still_knows_its_commit(repository, tmp_path):
+def test_a_snapshot_of_a_snapshot_knows_its_commit(repository, tmp_path):
     first = snapshot.take(tmp_path / "code", repository)
     second = snapshot.take(tmp_path / "more", first)
     assert provenance.git(second) == provenance.git(first)
@@ -214,22 +214,24 @@ def test_a_failure_leaves_nothing_half_done(repository, tmp_path, monkeypatch):
     assert not list((tmp_path / "code").iterdir())
 
 
-AT_WORK = [State(name, at_work=True) for name in ("queued", "running", "timeout", "preempted")]
-UNRECORDED = [State(name) for name in ("missing", "interrupted", "dead", "timeout", "preempted", "refused")]
-FAILED = [State(name, recorded=True) for name in ("failed", "oom", "nan")]
+ACTIVE = [CellState(name, active=True) for name in ("queued", "running", "timeout", "preempted")]
+UNRECORDED = [CellState(name) for name in ("missing", "interrupted", "dead", "timeout", "preempted", "refused")]
+FAILED = [CellState(name, recorded=True) for name in ("failed", "oom", "nan")]
 CASES = [
-    *((state, Rerun.missing, False) for state in AT_WORK), *((state, Rerun.all, False) for state in AT_WORK),
+    *((state, Rerun.missing, False) for state in ACTIVE), *((state, Rerun.all, False) for state in ACTIVE),
     *((state, rerun, True) for state in UNRECORDED for rerun in Rerun),
     *((state, rerun, rerun is not Rerun.missing) for state in FAILED for rerun in Rerun),
-    *((State("done", recorded=True), rerun, rerun is Rerun.all) for rerun in Rerun),
+    *((CellState("done", recorded=True), rerun, rerun is Rerun.all) for rerun in Rerun),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("state", "rerun", "goes"), CASES, ids=[f"{state.name}-{rerun.name}-{goes}" for state, rerun, goes in CASES]
+    ("state", "rerun", "submitted"),
+    CASES,
+    ids=[f"{state.name}-{rerun.name}-{submitted}" for state, rerun, submitted in CASES],
 )
-def test_what_goes_into_a_job(state, rerun, goes):
-    assert submit.to_submit(state, rerun) is goes
+def test_which_states_are_submitted(state, rerun, submitted):
+    assert submit.to_submit(state, rerun) is submitted
 
 
 COMMON = {
@@ -239,7 +241,7 @@ COMMON = {
 
 
 @pytest.mark.parametrize(
-    ("resources", "asked"),
+    ("resources", "expected"),
     [
         ("cpu1", {"time": 60, "ntasks_per_node": 1, "cpus_per_task": 1}),
         ("gpu1", {"time": 240, "ntasks_per_node": 1, "cpus_per_task": 8, "gpus_per_node": 1}),
@@ -248,37 +250,37 @@ COMMON = {
         ("small", {"time": 240, "ntasks_per_node": 1, "cpus_per_task": 8, "gpus_per_node": 1}),
     ],
 )
-def test_resources_become_what_sbatch_is_asked_for(resources, asked):
-    assert submit.parameters(composed(f"resources={resources}")) == COMMON | asked
+def test_resources_become_parameters_of_sbatch(resources, expected):
+    assert submit.sbatch_parameters(composed(f"resources={resources}")) == COMMON | expected
 
 
-def asked_of(*typed):
-    """What differs from the default cluster's."""
-    plain, found = (submit.parameters(composed("resources=gpu4", *words)) for words in ([], typed))
-    assert plain.keys() <= found.keys()
-    return {key: value for key, value in found.items() if plain.get(key) != value}
+def changed_parameters(*overrides):
+    """Parameters of sbatch that differ from the default cluster's."""
+    default, changed = (submit.sbatch_parameters(composed("resources=gpu4", *typed)) for typed in ([], overrides))
+    assert default.keys() <= changed.keys()
+    return {key: value for key, value in changed.items() if default.get(key) != value}
 
 
 def test_a_site_s_names_replace_the_number_of_gpus():
-    found = submit.parameters(compose(["resources=gpu4", "cluster=gres"]))
+    found = submit.sbatch_parameters(compose(["resources=gpu4", "cluster=gres"]))
     assert found["gres"] == "gpu:a100:4" and found["constraint"] == "a100" and "gpus_per_node" not in found
-    assert "gres" not in submit.parameters(compose(["resources=cpu1", "cluster=gres"]))
+    assert "gres" not in submit.sbatch_parameters(compose(["resources=cpu1", "cluster=gres"]))
 
 
 def test_a_preemptible_partition_warns_sooner():
-    assert asked_of("cluster=preemptible") == {"partition": "preempt", "signal_delay_s": 60}
+    assert changed_parameters("cluster=preemptible") == {"partition": "preempt", "signal_delay_s": 60}
 
 
 def test_further_flags_of_sbatch_are_passed_on():
     typed = ["+cluster.sbatch.reservation=icml", "+cluster.sbatch.requeue=false", "cluster.account=me"]
-    assert asked_of(*typed) == {
+    assert changed_parameters(*typed) == {
         "additional_parameters": {"requeue": False, "reservation": "icml"}, "account": "me",
     }  # fmt: skip
 
 
-def test_numbers_that_are_typed_are_asked_for():
+def test_typed_numbers_are_passed_on():
     typed = ["resources.memory_gb=1.5", "resources.minutes=30", "cluster.jobs_at_once=3"]
-    assert asked_of(*typed) == {"mem": "1536MB", "time": 30, "array_parallelism": 3}
+    assert changed_parameters(*typed) == {"mem": "1536MB", "time": 30, "array_parallelism": 3}
 
 
 @pytest.mark.parametrize(
@@ -287,46 +289,47 @@ def test_numbers_that_are_typed_are_asked_for():
         (["trainer.devices=2"], "follow resources.devices"),
         (["trainer.num_nodes=2"], "follow resources.devices"),
         (["resources=gpu4", "trainer.devices=auto"], "follow resources.devices"),
-        (["resources=gpu4", "resources.cells_per_job=2"], "its job for itself"),
-        (["resources.nodes=2", "resources.at_once=2"], "its job for itself"),
+        (["resources=gpu4", "resources.cells_per_job=2"], "takes a job of its own"),
+        (["resources.nodes=2", "resources.at_once=2"], "takes a job of its own"),
     ],
 )
-def test_resources_that_do_not_go_together_are_refused(typed, why):
+def test_contradictory_resources_are_refused(typed, why):
     with pytest.raises(UsageError, match=why):
-        submit.fits(composed(*typed))
+        submit.check_resources(composed(*typed))
 
 
 @pytest.mark.parametrize("typed", [["resources=gpu8x2"], ["resources=small"], ["resources=cpu1", "trainer=cpu"]])
-def test_resources_that_do(typed):
-    submit.fits(composed(*typed))
+def test_consistent_resources_are_accepted(typed):
+    submit.check_resources(composed(*typed))
 
 
-def wanted(*commands, level=0):
-    found = []
+def cells_to_submit(*commands, level=0):
+    cells = []
     for seed, typed in enumerate(commands):
         cfg = composed("budget=smoke", *typed).copy()
         cfg.seed = seed
-        found.append(submit.Wanted(sweep.PlannedCell(tuple(typed), cfg, cell_of(cfg)), CellRequest(cfg), level))
-    return found
+        planned = sweep.PlannedCell(tuple(typed), cfg, cell_of(cfg))
+        cells.append(submit.CellToSubmit(planned, CellRequest(cfg), level))
+    return cells
 
 
 def seeds(groups):
-    return [[one.request.cfg.seed for one in group] for group in groups]
+    return [[cell.request.cfg.seed for cell in group] for group in groups]
 
 
 def test_equal_resources_share_an_array():
-    cells = wanted(["resources=gpu1"], ["resources=gpu4"], ["resources=gpu1"], ["resources=gpu4"])
-    assert seeds(submit.by_resources(cells, SLURM)) == [[0, 2], [1, 3]]
-    assert seeds(submit.by_resources(wanted(["model=lavo"], ["model=local"]), SLURM)) == [[0, 1]]
-    cells = wanted(["resources=small"], ["resources=small", "resources.cells_per_job=8"])
-    assert seeds(submit.by_resources(cells, SLURM)) == [[0], [1]]
+    cells = cells_to_submit(["resources=gpu1"], ["resources=gpu4"], ["resources=gpu1"], ["resources=gpu4"])
+    assert seeds(submit.group_by_resources(cells, SLURM)) == [[0, 2], [1, 3]]
+    assert seeds(submit.group_by_resources(cells_to_submit(["model=lavo"], ["model=local"]), SLURM)) == [[0, 1]]
+    cells = cells_to_submit(["resources=small"], ["resources=small", "resources.cells_per_job=8"])
+    assert seeds(submit.group_by_resources(cells, SLURM)) == [[0], [1]]
 
 
-def test_what_is_needed_is_in_an_array_before():
-    first, second, third = wanted([], [], [])
-    cells = [submit.Wanted(first.planned, first.request, 1), second, third]
-    assert seeds(submit.by_resources(cells, SLURM)) == [[1, 2], [0]]
-    assert seeds(submit.by_resources(cells, LOCAL)) == [[0, 1, 2]]
+def test_dependencies_are_in_an_earlier_array():
+    first, second, third = cells_to_submit([], [], [])
+    cells = [submit.CellToSubmit(first.planned, first.request, 1), second, third]
+    assert seeds(submit.group_by_resources(cells, SLURM)) == [[1, 2], [0]]
+    assert seeds(submit.group_by_resources(cells, LOCAL)) == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -340,21 +343,21 @@ def test_what_is_needed_is_in_an_array_before():
         (["n_jobs=9"], LOCAL, [1] * 5),
     ],
 )
-def test_a_job_s_share_of_the_cells(typed, scheduler, sizes):
-    (one,) = wanted(typed)
-    assert [len(batch) for batch in submit.in_batches([one] * 5, scheduler)] == sizes
+def test_cells_are_split_into_jobs(typed, scheduler, sizes):
+    (one,) = cells_to_submit(typed)
+    assert [len(batch) for batch in submit.split_into_jobs([one] * 5, scheduler)] == sizes
 
 
-def test_one_job_runs_what_needs_each_other_here():
-    (one,) = wanted(["n_jobs=2"], level=1)
-    assert [len(batch) for batch in submit.in_batches([one] * 5, LOCAL)] == [5]
+def test_one_background_job_runs_cells_that_depend_on_each_other():
+    (one,) = cells_to_submit(["n_jobs=2"], level=1)
+    assert [len(batch) for batch in submit.split_into_jobs([one] * 5, LOCAL)] == [5]
 
 
-def test_no_slurm_is_said_in_a_line(tmp_path, places, monkeypatch):
+def test_missing_slurm_is_one_line(tmp_path, places, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(submit, "checked", lambda cells: (list(cells), {}))
-    monkeypatch.setattr(submit.snapshot, "take", lambda into: tmp_path)
-    (one,) = wanted([*places, "resources=cpu1"])
+    monkeypatch.setattr(submit, "split_refused", lambda cells: (list(cells), {}))
+    monkeypatch.setattr(submit.snapshot, "take", lambda parent: tmp_path)
+    (one,) = cells_to_submit([*places, "resources=cpu1"])
     plan = sweep.Plan((one.planned,), {})
     with pytest.raises(UsageError, match="SLURM is not here"):
         submit.submit(plan, [one.request], SLURM)
@@ -362,22 +365,22 @@ def test_no_slurm_is_said_in_a_line(tmp_path, places, monkeypatch):
 
 
 def test_a_submission_says_which_cell_went_where(places, monkeypatch, capsys):
-    sent = []
+    arrays = []
 
-    def send(array, scheduler, folder, code, *, first, after):
-        sent.append([first, seeds(array), after])
-        return [f"{40 + len(sent)}_{i}" for i in range(len(array))]
+    def submit_array(array, scheduler, folder, code, *, first, after):
+        arrays.append([first, seeds(array), after])
+        return [f"{40 + len(arrays)}_{i}" for i in range(len(array))]
 
-    monkeypatch.setattr(submit, "checked", lambda cells: (list(cells), {}))
-    monkeypatch.setattr(submit.snapshot, "take", lambda into: into / "abc")
-    monkeypatch.setattr(submit, "send", send)
-    monkeypatch.setattr(submit.Queue, "state", lambda self, submitted: "PENDING")
-    cells = wanted(*[[*places, "resources=cpu1", "cluster.array_size=2"]] * 3)
+    monkeypatch.setattr(submit, "split_refused", lambda cells: (list(cells), {}))
+    monkeypatch.setattr(submit.snapshot, "take", lambda parent: parent / "abc")
+    monkeypatch.setattr(submit, "submit_array", submit_array)
+    monkeypatch.setattr(submit.Queue, "state", lambda self, submission: "PENDING")
+    cells = cells_to_submit(*[[*places, "resources=cpu1", "cluster.array_size=2"]] * 3)
     plan = sweep.Plan(tuple(one.planned for one in cells), {})
     requests = [one.request for one in cells]
     assert submit.submit(plan, requests, SLURM) == 0
-    assert sent == [[0, [[0], [1]], []], [2, [[2]], []]]
-    said = capsys.readouterr().out
-    assert "job 41: 2 cells in 2 jobs of 1 x process · 60 min" in said and "submitted: 3 cells" in said
+    assert arrays == [[0, [[0], [1]], []], [2, [[2]], []]]
+    output = capsys.readouterr().out
+    assert "job 41: 2 cells in 2 jobs of 1 x process · 60 min" in output and "submitted: 3 cells" in output
     assert submit.submit(plan, requests, SLURM) == 0
     assert "nothing to submit: 3 queued" in capsys.readouterr().out

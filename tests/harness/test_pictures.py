@@ -33,7 +33,7 @@ CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "res
 def sketch(self, model):
     figure = Figure(figsize=(3, 2))
     figure.subplots().plot([0, 1, float(sum(weight.sum() for weight in model.parameters()))])
-    return figure
+    return {"png": figure}
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_it_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeyp
         torch.rand(7)
         return sketch(self, model)
 
-    monkeypatch.setattr(Task, "picture", noisy)
+    monkeypatch.setattr(Task, "artifacts", noisy)
     torch.manual_seed(3)
     assert cell("rerun=all").state == "done"
     found = files(tmp_path)
@@ -71,14 +71,14 @@ def test_it_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeyp
 
 
 def test_a_picture_that_fails_loses_no_record(cell, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Task, "picture", sketch)
+    monkeypatch.setattr(Task, "artifacts", sketch)
     cell()
     assert ".png" in files(tmp_path)
 
     def broken(self, model):
         raise RuntimeError("no ink\nat all")
 
-    monkeypatch.setattr(Task, "picture", broken)
+    monkeypatch.setattr(Task, "artifacts", broken)
     assert cell("rerun=all").state == "done"
     assert set(files(tmp_path)) == {".json"}, "the picture of another run stands beside this record"
     said = [line for line in (capsys.readouterr().err).splitlines() if "no picture" in line]
@@ -88,7 +88,7 @@ def test_a_picture_that_fails_loses_no_record(cell, tmp_path, monkeypatch, capsy
 def test_what_is_shared_out_has_none(cell, tmp_path, monkeypatch):
     shared = SimpleNamespace(**vars(fsdp) | {"is_sharded": lambda module: True})
     monkeypatch.setattr("harness.training.attempt.fsdp", shared)
-    monkeypatch.setattr(Task, "picture", sketch)
+    monkeypatch.setattr(Task, "artifacts", sketch)
     assert cell().state == "done"
     assert set(files(tmp_path)) == {".json"}
 
@@ -97,11 +97,11 @@ class Drawer:
     def __init__(self, pixels=0):
         self.pixels = pixels
 
-    def picture(self, model):
+    def artifacts(self, model):
         figure = Figure(figsize=(6, 6))
         noise = torch.rand(self.pixels or 2, self.pixels or 2, generator=torch.Generator().manual_seed(0))
         figure.subplots().imshow(noise.numpy(), interpolation="nearest")
-        return figure
+        return {"png": figure}
 
 
 def test_the_same_picture_has_the_same_bytes_and_leaves_the_generator_alone():

@@ -121,7 +121,7 @@ def test_a_plan_s_estimate_is_of_the_nearest_cell_that_ended():
     typed = ["table=lavo/t11", "model=lavo", "task=lra/listops", "seed=1"]
     (paper,) = sweep.expand(compose(typed), typed).cells
     found = estimate(paper, [entries])
-    assert (found.seconds, found.of) == (15 / 5 * 3600, PUBLISHED)
+    assert (found.seconds, found.basis) == (15 / 5 * 3600, PUBLISHED)
 
 
 def test_a_table_names_its_protocols():

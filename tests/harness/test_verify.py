@@ -1,10 +1,10 @@
-"""do=verify measures: a model that declares what it does not hold is found out."""
+"""do=verify finds a model that declares more than it does."""
 
 import sys
 
 import pytest
 
-from harness.commands.verify import examine, run
+from harness.commands.verify import run, verify_model
 from harness.config.compose import compose
 
 MODULE = '''
@@ -13,7 +13,7 @@ from models.attention.vanilla import Vanilla
 
 
 class Leaky(Vanilla):
-    """Says that it is causal and looks ahead; makes all scores."""
+    """Declares itself causal and looks ahead; computes all scores."""
 
     patterns = frozenset({Pattern.CAUSAL_SELF})
 
@@ -28,6 +28,15 @@ class Forgetful(Vanilla):
 
     def attend(self, q, k, v, key_padding_mask):
         return super().attend(q, k, v, None)
+
+
+class Restless(Vanilla):
+    """Its chunks over a context are those of other queries."""
+
+    patterns = frozenset({Pattern.NONCAUSAL_CROSS})
+
+    def chunk(self, x, state):
+        return super().chunk(x.flip(1), state)
 '''
 
 
@@ -42,19 +51,25 @@ def foreign(tmp_path, monkeypatch):
 
 
 def test_a_leak_is_found_whatever_the_model_declares(foreign):
-    row, faults = examine(foreign("Leaky"), "mine")
-    assert row[:4] == ["-", "LEAK", "-", "-"]
-    assert {"causal_self depends on the future", "causal_self depends on the total length"} <= set(faults)
-    assert any("step differs from forward" in fault for fault in faults)
-    assert row[5] == "4.0", "all scores: quadratic"
+    row = verify_model(foreign("Leaky"), "mine")
+    assert row.patterns == ["-", "LEAK", "-", "-"]
+    assert {"causal_self depends on the future", "causal_self depends on the total length"} <= set(row.faults)
+    for method in ("step", "chunk"):
+        assert any(fault.startswith(f"causal_self: {method} differs from forward") for fault in row.faults)
+    assert row.memory == "4.0", "all scores: quadratic"
 
 
 def test_attention_to_padding_is_found(foreign):
-    row, faults = examine(foreign("Forgetful"), "mine")
-    assert row[0] == "LEAK" and faults == ["noncausal_self depends on padding"]
+    row = verify_model(foreign("Forgetful"), "mine")
+    assert row.patterns[0] == "LEAK" and row.faults == ["noncausal_self depends on padding"]
 
 
-def test_every_model_of_the_house_holds(capsys):
+def test_a_chunk_that_differs_is_found(foreign):
+    (fault,) = verify_model(foreign("Restless"), "mine").faults
+    assert fault.startswith("noncausal_cross: chunk differs from forward")
+
+
+def test_every_model_of_the_house_passes(capsys):
     assert run(compose(), []) == 0
     shown = capsys.readouterr().out
     assert "LEAK:" in shown and shown.count("LEAK") == 1 and "broken" not in shown

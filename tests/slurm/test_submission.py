@@ -36,25 +36,25 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     ]  # fmt: skip
     said = harness.submit(*sweep)
     assert "24 cells in 24 jobs" in said and "submitted: 24 cells" in said
-    assert set(harness.launch.cell_state().values()) <= {"queued", "running", "done"}
+    assert set(harness.states().values()) <= {"queued", "running", "done"}
     assert "nothing to submit" in harness.submit(*sweep), "cells that wait or run are not submitted again"
 
     for seed in (2, 3):
         cluster.wait_until(lambda seed=seed: harness.beat(seed).get("step", 0) > 5, 90, f"seed {seed} to train")
     cluster.run("scancel", harness.job(2))
     cluster.kill_node(cluster.placement()[harness.job(3)])
-    assert harness.launch.cell_state()[3] == "dead", "SLURM still says RUNNING; the heartbeat knows better"
-    assert "its last words:" in harness.run("do=status")
+    assert harness.states()[3] == "dead", "SLURM still says RUNNING; the heartbeat knows better"
+    assert "its last log lines:" in harness.run("do=status")
 
     cluster.wait_until(lambda: harness.beat(1).get("state") == "timeout", 120, "seed 1 to run out of time")
-    assert harness.launch.cell_state()[1] == "timeout"
+    assert harness.states()[1] == "timeout"
     release.touch()
     harness.wait_for([1, *range(4, 25)], 240)
     assert harness.counts() == {"done": 21, "failed": 1, "interrupted": 1, "dead": 1}
-    assert {seed: state for seed, state in harness.launch.cell_state().items() if state != "done"} == {
+    assert {seed: state for seed, state in harness.states().items() if state != "done"} == {
         2: "interrupted", 3: "dead", 4: "failed",
     }  # fmt: skip
-    assert harness.records.record(4)["error"]["message"] == "the third step is one too many"
+    assert harness.record(4)["error"]["message"] == "the third step is one too many"
     assert cluster.queue()[harness.job(4)] == "FAILED", "SLURM sees what the record says"
 
     said = harness.submit(*sweep)
@@ -69,7 +69,7 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     harness.run("-m", *[word for word in sweep if not word.startswith("seed=")], "seed=1,2,3", *apart)
     for seed in (1, 2, 3):
         (path,) = (tmp_path / "whole").rglob(f"*-s{seed}-*.json")
-        whole, parts = json.loads(path.read_text()), harness.records.record(seed)
+        whole, parts = json.loads(path.read_text()), harness.record(seed)
         assert {key: whole[key] for key in SAME} == {key: parts[key] for key in SAME}
         assert parts["resumes"] >= 1 and whole["resumes"] == 0
 
@@ -81,10 +81,10 @@ def test_a_preempted_cell_goes_on(harness: Harness, cluster: Cluster, tmp_path: 
     cluster.wait_until(lambda: harness.beat(1).get("step", 0) > 2, 60, "training")
     cluster.submit("sleep 5", "--array=0-3")
     cluster.wait_until(lambda: harness.beat(1).get("state") == "preempted", 30, "the preemption")
-    assert harness.launch.cell_state()[1] == "preempted"
+    assert harness.states()[1] == "preempted"
     release.touch()
     harness.wait_for([1], 90)
-    assert harness.records.record(1)["status"] == "done" and harness.records.record(1)["resumes"] == 1
+    assert harness.record(1)["status"] == "done" and harness.record(1)["resumes"] == 1
 
 
 def test_code_and_yaml_edited_after_submission_change_nothing(cluster: Cluster, tmp_path: Path):
@@ -103,7 +103,7 @@ def test_code_and_yaml_edited_after_submission_change_nothing(cluster: Cluster, 
     yaml.write_text(yaml.read_text().replace("window:", "width:"))
     cluster.run("scontrol", "release", next(iter(cluster.live())))
     harness.wait_for([1], 60)
-    record = harness.records.record(1)
+    record = harness.record(1)
     assert record["status"] == "done" and record["config"]["model"]["window"] == 8 and record["changed"] == {}
 
 
@@ -118,7 +118,7 @@ def test_two_nodes_train_what_one_process_trains(harness: Harness, cluster: Clus
     cluster.wait_until(lambda: harness.beat(1).get("state") == "preempted", 30, "the run to stop")
     release.touch()
     harness.wait_for([1], 120)
-    shared = harness.records.record(1)
+    shared = harness.record(1)
     assert shared["status"] == "done", shared["error"]
     assert shared["update"] == {"examples": 16, "micro_batch_size": 8, "devices": 2}
     assert shared["resumes"] == 1

@@ -105,10 +105,10 @@ def test_scores_are_wide_whatever_comes():
 
 
 def filled(cuts, labels, **options):
-    metric = CompletionScores(["a", "b", "c"], **options)
+    metric = CompletionScores(["a", "b", "c"])
     first, second = torch.from_numpy(cloud(7, 9, 30)).float(), torch.from_numpy(cloud(8, 9, 20)).float()
     for start, stop in cuts:
-        metric.update(first[start:stop], second[start:stop], labels[start:stop])
+        metric.update(scores(first[start:stop], second[start:stop], **options), labels[start:stop])
     return metric.compute(), scores(first, second)
 
 
@@ -142,7 +142,7 @@ def test_the_metric_passes_the_option_on():
     zeros = torch.cat([torch.zeros(1, 9, 3), torch.ones(1, 1, 3)], 1)
     found = {}
     for option in (False, True):
-        metric = CompletionScores(["a"], ignore_zeros=option)
-        metric.update(zeros, torch.ones(1, 4, 3), torch.tensor([0]))
+        metric = CompletionScores(["a"])
+        metric.update(scores(zeros, torch.ones(1, 4, 3), ignore_zeros=option), torch.tensor([0]))
         found[option] = float(metric.compute()["cd_l1"])
     assert found[True] == pytest.approx(0, abs=1e-9) and found[False] > 100

@@ -9,7 +9,7 @@ from listops_helpers import one_line, quiet
 from models.attention.base import Pattern
 from tasks.base import DataError
 from tasks.completion import picture
-from tasks.completion.chamfer import chamfer_l1
+from tasks.completion.chamfer import NAMES, chamfer_l1
 from tasks.completion.pcn import PCN, resampled
 
 
@@ -109,7 +109,8 @@ def test_scores_do_not_depend_on_the_batches(tmp_path):
     for cuts in ([(0, 17)], [(0, 5), (5, 6), (6, 17)]):
         metrics = task.metrics()
         for start, stop in cuts:
-            assert task.score(model, task.split("test").batch(range(start, stop)), metrics) == stop - start
+            each = task.score(model, task.split("test").batch(range(start, stop)), metrics)
+            assert {name: len(values) for name, values in each.items()} == dict.fromkeys(NAMES, stop - start)
         found.append({name: float(value) for name, value in metrics.compute().items()})
     assert found[0] == pytest.approx(found[1], rel=1e-6)
     assert {"cd_l1", "cd_l2", "f1", "cd_l1/sphere", "f1/torus_round_cylinder"} <= found[0].keys()
@@ -183,7 +184,7 @@ def test_a_path_is_demanded(source, tmp_path):
 
 
 def test_a_picture_shows_shapes_of_four_categories(tmp_path):
-    figure = loaded(tmp_path).picture(Copy())
+    figure = loaded(tmp_path).artifacts(Copy())["png"]
     assert [axis.get_title() for axis in figure.axes[:3]] == ["input", "prediction", "target"]
     assert len(figure.axes) == 12
     figure.savefig(tmp_path / "picture.png", dpi=50)
@@ -193,7 +194,7 @@ def test_a_picture_shows_shapes_of_four_categories(tmp_path):
 
 
 def test_a_picture_has_as_many_rows_as_there_are_shapes(tmp_path):
-    assert len(loaded(tmp_path, test=2).picture(Copy()).axes) == 6
+    assert len(loaded(tmp_path, test=2).artifacts(Copy())["png"].axes) == 6
     assert picture.pick(np.array([0, 1, 0, 1, 0])) == [0, 1, 2, 3]
     assert picture.pick(np.arange(8)) == [0, 2, 5, 7]
 

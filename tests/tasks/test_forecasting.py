@@ -50,7 +50,7 @@ def scores(made, name, batch_size):
     for start in range(0, len(split), batch_size):
         batch = split.batch(range(start, min(start + batch_size, len(split))))
         with torch.no_grad():
-            scored += made.score(model, batch, metrics)
+            scored += len(made.score(model, batch, metrics)["mse"])
     return {key: float(value) for key, value in metrics.compute().items()}, scored
 
 
@@ -211,7 +211,7 @@ def test_an_invented_series_follows_its_seed_alone(tmp_path):
 
 def test_the_picture_shows_three_windows(tmp_path):
     with torch.no_grad():
-        figure = loaded(task(tmp_path)).picture(Echo(12))
+        figure = loaded(task(tmp_path)).artifacts(Echo(12))["png"]
     assert len(figure.axes) == 3 and all(len(axis.lines) == 4 for axis in figure.axes)
 
 

@@ -1,0 +1,108 @@
+"""Data from a file -> a typed object, checked by pydantic; what is wrong is said in one line.
+
+`parse(Table, yaml.safe_load(text), path)` gives a `Table`, a subclass of `StrictModel`, or raises a UsageError that
+names the file, the key and the fault. No value is converted from one type to another, except that an integer may stand
+for a float; no key is unknown; every number is finite; an object cannot be changed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Strict, ValidationError
+
+from harness.errors import UsageError, did_you_mean, one_line
+
+SHOWN_CHARACTERS = 60  # of a refused value
+
+
+class StrictModel(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Item = TypeVar("Item")
+Model = TypeVar("Model", bound=StrictModel)
+# a list in yaml or JSON, a tuple in Python; its items are checked as strictly as any other value
+TupleOf = Annotated[tuple[Item, ...], Strict(False)]
+
+
+def parse(cls: type[Model], raw: Any, where: object, error: type[UsageError] = UsageError) -> Model:
+    """An instance of `cls` from the mapping `raw`. Raises `error`: `<where>: <key>: what is wrong`.
+
+    `where` names the source, such as a path; an empty one is left out.
+    """
+    try:
+        return cls.model_validate(raw)
+    except ValidationError as invalid:
+        message = explain(cls, raw, invalid)
+    raise error(f"{where}: {message}" if where else message)
+
+
+def explain(cls: type[StrictModel], raw: Any, invalid: ValidationError) -> str:
+    """`key: what is wrong`, of one error: an unknown key (it is also a missing one), or else the innermost."""
+    errors = [(path_in(raw, error), error) for error in invalid.errors(include_url=False)]
+    path, error = max(errors, key=lambda each: (each[1]["type"] == "extra_forbidden", len(each[0])))
+    match error["type"]:
+        case "extra_forbidden":
+            what = f"unknown key; {did_you_mean(str(path[-1]), keys_at(cls, path[:-1]))}"
+        case "missing":
+            what = "missing"
+        case "dict_type" | "model_type":
+            what = f"a mapping expected, not {shown(error['input'])}"
+        case "finite_number":
+            what = f"{error['input']} is not a finite number"
+        case "value_error":  # raised by a validator of the class
+            what = str(error["ctx"]["error"])
+        case _:
+            what = f"{error['msg'][0].lower()}{error['msg'][1:]}, not {shown(error['input'])}"
+    return one_line(f"{dotted(path)}: {what}" if path else what)
+
+
+def path_in(raw: Any, error: Mapping[str, Any]) -> tuple[str | int, ...]:
+    """Where in `raw` the error is. Pydantic's location also names the members of unions; they are left out here."""
+    *parents, last = error["loc"] or [None]
+    path = []
+    for step in (*parents, last):
+        is_key = isinstance(raw, Mapping) and step in raw
+        is_index = isinstance(raw, list | tuple) and isinstance(step, int)
+        if is_key or is_index:
+            raw = raw[step]
+            path.append(step)
+    return (*path, last) if error["type"] == "missing" else tuple(path)
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`columns.ListOps.parts[0]`"""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def shown(value: Any) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def keys_at(cls: type[StrictModel], path: Sequence[str | int]) -> list[str]:
+    """The keys that a mapping may have at this place of the class."""
+    types: list[Any] = [cls]
+    for step in path:
+        types = [inner for each in types for inner in types_below(each, step)]
+    return [key for each in types for key in getattr(each, "model_fields", ())]
+
+
+def types_below(cls: Any, step: str | int) -> Iterator[Any]:
+    fields = getattr(cls, "model_fields", {})
+    if step in fields:
+        yield from members(fields[step].annotation)
+    elif not fields and (inner := get_args(cls)):
+        yield from members(inner[1] if get_origin(cls) is dict else inner[0])
+
+
+def members(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation allows."""
+    if get_origin(annotation) is Annotated:
+        yield from members(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for each in get_args(annotation):
+            yield from members(each)
+    else:
+        yield annotation

@@ -1,6 +1,6 @@
 """Configuration -> task and model. What cannot be built is refused here, on the meta device, before data is touched."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -89,10 +89,10 @@ def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
         raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {needed}")
 
 
-def refuse_what_cannot_run(cfg: DictConfig) -> Built:
-    """Build everything without memory or data. A refusal names the models that would fit in this place."""
+def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:
+    """Build everything, by default without memory (`on_meta`). A refusal names the models that would fit instead."""
     try:
-        built = on_meta(cfg)
+        built = (build or on_meta)(cfg)
         built.task.check_source()
         return built
     except DataError as error:

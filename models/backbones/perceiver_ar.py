@@ -38,7 +38,7 @@ class PerceiverConfig(DecoderConfig):
     latents: int
     """Number l of latents, 1 to `max_length`."""
     rotary: bool = True
-    """Whether queries and keys have rotary positions, beside `positions` of the embedding."""
+    """Whether queries and keys have rotary positions, in addition to `positions` of the embedding."""
     head_dim: int | None = None
     """Width E of a head; None: D / H."""
     output_bias: bool = True

@@ -306,12 +306,3 @@ def test_m_may_stand_anywhere():
     assert overrides.rewrite(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
     assert overrides.rewrite(["model=a", "--multirun"]) == ["--multirun", "model=a"]
     assert overrides.rewrite(["model=a", "--cfg", "job"]) == ["model=a", "--cfg", "job"]
-
-
-def test_the_lists_of_bench_are_no_sweep():
-    typed = ["do=bench", "model=a,b", "lengths=1,2", "what=[train]", "bench.dim=8", "model.window=4"]
-    assert overrides.rewrite(typed) == [
-        "do=bench", "bench.models=[a,b]", "model=a", "bench.lengths=[1,2]", "bench.what=[train]", "bench.dim=8",
-        "model.window=4",
-    ]  # fmt: skip
-    assert overrides.rewrite(typed[1:]) == typed[1:]

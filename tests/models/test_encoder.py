@@ -296,7 +296,7 @@ def test_lavo_reads_more_when_it_does_not_scale():
 
 
 def test_lavo_refusals():
-    with pytest.raises(ValueError, match="LAVO needs bases <= head width: 64 bases, head width 32"):
+    with pytest.raises(ValueError, match="bases <= head width: 64 bases, head width 32"):
         LAVO(64, 2, pattern="causal_self", max_length=8, bases=64)
     with pytest.raises(ValueError, match="window"):
         lavo(window=0)

@@ -131,7 +131,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     chosen = ("table", "do", "seed", "model", "task", "protocol")
     shared = [override for override in overrides if override.partition("=")[0] not in chosen]
     seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
-    places = ((place.task, place.get("set", {})) for place in table.columns.values())
+    places = ((place.task, place.get("set", {})) for place in task_columns(table).values())
     hours = table.gpu_hours / runs(places) if cfg.budget.name is Budget.paper else None
     absent: dict[str, str] = {}
     cells = []
@@ -164,7 +164,7 @@ def places_of(
         if one.model not in models:
             absent[label] = f"no model '{one.model}' yet"
             continue
-        for column, place in table.columns.items():
+        for column, place in task_columns(table).items():
             if "task" in typed and place.task != typed["task"]:
                 continue
             if place.task not in tasks:
@@ -173,3 +173,8 @@ def places_of(
                 absent[f"{label}, {column}"] = f"protocol '{one.protocol}' has no recipe for {place.task}"
             else:
                 yield one, place
+
+
+def task_columns(table: DictConfig) -> dict[str, DictConfig]:
+    """The columns that cells fill; the others show measurements of do=bench."""
+    return {name: column for name, column in table.columns.items() if "task" in column}

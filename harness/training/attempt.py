@@ -89,7 +89,7 @@ class Attempt:
 
     def _prepare_data(self, progress: Progress) -> None:
         task = self.built.task
-        self.run_dir.beat("preparing data", step=0, steps=self.cfg.train.max_steps, force=True)
+        self.run_dir.write_heartbeat("preparing data", step=0, steps=self.cfg.train.max_steps, force=True)
         task.prepare(progress)
         self.data = task.load()
         self.final_evaluations = task.final_evaluations()
@@ -125,7 +125,7 @@ class Attempt:
     def _interrupted(self, number: int) -> Interrupted:
         step, steps, state = self.trainer.global_step, self.cfg.train.max_steps, stop_status(number)
         if self.trainer.is_global_zero:
-            self.run_dir.beat(state, step=step, steps=steps, force=True)
+            self.run_dir.write_heartbeat(state, step=step, steps=steps, force=True)
         name = signal.Signals(number).name
         message = f"stopped by {name} at step {step} of {steps}, saved; the same command (without rerun=all) resumes it"
         return Interrupted(message, number, state)
@@ -175,7 +175,9 @@ class Attempt:
 
     def _final_evaluation(self, final: FinalEvaluation, progress: Progress) -> dict[str, Any]:
         """The record's entry of one further pass. A pass that fails is a value of the record."""
-        self.run_dir.beat(f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps)
+        self.run_dir.write_heartbeat(
+            f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps
+        )
         try:
             evaluation = evaluate(
                 self.trainer,

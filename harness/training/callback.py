@@ -85,7 +85,7 @@ class TrainingCallback(Callback):
                     torch.cuda.set_rng_state(own["cuda"][0])
             self.progress.say(f"resumed at step {trainer.global_step}")
         if trainer.is_global_zero:
-            self.run_dir.keep_metrics_until(trainer.global_step)
+            self.run_dir.drop_metrics_after(trainer.global_step)
         # after Lightning has set its own handlers, and closed before it removes them
         self.stop_signal = self._handlers.enter_context(catch_stop_signals())
         trainer.should_stop = self.out_of_patience  # killed between its last evaluation and its record
@@ -118,7 +118,7 @@ class TrainingCallback(Callback):
             self.stop_signal.number = signal.SIGTERM
         trainer.should_stop |= stop or self.out_of_patience
         if trainer.is_global_zero:
-            self.run_dir.beat("running", step=step, steps=max_steps)
+            self.run_dir.write_heartbeat("running", step=step, steps=max_steps)
             if step % READ_LOSS_EVERY == 0:
                 self._loss_text = f"loss {float(module.loss):.4f}"
             self.progress.update("train", step, max_steps, self._loss_text)
@@ -157,7 +157,7 @@ class TrainingCallback(Callback):
             learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
             row = {"train/loss": loss, "lr": learning_rate}
             row |= {f"{name}/{key}": value for name in values for key, value in values[name].items()}
-            self.run_dir.add_metrics({"step": step} | row)
+            self.run_dir.append_metrics({"step": step} | row)
             for logger in trainer.loggers:
                 logger.log_metrics(row, step=step)
             scores = " · ".join(f"{name} {metric} {values[name][metric]:.4g}" for name in values)

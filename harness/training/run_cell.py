@@ -80,7 +80,7 @@ def run_cell(request: CellRequest) -> CellResult:
         build_error = error  # memory, for example: it is recorded once the run directory is claimed
     if rank():
         return _assist(attempt, request)
-    if not run_dir.claim():
+    if not run_dir.acquire():
         detail = f"another process runs it ({run_dir.path}); python run.py do=status"
         return CellResult(str(cell), "running", 0, detail)
     try:
@@ -151,8 +151,8 @@ def _run(attempt: "Attempt", request: CellRequest, build_error: Exception | None
     resuming = can_resume(run_dir, record_path, request)
     if not resuming:
         run_dir.clear()
-    run_dir.describe(cell.config, request.overrides)
-    with Progress(run_dir.note) as progress:
+    run_dir.write_config(cell.config, request.overrides)
+    with Progress(run_dir.append_log) as progress:
         progress.say(f"{cell} · {run_dir.path}")
         try:
             if build_error is not None:
@@ -166,13 +166,13 @@ def _run(attempt: "Attempt", request: CellRequest, build_error: Exception | None
                     return _record_failure(attempt, refusal, started, stop.state)
             return CellResult(str(cell), stop.state, STOPPED + stop.number, str(stop))
         except (DataError, UsageError) as error:
-            run_dir.beat("refused", step=0, steps=0, force=True)
+            run_dir.write_heartbeat("refused", step=0, steps=0, force=True)
             return CellResult(str(cell), "refused", 2, one_line(error))
         except Exception as error:
             return _record_failure(attempt, error, started)
         entries |= {"started": iso(started), "finished": iso(time.time())}
         record.write(entries, record_path)
-        run_dir.beat("done", step=entries["steps"], steps=entries["steps"], force=True)
+        run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
         return CellResult(str(cell), "done", 0, f"{summary(entries)} · {record_path}")
 
 
@@ -192,7 +192,7 @@ def _record_failure(attempt: "Attempt", error: Exception, started: float, status
     record_path = attempt.cell.record_path(attempt.cfg)
     remove_artifacts(record_path)
     # the record last: a younger file would mean a new attempt
-    attempt.run_dir.beat(status, step=entries["steps"], steps=attempt.cfg.train.max_steps, force=True)
+    attempt.run_dir.write_heartbeat(status, step=entries["steps"], steps=attempt.cfg.train.max_steps, force=True)
     record.write(entries, record_path)
     detail = f"{name}: {message[:200]} · {attempt.run_dir.error} · rerun=failed tries again"
     return CellResult(str(attempt.cell), status, 1, detail)

@@ -13,12 +13,14 @@ import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from harness.commands.report import report
+from harness.commands.report import report_tables
 from harness.config.cell import Cell
 from harness.config.compose import compose
+from harness.records.collect import frame, load_records
 from harness.records.record import write
-from harness.report import spec
-from harness.report.gallery import pictures
+from harness.report import spec_files
+from harness.report.pictures import pictures_of
+from harness.report.select import select
 from harness.training import fsdp
 from harness.training.artifacts import MAX_BYTES, MAX_PNG_BYTES, encoded, save_artifacts
 from harness.training.run_cell import CellRequest, run_cell
@@ -178,6 +180,7 @@ def kept(tmp_path, record, drawn=True):
     """The record as a run leaves it, with its picture."""
     path = tmp_path / "records" / Cell(record["cell"]["id"], record["config"]).path
     path = path.with_name(f"{path.name}.json")
+    record["artifacts"] = {path.with_suffix(".png").name: "ab" * 32} if drawn else {}
     write(record, path)
     if drawn:
         path.with_suffix(".png").write_bytes(b"")
@@ -185,8 +188,9 @@ def kept(tmp_path, record, drawn=True):
 
 
 def shown(tmp_path, asked, records):
-    found = pictures(asked, records, tmp_path / "records", tmp_path / "tables" / "lavo" / "page.md")
-    return [(one.place, one.caption) for one in found]
+    page = tmp_path / "tables" / "lavo" / "page.md"
+    found = pictures_of(select(frame(records), asked), asked, tmp_path / "records", page)
+    return [(one.heading, one.caption) for one in found]
 
 
 def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
@@ -211,7 +215,7 @@ def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
 
 
 def test_columns_of_one_run_show_it_once_and_columns_that_set_something_are_places_of_their_own(tmp_path):
-    t7, t8 = (spec.load(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
+    t7, t8 = (spec_files.load_table(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
     assert len(shown(tmp_path, t7, [kept(tmp_path, crosses["completion"]("lavo"))])) == 1
     records = [kept(tmp_path, crosses["forecast"]("no_cross", "ETTh1", features)) for features in "MS"]
     assert shown(tmp_path, t8, records) == [
@@ -224,15 +228,19 @@ def test_the_page_links_it_and_check_sees_a_new_one(tmp_path):
     records = [kept(tmp_path, made("lavo", "lra/text", 1)), kept(tmp_path, made("vanilla", "lra/text", 1), drawn=False)]
     places = {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
     settings = {"conf_root": CONF, "paths": places, "console": Console(file=io.StringIO())}
-    page = report("lavo/t11", **settings)[0]
+
+    def report(**more):
+        return report_tables("lavo/t11", frame(load_records(places["records"])), **settings, **more)
+
+    page = report()[0]
     text = page.read_text(encoding="utf-8")
     (link,) = [line for line in text.splitlines() if line.startswith("![")]
     target = link.rpartition("](")[2].rstrip(")")
     assert (page.parent / target).resolve() == next((tmp_path / "records").rglob("*.png")).resolve()
-    assert "## Pictures" in text and report("lavo/t11", **settings, check=True) == []
+    assert "## Pictures" in text and report(check=True) == []
     kept(tmp_path, records[1])
-    assert report("lavo/t11", **settings, check=True) == [page]
+    assert report(check=True) == [page]
     for path in (tmp_path / "records").rglob("*.png"):
         path.unlink()
-    report("lavo/t11", **settings)
+    report()
     assert "Pictures" not in page.read_text(encoding="utf-8")

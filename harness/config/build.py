@@ -9,7 +9,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from harness.config.compose import options, with_model
+from harness.config.compose import arguments, options, with_model
 from harness.config.instantiate import call, config_class, instantiate, target
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention
@@ -35,7 +35,7 @@ def build(cfg: DictConfig) -> Built:
     trusted = list(cfg.trusted_packages)
     task = instantiate(without(cfg.task, "name", "protocol"), "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
-    model = build_model(target(without(cfg.model, "name"), "model", trusted), cfg, backbone_kwargs)
+    model = build_model(target(arguments(cfg.model), "model", trusted), cfg, backbone_kwargs)
     check_length(model, backbone_kwargs)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
     schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None

@@ -1,19 +1,21 @@
-"""Which cells commands mean: one each, or all of a published table, and what these need. Nothing is run here.
+"""The cells that commands mean: one each, or all of a published table, and those that they depend on. Nothing is run.
 
-A table's cells are its rows x columns x seeds. Rows whose model, and columns whose task or recipe, are not in the
-house are named and left out.
+A table's cells are its rows x columns x seeds. Rows whose model, and columns whose task or recipe, do not exist here
+are named and left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import Cell, cell_of, with_seed
-from harness.config.compose import CONF, compose, options, own_protocol, recipes, search_path, with_model
+from harness.config.compose import CONF, compose, compose_once, folders, options, recipes, search_path, with_model
 from harness.config.depends_on import parse_depends_on
+from harness.config.overrides import key_of, to_overrides, typed_values
+from harness.config.resolvers import default_protocol
 from harness.config.schema import Budget
-from harness.config.table_rows import row, runs
+from harness.config.table_rows import Row, row, runs
 from harness.errors import UsageError
 
 
@@ -49,6 +51,18 @@ class Command:
     overrides: tuple[str, ...] = ()
 
 
+def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
+    """The commands of a sweep. Those that differ in their seed alone are composed once."""
+    commands = []
+    for overrides in swept:
+        cfg = compose([word for word in overrides if not word.startswith("seed=")], search_path())
+        for word in overrides:
+            if word.startswith("seed="):
+                OmegaConf.update(cfg, "seed", word.partition("=")[2])
+        commands.append(Command(cfg, tuple(overrides)))
+    return commands
+
+
 def expand_all(commands: Sequence[Command]) -> Plan:
     """The cells of all commands, each once: tables share cells, and lists may name one twice."""
     cells: dict[str, PlannedCell] = {}
@@ -73,7 +87,7 @@ def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], d
     """
     if planned.cell.id in dependents:
         raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
-    shared = [word for word in planned.overrides if word.lstrip("+~").split("=")[0].split(".")[0] in SHARED]
+    shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
     ids = []
     for entry in planned.cfg.depends_on:
         overrides = (*shared, *parse_depends_on(entry).overrides)
@@ -106,56 +120,59 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
 
 def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -> Plan:
     """A table's cells. A typed seed or task narrows it; a typed model is its only row, in the paper's table or not."""
-    typed = dict(override.lstrip("+~").split("=", 1) for override in overrides if "=" in override)
-    if typed.get("protocol") not in (None, own_protocol(typed.get("task", ""), search_path())):
+    typed = typed_values(overrides)
+    if "protocol" in typed and typed["protocol"] != default_protocol(typed.get("task", ""), folders()):
         raise UsageError(
             "a table's rows name their protocols: leave protocol= out, or type model= and task= for a cell"
         )
     # everything else that was typed holds for every cell
-    shared = [
-        override
-        for override in overrides
-        if override.split("=")[0] not in ("table", "do", "seed", "model", "task", "protocol")
-    ]
+    chosen = ("table", "do", "seed", "model", "task", "protocol")
+    shared = [override for override in overrides if override.partition("=")[0] not in chosen]
+    seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
+    places = ((place.task, place.get("set", {})) for place in task_columns(table).values())
+    hours = table.gpu_hours / runs(places) if cfg.budget.name is Budget.paper else None
+    absent: dict[str, str] = {}
+    cells = []
+    for one, place in places_of(table, typed, cfg.model.name, absent):
+        settings = dict(one.set) | dict(place.get("set", {}))
+        rest = [f"task={place.task}", f"protocol={one.protocol}", *to_overrides(settings), *shared]
+        own = (f"model={one.model}", *rest)
+        if any(key_of(override).startswith("model.") for override in rest):
+            plain = compose(own, search_path())  # such a key belongs to this model
+        else:
+            plain = with_model(compose_once(tuple(rest), tuple(search_path())), one.model)
+        first = cell_of(plain)
+        cells += [PlannedCell((*own, f"seed={seed}"), *with_seed(plain, first, int(seed)), hours) for seed in seeds]
+    return Plan(tuple(cells), absent)
+
+
+def places_of(
+    table: DictConfig, typed: dict[str, str], model: str, absent: dict[str, str]
+) -> Iterator[tuple[Row, DictConfig]]:
+    """(row, column) of each place of a table that can be run. `absent` is filled with the others, and why.
+
+    `model`: the name of the composed model, which a typed one goes by.
+    """
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
     rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
     if "model" in typed:
         listed = {label: one for label, one in rows.items() if one.model == typed["model"]}
-        rows = listed or {cfg.model.name: row(typed["model"], table.protocol)}
-    seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
-    columns = {name: column for name, column in table.columns.items() if "task" in column}  # others are do=bench's
-    places = ((place.task, place.get("set", {})) for place in columns.values())
-    hours = table.gpu_hours / runs(places) if cfg.budget.name is Budget.paper else None
-    absent, cells = {}, []
-    composed: dict[tuple[str, ...], DictConfig] = {}  # by everything but the model
+        rows = listed or {model: row(typed["model"], table.protocol)}
     for label, one in rows.items():
         if one.model not in models:
             absent[label] = f"no model '{one.model}' yet"
             continue
-        for column, place in columns.items():
+        for column, place in task_columns(table).items():
             if "task" in typed and place.task != typed["task"]:
                 continue
             if place.task not in tasks:
                 absent[column] = f"no task '{place.task}' yet"
-                continue
-            if one.protocol not in recipes(place.task):
+            elif one.protocol not in recipes(place.task):
                 absent[f"{label}, {column}"] = f"protocol '{one.protocol}' has no recipe for {place.task}"
-                continue
-            settings = dict(one.set) | dict(place.get("set", {}))
-            names = (f"task={place.task}", f"protocol={one.protocol}")
-            rest = (
-                *names,
-                *(f"{key}={'null' if value is None else value}" for key, value in settings.items()),
-                *shared,
-            )
-            own = (f"model={one.model}", *rest)
-            if any(override.lstrip("+~").startswith("model.") for override in rest):
-                plain = compose(own, search_path())  # such a key belongs to this model
             else:
-                if rest not in composed:
-                    composed[rest] = compose(rest, search_path())
-                plain = with_model(composed[rest], one.model)
-            first = cell_of(plain)
-            for seed in seeds:
-                cells.append(PlannedCell((*own, f"seed={seed}"), *with_seed(plain, first, int(seed)), hours))
-    return Plan(tuple(cells), absent)
+                yield one, place
+
+
+def task_columns(table: DictConfig) -> dict[str, DictConfig]:
+    """The columns that cells fill; the others show measurements of do=bench."""
+    return {name: column for name, column in table.columns.items() if "task" in column}

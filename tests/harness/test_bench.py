@@ -9,9 +9,9 @@ import torch
 
 from harness.commands import bench_measure
 from harness.commands.bench import measure, run
-from harness.commands.cli import lists_of_bench
 from harness.commands.report import run as render
 from harness.config.compose import compose
+from harness.config.overrides import bench_lists
 from harness.errors import UsageError
 from harness.records import timing
 from harness.records.provenance import hardware, versions
@@ -148,8 +148,8 @@ def test_lists_of_bench_are_no_sweep():
         "bench.what=[forward]",
         "model.window=3",
     ]
-    assert lists_of_bench(typed) == found
-    assert lists_of_bench(["model=a,b"]) == ["model=a,b"]
+    assert bench_lists(typed) == found
+    assert bench_lists(["model=a,b"]) == ["model=a,b"]
 
 
 def test_exponent_and_crossover():

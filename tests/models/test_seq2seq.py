@@ -90,7 +90,7 @@ def test_padding_and_later_tokens_change_nothing(name, slots):
     torch.testing.assert_close(model(source, changed)[:, :7], expected[:, :7], atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["vanilla", "luna_16", "lavo"])
+@pytest.mark.parametrize("name", ["vanilla", "luna", "lavo"])
 def test_decoding_projects_the_source_once(name):
     """However many tokens follow, the encoder's states are read by `init_state` alone."""
     model = seq2seq(name)

@@ -39,8 +39,8 @@ def main() -> None:
 
     from benchmarks.attention import decoding, memory_and_accuracy, speed
     from benchmarks.attention.workloads import Measurement, Timer
+    from harness.records.atomic import write_atomic
     from harness.records.provenance import git, hardware, versions
-    from harness.records.record import write_atomic
 
     torch.set_num_threads(args.threads)
     lines: list[Measurement] = []

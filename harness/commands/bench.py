@@ -22,8 +22,8 @@ from harness.commands.bench_measure import DTYPES, MEASURES, build_bench_model, 
 from harness.config.compose import CONF, ROOT, options
 from harness.errors import UsageError, did_you_mean
 from harness.progress import Progress
+from harness.records.atomic import write_atomic
 from harness.records.provenance import git, hardware, versions
-from harness.records.record import write_atomic
 
 SCHEMA_VERSION = 2
 

@@ -135,7 +135,7 @@ def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int)
     if isinstance(model, Attention):
         state = model.chunk(x, model.init_state(cfg.bench.batch))[1]
     else:
-        state = model.read(x)[1]
+        state = model.prefill(x)[1]
 
     @torch.no_grad()
     def call() -> Tensor:

@@ -120,7 +120,8 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         listed = {label: one for label, one in rows.items() if one.model == typed["model"]}
         rows = listed or {cfg.model.name: row(typed["model"], table.protocol)}
     seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
-    places = ((place.task, place.get("set", {})) for place in table.columns.values())
+    columns = {name: column for name, column in table.columns.items() if "task" in column}  # others are do=bench's
+    places = ((place.task, place.get("set", {})) for place in columns.values())
     hours = table.gpu_hours / runs(places) if cfg.budget.name is Budget.paper else None
     absent, cells = {}, []
     composed: dict[tuple[str, ...], DictConfig] = {}  # by everything but the model
@@ -128,7 +129,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         if one.model not in models:
             absent[label] = f"no model '{one.model}' yet"
             continue
-        for column, place in table.columns.items():
+        for column, place in columns.items():
             if "task" in typed and place.task != typed["task"]:
                 continue
             if place.task not in tasks:

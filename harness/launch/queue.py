@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.records.run_directory import replace
+from harness.records.atomic import write_atomic
 
 JOB_FILE = "job.json"
 SLURM, LOCAL = "slurm", "local"
@@ -27,8 +27,7 @@ class Submission:
     time: float  # time.time() before it was submitted
 
     def write(self, run_folder: Path) -> None:
-        run_folder.mkdir(parents=True, exist_ok=True)
-        replace(run_folder / JOB_FILE, json.dumps(asdict(self)))
+        write_atomic(run_folder / JOB_FILE, json.dumps(asdict(self)))
 
     @property
     def last_log_lines(self) -> Sequence[str]:

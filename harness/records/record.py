@@ -1,184 +1,297 @@
 """The record: the JSON file that one cell leaves behind, and the only source of every table and figure.
 
-One file per cell and no database, so a thousand jobs can write at once. A file is whole or it is not there: it is
-written beside its place, flushed, then renamed. It is checked when written and again when read.
+There is one file per cell and no database, so a thousand jobs can write at once. Files are replaced atomically. A
+record is checked when it is written and again when it is read. `Record` below is its schema.
 
-Units: seconds; memory in MiB (`peak_memory_mb`) and GiB (`memory_gb`); scores in the metric's own unit,
-which is the one that papers print (accuracy in percent); times in ISO 8601. Numbers are finite: what is not known is
-null, and only an unfinished cell (`status` other than `done`) may not know. `changed` holds, for every key that a user
-set against the recipe, the recipe's value and the one used.
+Units: seconds; memory in MiB (`peak_memory_mb`) and GiB (`memory_gb`); scores in the metric's own unit, which is the
+one that papers print (accuracy in percent); times in ISO 8601. Numbers are finite. An unknown value is null, and only
+an unfinished cell (`status` other than `done`) may have one where `KNOWN_WHEN_DONE` lists the key.
 """
 
-import contextlib
 import json
-import math
 import os
 import re
-import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from harness.errors import UsageError, did_you_mean
+from pydantic import AfterValidator, ConfigDict, JsonValue, model_validator
 
-SCHEMA_VERSION = 1
+from harness.config.validation import StrictModel, TupleOf, parse
+from harness.errors import UsageError
+from harness.records.atomic import write_atomic
+
+SCHEMA_VERSION = 2
+MIGRATE = "run: python -m harness.records.migrate <folder of the records>"
+KNOWN_WHEN_DONE = (
+    *("metrics", "metric", "parameters", "steps", "tokens", "examples"),
+    *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
+)
 
 
 class RecordError(UsageError):
-    """A record that does not hold to the schema. One line: file, key, what is wrong."""
+    """A file that is no valid record. One line: file, key, what is wrong."""
 
 
-@dataclass(frozen=True)
-class Null:
-    """Null is a value."""
+def matching(what: str, pattern: str) -> Any:
+    """The type of a string that matches a pattern; messages describe it as `what`."""
 
-    node: Any
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"{text!r} is not {what}")
+        return text
 
-
-@dataclass(frozen=True)
-class Partial:
-    """Null is a value as long as the cell is not done."""
-
-    node: Any
+    return Annotated[str, AfterValidator(check)]
 
 
-@dataclass(frozen=True)
-class Absent:
-    """The key may be left out."""
-
-    node: Any
-
-
-@dataclass(frozen=True)
-class Each:
-    """A mapping with keys of its own choice; those in `named` must be there."""
-
-    node: Any
-    named: dict[str, Any] = field(default_factory=dict)
+def check_time(text: str) -> str:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an ISO 8601 time") from None
+    return text
 
 
-@dataclass(frozen=True)
-class Text:
-    """A string that `holds` accepts; `what` says in words what it should be."""
-
-    what: str
-    holds: Callable[[str], bool]
+Hex = matching("hexadecimal digits", "[0-9a-f]+")
+FileName = matching("the name of a file beside the record", "[^/]+")
+DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.+|synthetic|unknown")
+Time = Annotated[str, AfterValidator(check_time)]
 
 
-def one_of(*words: str) -> Text:
-    return Text(" | ".join(words), lambda text: text in words)
+class CellEntry(StrictModel):
+    id: Hex
+    model: str
+    task: str
+    protocol: str
+    budget: Literal["paper", "reduced", "smoke"]
+    seed: int
 
 
-def matching(what: str, pattern: str) -> Text:
-    return Text(what, lambda text: re.fullmatch(pattern, text) is not None)
+class ErrorEntry(StrictModel):
+    type: str
+    message: str
+    traceback: str
 
 
-def is_time(text: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return bool(datetime.fromisoformat(text))
-    return False
+class Scores(StrictModel):
+    """Metrics of one split by name, and `n`, the number of examples scored."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, float | None]
+    n: int
 
 
-class AnyJson:
-    """Whatever JSON can hold."""
+class Evaluated(StrictModel):
+    """What was measured at one step. `test` is absent where the test split was not scored."""
+
+    step: int
+    val: Scores
+    test: Scores = None  # absent, but never null
 
 
-TIME = Text("an ISO 8601 time", is_time)
-HEX = matching("hexadecimal digits", r"[0-9a-f]+")
-STATUS = one_of("done", "failed", "oom", "nan", "timeout", "preempted")
-SCORES = Each(Partial(float), named={"n": int})  # n: examples scored
-POINT = {"step": int, "val": SCORES, "test": Absent(SCORES)}
+class Metrics(StrictModel):
+    best: Evaluated | None
+    last: Evaluated | None
 
-SCHEMA: dict[str, Any] = {
-    "schema_version": int,
-    "cell": {
-        "id": HEX,
-        "model": str,
-        "task": str,
-        "protocol": str,
-        "budget": one_of("paper", "reduced", "smoke"),
-        "seed": int,
-    },
-    "config": Each(AnyJson()),
-    "changed": Each(AnyJson()),  # {key: [by the recipe, used]}: empty if the cell is what its names say
-    "status": STATUS,
-    "error": Null({"type": str, "message": str, "traceback": str}),
-    "metrics": Partial({"best": Partial(POINT), "last": Partial(POINT)}),
-    "metric": Partial({"name": str, "higher_is_better": bool}),
-    "selection": {"rule": one_of("best_val", "last", "best_test"), "after_steps": int, "leak": bool},
-    "baseline": Null({"name": str, "val": float, "test": float}),
-    "parameters": Partial({"total": int, "attention": int}),
-    "steps": Partial(int),
-    "tokens": Partial(int),
-    "examples": Partial(int),
-    "wall_s": Partial(float),
-    "examples_per_s": Partial(float),
-    "tokens_per_s": Partial(float),
-    "peak_memory_mb": Partial(float),
-    "hardware": {"device": str, "cpu": str, "cores": int, "memory_gb": float, "gpu": Null(str), "threads": int},
-    "versions": Each(str, named={"python": str, "torch": str, "lightning": str, "longhaul": str}),
-    "git": {"sha": Null(str), "dirty": bool},
-    "data": {
-        "source": matching("full | slice:<name> | synthetic | unknown", r"full|slice:.+|synthetic|unknown"),
-        "fingerprint": str,
-        "sizes": Each(int),
-    },
-    "update": Absent({"examples": int, "micro_batch_size": int, "devices": int}),
-    "resumes": int,
-    "weights_sha256": Null(HEX),
-    "started": TIME,
-    "finished": TIME,
-}
-# a JSON reader of another language may turn 3.0 into 3
-ACCEPTED = {float: (float, int), int: (int,), str: (str,), bool: (bool,)}
+
+class Metric(StrictModel):
+    name: str
+    higher_is_better: bool
+
+
+class Selection(StrictModel):
+    """`leak`: the checkpoint was chosen on the examples that the test score is of."""
+
+    rule: Literal["best_val", "last", "best_test"]
+    after_steps: int
+    leak: bool
+
+
+class Baseline(StrictModel):
+    name: str
+    val: float
+    test: float
+
+
+class Parameters(StrictModel):
+    total: int
+    attention: int
+
+
+class Hardware(StrictModel):
+    device: str
+    cpu: str
+    cores: int
+    memory_gb: float
+    gpu: str | None
+    threads: int
+
+
+class Versions(StrictModel):
+    """Versions of packages by name; these four at least."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str]
+    python: str
+    torch: str
+    lightning: str
+    longhaul: str
+
+
+class Git(StrictModel):
+    sha: str | None
+    dirty: bool
+
+
+class Data(StrictModel):
+    source: DataSource
+    fingerprint: str
+    sizes: dict[str, int]
+
+
+class Update(StrictModel):
+    """How an optimiser update was divided. `tokens` stands where batches are made by tokens."""
+
+    examples: int | None
+    micro_batch_size: int | None
+    devices: int
+    tokens: int | None = None
+
+
+class Dependency(StrictModel):
+    """A cell that this one started from, and the digest of the weights that it took."""
+
+    cell: Hex
+    weights_sha256: Hex | None
+
+
+class Predictions(StrictModel):
+    """Digest of the file of per-example scores, which is kept beside the weights, and the names of these scores."""
+
+    sha256: Hex
+    scores: TupleOf[str]
+
+
+class Evaluation(StrictModel):
+    """One pass over a split with the chosen weights. A pass that failed is a value too, with a message."""
+
+    status: Literal["done", "oom", "failed", "unsupported"]
+    message: str | None
+    metrics: dict[str, float] | None
+    n: int | None
+    seconds: float | None
+    peak_memory_mb: float | None
+    predictions: Predictions | None
+
+    @model_validator(mode="after")
+    def check_status(self) -> "Evaluation":
+        if self.status == "done" and (self.metrics is None or self.n is None):
+            raise ValueError("status is done, but metrics or n is null")
+        if self.status != "done" and not self.message:
+            raise ValueError(f"status is {self.status}, but message is empty")
+        return self
+
+
+class Record(StrictModel):
+    """`config`: the cell's in canonical form, and the trainer's. `changed`: {key: [recipe's value, value used]}."""
+
+    schema_version: int
+    cell: CellEntry
+    config: dict[str, JsonValue]
+    changed: dict[str, JsonValue]
+    depends_on: TupleOf[Dependency]
+    status: Literal["done", "failed", "oom", "nan", "timeout", "preempted"]
+    error: ErrorEntry | None
+    metrics: Metrics | None
+    metric: Metric | None
+    evaluations: dict[str, Evaluation]
+    selection: Selection
+    baseline: Baseline | None
+    parameters: Parameters | None
+    steps: int | None
+    tokens: int | None
+    examples: int | None
+    wall_s: float | None
+    examples_per_s: float | None
+    tokens_per_s: float | None
+    peak_memory_mb: float | None
+    hardware: Hardware
+    versions: Versions
+    git: Git
+    data: Data
+    update: Update = None  # absent, but never null
+    resumes: int
+    artifacts: dict[FileName, Hex]  # files beside the record and their sha256
+    weights_sha256: Hex | None  # of the last step
+    tested_weights_sha256: Hex | None  # of the weights that the test split was scored with
+    started: Time
+    finished: Time
+
+    @model_validator(mode="after")
+    def check_consistency(self) -> "Record":
+        for problem in inconsistencies(self):
+            raise ValueError(problem)
+        return self
+
+
+def inconsistencies(record: Record) -> Iterator[str]:
+    """What is wrong between the parts of a record, each of which is valid alone."""
+    done = record.status == "done"
+    if done != (record.error is None):
+        yield f"error: {'not null' if done else 'null'}, with status {record.status}"
+    if record.selection.rule == "best_test" and not record.selection.leak:
+        yield "selection.leak: false, but best_test selects on the test split"
+    if not done:
+        return
+    yield from (f"{key}: null, with status done" for key in KNOWN_WHEN_DONE if getattr(record, key) is None)
+    if record.data.source == "unknown":
+        yield "data.source: unknown, with status done"
+    for point in ("best", "last"):
+        evaluated = getattr(record.metrics, point)
+        if evaluated is None:
+            yield f"metrics.{point}: null, with status done"
+            continue
+        for split in ("val", "test"):
+            scores = getattr(evaluated, split)
+            unknown = [name for name, score in (scores.model_extra if scores else {}).items() if score is None]
+            yield from (f"metrics.{point}.{split}.{name}: null, with status done" for name in unknown)
+        if record.metric.name not in evaluated.val.model_extra:
+            yield f"metrics.{point}.val.{record.metric.name}: missing, but metric.name is {record.metric.name}"
 
 
 def validate(record: Any) -> None:
     """Check a record against the schema and its own parts against each other. Raises RecordError."""
-    if not isinstance(record, dict):
-        raise RecordError(f"a record is a mapping, not {_kind(record)}")
-    version = record.get("schema_version")
+    version = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
-        raise RecordError(f"schema_version: {version}; this Longhaul reads {SCHEMA_VERSION}")
-    done = record.get("status") == "done"
-    _check(SCHEMA, record, "", done)
-    if done != (record["error"] is None):
-        raise RecordError(f"error: {'not null' if done else 'null'}, with status {record['status']}")
-    rule, leak = record["selection"]["rule"], record["selection"]["leak"]
-    if rule == "best_test" and not leak:
-        raise RecordError("selection.leak: false, but best_test selects on the test split")
-    if not done:
-        return
-    if record["data"]["source"] == "unknown":
-        raise RecordError("data.source: unknown, with status done")
-    name = record["metric"]["name"]
-    for point in ("best", "last"):
-        if record["metrics"][point]["val"].get(name) is None:
-            raise RecordError(f"metrics.{point}.val.{name}: missing, but metric.name is {name}")
+        known = MIGRATE if version == 1 else f"this Longhaul reads {SCHEMA_VERSION}"
+        raise RecordError(f"schema_version: {version}; {known}")
+    parse(Record, record, "", RecordError)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The record in a file. Raises RecordError, naming file and key, if it is none."""
+    """The record in a file. Raises RecordError, naming file and key, if it is not valid."""
     path = Path(path)
     try:
-        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except json.JSONDecodeError as error:
-        raise RecordError(f"{path}: line {error.lineno}: no JSON: {error.msg}; remove it and run its cell") from error
-    except RecordError as error:
-        raise RecordError(f"{path}: {error}") from error
-    try:
+        record = load_json(path)
         validate(record)
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from error
     return record
 
 
+def load_json(path: Path) -> Any:
+    """What a file holds, of any version. Raises RecordError without the file's name."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except json.JSONDecodeError as error:
+        raise RecordError(f"line {error.lineno}: no JSON: {error.msg}; remove it and run its cell") from error
+
+
 def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Check a record and put it in its place; an older one there is replaced. Raises RecordError or OSError."""
+    """Check a record and write it; an older one there is replaced. Raises RecordError or OSError."""
     try:
         validate(record)
     except RecordError as error:
@@ -186,87 +299,5 @@ def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
     write_atomic(path, json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_atomic(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file so that readers see the old text or the new one, and so that the new one survives a power cut."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # no .json at the end: a reader of the folder must not take it for a record
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the rename itself
-    finally:
-        os.close(folder)
-
-
-def _check(node: Any, value: Any, key: str, done: bool) -> None:
-    match node:
-        case Null() | Partial() if value is None:
-            if isinstance(node, Partial) and done:
-                raise RecordError(f"{key}: null, with status done")
-        case Null() | Partial() | Absent():
-            _check(node.node, value, key, done)
-        case Each():
-            _mapping(value, key, node.named.keys())
-            for name, inner in value.items():
-                _check(node.named.get(name, node.node), inner, f"{key}.{name}", done)
-        case dict():
-            required = {name for name, inner in node.items() if not isinstance(inner, Absent)}
-            _mapping(value, key, required, node.keys())
-            for name, inner in value.items():
-                _check(node[name], inner, f"{key}.{name}" if key else name, done)
-        case Text():
-            if not isinstance(value, str) or not node.holds(value):
-                raise RecordError(f"{key}: {value!r} is not {node.what}")
-        case AnyJson():
-            _check_json(value, key)
-        case type():
-            # bool is an int to Python, not to a reader
-            if not isinstance(value, ACCEPTED[node]) or (isinstance(value, bool) and node is not bool):
-                raise RecordError(f"{key}: {node.__name__} expected, not {_kind(value)}")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise RecordError(f"{key}: {value} is not a finite number")
-
-
-def _mapping(value: Any, key: str, required: Any, known: Any = None) -> None:
-    where = key or "record"
-    if not isinstance(value, dict):
-        raise RecordError(f"{where}: a mapping expected, not {_kind(value)}")
-    if wrong := [name for name in value if not isinstance(name, str)]:
-        raise RecordError(f"{where}: key {wrong[0]!r} is not a string")
-    prefix = f"{key}." if key else ""
-    if known is not None and (unknown := sorted(value.keys() - known)):
-        raise RecordError(f"{prefix}{unknown[0]}: unknown key; {did_you_mean(unknown[0], known)}")
-    if missing := sorted(required - value.keys()):
-        raise RecordError(f"{prefix}{missing[0]}: missing")
-
-
-def _check_json(value: Any, key: str) -> None:
-    if isinstance(value, dict):
-        _mapping(value, key, frozenset())
-        for name, inner in value.items():
-            _check_json(inner, f"{key}.{name}")
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            _check_json(inner, f"{key}[{place}]")
-    elif isinstance(value, float):
-        _check(float, value, key, False)
-    elif value is not None and not isinstance(value, (str, int)):
-        raise RecordError(f"{key}: JSON cannot hold {_kind(value)}")
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else type(value).__name__
-
-
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise RecordError(f"{constant} is not a finite number")

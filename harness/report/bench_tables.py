@@ -1,22 +1,24 @@
 """What do=bench measured, as a page, a picture and on the terminal."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError, one_line
-from harness.records.record import write_atomic
+from harness.errors import UsageError, did_you_mean, one_line
+from harness.records.atomic import write_atomic
 from harness.records.timing import crossover, exponent
 from harness.report.render.markdown import escape
+from harness.report.scores import Score
+from harness.report.spec import BenchPoint, RowSpec
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 Series = list[dict[str, Any]]
 
 
-def load(folder: Path) -> list[dict[str, Any]]:
-    """Measurements in a folder, by name. Raises UsageError for a file that is none."""
-    found = []
+def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
+    """{name: measurement} of a folder. Raises UsageError for a file that is none."""
+    found = {}
     for path in sorted(folder.glob("*.json")):
         try:
             measured = json.loads(path.read_text(encoding="utf-8"))
@@ -24,13 +26,13 @@ def load(folder: Path) -> list[dict[str, Any]]:
             [point["status"] for point in measured.get("points", ())]  # schema 1 had another key
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path} is no measurement: {one_line(error)}; move it away or measure again") from error
-        found.append(measured)
+        found[measured["name"]] = measured
     return found
 
 
-def pages(folder: Path, tables: Path) -> dict[Path, str]:
+def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path, str]:
     """The Markdown page of every measurement, by its path."""
-    return {tables / "bench" / f"{one['name']}.md": PAGES[one["kind"]](one) for one in load(folder)}
+    return {tables / "bench" / f"{name}.md": PAGES[one["kind"]](one) for name, one in measurements.items()}
 
 
 def page(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
@@ -51,12 +53,47 @@ def show(measured: dict[str, Any]) -> None:
     page = console()
     for what, series in measures(measured):
         header, rows = grid(measured, series)
-        table = Table(*header, box=None, pad_edge=False, title=f"{TITLES[what]}: {setting(measured)}")
+        table = Table(*header, box=None, pad_edge=False, title=f"{TITLES[what]}: {describe_setting(measured)}")
         for row in rows:
             table.add_row(*row)
         page.print(table)
     for line in notes(measured):
         page.print(line, markup=False, soft_wrap=True)
+
+
+def bench_scores(
+    point: BenchPoint, rows: Mapping[str, RowSpec], measurements: Mapping[str, dict[str, Any]]
+) -> tuple[list[Score], str]:
+    """What each row of a table took at one point, and how that was measured; rows without a measurement are left out.
+
+    A row takes the first measurement that has its model with its `model.*` settings. Raises UsageError for a
+    measurement that is not there.
+    """
+    for name in point.measurements:
+        if measurements.get(name, {}).get("kind") != "bench":
+            known = [each for each, measured in measurements.items() if measured["kind"] == "bench"]
+            raise UsageError(f"there is no measurement '{name}': {did_you_mean(name, known)} (python run.py do=bench)")
+    chosen = [measurements[name] for name in point.measurements]
+    scores = []
+    for label, row in rows.items():
+        measured = next((each for each in chosen if _has_row(each, row)), None)
+        for found in measured["points"] if measured else ():
+            if (found["model"], found["what"], found["length"]) != (row.model, point.what, point.length):
+                continue
+            if found["status"] == "ok":
+                scores.append(Score(label, "", {0: found[point.quantity]}, {}))
+            else:
+                scores.append(Score(label, "", {}, {found["status"].split(":")[0]: 1}))
+    return scores, "; ".join(dict.fromkeys(describe_setting(measured) for measured in chosen))
+
+
+def _has_row(measured: dict[str, Any], row: RowSpec) -> bool:
+    """Was the model of a row measured with the row's own settings?"""
+    if row.model not in measured["models"]:
+        return False
+    hyper = measured["models"][row.model]
+    own = {key.removeprefix("model."): value for key, value in row.set.items() if key.startswith("model.")}
+    return all(key in hyper and hyper[key] == value for key, value in own.items())
 
 
 def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]]:
@@ -102,7 +139,7 @@ def milliseconds(value: float) -> str:
     return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
 
 
-def setting(measured: dict[str, Any]) -> str:
+def describe_setting(measured: dict[str, Any]) -> str:
     s, machine = measured["settings"], measured["hardware"]
     where = machine["gpu"] or f"{machine['cpu']}, {machine['threads']} threads"
     what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
@@ -127,7 +164,8 @@ def notes(measured: dict[str, Any]) -> list[str]:
 def curves(measured: dict[str, Any]) -> str:
     """The page of a do=bench."""
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
-    lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", "", escape(setting(measured)) + ".", ""]
+    lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", ""]
+    lines += [f"{escape(describe_setting(measured))}.", ""]
     for what, series in measures(measured):
         header, rows = grid(measured, series)
         lines += [f"## {TITLES[what]}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
@@ -189,7 +227,7 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
             axis.legend(fontsize=7)
         axes[0, column].set_title(TITLES[what], fontsize=10)
         axes[1, column].set_xlabel("length, tokens")
-    figure.suptitle(setting(measured), fontsize=8)
+    figure.suptitle(describe_setting(measured), fontsize=8)
     figure.tight_layout()
     for path in paths:
         figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else {"Software": None})

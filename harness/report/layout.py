@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 
 # columns of the long CSV, one row per published or measured number
-TIDY = (
+TIDY_COLUMNS = (
     *("paper", "table", "row", "column", "budget", "source", "paper_value", "ours_mean", "ours_ci", "n"),
     *("delta", "verdict", "chance", "status", "notes"),
 )
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableEntry:
     """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers that have colour."""
 
     text: str
@@ -24,8 +24,8 @@ class Block:
     """One grid. `align` has an l or an r for each column; `lines` stand under it."""
 
     title: str
-    header: tuple[Cell, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    header: tuple[TableEntry, ...]
+    rows: tuple[tuple[TableEntry, ...], ...]
     align: str
     notes: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
@@ -40,9 +40,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Picture:
-    """`place`: what was run there; `link`: its file, relative to the page."""
+    """`heading`: the task and what its column sets; `link`: the file, relative to the page."""
 
-    place: str
+    heading: str
     caption: str
     link: str
 

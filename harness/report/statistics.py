@@ -100,8 +100,8 @@ def verdict(paper: float, ours: Estimate | None, tolerance: Mapping[str, float])
     return "close" if difference <= tolerance["close"] else "off"
 
 
-def apart(one: Estimate, other: Estimate) -> bool:
-    """The two intervals do not overlap. A single seed has none, so it is never apart."""
+def intervals_are_disjoint(one: Estimate, other: Estimate) -> bool:
+    """The two intervals do not overlap. A single seed has none, so the answer is no."""
     if one.half_width is None or other.half_width is None:
         return False
     return abs(one.mean - other.mean) > one.half_width + other.half_width

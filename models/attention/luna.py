@@ -38,7 +38,7 @@ from models.attention.base import INPUT_GAIN, Attention, Pattern, State, project
 from models.attention.vanilla import softmax_attention
 from models.layers.positions import sinusoidal_positions
 from models.ops.heads import merge_heads, split_heads
-from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
+from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_chunk
 from models.ops.precision import upcast
 
 LUNA_KEYS = ("value", "raw")
@@ -130,14 +130,18 @@ class Luna(Attention):
                 dropout=self.active_dropout,
             )
             return self.out_proj(merge_heads(y)), carry
+        q = self.unpack_query(x)  # before the packing: gradients of x are added in the order of its uses
         unused = self.unused_slots(source, key_padding_mask, p.shape[1])
         packed = self.pack(p, source, key_padding_mask)  # (B, L, D)
-        y = self.unpack(x, *self.keys_and_values(packed, self.k_proj, self.v_proj), unused)
+        y = self.unpack(q, *self.keys_and_values(packed, self.k_proj, self.v_proj), unused)
         return y, self.update(p, packed, unused)
 
-    def unpack(self, x: Tensor, k: Tensor, v: Tensor, unused: Tensor | None) -> Tensor:
-        """Y_X, (B, N, D), of x (B, N, D) and of keys and values (B, H, L, E) of Y_P."""
-        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
+    def unpack_query(self, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, H, N, E)."""
+        return split_heads(self.q_proj(x), self.head_dim)
+
+    def unpack(self, q: Tensor, k: Tensor, v: Tensor, unused: Tensor | None) -> Tensor:
+        """Y_X, (B, N, D), of queries (B, H, N, E) and of keys and values (B, H, L, E) of Y_P."""
         y = softmax_attention(q, k, v, key_padding_mask=unused, dropout=self.active_dropout)
         return self.out_proj(merge_heads(y))
 
@@ -223,31 +227,17 @@ class Luna(Attention):
         k, v = self.keys_and_values(packed, self.k_proj, self.v_proj)
         return {"k": k, "v": v, "unused": unused, "carry": self.update(p, packed, unused)}
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         if self.pattern.cross:
-            return super().step(x_t, state)
-        x = x_t[:, None]
-        q, memory, pack_k = (
-            y[:, :, 0]
-            for y in (
-                split_heads(self.q_proj(x), self.head_dim),
-                self.memory(x),
-                split_heads(self.pack_k_proj(x), self.head_dim),
-            )
-        )  # (B, H, E or 2E)
-        y, total = packed_prefix_step(
-            q,
-            memory,
-            pack_k,
+            return self.unpack(self.unpack_query(x), state["k"], state["v"], state["unused"]), state
+        y, total = packed_prefix_chunk(
+            split_heads(self.q_proj(x), self.head_dim),
+            self.memory(x),
+            split_heads(self.pack_k_proj(x), self.head_dim),
             state["pack_q"],
             state["total"],
             state["seen"],
             activation=self.activation,
             slot_mask=state["unused"],
         )
-        return self.out_proj(y.flatten(1)), {**state, "total": total, "seen": state["seen"] + 1}
-
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        if self.pattern.cross:
-            return self.unpack(x, state["k"], state["v"], state["unused"]), state
-        return super().chunk(x, state)
+        return self.out_proj(merge_heads(y)), {**state, "total": total, "seen": state["seen"] + x.shape[1]}

@@ -205,8 +205,10 @@ class SparseTransformer(MultiHead):
         key = torch.arange(end, device=q.device)
         # no query of the chunk sees another key than the summaries and those from its first block on
         key = key[is_summary(key, self.block, self.columns) | (key >= seen - seen % self.block)]
-        query = torch.arange(seen, end, device=q.device)[:, None]
-        near = key // self.block == query // self.block
-        visible = (near | is_summary(key, self.block, self.columns)) & (key <= query)  # (n, keys)
+        visible = None  # one query sees all of them
+        if end - seen > 1:
+            query = torch.arange(seen, end, device=q.device)[:, None]
+            near = key // self.block == query // self.block
+            visible = (near | is_summary(key, self.block, self.columns)) & (key <= query)  # (n, keys)
         y = F.scaled_dot_product_attention(q, state["k"][:, :, key], state["v"][:, :, key], attn_mask=visible)
         return y, {**state, "seen": end}

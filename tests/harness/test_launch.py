@@ -21,7 +21,7 @@ composed = functools.cache(lambda *overrides: compose(overrides))  # for tests t
 
 NAMES = [
     ("lavo", "lra/listops", "skyformer"),
-    ("luna_16", "lra/text", "luna"),
+    ("luna", "lra/text", "luna"),
     ("s5", "lra/image", "s5"),
     ("lavo", "lra/retrieval", "google"),
 ]

@@ -1,6 +1,7 @@
 """Records: what is one, that they are whole or not there, and that many processes can write at once."""
 
 import copy
+import hashlib
 import json
 import os
 import runpy
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.cell import identity
+from harness.config.compose import ROOT
 from harness.records.record import SCHEMA_VERSION, RecordError, read, validate, write
 
 made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
@@ -42,6 +45,11 @@ def test_same_record_same_bytes(tmp_path):
     write(made(), tmp_path / "a.json")
     write(shuffled, tmp_path / "b.json")
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+def evaluation(**entries):
+    known = {"status": "done", "message": None, "metrics": {"acc": 60.0}, "n": 10}
+    return known | {"seconds": 1.0, "peak_memory_mb": None, "predictions": None} | entries
 
 
 @pytest.mark.parametrize(
@@ -80,6 +88,19 @@ def test_same_record_same_bytes(tmp_path):
         ("metrics.last.val.acc", ...),
         ("selection.rule", "best"),
         ("error", {"type": "E", "message": "m", "traceback": ""}),
+        ("metrics.best", None),
+        ("metrics.best.test.acc", None),
+        ("metrics.best.test", None),
+        ("metrics.best.val.loss", True),
+        ("update", None),
+        ("versions.numpy", 2),
+        ("config", {1: 2}),
+        ("artifacts", {"a/b.png": "00"}),
+        ("depends_on", [{"cell": "00"}]),
+        ("evaluations.test", {"status": "done"}),
+        ("evaluations.test", evaluation(status="lost")),
+        ("evaluations.test", evaluation(n=None)),
+        ("evaluations.test", evaluation(status="oom", metrics=None)),
     ],
 )
 def test_refused_with_the_key_in_one_line(tmp_path, key, value):
@@ -89,6 +110,20 @@ def test_refused_with_the_key_in_one_line(tmp_path, key, value):
     message = str(refused.value)
     assert key in message and str(tmp_path / "one.json") in message and "\n" not in message
     assert not list(tmp_path.iterdir())
+
+
+def test_the_parts_of_a_record_may_hold_lists_and_evaluations_that_failed():
+    predictions = {"sha256": "00", "scores": ["acc"]}
+    record = made() | {
+        "depends_on": [{"cell": "00ff", "weights_sha256": None}],
+        "evaluations": {
+            "test": evaluation(predictions=predictions),
+            "long": evaluation(status="oom", message="out of memory", metrics=None, n=None),
+        },
+        "update": {"examples": None, "micro_batch_size": None, "devices": 1, "tokens": 4096},
+        "artifacts": {"one.png": "00"},
+    }
+    validate(record)
 
 
 def test_mistyped_key_is_named_with_its_neighbour():
@@ -103,8 +138,8 @@ def test_a_leak_cannot_be_hidden():
 
 
 def test_another_schema_version_says_so():
-    with pytest.raises(RecordError, match="schema_version: 2; this Longhaul reads 1"):
-        validate(changed("schema_version", 2))
+    with pytest.raises(RecordError, match="schema_version: 3; this Longhaul reads 2"):
+        validate(changed("schema_version", 3))
 
 
 @pytest.mark.parametrize("status", ["failed", "oom", "nan", "timeout", "preempted"])
@@ -129,10 +164,11 @@ def test_integers_are_floats_but_not_the_other_way():
     "text, says",
     [
         ("", "line 1"),
-        ('{"schema_version": 1,\n "cell": ', "line 2"),
+        ('{"schema_version": 2,\n "cell": ', "line 2"),
         ("[]", "mapping"),
         ('{"schema_version": NaN}', "NaN"),
         ("{}", "missing"),
+        ('{"schema_version": 1}', "schema_version: 1; run: python -m harness.records.migrate"),
         (json.dumps(changed("cell.seed", "1")), "cell.seed"),
     ],
 )
@@ -165,24 +201,6 @@ def test_a_failed_write_leaves_the_old_record(tmp_path, monkeypatch, step):
     monkeypatch.undo()
     assert read(path) == made(score=0.1)
     assert [file.name for file in tmp_path.iterdir()] == ["one.json"]
-
-
-def test_content_is_on_disk_before_the_name_and_the_name_before_return(tmp_path, monkeypatch):
-    calls = []
-    fsync, replace = os.fsync, os.replace
-
-    def noted_fsync(descriptor):
-        calls.append(f"fsync {os.readlink(f'/proc/self/fd/{descriptor}')}")
-        fsync(descriptor)
-
-    def noted_replace(source, target):
-        calls.append("replace")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(os, "replace", noted_replace)
-    write(made(), tmp_path / "one.json")
-    assert calls[0].endswith(".tmp") and calls[1] == "replace" and calls[2] == f"fsync {tmp_path}"
 
 
 WRITER = """
@@ -220,3 +238,15 @@ def test_cold_start_stays_light():
         "assert 'torch' not in sys.modules and 'lightning' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_committed_record_is_whole():
+    """Its id is the hash of its config, its name ends in its id, and its artifacts are beside it."""
+    paths = sorted((ROOT / "results" / "records").rglob("*.json"))
+    assert len(paths) >= 300
+    for path in paths:
+        record = read(path)
+        config = {key: value for key, value in record["config"].items() if key != "trainer"}
+        assert identity(config) == record["cell"]["id"] and path.stem.endswith(record["cell"]["id"][:8]), path
+        found = {name: hashlib.sha256((path.parent / name).read_bytes()).hexdigest() for name in record["artifacts"]}
+        assert found == record["artifacts"], path

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.report import spec
+from harness.report import spec_files
 from harness.report.render import latex, markdown
-from harness.report.table import build
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
 pages = runpy.run_path(str(GOLDEN / "pages.py"))
+build = pages["build"]
 CONF, PAPER, T11, RENDER, plain = (pages["CONF"], pages["PAPER"], pages["T11"], pages["RENDER"], pages["plain"])
 made, seeds, example = synthetic["record"], synthetic["seeds"], synthetic["example"]
 EXAMPLE = build(T11, example())
@@ -67,7 +67,7 @@ def test_only_the_papers_recipe_on_full_data_stands_beside_the_paper(other):
 
 def test_no_paper_number_in_a_section_of_ours():
     section = EXAMPLE.sections[1]
-    printed = {cell.text for cell in T11.printed.values()}
+    printed = {cell.text for cell in T11.published.values()}
     shown = {cell.text for each in section.blocks for row in each.rows for cell in row}
     assert section.blocks and not shown & printed
 
@@ -110,10 +110,10 @@ def titles_of(table, needle):
 
 
 def test_a_column_that_sets_something_takes_what_sets_it():
-    t3 = spec.load("luna/t3", CONF, PAPER)
+    t3 = spec_files.load_table("luna/t3", CONF, PAPER)
     packed = {"backbone.pooling": ["cls", "packed"]}
     more = {"train.optimizer.lr": [1, 2]}
-    luna = {"model": "luna_16", "task": "lra/text", "protocol": "luna"}
+    luna = {"model": "luna", "task": "lra/text", "protocol": "luna"}
     table = build(t3, [
         made(**luna, score=0.111), made(**luna, seed=2, score=0.222, changed=packed),
         made(**luna, seed=3, score=0.333, changed=packed | more), made(**luna, seed=4, score=0.444, changed=more),
@@ -125,7 +125,7 @@ def test_a_column_that_sets_something_takes_what_sets_it():
 
 
 def test_rows_of_two_protocols_never_share_a_block():
-    t9 = spec.load("llp/t9", CONF, PAPER)
+    t9 = spec_files.load_table("llp/t9", CONF, PAPER)
     deep = {"backbone.layers": [3, 12]}
     table = build(t9, [
         made("vanilla", "lra/image", score=0.111, protocol="google"),
@@ -294,8 +294,8 @@ def test_footnotes_stand_at_their_cells():
     assert {row[0].text: row[1].notes for row in found.rows}["LAVO"] == ()
     assert all(row[1].notes == ("X12",) for row in found.rows if row[0].text != "LAVO")
     (overview,) = build(T11, []).sections[0].blocks
-    catch_stop_signals = {cell.text: cell.notes for cell in overview.header if cell.notes}
-    assert catch_stop_signals == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
+    noted = {cell.text: cell.notes for cell in overview.header if cell.notes}
+    assert noted == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
     page = build(T11, [])
     assert "<sup>X12</sup>" in markdown.render(page) and r"\textsuperscript{X12}" in latex.render(page)
     assert "vanilla [X12]" in plain(page)

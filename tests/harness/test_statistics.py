@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.report.statistics import Agreement, Estimate, agreement, apart, estimate, kendall, verdict
+from harness.report.statistics import Agreement, Estimate, agreement, estimate, intervals_are_disjoint, kendall, verdict
 
 
 def test_statistics_are_the_hand_computed_ones():
@@ -69,7 +69,7 @@ def test_verdict_is_decided_by_the_printed_digits():
     assert verdict(61.95, Estimate(60.95, None, 1), {"reproduced": 1.0, "close": 3.0}) == "reproduced"
 
 
-def test_apart_needs_two_intervals():
-    assert apart(Estimate(2.0, 0.4, 2), Estimate(1.0, 0.5, 2))
-    assert not apart(Estimate(2.0, 0.5, 2), Estimate(1.0, 0.5, 2))
-    assert not apart(Estimate(2.0, None, 1), Estimate(1.0, 0.1, 2))
+def test_disjoint_needs_two_intervals():
+    assert intervals_are_disjoint(Estimate(2.0, 0.4, 2), Estimate(1.0, 0.5, 2))
+    assert not intervals_are_disjoint(Estimate(2.0, 0.5, 2), Estimate(1.0, 0.5, 2))
+    assert not intervals_are_disjoint(Estimate(2.0, None, 1), Estimate(1.0, 0.1, 2))

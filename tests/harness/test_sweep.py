@@ -50,7 +50,7 @@ def expanded(of_table):
 
 
 def test_rows_and_columns_may_set_something_and_rows_their_protocol():
-    rows = {"Luna": {"model": "luna_16", "protocol": "luna", "set": {"backbone.layers": 2}}}
+    rows = {"Luna": {"model": "luna", "protocol": "luna", "set": {"backbone.layers": 2}}}
     columns = {
         "[CLS]": {"task": "lra/listops", "metric": "acc"},
         "P": {"task": "lra/listops", "metric": "acc", "set": {"backbone.pooling": "packed"}},

@@ -43,7 +43,7 @@ def luna(tie_kv: bool = True, **linears: str) -> Row:
         for role, linear in {"pq": "pack_q_proj", **linears}.items()
         for part in ("weight", "bias")
     }
-    return Row("luna_16", {"tie_kv": tie_kv}, roles, unused=("first.", "slots_norm."))
+    return Row("luna", {"tie_kv": tie_kv}, roles, unused=("first.", "slots_norm."))
 
 
 PERFORMER = Row("performer", {"features": 16, "cab_compat": True}, {"proj": "directions"})

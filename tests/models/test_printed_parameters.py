@@ -6,7 +6,7 @@ count, so that nobody takes it for one that is. LAVO's and Luna's digits are rou
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,12 @@ SUMMARIES = {"vocab_size": 50_265, "max_source_length": 4096, "max_length": 512,
 SUMMARIES |= {"ffn_dim": 2048, "positions": "learned", "shared": False}
 
 
-def attention(name: str) -> Callable[..., Attention]:
-    """What conf/model/<name>.yaml builds, in the papers' sizes."""
+def attention(name: str, **changed: Any) -> Callable[..., Attention]:
+    """What conf/model/<name>.yaml builds, in the papers' sizes, but for what is `changed`."""
     config = OmegaConf.create({"model": OmegaConf.load(FOLDER / f"{name}.yaml"), "settings": {}})
-    hyper = OmegaConf.to_container(config.model, resolve=True)
+    hyper = OmegaConf.to_container(config.model, resolve=True) | changed
     del hyper["name"]
+    hyper.pop("budgets", None)
     module, _, cls = hyper.pop("_target_").rpartition(".")
     return lambda *args, **kwargs: getattr(importlib.import_module(module), cls)(*args, **hyper, **kwargs)
 
@@ -56,10 +57,12 @@ class Row:
     backbone: type[nn.Module] = DecoderLM
     reproduced: bool = True
     note: str = ""
+    changed: dict[str, Any] = field(default_factory=dict)  # hyper-parameters of the attention
 
     def count(self) -> int:
         positions = {"positions": "none"} if self.backbone is DecoderLM else {}
-        return parameters(self.backbone, attention(self.model), **{**positions, **self.sizes})
+        config = self.backbone.Config(**{**positions, **self.sizes})
+        return parameters(self.backbone, attention(self.model, **self.changed), config)
 
     def as_printed(self, count: int) -> str:
         decimals = len(self.printed.partition(".")[2])
@@ -113,8 +116,17 @@ TABLE = [
         note="10 M fewer than Transformer++, whose four projections it has",
     ),
     Row("luna", "T5 Transformer-base", "64.9", "vanilla", TRANSLATION, Seq2Seq, note="40.5 thousand types, inferred"),
-    Row("luna", "T5 Luna, l = 16", "69.6", "luna_16", TRANSLATION, Seq2Seq, note="5 D^2 in 18 attentions (D-11)"),
-    Row("luna", "T5 Luna, l = 32", "69.6", "luna_32", TRANSLATION, Seq2Seq),
+    Row(
+        "luna",
+        "T5 Luna, l = 16",
+        "69.6",
+        "luna",
+        TRANSLATION,
+        Seq2Seq,
+        note="5 D^2 in 18 attentions (D-11)",
+        changed={"slots": 16},
+    ),
+    Row("luna", "T5 Luna, l = 32", "69.6", "luna", TRANSLATION, Seq2Seq, changed={"slots": 32}),
     Row("llp", "T4 LLP, 6 layers", "87", "llp", WIKITEXT | UNTIED | {"layers": 6}, note="bert-base-cased (D-25)"),
     Row("llp", "T3 LLP, 12 layers", "129.60", "llp", WIKITEXT | UNTIED | {"layers": 12}),
     Row("llp", "T3 LLP, 18 layers", "172.12", "llp", WIKITEXT | UNTIED | {"layers": 18}),

@@ -4,8 +4,11 @@ import copy
 import hashlib
 
 BASE = {
-    "schema_version": 1,
+    "schema_version": 2,
     "changed": {},
+    "depends_on": [],
+    "evaluations": {},
+    "artifacts": {},
     "status": "done",
     "error": None,
     "metric": {"name": "acc", "higher_is_better": True},
@@ -25,6 +28,7 @@ BASE = {
     "data": {"source": "full", "fingerprint": "f00d", "sizes": {"train": 25000, "val": 25000, "test": 25000}},
     "resumes": 0,
     "weights_sha256": "beef",
+    "tested_weights_sha256": None,
     "started": "2026-01-01T00:00:00+00:00",
     "finished": "2026-01-01T01:30:00+00:00",
 }

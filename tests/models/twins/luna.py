@@ -81,8 +81,5 @@ VARIANTS = (
     {"slots": 21},
 )
 TWINS = {
-    "luna_16": Twin(luna, luna_parameters, VARIANTS),
-    "luna_32": Twin(luna, luna_parameters),
-    "luna_128": Twin(luna, luna_parameters),
-    "luna_256": Twin(luna, luna_parameters),
+    "luna": Twin(luna, luna_parameters, VARIANTS),
 }

@@ -1,0 +1,54 @@
+"""Atomic file writes: a reader sees the old file or the new one, never a part, and never neither.
+
+The new content is written to a temporary file in the same folder, flushed to the disk, then renamed.
+"""
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+SUFFIX = ".tmp"  # of temporary files: a reader of the folder must not take one for a record or a checkpoint
+
+
+def write_atomic(path: str | os.PathLike[str], text: str, *, durable: bool = True) -> None:
+    """Write a text file in UTF-8. `durable`: the new content survives a power cut once this returns."""
+    write_bytes_atomic(path, text.encode(), durable=durable)
+
+
+def write_bytes_atomic(path: str | os.PathLike[str], data: bytes, *, durable: bool = True) -> None:
+    replace_atomic(path, lambda temporary: temporary.write_bytes(data), durable=durable)
+
+
+def replace_atomic(path: str | os.PathLike[str], write: Callable[[Path], object], *, durable: bool = True) -> None:
+    """Put the file that `write` makes at a temporary path in the place of `path`. Folders are created.
+
+    If anything fails, the old file stays and the temporary one is removed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{SUFFIX}")
+    try:
+        write(temporary)
+        if durable:
+            _flush(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        _flush(path.parent)  # the rename itself
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what a killed process left half written. Only for a folder that no other process writes to."""
+    for path in folder.glob(f".*{SUFFIX}"):
+        path.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,275 @@
+"""Where the clouds of a split are: files that a list names, whole clouds to crop, or invented shapes.
+
+A split's shapes are in turn of each category, so that the first few are of all. `pair(shape, view, random)` gives one
+as it is stored, (partial (n, 3), complete (m, 3)) float32; its files are read when it is asked for.
+
+- PCN (Yuan et al., 2018), as PoinTr's code reads it: `<split>/complete/<taxonomy>/<model>.pcd`, views of it at
+  `<split>/partial/<taxonomy>/<model>/00.pcd` and on (one, in the first release `<model>.pcd`, of those that are not to
+  train), and a JSON list of categories: taxonomy_id, taxonomy_name, and the models of train, val and test.
+- ShapeNet-55 (Yu et al., 2021): `train.txt` and `test.txt`, there or in `ShapeNet-55`, name whole clouds
+  `<taxonomy>-<model>.npy` in `shapenet_pc`. A cloud is centred and scaled into the unit ball; a quarter to three
+  quarters of its points, those farthest from a viewpoint on the unit sphere, are missing. (The published code takes
+  away those nearest to it, so it looks from the other side.) A tenth of `train.txt`, chosen by name and `data_seed`,
+  is held out for validation.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tasks import data_sources
+from tasks.base import DataError, Progress
+from tasks.completion.cloud_files import read_cloud
+from tasks.completion.synthetic_shapes import Made
+from tasks.data_task import SPLITS
+
+Pair = tuple[np.ndarray, np.ndarray]
+SAMPLED = 16  # files of a split whose content its fingerprint covers
+CLOUD = re.compile(r"\w+-\w[\w.-]*\.np[yz]", re.ASCII)
+NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # leads out of no folder
+TITLE = re.compile(r"\w[\w., -]*", re.ASCII)
+
+
+class Shapes(Protocol):
+    """The shapes of a split. `views` there are of each; `labels` (n,) int64."""
+
+    labels: np.ndarray
+    views: int
+
+    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair: ...
+
+    def first(self, count: int) -> "Shapes": ...
+
+    def fingerprint(self) -> str: ...
+
+    def check(self, progress: Progress) -> None:
+        """Raises DataError for a file that is not there."""
+
+
+@dataclass(frozen=True)
+class SyntheticShapes:
+    made: Made
+
+    @property
+    def labels(self) -> np.ndarray:
+        return self.made.labels
+
+    @property
+    def views(self) -> int:
+        return self.made.directions.shape[1]
+
+    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
+        return self.made.seen(shape, view), self.made.complete[shape]
+
+    def first(self, count: int) -> "SyntheticShapes":
+        return SyntheticShapes(Made(*(part[:count] for part in self.made)))
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(self.made.labels.astype("<i8"))
+        for part in (self.made.complete, self.made.pool):  # the rest differs in the last digit between machines
+            digest.update(part.astype("<f4", copy=False))
+        return digest.hexdigest()
+
+    def check(self, progress: Progress) -> None:
+        return
+
+
+@dataclass(frozen=True)
+class Files:
+    """Complete clouds in files, and what is listed of them where: `listed` is for messages."""
+
+    listed: Path
+    complete: Sequence[Path]
+    labels: np.ndarray
+    hint: str
+    views: int = 1
+
+    def first(self, count: int) -> "Files":
+        return replace(self, complete=self.complete[:count], labels=self.labels[:count])
+
+    def fingerprint(self) -> str:
+        """Of names, sizes, and the content of some files."""
+        digest = hashlib.sha256()
+        for file in self.complete:
+            try:
+                size = file.stat().st_size
+            except OSError as error:
+                raise self._missing(file) from error
+            digest.update(f"{file.parent.name}/{file.name} {size}\n".encode())
+        for shape in np.linspace(0, len(self.complete) - 1, min(SAMPLED, len(self.complete)), dtype=int).tolist():
+            for file in self.files(shape):
+                digest.update(data_sources.identity(file, self.hint).encode())
+        return digest.hexdigest()
+
+    def files(self, shape: int) -> list[Path]:
+        return [self.complete[shape]]
+
+    def check(self, progress: Progress) -> None:
+        names = cache(_names)
+        for shape in range(len(self.complete)):
+            for file in self.files(shape):
+                if file.name not in names(file.parent):
+                    raise self._missing(file)
+            if shape % 100 == 99 or shape + 1 == len(self.complete):
+                progress(f"looking for the files of {self.listed.name}", shape + 1, len(self.complete))
+
+    def _missing(self, file: Path) -> DataError:
+        return DataError(f"{file}:1: No such file, but {self.listed} lists it; put it there, then {self.hint}")
+
+
+class PcnFiles(Files):
+    """PCN's: the views of a cloud are files, too."""
+
+    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
+        return read_cloud(self._view(shape, view), self.hint), read_cloud(self.complete[shape], self.hint)
+
+    def files(self, shape: int) -> list[Path]:
+        return [self.complete[shape], *(self._view(shape, view) for view in range(self.views))]
+
+    def _view(self, shape: int, view: int) -> Path:
+        taxonomy, name = self.complete[shape].parts[-2:]
+        folder = self.complete[shape].parents[2] / "partial" / taxonomy
+        file = folder / name.removesuffix(".pcd") / f"{view:02d}.pcd"
+        if self.views == 1 and not file.exists() and (folder / name).exists():
+            return folder / name
+        return file
+
+
+class ShapeNet55Files(Files):
+    """ShapeNet-55's: a view is what is left of a cloud; each time another one, if `random` is."""
+
+    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
+        file = self.complete[shape]
+        cloud = read_cloud(file, self.hint)
+        cloud = cloud - cloud.mean(0)
+        radius = np.sqrt(np.square(cloud).sum(1).max())
+        if not radius > 0:
+            raise DataError(f"{file}:1: record 1: all points are one; put the right file there, then {self.hint}")
+        cloud = cloud / radius
+        return crop(cloud, random), cloud
+
+
+def crop(cloud: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """The points of (n, 3) without the farthest from a viewpoint on the unit sphere, a quarter to three quarters."""
+    direction = random.standard_normal(3).astype(np.float32)
+    direction /= np.linalg.norm(direction)
+    missing = random.integers(len(cloud) // 4, 3 * len(cloud) // 4, endpoint=True)
+    return cloud[np.square(cloud - direction).sum(1).argsort()[: len(cloud) - missing]]
+
+
+def pcn_files(root: Path, views: int, hint: str) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
+    """Categories, and the shapes of each split, of a folder laid out like PCN's. Raises DataError."""
+    listed = root / "PCN.json"
+    listed = listed if listed.is_file() else data_sources.only_file(root, "*.json", hint)
+    categories = _categories(listed, hint)
+    found = {}
+    for split in SPLITS:
+        entries = _in_turn({name: category[split] for name, category in categories.items()})
+        folder = root / split / "complete"
+        files = [folder / categories[name]["taxonomy_id"] / f"{model}.pcd" for name, model in entries]
+        labels = _labels([name for name, _ in entries], list(categories))
+        found[split] = PcnFiles(listed, files, labels, hint, views if split == "train" else 1)
+    return tuple(categories), found
+
+
+def shapenet55_files(root: Path, data_seed: int, hint: str) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
+    """Categories, and the shapes of each split, of a folder laid out like ShapeNet-55's. Raises DataError."""
+    folder = root / "ShapeNet-55" if (root / "ShapeNet-55").is_dir() else root
+    lists = {split: _cloud_names(folder / f"{split}.txt", hint) for split in ("train", "test")}
+
+    def place(name: str) -> bytes:
+        return hashlib.blake2b(f"{data_seed}:{name}".encode(), digest_size=16).digest()
+
+    ordered = sorted(lists["train"], key=place)
+    held = len(ordered) // 10
+    names = {"train": ordered[held:], "val": ordered[:held], "test": lists["test"]}
+    categories = sorted({_category(name) for some in lists.values() for name in some})
+    found = {}
+    for split in SPLITS:
+        entries = _in_turn({one: [name for name in names[split] if _category(name) == one] for one in categories})
+        files = [root / "shapenet_pc" / name for _, name in entries]
+        listed = folder / ("test.txt" if split == "test" else "train.txt")
+        found[split] = ShapeNet55Files(listed, files, _labels([one for one, _ in entries], categories), hint)
+    return tuple(categories), found
+
+
+def _categories(listed: Path, hint: str) -> dict[str, dict[str, Any]]:
+    """Categories by name, of a JSON list. Raises DataError."""
+    try:
+        with open(listed, "rb") as stream:
+            given = json.loads(data_sources.content(stream, str(listed), hint))
+    except DataError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        raise DataError(
+            f"{listed}:{line}: no list of categories ({data_sources.one_line(error)[:80]}); {hint}"
+        ) from error
+    if not isinstance(given, list) or not given:
+        raise DataError(f"{listed}:1: no list of categories; put PoinTr's PCN.json there, then {hint}")
+    found: dict[str, dict[str, Any]] = {}
+    for number, category in enumerate(given, 1):
+        if wrong := _wrong(category, found):
+            raise DataError(f"{listed}: category {number}: {wrong}; put PoinTr's PCN.json there, then {hint}")
+        found[category["taxonomy_name"]] = category
+    return found
+
+
+def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:
+    """What is wrong with an entry of the list."""
+    if not isinstance(category, dict):
+        return "no mapping"
+    for key, form in (("taxonomy_id", NAME), ("taxonomy_name", TITLE)):
+        if not isinstance(category.get(key), str) or not form.fullmatch(category[key]):
+            return f"{key} {str(category.get(key))[:40]!r} is no name"
+    if category["taxonomy_name"] in earlier:
+        return f"a second {category['taxonomy_name']}"
+    for split in SPLITS:
+        models = category.get(split)
+        if not isinstance(models, list):
+            return f"no list of models to {split}"
+        for number, model in enumerate(models, 1):
+            if not isinstance(model, str) or not NAME.fullmatch(model):
+                return f"model {number} to {split}, {str(model)[:40]!r}, is no name"
+    return None
+
+
+def _cloud_names(listed: Path, hint: str) -> list[str]:
+    found = []
+    for number, line in data_sources.lines_of(listed, hint):
+        name = line.decode(errors="replace").strip()
+        if not CLOUD.fullmatch(name):
+            raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy; {hint}")
+        found.append(name)
+    return found
+
+
+def _category(name: str) -> str:
+    return name.split("-", 1)[0]
+
+
+def _in_turn(of_categories: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """(category, model): the first of each, the second of each, ..."""
+    places = [(at, order) for order, models in enumerate(of_categories.values()) for at in range(len(models))]
+    names = list(of_categories)
+    return [(names[order], of_categories[names[order]][at]) for at, order in sorted(places)]
+
+
+def _labels(of_shapes: Sequence[str], categories: Sequence[str]) -> np.ndarray:
+    number = {name: i for i, name in enumerate(categories)}
+    return np.array([number[name] for name in of_shapes], np.int64)
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()

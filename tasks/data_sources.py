@@ -1,0 +1,237 @@
+"""Where published data are had from: a download that resumes and is checked, an archive, a text file, two libraries.
+
+All of it is hostile until read: whatever is wrong comes out as one DataError, in one line, that names the file, where
+in it, and what to do (`hint` is that command). Nothing here writes anything but the download it is asked for.
+"""
+
+import contextlib
+import fcntl
+import gzip
+import hashlib
+import http.client
+import logging
+import lzma
+import os
+import tarfile
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from tasks.base import DataError, Progress
+
+RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
+MIB = 1 << 20
+LONGEST_LINE = 64 * MIB
+LARGEST_MEMBER = 64 * MIB
+HASHED_WHOLE = 64 * MIB
+TIMEOUT_S = 60
+BROKEN = (
+    OSError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+)  # from damaged files
+
+
+@dataclass(frozen=True)
+class Download:
+    """A published file: its address, size in bytes and sha256 (hexadecimal)."""
+
+    url: str
+    size: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+    def at(self, copy: Path | None, folder: Path, hint: str, progress: Progress) -> Path:
+        """The checked file: a copy that somebody names, else the one in `folder`, fetched. Raises DataError."""
+        if copy is None:
+            return self.fetch(folder, hint, progress)
+        self.check(copy, hint)
+        return copy
+
+    def fetch(self, folder: Path, hint: str, progress: Progress) -> Path:
+        """The checked file in `folder`; what is there is kept, what was begun goes on. Raises DataError."""
+        file, part = folder / self.name, folder / f"{self.name}.part"
+        manual = f"run it again, or put that file at {file} yourself, then {hint}"
+        with contextlib.ExitStack() as stack:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(open(folder / f".{self.name}.lock", "wb"))
+                fcntl.flock(lock, fcntl.LOCK_EX)  # another process that fetches it is waited for
+                if not file.exists():
+                    self._transfer(part, progress)
+                    if wrong := self._wrong(part):
+                        part.unlink()  # going on from a wrong beginning would never end well
+                        raise DataError(f"{self.url}: {wrong}, thrown away; {manual}")
+                    os.replace(part, file)
+            except (OSError, http.client.HTTPException) as error:
+                reason = one_line(error) or type(error).__name__
+                raise DataError(f"{self.url}: not fetched ({reason}); {manual}") from error
+        self.check(file, hint)
+        return file
+
+    def check(self, file: Path, hint: str) -> None:
+        """Raises DataError unless the file is the published one."""
+        try:
+            wrong = self._wrong(file)
+        except OSError as error:
+            raise DataError(f"{file}:1: {error.strerror}; put {self.url} there, then {hint}") from error
+        if wrong:
+            raise DataError(f"{file}: {wrong}; remove it, then {hint} (from {self.url})")
+
+    def _wrong(self, file: Path) -> str | None:
+        if (size := file.stat().st_size) != self.size:
+            return f"{size:,} bytes instead of {self.size:,}"
+        with open(file, "rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        return None if found == self.sha256 else f"sha256 {found[:12]}... instead of {self.sha256[:12]}..."
+
+    def _transfer(self, part: Path, progress: Progress) -> None:
+        have = part.stat().st_size if part.exists() else 0
+        if have == self.size:
+            return
+        if have > self.size:
+            have = 0
+        request = urllib.request.Request(self.url, headers={"Range": f"bytes={have}-"} if have else {})
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            have = have if answer.status == http.client.PARTIAL_CONTENT else 0
+            with open(part, "r+b" if have else "wb") as stream:
+                stream.seek(have)
+                stream.truncate()
+                while have <= self.size and (block := answer.read(MIB)):
+                    stream.write(block)
+                    have += len(block)
+                    progress(f"fetching {self.name}", min(have, self.size), self.size)
+        if have < self.size:
+            raise OSError(f"it broke off after {have:,} of {self.size:,} bytes")
+
+
+def identity(file: Path, hint: str) -> str:
+    """sha256 of a file, hexadecimal. Of a large one it is that of its size, first and last MiB, so as not to wait.
+
+    Raises DataError.
+    """
+    try:
+        with open(file, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size <= HASHED_WHOLE:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+            digest = hashlib.sha256(str(size).encode() + stream.read(MIB))
+            stream.seek(-MIB, os.SEEK_END)
+            digest.update(stream.read())
+            return digest.hexdigest()
+    except OSError as error:
+        raise DataError(f"{file}:1: {error.strerror}; set task.path to its folder, then {hint}") from error
+
+
+def identities(files: Mapping[str, Path], hint: str) -> dict[str, str]:
+    """`identity` of each file. Raises DataError."""
+    return {name: identity(file, hint) for name, file in files.items()}
+
+
+def archive(file: Path, wanted: Callable[[str], bool], hint: str) -> Iterator[tuple[str, IO[bytes]]]:
+    """(name, content) of the wanted files of a tar archive, in its order; nothing is unpacked. Raises DataError.
+
+    A content can be read until the next one is asked for. An archive with a name that leads out of it is refused.
+    """
+    try:
+        with tarfile.open(file, "r|*") as members:
+            for member in members:
+                path = PurePosixPath(member.name)
+                if path.is_absolute() or ".." in path.parts or not member.name.isprintable():
+                    raise DataError(f"{file}: {member.name[:80]!r} in it leads out of it; do not use it, {hint}")
+                if member.isfile() and wanted(member.name):
+                    yield member.name, members.extractfile(member)
+    except DataError:
+        raise
+    except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile has no end of them
+        raise DataError(f"{file}: {one_line(error)[:120]}; put the whole archive there, then {hint}") from error
+
+
+def content(stream: IO[bytes], where: str, hint: str) -> bytes:
+    """All of a small file. Raises DataError."""
+    try:
+        data = stream.read(LARGEST_MEMBER + 1)
+    except BROKEN as error:
+        raise DataError(f"{where}:1: {one_line(error)}; put the whole file there, then {hint}") from error
+    if len(data) > LARGEST_MEMBER:
+        raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB; put the right file there, then {hint}")
+    return data
+
+
+def lines_of(file: Path, hint: str) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, line without its end) of a (gzipped) text file. Raises DataError."""
+    opened = gzip.open if file.suffix == ".gz" else open
+    with contextlib.ExitStack() as stack:
+        try:
+            stream = stack.enter_context(opened(file, "rb"))
+        except OSError as error:
+            raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
+        yield from lines(stream, str(file), hint)
+
+
+def lines(stream: IO[bytes], where: str, hint: str) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, line without its end) of an open file. Raises DataError for what cannot be read to its end."""
+    number = 0
+    try:
+        while line := stream.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise DataError(f"{where}:{number}: more than {LONGEST_LINE // MIB} MiB in a line; {hint}")
+            yield number, line.rstrip(b"\r\n")
+    except BROKEN as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise DataError(f"{where}:{number + 1}: {reason}; put the whole file there, then {hint}") from error
+
+
+def only_file(folder: Path, pattern: str, hint: str) -> Path:
+    """The one file of this pattern. Raises DataError."""
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        what = f"{len(found)} files {pattern}" if found else f"No such file, {pattern}"
+        raise DataError(f"{folder}:1: {what}; set task.path to the folder with one of it, then {hint}")
+    return found[0]
+
+
+def from_hub(name: str, revision: str, splits: Sequence[str], hint: str) -> dict[str, Any]:
+    """Splits of a data set of the Hugging Face hub, downloaded or from its cache. Raises DataError."""
+    from datasets import load_dataset
+
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns of each of its own repetitions
+    try:
+        return {split: load_dataset(name, revision=revision, split=split) for split in splits}
+    except Exception as error:  # the hub's client has dozens of its own
+        what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
+        cure = "fetch it where there is a network (HF_HOME is its cache), or set task.source=official"
+        raise DataError(f"{what}; {cure}, then {hint}") from error
+
+
+def from_tfds(name: str, folder: Path, splits: Sequence[str], hint: str) -> dict[str, Any]:
+    """Splits of a TensorFlow data set, prepared below `folder` or read from there. Raises DataError.
+
+    What is prepared there is read without TensorFlow; preparing it needs TensorFlow once, on any machine.
+    """
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise DataError(f"task.source=tfds: {error}: pip install -e .[tfds], then {hint}") from error
+    try:
+        builder = tfds.builder(name, data_dir=str(folder), file_format="array_record")
+        builder.download_and_prepare()
+        return {split: builder.as_data_source(split) for split in splits}
+    except ImportError as error:
+        missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
+        raise DataError(f"tfds {name} at {folder}: {one_line(error)}: pip install {missing}, then {hint}") from error
+    except Exception as error:  # TFDS has dozens of its own
+        raise DataError(f"tfds {name} at {folder}: {one_line(error)[:200]}; {hint}") from error
+
+
+def one_line(text: object) -> str:
+    return " ".join(str(text).split())

@@ -1,0 +1,24 @@
+"""Texts as bytes: the id of a byte is its value + 1, 0 is padding, 257 ids in all (LRA's ByteTextEncoder).
+
+The UTF-8 bytes of the text as it is: no lower case, nothing in front, cut in the middle of a character if need be.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tasks.examples import Examples
+
+BYTE_SHIFT = 1  # id of byte 0
+BYTE_SYMBOLS = 256 + BYTE_SHIFT
+
+
+def pack_bytes(rows: Iterable[tuple[bytes, int]]) -> Examples:
+    """Examples of (text, label), as bytes; the rows need not all be in memory at once."""
+    tokens, lengths, labels = bytearray(), [0], bytearray()
+    for text, label in rows:
+        tokens += text
+        lengths.append(len(text))
+        labels.append(label)
+    offsets = np.cumsum(lengths, dtype=np.int64)
+    return Examples(np.frombuffer(tokens, np.uint8), offsets, np.frombuffer(labels, np.uint8))

@@ -1,0 +1,64 @@
+"""Files are replaced at once: whatever fails, the old content is still there and nothing else is."""
+
+import os
+
+import pytest
+
+from harness.records.atomic import remove_temporaries, replace_atomic, write_atomic, write_bytes_atomic
+
+
+def test_text_and_bytes_are_written_as_they_are_in_new_folders(tmp_path):
+    write_atomic(tmp_path / "a" / "b.txt", "x\né\n")
+    write_bytes_atomic(tmp_path / "a" / "b.bin", b"\x00\r\n")
+    assert (tmp_path / "a" / "b.txt").read_bytes() == "x\né\n".encode()
+    assert (tmp_path / "a" / "b.bin").read_bytes() == b"\x00\r\n"
+    assert len(list((tmp_path / "a").iterdir())) == 2
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, step):
+    path = tmp_path / "one.txt"
+    write_atomic(path, "old")
+
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    def write(temporary):
+        temporary.write_text("new")
+        if step == "write":
+            fail()
+
+    if step != "write":
+        monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="no space left"):
+        replace_atomic(path, write)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_content_is_on_disk_before_the_name_and_the_name_before_return(tmp_path, monkeypatch, durable):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(descriptor):
+        calls.append(f"fsync {os.readlink(f'/proc/self/fd/{descriptor}')}")
+        fsync(descriptor)
+
+    def noted_replace(source, target):
+        calls.append("replace")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    write_atomic(tmp_path / "one.txt", "new", durable=durable)
+    if durable:
+        assert calls[0].endswith(".tmp") and calls[1:] == ["replace", f"fsync {tmp_path}"]
+    else:
+        assert calls == ["replace"]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / ".last.ckpt.12.ab.tmp").write_text("half")
+    (tmp_path / "last.ckpt").write_text("whole")
+    remove_temporaries(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]

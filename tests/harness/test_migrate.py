@@ -1,0 +1,167 @@
+"""Records of schema version 1 become those of version 2: of the same commands, with the same content."""
+
+import copy
+import hashlib
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness.config.cell import cell_of, identity
+from harness.config.compose import compose
+from harness.records import record
+from harness.records.migrate import converted, main
+from harness.records.run_directory import RunDirectory
+
+made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
+COMMAND = ["model=lavo", "task=lra/listops", "budget=smoke"]
+# where these classes and functions were in version 1
+PATHS = {
+    "LAVO": "models.attention.lavo.LAVO",
+    "EncoderClassifier": "models.backbones.encoder.EncoderClassifier",
+    "ListOps": "tasks.lra.listops.ListOps",
+    "cosine": "harness.schedules.cosine",
+}
+NEW_KEYS = {"depends_on", "evaluations", "artifacts", "tested_weights_sha256"}
+
+
+def with_paths(node):
+    if not isinstance(node, dict):
+        return node
+    return {key: PATHS.get(value, value) if key == "_target_" else with_paths(value) for key, value in node.items()}
+
+
+def old_record(cell, **entries):
+    """A record of version 1 of this cell."""
+    config = with_paths(cell.config)
+    new = made() | {
+        "schema_version": 1,
+        "cell": cell.names() | {"id": identity(config)},
+        "config": config | {"trainer": {"_target_": "lightning.pytorch.Trainer"}},
+        "changed": {"train.schedule._target_": ["harness.schedules.linear", "harness.schedules.cosine"]},
+    }
+    return {key: value for key, value in (new | entries).items() if key not in NEW_KEYS}
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A cell of today, and the record, the picture and the run directory that version 1 left of it."""
+    cell = cell_of(compose([*COMMAND, "train.schedule._target_=harness.training.schedules.cosine"]))
+    entries = old_record(cell)
+    name = f"lavo-s1-{entries['cell']['id'][:8]}"
+    path = tmp_path / "records" / cell.path.parent / f"{name}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(entries), encoding="utf-8")
+    path.with_suffix(".png").write_bytes(b"picture")
+    run = RunDirectory(tmp_path / "outputs" / "cells" / cell.path.parent / name)
+    run.checkpoints.mkdir(parents=True)
+    run.last.write_text("weights")
+    run.write_config(with_paths(cell.config), COMMAND)
+    return cell, path, run
+
+
+def migrated(tmp_path, *options):
+    return main([str(tmp_path / "records"), "--outputs", str(tmp_path / "outputs"), *options])
+
+
+def files(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_record_is_found_by_the_same_command_and_keeps_its_content(tmp_path, old, capsys):
+    cell, path, run = old
+    before = record.load_json(path)
+    assert migrated(tmp_path) == 0
+    assert "1 records with 1 artifacts, 1 run directories" in capsys.readouterr().out
+    target = path.with_name(f"{cell.path.name}.json")
+    new = record.read(target)
+    assert new["cell"] == cell.names() and new["config"] == cell.config | {"trainer": before["config"]["trainer"]}
+    assert new["changed"] == {"train.schedule._target_": ["linear", "cosine"]}
+    assert new["artifacts"] == {f"{target.stem}.png": hashlib.sha256(b"picture").hexdigest()}
+    kept = before.keys() - {"schema_version", "cell", "config", "changed"}
+    assert {key: new[key] for key in kept} == {key: before[key] for key in kept}
+    assert files(target.parent).keys() == {Path(target.name), Path(f"{target.stem}.png")}
+    moved = RunDirectory(run.path.with_name(cell.path.name))
+    assert not run.path.exists() and moved.last.read_text() == "weights"
+    assert OmegaConf.load(moved.path / ".hydra" / "config.yaml") == cell.config
+
+
+def test_a_repeated_call_changes_nothing(tmp_path, old, capsys):
+    migrated(tmp_path)
+    after = files(tmp_path)
+    assert migrated(tmp_path) == 0 and files(tmp_path) == after
+    assert "0 records with 0 artifacts, 0 run directories; 2 were of this version" in capsys.readouterr().out
+
+
+def test_a_dry_run_changes_nothing(tmp_path, old, capsys):
+    before = files(tmp_path)
+    assert migrated(tmp_path, "--dry-run") == 0 and files(tmp_path) == before
+    assert "would be migrated: 1 records" in capsys.readouterr().out
+
+
+def test_a_stopped_call_is_finished_by_the_next(tmp_path, old, monkeypatch):
+    cell, path, _ = old
+
+    def stop(*_, **__):
+        raise OSError("stopped")
+
+    monkeypatch.setattr(Path, "unlink", stop)
+    assert migrated(tmp_path) == 1 and path.exists()
+    monkeypatch.undo()
+    assert migrated(tmp_path) == 0
+    assert sorted(file.name for file in path.parent.iterdir()) == [f"{cell.path.name}.json", f"{cell.path.name}.png"]
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ('{"schema_version": 1', "no JSON"),
+        ('{"schema_version": 0}', "schema_version: 0 is not 1"),
+        ("[]", "schema_version: None is not 1"),
+        ('{"schema_version": 1}', "no record of version 1"),
+        (json.dumps(old_record(cell_of(compose(COMMAND)), steps="many")), "steps: input should be a valid integer"),
+    ],
+)
+def test_what_is_refused_is_named_and_left(tmp_path, old, capsys, text, says):
+    path = tmp_path / "records" / "other.json"
+    path.write_text(text, encoding="utf-8")
+    assert migrated(tmp_path) == 1
+    printed = capsys.readouterr().out
+    assert f"refused: {path}: " in printed and says in printed and "1 records with" in printed
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_another_record_of_the_cell_is_not_replaced(tmp_path, old, capsys):
+    cell, path, _ = old
+    migrated(tmp_path)
+    path.write_text(json.dumps(old_record(cell, steps=3)), encoding="utf-8")
+    assert migrated(tmp_path) == 1 and "is another record of this cell" in capsys.readouterr().out
+    assert path.exists() and record.read(path.with_name(f"{cell.path.name}.json"))["steps"] != 3
+
+
+def test_a_run_directory_in_use_is_left(tmp_path, old, capsys):
+    run = old[2]
+    assert run.acquire()
+    run.write_heartbeat("running", step=1, steps=9, force=True)
+    assert migrated(tmp_path) == 1 and "a process is running here" in capsys.readouterr().out
+    run.release()
+    assert migrated(tmp_path) == 0 and not run.path.exists()
+
+
+def test_the_number_of_luna_slots_becomes_a_setting():
+    cell = cell_of(compose(COMMAND))
+    entries = copy.deepcopy(old_record(cell))
+    entries["cell"]["model"] = entries["config"]["model"]["name"] = "luna_16"
+    entries["config"]["model"]["slots"] = 16
+    new = converted(entries)
+    assert new["cell"]["model"] == new["config"]["model"]["name"] == "luna"
+    assert new["config"]["model"]["slots"] == 16 and new["changed"].keys() <= {"model.slots", "train.schedule._target_"}
+    record.validate(new)
+
+
+def test_needs_become_depends_on():
+    entries = old_record(cell_of(compose(COMMAND)))
+    entries["config"]["needs"] = ["task=lra/text"]
+    assert converted(entries)["config"]["depends_on"] == ["task=lra/text"]

@@ -1,0 +1,94 @@
+"""Every recipe resolves to what it resolved to when it was recorded: `resolved_recipes.json` holds digests of all.
+
+A digest is of the identity of a cell, without module paths. After a change of a recipe that is meant, run
+`python tests/harness/test_resolved_recipes.py`, which writes the file anew, and say in the commit why it changed.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.config.cell import cell_of
+from harness.config.compose import compose, options, recipes, with_model
+
+FILE = Path(__file__).with_name("resolved_recipes.json")
+LUNA = (16, 128, 256)  # slots; recorded as luna_16, ...
+
+
+def canonical(node, key=""):
+    """The same config, `_target_` values of this repository reduced to the last part of their path."""
+    if isinstance(node, dict):
+        return {name: canonical(value, name) for name, value in node.items()}
+    if isinstance(node, list):
+        return [canonical(value) for value in node]
+    if key == "_target_" and str(node).startswith(("models.", "tasks.", "harness.")):
+        return node.rpartition(".")[2]
+    return node
+
+
+def digest(config):
+    text = json.dumps(canonical(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def with_recorded_model(cfg, model):
+    if not model.startswith("luna_"):
+        return with_model(cfg, model)
+    cfg = with_model(cfg, "luna")
+    cfg.model.slots = int(model.removeprefix("luna_"))
+    return cfg
+
+
+def digests(recipe, models):
+    """{model: digest} for "task|protocol|budget"."""
+    task, protocol, budget = recipe.split("|")
+    cfg = compose([f"task={task}", f"protocol={protocol}", f"budget={budget}"])
+    return {model: digest(cell_of(with_recorded_model(cfg, model)).config) for model in models}
+
+
+RECORDED = json.loads(FILE.read_text()) if FILE.exists() else {"models": [], "recipes": {}}
+RECIPES = sorted(RECORDED["recipes"])
+
+
+def check(recipe):
+    then = dict(zip(RECORDED["models"], RECORDED["recipes"][recipe].split(), strict=True))
+    now = digests(recipe, then)
+    assert not [model for model in then if then[model] != now[model]]
+
+
+@pytest.mark.parametrize("recipe", RECIPES[::12])
+def test_a_sample_of_the_recipes_is_as_recorded(recipe):
+    check(recipe)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_is_as_recorded(recipe):
+    check(recipe)
+
+
+@pytest.mark.parametrize("budget", ["paper", "reduced", "smoke"])
+def test_a_model_that_is_typed_gives_the_same_as_one_put_in_afterwards(budget):
+    recipe = ["task=lra/listops", "protocol=luna", f"budget={budget}"]
+    cfg = compose(recipe)
+    for model in ("luna", "lavo", "linformer"):
+        assert cell_of(compose([*recipe, f"model={model}"])).id == cell_of(with_model(cfg, model)).id
+
+
+def test_every_recipe_is_recorded():
+    now = {f"{task}|{protocol}" for task, _ in options("task") for protocol in recipes(task)}
+    assert now <= {recipe.rpartition("|")[0] for recipe in RECIPES}, "record it: see the head of this file"
+
+
+if __name__ == "__main__":
+    models = [name for name, _ in options("model") if name not in ("custom", "luna")] + [f"luna_{n}" for n in LUNA]
+    named = [
+        f"{task}|{protocol}|{budget}"
+        for task, _ in options("task")
+        for protocol in recipes(task)
+        for budget in ("paper", "reduced", "smoke")
+    ]
+    found = {recipe: " ".join(digests(recipe, models).values()) for recipe in sorted(named)}
+    FILE.write_text(json.dumps({"models": models, "recipes": found}, indent=1) + "\n")

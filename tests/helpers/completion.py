@@ -1,0 +1,26 @@
+"""What the tests of the completion task share: a small task, clouds, batches to compare."""
+
+import numpy as np
+import torch
+
+from tasks.completion.pcn import PCN
+from tests.helpers.tasks import quiet
+
+SMALL = {"source": "synthetic", "input_points": 32, "output_points": 48, "train": 24, "val": 9, "test": 17, "views": 3}
+
+
+def loaded(root, **changes) -> PCN:
+    task = PCN(data_root=root, **{**SMALL, **changes})
+    task.check_source()
+    task.prepare(quiet)
+    task.check_is_prepared()
+    task.load()
+    return task
+
+
+def points(seed, count):
+    return np.random.Generator(np.random.PCG64(seed)).normal(0, 0.2, (count, 3)).astype("<f4")
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

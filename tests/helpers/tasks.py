@@ -1,0 +1,92 @@
+"""What the tests of tasks share: quiet progress, one-line errors, archives to build, ways to break bytes."""
+
+import io
+import random
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tasks.base import DataError, Task
+
+
+def quiet(*_):
+    """Progress that nobody watches."""
+
+
+def never(*call):
+    raise AssertionError(f"worked although all was there: {call}")
+
+
+def one_line(error, *parts):
+    """The caught error says all of `parts` in one line."""
+    text = str(error.value)
+    assert "\n" not in text
+    for part in parts:
+        assert str(part) in text, text
+
+
+def refuses(task: Task, *parts: object) -> None:
+    """Preparing raises one line with all of `parts` and the next command, and leaves no cache, whole or half."""
+    with pytest.raises(DataError) as error:
+        task.prepare(quiet)
+    one_line(error, *parts, f"do=prepare task={task.name}")
+    assert not list(task.data_root.rglob("*.arrow")) and not list(task.data_root.rglob("manifest.json"))
+
+
+def survives(task: Task) -> bool:
+    """Preparing succeeds, and what it made can be loaded, or it is refused. Returns whether it succeeded."""
+    try:
+        task.prepare(quiet)
+    except DataError as error:
+        assert "\n" not in str(error) and f"do=prepare task={task.name}" in str(error)
+        assert not list(task.data_root.rglob("*.arrow"))
+        return False
+    info = task.load()
+    for name, size in info.sizes.items():
+        task.split(name).batch(range(size))
+    return True
+
+
+def survivals(file: Path, task_of: Callable[[int], Task], count: int = 40) -> int:
+    """How many of so many ways to break a file `survives`; `task_of` makes a task of its own for each."""
+    read = 0
+    for number, broken in enumerate(mutations(file.read_bytes(), count)):
+        file.write_bytes(broken)
+        read += survives(task_of(number))
+    return read
+
+
+def mutations(data: bytes, count: int, seed: int = 0) -> Iterator[bytes]:
+    """The same bytes broken in so many ways: cut, with changed, lost, doubled and foreign pieces."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        broken = bytearray(data)
+        for _ in range(draw.randint(1, 3)):
+            at = draw.randrange(len(broken) + 1)
+            length = draw.choice((1, 1, 2, 7, 60))
+            foreign = bytes(draw.choice((0, 9, 10, 13, 34, 46, 47, 128, 255)) for _ in range(length))
+            kind = draw.randrange(5)
+            if kind == 0:
+                del broken[at:]
+            elif kind == 1:
+                broken[at : at + length] = foreign
+            elif kind == 2:
+                del broken[at : at + length]
+            elif kind == 3:
+                broken[at:at] = broken[max(0, at - length) : at]
+            else:
+                broken[at:at] = foreign
+        yield bytes(broken)
+
+
+def tar(file: Path, members: Mapping[str, bytes]) -> Path:
+    """A gzipped archive of these members, whatever they are called."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(file, "w:gz") as archive:
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return file

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError, did_you_mean, one_line
+from harness.errors import UsageError, one_line
 from harness.records.atomic import write_atomic
 from harness.records.timing import crossover, exponent
 from harness.report.render.markdown import escape
@@ -66,14 +66,11 @@ def bench_scores(
 ) -> tuple[list[Score], str]:
     """What each row of a table took at one point, and how that was measured; rows without a measurement are left out.
 
-    A row takes the first measurement that has its model with its `model.*` settings. Raises UsageError for a
-    measurement that is not there.
+    A row takes the first measurement that has its model with its `model.*` settings. A measurement that is not there is
+    named beside the settings of the others.
     """
-    for name in point.measurements:
-        if measurements.get(name, {}).get("kind") != "bench":
-            known = [each for each, measured in measurements.items() if measured["kind"] == "bench"]
-            raise UsageError(f"there is no measurement '{name}': {did_you_mean(name, known)} (python run.py do=bench)")
-    chosen = [measurements[name] for name in point.measurements]
+    chosen = [measurements[name] for name in point.measurements if name in measurements]
+    missing = [name for name in point.measurements if name not in measurements]
     scores = []
     for label, row in rows.items():
         measured = next((each for each in chosen if _has_row(each, row)), None)
@@ -84,7 +81,9 @@ def bench_scores(
                 scores.append(Score(label, "", {0: found[point.quantity]}, {}))
             else:
                 scores.append(Score(label, "", {}, {found["status"].split(":")[0]: 1}))
-    return scores, "; ".join(dict.fromkeys(describe_setting(measured) for measured in chosen))
+    settings = [describe_setting(measured) for measured in chosen]
+    settings += [f"no measurement '{name}' yet (python run.py do=bench)" for name in missing]
+    return scores, "; ".join(dict.fromkeys(settings))
 
 
 def _has_row(measured: dict[str, Any], row: RowSpec) -> bool:

@@ -21,9 +21,9 @@ from harness.config.build import build, parameter_groups
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
-from harness.training.attempt import keep_freed_memory
 from harness.training.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
+from harness.training.trainer import keep_freed_memory
 
 CELL = ["model=lavo", "task=lra/listops", "budget=reduced", "trainer=cpu"]
 GOAL = 0.95
@@ -45,7 +45,11 @@ def bare(cfg: DictConfig) -> float:
     optimizer = built.optimizer(parameter_groups(model))
     schedule = built.schedule(optimizer) if built.schedule else None
     stream = TrainLoader(
-        task.split("train"), steps=train.max_steps, batch_size=train.batch_size, micro=train.batch_size, seed=cfg.seed
+        task.split("train"),
+        steps=train.max_steps,
+        batch_size=train.batch_size,
+        micro_batch_size=train.batch_size,
+        seed=cfg.seed,
     )
     began = time.perf_counter()
     for batch in stream:

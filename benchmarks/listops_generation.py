@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def load_twin():
-    """tests/tasks/listops_naive.py, which is no installed package."""
-    spec = importlib.util.spec_from_file_location("listops_naive", ROOT / "tests" / "tasks" / "listops_naive.py")
+    """tests/helpers/listops_naive.py, which is no installed package."""
+    spec = importlib.util.spec_from_file_location("listops_naive", ROOT / "tests" / "helpers" / "listops_naive.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

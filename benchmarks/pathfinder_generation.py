@@ -35,8 +35,10 @@ DESIGNS = {
 
 
 def load_twin():
-    """tests/tasks/pathfinder_naive.py, which is no installed package."""
-    spec = importlib.util.spec_from_file_location("pathfinder_naive", ROOT / "tests" / "tasks" / "pathfinder_naive.py")
+    """tests/helpers/pathfinder_naive.py, which is no installed package."""
+    spec = importlib.util.spec_from_file_location(
+        "pathfinder_naive", ROOT / "tests" / "helpers" / "pathfinder_naive.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

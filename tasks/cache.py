@@ -1,73 +1,41 @@
-"""Prepared examples on disk: one Arrow file a split and a manifest, in a folder that appears whole or not at all.
+"""Prepared examples on disk: Arrow files and a manifest, in a folder that appears whole or not at all.
 
-A folder is written beside its final place and renamed, so a reader never sees half of it, and of two processes that
-prepare the same data the slower one throws its own copy away. The manifest holds the parameters, the counts and a
-sha256 of each split's content (not of the file: Arrow's bytes change with its version). Nothing here imports torch, so
-that generating processes start fast.
+A split is one file, or several shards that any number of processes write. Files are written in a folder beside the
+final place, `.<name>.partial`, which is renamed at the end, so a reader never sees half of them. A second process that
+prepares the same data waits for the first. What a killed process leaves there is resumed shard by shard.
 
-    n examples, T tokens of all of them
+The manifest holds the parameters, the counts and a sha256 of each split's content (not of the files: Arrow's bytes
+change with its version), which does not depend on the shards. Nothing here imports torch, so that generating processes
+start fast.
 """
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from tasks.examples import AnyExamples, Examples, ShardedExamples, Shards, content_hash
+
 FORMAT = 1  # of the folder; part of every key
 MANIFEST = "manifest.json"
+LOCK = ".lock"
+
+Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
 
 
 class CacheError(ValueError):
     """There is no usable cache at this place; the message is one line that says where and why."""
-
-
-class Examples(NamedTuple):
-    """Labelled sequences one after another: example i is tokens[offsets[i]:offsets[i + 1]]."""
-
-    tokens: np.ndarray  # (T,) uint8, vocabulary ids
-    offsets: np.ndarray  # (n + 1,) int64, starting at 0
-    labels: np.ndarray  # (n,) uint8
-
-    @property
-    def count(self) -> int:
-        return len(self.labels)
-
-    def part(self, start: int, stop: int) -> "Examples":
-        """Examples start..stop; a view."""
-        edges = self.offsets[start : stop + 1]
-        return Examples(self.tokens[edges[0] : edges[-1]], edges - edges[0], self.labels[start:stop])
-
-    def take(self, indices: Sequence[int]) -> "Examples":
-        """The examples of these numbers, in this order; a copy."""
-        return join(self.part(i, i + 1) for i in indices)
-
-
-def join(parts: Iterable[Examples]) -> Examples:
-    """All examples of the parts, in order; a copy."""
-    parts = list(parts)
-    lengths = [np.diff(part.offsets) for part in parts]
-    empty = np.zeros(0, np.uint8)
-    return Examples(
-        np.concatenate([empty, *(part.tokens for part in parts)]),
-        np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64),
-        np.concatenate([empty, *(part.labels for part in parts)]),
-    )
-
-
-def content(examples: Examples) -> str:
-    """sha256, hexadecimal, of labels, lengths (64-bit little-endian) and tokens: the same on any machine."""
-    digest = hashlib.sha256(np.ascontiguousarray(examples.labels))
-    digest.update(np.diff(examples.offsets).astype("<i8"))
-    digest.update(np.ascontiguousarray(examples.tokens))
-    return digest.hexdigest()
 
 
 def key(parameters: Mapping[str, Any]) -> str:
@@ -75,41 +43,46 @@ def key(parameters: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps({**parameters, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
 
 
-def write(folder: Path, splits: Mapping[str, Examples], parameters: Mapping[str, Any]) -> None:
-    """Put the splits (none empty) at `folder`, where only a damaged cache is replaced. Raises CacheError."""
+def write(
+    folder: Path,
+    splits: Mapping[str, Examples | Shards],
+    parameters: Mapping[str, Any],
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> None:
+    """Put the splits (none empty) at `folder`, where only a damaged cache is replaced.
+
+    Shards are made by so many worker processes, each of which holds one at a time. Raises CacheError, what a maker
+    raises, and `BrokenProcessPool` if a worker dies; finished shards stay for the next call.
+    """
+    partial_folder = folder.parent / f".{folder.name}.partial"
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
-    try:
-        for name, examples in splits.items():
-            _write_arrow(new / f"{name}.arrow", examples)
-        described = {
-            "format": FORMAT,
-            "parameters": dict(parameters),
-            "splits": {name: _describe(examples) for name, examples in splits.items()},
-        }
-        with open(new / MANIFEST, "w", encoding="utf-8") as stream:
-            json.dump(described, stream, indent=1, sort_keys=True)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(new, 0o755)  # mkdtemp's 0700 would hide a shared data folder from colleagues
-        _install(new, folder, parameters)
+        with _exclusive(partial_folder):
+            with contextlib.suppress(CacheError):  # another process was faster
+                read(folder, parameters)
+                shutil.rmtree(partial_folder, ignore_errors=True)
+                return
+            try:
+                described = _write_splits(partial_folder, splits, workers, progress)
+                manifest = {"format": FORMAT, "parameters": dict(parameters), "splits": described}
+                _write_whole(partial_folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
+                _install(partial_folder, folder)
+            finally:
+                if all(isinstance(split, Examples) for split in splits.values()):
+                    shutil.rmtree(partial_folder, ignore_errors=True)  # nothing that could be resumed
     except OSError as error:
         raise CacheError(f"{folder}: cannot write ({error.strerror or error})") from error
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
 
 
-def read(folder: Path, parameters: Mapping[str, Any]) -> tuple[dict[str, Examples], dict[str, Any]]:
+def read(folder: Path, parameters: Mapping[str, Any]) -> tuple[dict[str, AnyExamples], dict[str, Any]]:
     """The splits, memory-mapped, and the manifest, everything verified. Raises CacheError."""
     found = manifest(folder, parameters)
     splits = {}
-    with _broken(folder):
+    with _one_line_errors(folder):
         for name, facts in found["splits"].items():
-            splits[name] = examples = _read_arrow(folder / f"{name}.arrow")
-            if examples.count != facts["examples"] or content(examples) != facts["sha256"]:
+            splits[name] = examples = _read_split(folder, name, facts.get("shards", 1))
+            if examples.count != facts["examples"] or content_hash(examples) != facts["sha256"]:
                 raise CacheError(f"{folder / name}.arrow: damaged (its content is not what the manifest says)")
     return splits, found
 
@@ -119,17 +92,25 @@ def manifest(folder: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises CacheError.
     """
-    with _broken(folder):
+    with _one_line_errors(folder):
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if found["format"] != FORMAT or found["parameters"] != json.loads(json.dumps(dict(parameters))):
             raise CacheError(f"{folder / MANIFEST}: belongs to other parameters")
-        if {file.stem for file in folder.glob("*.arrow")} != set(found["splits"]):
+        names = [file_names(name, facts.get("shards", 1)) for name, facts in found["splits"].items()]
+        if {file.name for file in folder.glob("*.arrow")} != {file for files in names for file in files}:
             raise CacheError(f"{folder}: damaged (its files are not those of the manifest)")
     return found
 
 
+def file_names(split: str, shards: int) -> list[str]:
+    """Files of a split: `train.arrow`, or `train-00000-of-00003.arrow` and on."""
+    if shards == 1:
+        return [f"{split}.arrow"]
+    return [f"{split}-{number:05d}-of-{shards:05d}.arrow" for number in range(shards)]
+
+
 @contextlib.contextmanager
-def _broken(folder: Path) -> Iterator[None]:
+def _one_line_errors(folder: Path) -> Iterator[None]:
     """What goes wrong when a folder is read, as one line."""
     try:
         yield
@@ -141,30 +122,109 @@ def _broken(folder: Path) -> Iterator[None]:
         raise CacheError(f"{folder / MANIFEST}: damaged ({type(error).__name__}: {error})") from error
 
 
-def _install(new: Path, folder: Path, parameters: Mapping[str, Any]) -> None:
-    """Rename `new` to `folder`; what stands there is kept if it is good and moved out of the way if it is not."""
+@contextlib.contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Create the folder and hold it; another process that holds it is waited for. Raises CacheError."""
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = open(folder / LOCK, "wb")  # noqa: SIM115
+        except FileNotFoundError:
+            continue  # its holder has just renamed or removed it
+        except OSError as error:
+            raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
+                    raise
+            if _is_at(lock.fileno(), folder / LOCK):
+                yield
+                return
+
+
+def _is_at(descriptor: int, file: Path) -> bool:
+    """Whether an open file still has this path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _install(new: Path, folder: Path) -> None:
+    """Rename `new` to `folder`; a damaged cache that stands there is moved out of the way."""
     while True:
         try:
             os.rename(new, folder)
+            (folder / LOCK).unlink()
             return
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
-        with contextlib.suppress(CacheError):
-            read(folder, parameters)
-            return
         aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        with contextlib.suppress(FileNotFoundError):  # another process may have moved it first
+        with contextlib.suppress(FileNotFoundError):
             os.rename(folder, aside / "damaged")
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _describe(examples: Examples) -> dict[str, Any]:
-    lengths = np.diff(examples.offsets)
-    return {
+def _write_splits(
+    folder: Path, splits: Mapping[str, Examples | Shards], workers: int, progress: Progress | None
+) -> dict[str, dict[str, Any]]:
+    """Write what is missing in the folder; returns what the manifest says of each split."""
+    in_memory = {name: split for name, split in splits.items() if isinstance(split, Examples)}
+    to_make = {name: split for name, split in splits.items() if isinstance(split, Shards)}
+    shards = dict.fromkeys(in_memory, 1) | {name: len(split.makers) for name, split in to_make.items()}
+    makers = {
+        folder / file: make
+        for name, split in to_make.items()
+        for file, make in zip(file_names(name, shards[name]), split.makers, strict=True)
+    }
+    for file in folder.glob("*.arrow"):
+        if file not in makers or not _is_whole(file):
+            file.unlink()
+    done = sum(_read_arrow(file).count for file in makers if file.exists())
+    for name, split in in_memory.items():
+        _write_arrow(folder / f"{name}.arrow", split)
+    for file in _write_shards({file: make for file, make in makers.items() if not file.exists()}, workers):
+        done += _read_arrow(file).count
+        if progress:
+            progress(next(iter(to_make.values())).title, done, sum(split.count for split in to_make.values()))
+    return {name: _describe(_read_split(folder, name, shards[name])) for name in splits}
+
+
+def _write_shards(makers: Mapping[Path, Callable[[], Examples]], workers: int) -> Iterable[Path]:
+    """The files, each as soon as it is written."""
+    if min(workers, len(makers)) <= 1:
+        yield from (_write_shard(file, make) for file, make in makers.items())
+        return
+    # spawned, not forked: the caller may hold threads (torch, OpenMP) that a fork would leave in the middle of a lock
+    pool = ProcessPoolExecutor(min(workers, len(makers)), mp_context=multiprocessing.get_context("spawn"))
+    try:
+        futures = [pool.submit(_write_shard, file, make) for file, make in makers.items()]
+        yield from (future.result() for future in as_completed(futures))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _write_shard(file: Path, make: Callable[[], Examples]) -> Path:
+    _write_arrow(file, make())
+    return file
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a file holds what was written to it."""
+    with contextlib.suppress(CacheError):
+        _read_arrow(file, verify=True)
+        return True
+    return False
+
+
+def _describe(examples: AnyExamples) -> dict[str, Any]:
+    lengths, tokens, labels = examples.lengths, examples.shards[0].tokens, examples.labels
+    described = {
         "examples": examples.count,
-        "sha256": content(examples),
-        "class_counts": np.bincount(examples.labels).tolist(),
+        "sha256": content_hash(examples),
         "length": {
             "min": int(lengths.min()),
             "median": float(np.median(lengths)),
@@ -172,6 +232,13 @@ def _describe(examples: Examples) -> dict[str, Any]:
             "max": int(lengths.max()),
         },
     }
+    if labels.dtype == np.uint8:
+        described["class_counts"] = np.bincount(labels).tolist()
+    if tokens.dtype != np.uint8:
+        described["dtype"] = tokens.dtype.name
+    if len(examples.shards) > 1:
+        described["shards"] = len(examples.shards)
+    return described
 
 
 def _write_arrow(file: Path, examples: Examples) -> None:
@@ -179,25 +246,43 @@ def _write_arrow(file: Path, examples: Examples) -> None:
     import pyarrow as pa
 
     tokens = pa.LargeListArray.from_arrays(pa.array(examples.offsets), pa.array(np.ascontiguousarray(examples.tokens)))
-    batch = pa.record_batch({"tokens": tokens, "label": pa.array(examples.labels)})
-    with open(file, "wb") as stream:
+    batch = pa.record_batch({"tokens": tokens, "label": pa.array(np.ascontiguousarray(examples.labels))})
+    batch = batch.replace_schema_metadata({"sha256": content_hash(examples)})
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    with open(unfinished, "wb") as stream:
         with pa.ipc.new_stream(stream, batch.schema) as writer:
             writer.write_batch(batch)
         stream.flush()
         os.fsync(stream.fileno())
+    os.replace(unfinished, file)
 
 
-def _read_arrow(file: Path) -> Examples:
-    """Views of the memory-mapped file, offsets checked against the tokens."""
+def _read_split(folder: Path, name: str, shards: int) -> AnyExamples:
+    parts = [_read_arrow(folder / file) for file in file_names(name, shards)]
+    return parts[0] if shards == 1 else ShardedExamples(parts)
+
+
+def _read_arrow(file: Path, *, verify: bool = False) -> Examples:
+    """Views of the memory-mapped file, offsets checked against the tokens. Raises CacheError."""
     if not file.is_file():
         raise CacheError(f"{file}: not there")
     import pyarrow as pa
-    from datasets import Dataset
 
     try:
-        table = Dataset.from_file(str(file)).data.table
+        with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
+            table = stream.read_all()
         table.validate(full=True)
         tokens, labels = table["tokens"].chunk(0), table["label"].chunk(0)
-        return Examples(tokens.values.to_numpy(), tokens.offsets.to_numpy(), labels.to_numpy())
-    except (pa.ArrowException, OSError, KeyError, ValueError, IndexError, AttributeError) as error:
+        examples = Examples(tokens.values.to_numpy(), tokens.offsets.to_numpy(), labels.to_numpy())
+        if verify and table.schema.metadata[b"sha256"].decode() != content_hash(examples):
+            raise ValueError("its content is not what was written")
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CacheError(f"{file}: damaged ({' '.join(str(error).split())[:120]})") from error
+    return examples
+
+
+def _write_whole(file: Path, data: bytes) -> None:
+    with open(file, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())

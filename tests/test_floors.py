@@ -1,72 +1,70 @@
-"""The house: imports go down the floors only, without a circle, and no file is more than one thing."""
-
-import ast
-from graphlib import TopologicalSorter
-from pathlib import Path
+"""The map of imports: they go down the floors only, without a cycle; and no file is too long to read in a sitting."""
 
 import pytest
+from import_map import ROOT, ImportMap, markdown, text
 
-ROOT = Path(__file__).resolve().parents[1]
-# each imports only those before it; harness.errors and harness.progress are the ground floor of the harness
-FLOORS = [
-    *("models.ops", "models.layers", "models.attention", "models.backbones", "models.generation"),
-    *("tasks", "harness.errors", "harness.progress"),
-    *("harness.config", "harness.records", "harness.report", "harness.training", "harness.launch", "harness.commands"),
-    "run",
-]
-FILES = sorted(path for folder in ("models", "tasks", "harness") for path in (ROOT / folder).rglob("*.py"))
+MAP = ImportMap()
 
 
-def module_of(path):
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+def test_imports_go_down():
+    assert not MAP.upward()
 
 
-MODULES = {module_of(path) for path in FILES}
-
-
-def floor(module):
-    return max((i for i, name in enumerate(FLOORS) if module == name or module.startswith(name + ".")), default=-1)
-
-
-def imported(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: a relative import"
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_imports_go_down(path):
-    own = floor(module_of(path))
-    climbing = [module for module in imported(path) if floor(module) > own >= 0]
-    assert not climbing
+def test_no_import_is_relative():
+    assert not [module.name for module in MAP.packages.values() if any(name[:1] == "." for name in module.imports)]
 
 
 def test_no_module_imports_itself_by_a_detour():
-    packages = {name.rpartition(".")[0] for name in MODULES}
-    graph = {module_of(path): {m for m in imported(path) if m in MODULES - packages} for path in FILES}
-    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    assert not MAP.cycle()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_model_or_task_is_named_in_the_harness(path):
-    """The harness reaches models and tasks through `_target_` alone; only the two interfaces are known to it."""
-    if path.relative_to(ROOT).parts[0] != "harness":
-        return
-    known = ("models.attention.base", "tasks.base")
-    reached = [m for m in imported(path) if m.startswith(("models", "tasks")) and not m.startswith(known)]
-    assert not reached
+def test_no_model_or_task_is_named_in_the_harness():
+    """The harness reaches models and tasks through `_target_` alone; it knows only their two interfaces."""
+    interfaces = ("models.attention.base", "tasks.base")
+    assert not [
+        f"{module.name} -> {name}"
+        for module in MAP.packages.values()
+        if module.name.startswith("harness")
+        for name in module.imports
+        if name.startswith(("models.", "tasks.")) and not name.startswith(interfaces)
+    ]
 
 
-@pytest.mark.parametrize(
-    "path", [*FILES, *sorted((ROOT / "tests").rglob("*.py"))], ids=lambda path: path.relative_to(ROOT).as_posix()
-)
-def test_no_file_is_over_400_lines(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+def test_no_file_is_over_400_lines():
+    files = [*(module.path for module in MAP.packages.values()), *(ROOT / "tests").rglob("*.py")]
+    lengths = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+    assert len(lengths) > 200 and not [path for path, length in lengths.items() if length > 400]
 
 
 def test_the_entry_point_is_short():
     assert len((ROOT / "run.py").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("files", "upward", "cycle"),
+    [
+        ({"harness/launch/a.py": "from harness.config import b", "harness/config/b.py": ""}, 0, 0),
+        ({"harness/config/b.py": "import harness.launch.a", "harness/launch/a.py": ""}, 1, 0),
+        ({"harness/config/__init__.py": "from harness.launch.a import x", "harness/launch/a.py": "x = 1"}, 2, 0),
+        ({"tasks/a.py": "def f():\n    from harness.errors import UsageError", "harness/errors.py": ""}, 2, 0),
+        (
+            {"harness/report/a.py": "from harness.report import b", "harness/report/b.py": "import harness.report.a"},
+            0,
+            2,
+        ),
+        ({"models/ops/a.py": "import torch, tasks.base", "tasks/base.py": ""}, 1, 0),
+    ],
+)
+def test_the_map_finds_arrows_up_and_cycles(tmp_path, files, upward, cycle):
+    for name, source in (files | {"run.py": ""}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+    found = ImportMap(tmp_path)
+    assert (len(found.upward()), len(set(found.cycle()))) == (upward, cycle)
+    assert ("no arrow up" in text(found), "no cycle of modules" in text(found)) == (not upward, not cycle)
+
+
+def test_the_markdown_map_names_every_room_and_module():
+    page = markdown(MAP)
+    assert "| `harness/launch` |" in page and all(f"`{name}`" in page for name in ("cell_state", "run_cell", "schema"))
+    assert page.count("\n") == len(MAP.rooms()) + 1

@@ -133,11 +133,9 @@ def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int)
         raise NotImplementedError(f"only causal_self decodes, this is {cfg.bench.pattern}")
     (x,) = random_inputs(model, cfg, device, length)
     if isinstance(model, Attention):
-        state = model.init_state(cfg.bench.batch)
-        for x_t in x.unbind(1):
-            state = model.step(x_t, state)[1]
+        state = model.chunk(x, model.init_state(cfg.bench.batch))[1]
     else:
-        state = model.read(x)[1]
+        state = model.prefill(x)[1]
 
     @torch.no_grad()
     def call() -> Tensor:

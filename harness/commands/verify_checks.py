@@ -1,7 +1,7 @@
 """The checks of do=verify on one attention layer, in float64.
 
 A causal layer is checked by changing the future, a cross layer by changing other queries, all of them by changing what
-is padded. `step` is run against `forward`. Shapes: x and context (2, LENGTH, D).
+is padded. `step` and `chunk` are compared with `forward`. Shapes: x and context (2, LENGTH, D).
 """
 
 from collections.abc import Callable
@@ -37,13 +37,26 @@ def leaks(layer: Attention) -> dict[str, float]:
 
 
 def decoding_differences(layer: Attention) -> dict[str, float]:
-    """{method: the largest difference of its outputs from those of `forward`} over LENGTH tokens."""
-    x = random_tokens(layer, 1)
-    y, state, rows = layer(x)[0], layer.init_state(1), []
-    for x_t in x.unbind(1):
-        row, state = layer.step(x_t, state)
-        rows.append(row)
-    return {"step": max_difference(torch.stack(rows, dim=1), y)}
+    """{method: the largest difference of its outputs from those of `forward`} over LENGTH tokens.
+
+    A cross layer reads a context with padding. The queries of noncausal_cross are one chunk: where they stand may
+    matter. Not for noncausal_self, which does not decode.
+    """
+    x, given = random_tokens(layer, 1), {}
+    if layer.pattern.cross:
+        given = {"context": random_tokens(layer, 1), "key_padding_mask": (torch.arange(LENGTH) >= CUT)[None]}
+    y, found = layer(x, **given)[0], {}
+    if layer.pattern.causal:
+        rows, state = [], layer.init_state(1, **given)
+        for x_t in x.unbind(1):
+            row, state = layer.step(x_t, state)
+            rows.append(row)
+        found["step"] = max_difference(torch.stack(rows, 1), y)
+    parts, state = [], layer.init_state(1, **given)
+    for chunk in x.split(CUT if layer.pattern.causal else LENGTH, 1):
+        part, state = layer.chunk(chunk, state)
+        parts.append(part)
+    return found | {"chunk": max_difference(torch.cat(parts, 1), y)}
 
 
 def random_tokens(layer: Attention, batch: int, length: int = LENGTH) -> Tensor:

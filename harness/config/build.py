@@ -1,7 +1,6 @@
 """Configuration -> task and model. What cannot be built is refused here, on the meta device, before data is touched."""
 
-import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from harness.config.compose import options, with_model
-from harness.config.instantiate import call, instantiate, target
+from harness.config.instantiate import call, config_class, instantiate, target
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention
 from tasks.base import DataError, Task
@@ -73,28 +72,27 @@ def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]
     if pattern not in patterns:
         has = f"it has: {', '.join(patterns)}" if patterns else "it says of no pattern that it has it"
         raise UsageError(f"model: {model.func.__qualname__} has no {pattern} form ({has})")
-    if not set(model.func.__mro__) & set(backbone.func.__mro__) - set(nn.Module.__mro__):
+    if not issubclass(config_class(model.func), config_class(backbone.func) or ()):
         raise UsageError(f"model: {model.func.__qualname__} cannot stand in the place of {backbone.func.__qualname__}")
     return call(partial(model.func, **backbone.keywords | model.keywords), "model", **backbone_kwargs)
 
 
 def is_attention(model: partial) -> bool:
-    """Whether a model is one layer, which a backbone calls as often as it has layers, or builds `layers` itself."""
-    makers = model.func.__mro__ if isinstance(model.func, type) else (model.func,)
-    return not any("layers" in inspect.signature(maker).parameters for maker in makers if maker is not object)
+    """Whether a model is one layer. A model that takes the whole backbone's place has a `Config`, as backbones have."""
+    return config_class(model.func) is None
 
 
 def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
-    """A backbone says with `longest` where its parameters end (None: nowhere)."""
+    """Raises UsageError where `length_limit`, the longest sequence a backbone can read, is less than the task has."""
     longest, needed = getattr(model, "length_limit", None), backbone_kwargs.get("max_length")
     if longest is not None and needed is not None and needed > longest:
         raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {needed}")
 
 
-def refuse_what_cannot_run(cfg: DictConfig) -> Built:
-    """Build everything without memory or data. A refusal names the models that would fit in this place."""
+def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:
+    """Build everything, by default without memory (`on_meta`). A refusal names the models that would fit instead."""
     try:
-        built = on_meta(cfg)
+        built = (build or on_meta)(cfg)
         built.task.check_source()
         return built
     except DataError as error:

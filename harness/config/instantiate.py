@@ -5,6 +5,7 @@ Only targets below a few packages may be built, so that a configuration from els
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from functools import partial
 from typing import Any
 
@@ -40,22 +41,31 @@ def target(config: Any, where: str, trusted: Sequence[str] = ()) -> partial:
 
 
 def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
+    """`build(*args, **kwargs)`. A class with a dataclass `Config` takes one of them in place of the keywords."""
     kwargs = {**kwargs, **build.keywords}
     name = getattr(build.func, "__qualname__", str(build.func))
-    parameters = inspect.signature(build.func).parameters
+    config = config_class(build.func)
+    signature = inspect.signature(config or build.func)
+    parameters = signature.parameters
     try:
-        inspect.signature(build.func).bind(*args, **kwargs)
+        signature.bind(*(() if config else args), **kwargs)
     except TypeError as error:
         unknown = [key for key in kwargs if key not in parameters]
         hint = f"; '{unknown[0]}': {did_you_mean(unknown[0], parameters)}" if unknown else ""
         raise UsageError(f"{where} ({name}): {one_line(error)}{hint}") from error
     try:
-        return build.func(*args, **kwargs)
+        return build.func(*args, config(**kwargs)) if config else build.func(*args, **kwargs)
     except Exception as error:
         # Lightning's own way to say that a setting or a device is not there
         if isinstance(error, (ValueError, ImportError)) or type(error).__name__ == "MisconfigurationException":
             raise UsageError(f"{where} ({name}): {one_line(error)}") from error
         raise
+
+
+def config_class(build: Any) -> type | None:
+    """The dataclass that a class takes its settings in, its attribute `Config`; None: it takes keywords."""
+    config = getattr(build, "Config", None)
+    return config if is_dataclass(config) else None
 
 
 def check_targets(config: Any, where: str, trusted: Sequence[str]) -> None:

@@ -41,6 +41,8 @@ class Train:
     max_steps: int = MISSING  # optimiser updates
     batch_size: int = MISSING  # examples in an update, over all devices
     micro_batch_size: int | None = None  # examples in one forward pass of one device; null: whatever fits the update
+    batch_tokens: int | None = None  # tokens in an update, with padding, in place of batch_size examples
+    micro_batch_tokens: int | None = None  # tokens in one forward pass of one device; null: an update's share
     eval_batch_size: int = MISSING
     eval_every: int = MISSING  # updates between two passes over the validation split
     optimizer: dict[str, Any] = field(default_factory=dict)

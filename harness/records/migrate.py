@@ -21,7 +21,7 @@ from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.atomic import write_atomic, write_bytes_atomic
 from harness.records.record import RecordError
-from harness.records.run_directory import ENDED, heartbeat
+from harness.records.run_directory import ENDED_STATES, read_heartbeat
 
 # one model with a setting now, a model for each value before
 LUNA = {"luna_16": 16, "luna_32": 32, "luna_128": 128, "luna_256": 256}
@@ -148,8 +148,8 @@ def migrate_run_directory(described: Path, summary: Summary, dry_run: bool) -> N
     if target == folder:
         summary.current += 1
         return
-    last = heartbeat(folder)
-    if last and last["alive"] and last["state"] not in ENDED:
+    last = read_heartbeat(folder)
+    if last and last["alive"] and last["state"] not in ENDED_STATES:
         raise UsageError("a process is running here; migrate when it has ended")
     if target.exists():
         raise UsageError(f"{target} exists already; remove one of the two")

@@ -26,7 +26,13 @@ from models.attention.vanilla import softmax_attention
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.running_scores import running_scores
 from models.ops.running_share import running_share
-from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+from models.ops.running_softmax import (
+    advance,
+    empty_running_softmax,
+    running_softmax,
+    running_softmax_chunk,
+    with_state,
+)
 
 
 def abc(
@@ -40,13 +46,14 @@ def abc(
     dropout: float = 0.0,
 ) -> Tensor:
     """q (B, H, N, E), k and v (B, H, M, E), C_k and C_v (E, r), mask (B, M) True at padding -> (B, H, N, E)."""
-    slots = [
-        softmax_attention(
-            (control.mT * k.shape[-1] ** 0.5).expand(*k.shape[:2], -1, -1), x, x, key_padding_mask=key_padding_mask
-        )
-        for control, x in ((key_slots.to(k.dtype), k), (value_slots.to(v.dtype), v))
-    ]
+    slots = (write(x, control, key_padding_mask=key_padding_mask) for x, control in ((k, key_slots), (v, value_slots)))
     return softmax_attention(q, *slots, dropout=dropout)
+
+
+def write(x: Tensor, control: Tensor, *, key_padding_mask: Tensor | None) -> Tensor:
+    """softmax_s(X C)' X of x (B, H, M, E) and C (E, r): (B, H, r, E)."""
+    queries = (control.to(x.dtype).mT * x.shape[-1] ** 0.5).expand(*x.shape[:2], -1, -1)
+    return softmax_attention(queries, x, x, key_padding_mask=key_padding_mask)
 
 
 def causal_weights(
@@ -55,6 +62,14 @@ def causal_weights(
     """softmax( q_i' K~_i' / sqrt(E) ) of q and k (B, H, N, E), k's logits (B, H, N, r), mask (B, N): (B, H, N, r)."""
     scores = running_scores(q * q.shape[-1] ** -0.5, logits, k, key_padding_mask=key_padding_mask)
     return F.dropout(scores.softmax(-1), dropout)
+
+
+def log_sums(before: Tensor, logits: Tensor) -> Tensor:
+    """log of `before` (B, H, r), a log too, plus the exponentials so far, at each of the logits (B, H, n, r)."""
+    before = before[:, :, None]
+    if logits.shape[2] == 1:
+        return torch.logaddexp(before, logits.to(before.dtype))
+    return torch.cat([before, logits.to(before.dtype)], 2).logcumsumexp(2)[:, :, 1:]
 
 
 class ABC(MultiHead):
@@ -87,22 +102,37 @@ class ABC(MultiHead):
         weights = causal_weights(q, k, k @ self.key_slots, **options)
         return running_softmax(weights, v @ self.value_slots, v, key_padding_mask=key_padding_mask)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """Slots of keys and of values, and the log of each slot's sum of exponentials."""
-        self.check_decodes()
         slots = self.key_slots.shape[1]
         keys, values = (
             empty_running_softmax(batch, self.heads, slots, self.head_dim, self.key_slots) for _ in range(2)
         )
         return {"keys": keys, "values": values}
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        key_logits, value_logits = k @ self.key_slots, v @ self.value_slots  # (B, H, r)
-        _, keys = running_softmax_step(torch.zeros_like(key_logits), key_logits, k, state["keys"])
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        logits = k @ self.key_slots  # (B, H, n, r)
         with autocast_disabled(q):
-            scores = (keys[1] @ upcast(q)[..., None])[..., 0] * self.head_dim**-0.5
-        y, values = running_softmax_step(scores.softmax(-1), value_logits, v, state["values"])
+            keys = advance(state["keys"], logits, k)
+            if q.shape[2] == 1:
+                scores = upcast(q) @ keys[1].mT * self.head_dim**-0.5
+            else:
+                scores = self.scores(q, k, logits, state["keys"])
+        y, values = running_softmax_chunk(scores.softmax(-1), v @ self.value_slots, v, state["values"])
         return y, {"keys": keys, "values": values}
+
+    def scores(self, q: Tensor, k: Tensor, logits: Tensor, slots: tuple[Tensor, Tensor]) -> Tensor:
+        """<q_i, K~_i> / sqrt(E), (B, H, n, r), where `slots` come before the first token."""
+        count = logits.shape[-1]
+        rows = F.pad(q * self.head_dim**-0.5, (0, 0, count, 0))  # of the slots, which stand as tokens
+        return running_scores(rows, *with_state(logits, k, slots))[:, :, count:]
+
+    def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
+        pairs = {"keys": (k, self.key_slots), "values": (v, self.value_slots)}
+        return {name: write(x, control, key_padding_mask=key_padding_mask) for name, (x, control) in pairs.items()}
+
+    def attend_context(self, q: Tensor, state: State) -> Tensor:
+        return softmax_attention(q, state["keys"], state["values"], dropout=self.active_dropout)
 
 
 class CabABC(ABC):
@@ -121,13 +151,14 @@ class CabABC(ABC):
         match = (upcast(q) * upcast(k)).sum(-1, keepdim=True) * self.head_dim**-0.5
         return (match * shares).softmax(-1)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """The log of each slot's sum of exponentials, of keys and of values."""
-        state = super().init_state(batch, context=context)
+        state = super().empty_state(batch)
         return {name: log_sum for name, (log_sum, _) in state.items()}
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        logits = {"keys": k @ self.key_slots, "values": v @ self.value_slots}
-        state = {name: torch.logaddexp(state[name], a.to(state[name].dtype)) for name, a in logits.items()}
-        keys, values = ((a - state[name]).exp().to(upcast(q).dtype) for name, a in logits.items())
-        return ((self.weights(q, k, keys) * values).sum(-1, keepdim=True) * v).to(v.dtype), state
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        logits = {"keys": k @ self.key_slots, "values": v @ self.value_slots}  # (B, H, n, r)
+        sums = {name: log_sums(state[name], a) for name, a in logits.items()}
+        keys, values = ((a - sums[name]).exp().to(upcast(q).dtype) for name, a in logits.items())
+        y = ((self.weights(q, k, keys) * values).sum(-1, keepdim=True) * v).to(v.dtype)
+        return y, {name: log_sum[:, :, -1].clone() for name, log_sum in sums.items()}

@@ -9,11 +9,12 @@ A model is one file here and one yaml in `conf/model/`: nothing is registered. T
 from enum import StrEnum
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from models.ops.heads import merge_heads, split_heads
 
-State = dict[str, Any]  # what `step` needs of the past: tensors and counters
+State = dict[str, Any]  # what `step` and `chunk` read of the past, or of a context: tensors and counters
 
 
 class Pattern(StrEnum):
@@ -93,11 +94,6 @@ class Attention(nn.Module):
         """
         raise NotImplementedError
 
-    def check_decodes(self) -> None:
-        """Raises ValueError unless the pattern is causal_self: only there is a past to decode from."""
-        if self.pattern is not Pattern.CAUSAL_SELF:
-            raise ValueError(f"{type(self).__name__} decodes with pattern causal_self, not {self.pattern}")
-
     def learning_rates(self) -> dict[str, float]:
         """{parameter: its learning rate in place of the recipe's}; those named here have no weight decay either."""
         return {}
@@ -105,13 +101,57 @@ class Attention(nn.Module):
     def set_previous(self, previous: "Attention") -> None:
         """A backbone says once that this layer gets the carry of `previous`: drop what only a first layer needs."""
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        """State before the first token (causal self-attention only)."""
+    def init_state(
+        self,
+        batch: int,
+        *,
+        context: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        carry: Any = None,
+    ) -> State:
+        """What `chunk` and `step` start from: no token yet, or in the cross patterns the context that queries read.
+
+        A context (B, M, D) is projected here, once; `key_padding_mask` (B, M) is its padding, and `state["carry"]` is
+        the carry for the next layer. Raises ValueError for noncausal_self and for a context that is missing or not
+        taken, NotImplementedError for a method that cannot decode.
+        """
+        if self.pattern is Pattern.NONCAUSAL_SELF:
+            raise ValueError(f"{type(self).__name__} decodes with pattern causal_self, not {self.pattern}")
+        if self.pattern.cross and context is None:
+            raise ValueError(f"{type(self).__name__} decodes with pattern {self.pattern} after it was given a context")
+        if not self.pattern.cross and not (context is None and key_padding_mask is None):
+            raise ValueError(f"{type(self).__name__} with pattern {self.pattern} takes no context, and no mask of one")
+        return self.context_state(context, key_padding_mask, carry) if self.pattern.cross else self.empty_state(batch)
+
+    def empty_state(self, batch: int) -> State:
+        """State before the first token (causal_self)."""
         raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")
 
+    def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Any) -> State:
+        """What queries read of context (B, M, D) (cross patterns), and the `carry` for the next layer."""
+        inputs = {"context": context, "key_padding_mask": key_padding_mask, "carry": carry}
+        # a query of zeros: the carry does not depend on queries
+        return {"inputs": inputs, "carry": self(context.new_zeros(len(context), 1, self.dim), **inputs)[1]}
+
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`."""
-        raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")
+        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`; `state` may be written to."""
+        if not self.pattern.cross and type(self).chunk is Attention.chunk:
+            raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")
+        y, state = self.chunk(x_t[:, None], state)
+        return y[:, 0], state
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n >= 1 tokens x (B, n, D) -> (B, n, D), equal to n steps; `state` may be written to.
+
+        In the cross patterns these are n queries, the result is that of `forward`, and the state stays the same.
+        """
+        if self.pattern.cross:
+            return self(x, **state["inputs"])[0], state
+        rows = []
+        for x_t in x.unbind(1):
+            y_t, state = self.step(x_t, state)
+            rows.append(y_t)
+        return torch.stack(rows, 1), state
 
 
 def projection(inputs: int, outputs: int, gain: float) -> nn.Linear:
@@ -129,8 +169,10 @@ INPUT_GAIN = 2**-0.5
 class MultiHead(Attention):
     """Multi-head attention with the projections of CAB: four Linear(D, D) with bias, 4 D^2 + 4 D parameters.
 
-    A method says how queries attend (`attend`), and if it decodes how one query does (`attend_step`). In the cross
-    patterns keys and values come from the context. `kv_dim` is the width of keys and values, D unless given.
+    A method says how queries attend (`attend`). To decode it gives an `empty_state` and how one query attends
+    (`attend_step`), or n of them at once (`attend_chunk`). In the cross patterns keys and values come from the context,
+    and are kept between chunks unless the method keeps less (`keep_context`, `attend_context`). `kv_dim` is the width
+    of keys and values, D unless given.
     """
 
     def __init__(
@@ -157,25 +199,50 @@ class MultiHead(Attention):
         """q, k, v (B, H, E) of one token -> (B, H, E); `state` may be written to."""
         raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")
 
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        """q, k, v (B, H, n, E) of the next n tokens -> (B, H, n, E); `state` may be written to."""
+        rows = []
+        for token in zip(*(x.unbind(2) for x in (q, k, v)), strict=True):
+            y, state = self.attend_step(*token, state)
+            rows.append(y)
+        return torch.stack(rows, 2), state
+
+    def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
+        """What queries read of k and v (B, H, M, E) of a context, mask (B, M)."""
+        return {"k": k, "v": v, "key_padding_mask": key_padding_mask}
+
+    def attend_context(self, q: Tensor, state: State) -> Tensor:
+        """q (B, H, n, E) and what `keep_context` gave -> (B, H, n, E)."""
+        return self.attend(q, state["k"], state["v"], state["key_padding_mask"])
+
+    def project(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, H, N, E)."""
+        return split_heads(linear(x), self.head_dim)
+
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         source = self.source(x, context)
-        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
-        k = split_heads(self.k_proj(source), self.head_dim)  # (B, H, M, E)
-        v = split_heads(self.v_proj(source), self.head_dim)  # (B, H, M, E)
+        q, k, v = self.project(self.q_proj, x), self.project(self.k_proj, source), self.project(self.v_proj, source)
         return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask))), carry
 
+    def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Any) -> State:
+        k, v = self.project(self.k_proj, context), self.project(self.v_proj, context)
+        return {**self.keep_context(k, v, key_padding_mask), "carry": carry}
+
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v = (linear(x_t).unflatten(-1, (-1, self.head_dim)) for linear in (self.q_proj, self.k_proj, self.v_proj))
-        y, state = self.attend_step(q, k, v, state)
-        return self.out_proj(y.flatten(1)), state
+        y, state = self.chunk(x_t[:, None], state)
+        return y[:, 0], state
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        q = self.project(self.q_proj, x)  # (B, H, n, E)
+        if self.pattern.cross:
+            y = self.attend_context(q, state)
+        else:
+            y, state = self.attend_chunk(q, self.project(self.k_proj, x), self.project(self.v_proj, x), state)
+        return self.out_proj(merge_heads(y)), state
 
     def empty_cache(self, batch: int, length: int) -> State:
-        """Room for the keys and values of `length` tokens, and the number of tokens seen.
-
-        Raises ValueError unless the pattern is causal_self.
-        """
-        self.check_decodes()
+        """Room for the keys and values of `length` tokens, and the number of tokens seen."""
         cache = self.q_proj.weight.new_zeros(2, batch, self.heads, length, self.head_dim)
         return {"k": cache[0], "v": cache[1], "seen": 0}

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
-from models.ops.kernel_attention import empty_sums, kernel_attention, kernel_attention_step
+from models.ops.kernel_attention import empty_sums, kernel_attention, kernel_attention_chunk
 from models.ops.padding import real_lengths
 from models.ops.precision import upcast
 
@@ -84,15 +84,15 @@ class Cosformer(MultiHead):
         span = self.span(q, key_padding_mask, k.shape[2])
         return cosformer(q, k, v, span, causal=self.pattern.causal, key_padding_mask=key_padding_mask)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
         sums = empty_sums(batch, self.heads, 2 * self.head_dim, self.head_dim, self.q_proj.weight)
         return {"sums": sums, "seen": 0}
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        seen = state["seen"] + 1
-        self.check_length(seen)
-        position, span = torch.tensor([[seen], [self.max_length]], device=q.device)
-        phi_q, phi_k = (reweighted(x[:, :, None], position, span)[:, :, 0] for x in (q, k))
-        y, sums = kernel_attention_step(phi_q, phi_k, v, state["sums"], floor=FLOOR)
-        return y, {"sums": sums, "seen": seen}
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        end = state["seen"] + q.shape[2]
+        self.check_length(end)
+        positions = torch.arange(state["seen"] + 1, end + 1, device=q.device)
+        span = torch.tensor([self.max_length], device=q.device)
+        phi_q, phi_k = (reweighted(x, positions, span) for x in (q, k))
+        y, sums = kernel_attention_chunk(phi_q, phi_k, v, state["sums"], floor=FLOOR)
+        return y, {"sums": sums, "seen": end}

@@ -35,7 +35,7 @@ from models.layers.rglru import NormalisedRGLRU
 from models.layers.sliding_window import SlidingWindow, linear
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_chunk
 
 
 def latte(
@@ -136,29 +136,28 @@ class Latte(Attention):
             mixed = mixed + weights[..., :1].to(near.dtype) * near
         return self.out_proj(merge_heads(mixed)), carry
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """Sums and means of the latents, and what the convolution or RG-LRU, and the window, keep."""
-        self.check_decodes()
         return {
             "latents": empty_running_softmax(batch, self.heads, self.latents, self.head_dim, self.v_proj.weight),
-            "features": None if self.features is None else self.features.init_state(batch),
-            "local": None if self.local is None else self.local.init_state(batch),
+            "features": None if self.features is None else self.features.empty_state(batch),
+            "local": None if self.local is None else self.local.empty_state(batch),
             "seen": 0,
         }
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         seen, features, local = state["seen"], state["features"], state["local"]
-        y_t = x_t
+        y = x
         if self.features is not None:
-            y_t, features = self.features.step(x_t, features)
-        weights = self.mixture(y_t[:, None])[:, :, 0]  # (B, H, l or 1 + l)
-        logits = self.k_proj(y_t).unflatten(-1, (self.heads, self.latents))
-        v = self.v_proj(x_t).unflatten(-1, (self.heads, self.head_dim))  # (B, H, E)
-        turned = self.turn(v[:, :, None], seen, inverse=True)[:, :, 0]
-        mixed, latents = running_softmax_step(weights[..., -self.latents :], logits, turned, state["latents"])
-        mixed = self.turn(mixed[:, :, None], seen)[:, :, 0]
+            y, features = self.features.chunk(x, features)
+        weights = self.mixture(y)  # (B, H, n, l or 1 + l)
+        logits = split_heads(self.k_proj(y), self.latents)
+        v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, n, E)
+        turned = self.turn(v, seen, inverse=True)
+        mixed, latents = running_softmax_chunk(weights[..., -self.latents :], logits, turned, state["latents"])
+        mixed = self.turn(mixed, seen)
         if self.local is not None:
-            near, local = self.local.step(x_t, v, local)
+            near, local = self.local.chunk(x, v, local)
             mixed = mixed + weights[..., :1].to(near.dtype) * near
-        state = {"latents": latents, "features": features, "local": local, "seen": seen + 1}
-        return self.out_proj(mixed.flatten(1)), state
+        state = {"latents": latents, "features": features, "local": local, "seen": seen + x.shape[1]}
+        return self.out_proj(merge_heads(mixed)), state

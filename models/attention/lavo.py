@@ -39,6 +39,7 @@ from models.attention.base import INPUT_GAIN, Attention, Pattern, State, project
 from models.ops.banded import banded_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.ring import attend_to_ring
 
 CROSS_SOURCES = ("raw", "value")
 TILE = 2048  # queries whose r logits are held at once
@@ -255,64 +256,67 @@ class LAVO(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         source = self.source(x, context)
-        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
-        v = split_heads(source if self.v_proj is None else self.v_proj(source), self.head_dim)  # (B, H, M, E)
-        options = {"dropout": self.active_dropout, "scale": self.global_scale}
-        if self.k_proj is None:
-            y = read(q, mean_memory(v, self.bases, key_padding_mask), self.bases, **options)
-        else:
-            k = split_heads(self.k_proj(source), self.head_dim)
-            raw = None if self.dissection else split_heads(x, self.head_dim)
-            y = lavo(
-                q,
-                k,
-                v,
-                self.bases,
-                self.position_bias,
-                window=self.window,
-                causal=self.pattern.causal,
-                raw=raw,
-                key_padding_mask=key_padding_mask,
-                **options,
-            )
+        if self.pattern.cross:
+            return self.recall(x, self.context_state(source, key_padding_mask, carry)["memory"]), carry
+        # in this order, in which their gradients are added
+        q, v, k = (split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.v_proj, self.k_proj))
+        y = lavo(
+            q,
+            k,
+            v,
+            self.bases,
+            self.position_bias,
+            window=self.window,
+            causal=self.pattern.causal,
+            raw=None if self.dissection else split_heads(x, self.head_dim),
+            key_padding_mask=key_padding_mask,
+            dropout=self.active_dropout,
+            scale=self.global_scale,
+        )
         return self.out_proj(merge_heads(y)), carry
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """Rings of the last `window` keys and values, sums of B x over the finished windows and over this one."""
-        self.check_decodes()
         ring = self.bases.new_zeros(2, batch, self.heads, self.window, self.head_dim)
         sums = upcast(self.bases.new_zeros(2, batch, self.heads, 1, self.bases.shape[1]))
         return {"k": ring[0], "v": ring[1], "past": sums[0], "current": sums[1], "seen": 0}
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        x, q, k, v = (
-            y.unflatten(-1, (-1, self.head_dim))[:, :, None]  # (B, H, 1, E)
-            for y in (x_t, self.q_proj(x_t), self.k_proj(x_t), self.v_proj(x_t))
-        )
-        y, state = self.attend_step(q, k, v, x, state)
-        return self.out_proj(y.flatten(1)), state
+    def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Any) -> State:
+        """The memory of the context: r numbers per head, however long it is."""
+        v = split_heads(context if self.v_proj is None else self.v_proj(context), self.head_dim)  # (B, H, M, E)
+        return {"memory": mean_memory(v, self.bases, key_padding_mask), "carry": carry}
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Query, key, value and input of one token, (B, H, 1, E) -> (B, H, 1, E)."""
-        seen, window, past, current = state["seen"], self.window, state["past"], state["current"]
-        slot = seen % window
-        state["k"][:, :, slot : slot + 1], state["v"][:, :, slot : slot + 1] = k, v
-        filled = min(seen + 1, window)
-        bias = None
-        if self.position_bias is not None:
-            # the ring's slots are in the order of age but for where it turns
-            bias = self.position_bias[:, :window].roll(slot + 1, 1)[:, None, :filled].to(q.dtype)
-        local = F.scaled_dot_product_attention(q, state["k"][:, :, :filled], state["v"][:, :, :filled], attn_mask=bias)
-        z = (local if self.dissection else x) @ self.bases.mT  # (B, H, 1, R)
-        if self.dissection:
-            count = seen - slot
-            if slot == 0:
-                past, current = past + current, torch.zeros_like(current)
-            current = current + z
+    def recall(self, x: Tensor, memory: Tensor) -> Tensor:
+        """What queries x (B, N, D) read of the memory (B, H, 1, R) of a context."""
+        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
+        y = read(q, memory, self.bases, dropout=self.active_dropout, scale=self.global_scale)
+        return self.out_proj(merge_heads(y))
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if self.pattern.cross:
+            return self.recall(x, state["memory"]), state
+        q, k, v = (split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.k_proj, self.v_proj))
+        seen, count = state["seen"], x.shape[1]
+        bias = None if self.position_bias is None else self.position_bias[:, : self.window]
+        local, state = attend_to_ring(q, k, v, state, bias=bias)
+        z = (local if self.dissection else split_heads(x, self.head_dim)) @ self.bases.mT  # (B, H, n, R)
+        window = self.window if self.dissection else 1
+        begun = seen % window  # tokens of the first token's window that came before
+        sums = upcast(F.pad(z, (0, 0, begun, -(begun + count) % window))).unflatten(2, (-1, window)).sum(3)
+        past, current = state["past"], state["current"]
+        if begun:
+            sums[:, :, :1] += current
         else:
-            count = seen + 1
-            past = past + z
-        memory = past / max(count, 1)
-        weights = (q @ self.bases.mT * memory * self.global_scale).softmax(-1)
-        y = (local + (weights * memory).to(q.dtype) @ self.bases) / 2
-        return y, {**state, "past": past, "current": current, "seen": seen + 1}
+            past = past + current
+        total = torch.cat([past, sums], 2).cumsum(2)
+        if self.dissection:  # a window remembers those before it
+            tokens, memory = seen - begun, total[:, :, :-1]
+            past, current = memory[:, :, -1:], sums[:, :, -1:]
+        else:  # a token remembers itself too
+            tokens, memory = seen + 1, total[:, :, 1:]
+            past, current = memory[:, :, -1:], torch.zeros_like(current)
+        tokens = tokens + window * torch.arange(memory.shape[2], device=x.device)[:, None]
+        rows = F.pad(q, (0, 0, begun, 0))
+        remembered = read(rows, memory / tokens.clamp(min=1), self.bases, window=window, scale=self.global_scale)
+        y = (local + remembered[:, :, begun:]) / 2
+        return self.out_proj(merge_heads(y)), {**state, "past": past.clone(), "current": current.clone()}

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
-from models.ops.kernel_attention import empty_sums, kernel_attention, kernel_attention_step
+from models.ops.kernel_attention import empty_sums, kernel_attention, kernel_attention_chunk, kernel_sums, read_sums
 from models.ops.precision import upcast
 
 EPSILON = 1e-6
@@ -49,10 +49,15 @@ class LinearTransformer(MultiHead):
         causal = self.pattern is Pattern.CAUSAL_SELF
         return linear_attention(q, k, v, causal=causal, key_padding_mask=key_padding_mask)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
         return {"sums": empty_sums(batch, self.heads, self.head_dim, self.head_dim, self.q_proj.weight)}
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        y, sums = kernel_attention_step(phi(q), phi(k), v, state["sums"], eps=EPSILON)
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        y, sums = kernel_attention_chunk(phi(q), phi(k), v, state["sums"], eps=EPSILON)
         return y, {"sums": sums}
+
+    def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
+        return {"sums": kernel_sums(phi(k), v, key_padding_mask)}
+
+    def attend_context(self, q: Tensor, state: State) -> Tensor:
+        return read_sums(phi(q), state["sums"], eps=EPSILON).to(q.dtype)

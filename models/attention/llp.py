@@ -115,26 +115,29 @@ class LLP(Attention):
         keys = self.turn(values, positions)
         if self.rotate_values:
             values = keys
+        return self.mix(q, keys, values, key_padding_mask), carry
+
+    def mix(self, q: Tensor, keys: Tensor, values: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """q, keys, values (B, H, N, E), mask (B, N) -> (B, N, D)."""
         half, options = self.half, {"causal": self.causal, "dropout": self.active_dropout}
         near = slice(0, half if self.causal else 2 * half)  # what the first block sees
         mask = None if key_padding_mask is None else key_padding_mask[:, near]
         y = softmax_attention(q[:, :, :half], keys[:, :, near], values[:, :, near], key_padding_mask=mask, **options)
         y = self.first_out_proj(merge_heads(y))
-        if x.shape[1] > half:
+        if q.shape[2] > half:
             keys = self.key_norm(keys).to(q.dtype)
             rest = paired_attention(
                 q[:, :, half:], keys, values, half=half, key_padding_mask=key_padding_mask, **options
             )
             y = torch.cat([y, self.out_proj(merge_heads(rest))], 1)
-        return y, carry
+        return y
 
     def turn(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, H, N, E) rotated by its positions (N,)."""
         return apply_rope(x, positions) if self.rotary else x
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """The previous block's keys, then the present block's. Values are the same vectors, or these turned back."""
-        self.check_decodes()
         keys = self.q_proj.weight.new_zeros(batch, self.heads, 2 * self.half, self.head_dim)
         return {"keys": keys, "seen": 0}
 
@@ -156,3 +159,24 @@ class LLP(Attention):
             keys = self.key_norm(keys).to(q.dtype)
         y = F.scaled_dot_product_attention(q, keys, values)[:, :, 0].flatten(1)
         return (self.out_proj if block else self.first_out_proj)(y), {**state, "seen": seen + 1}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if x.shape[1] == 1:
+            return super().chunk(x, state)
+        seen, half = state["seen"], self.half
+        base = max(0, seen // half - 1) * half  # where the block before the chunk's first one starts
+        positions = torch.arange(seen, seen + x.shape[1], device=x.device)
+        q = self.turn(split_heads(self.q_proj(x), self.head_dim), positions)
+        q = F.pad(q, (0, 0, seen - base, 0))
+        keys = self.turn(split_heads(self.kv_proj(x), self.head_dim), positions)
+        end = half + (seen - 1) % half + 1 if seen else half  # of what the state holds
+        keys = torch.cat([state["keys"][:, :, end - (seen - base) : end].to(q.dtype), keys], 2)
+        values = keys
+        if self.rotary and not self.rotate_values:
+            values = apply_rope(keys, torch.arange(base, seen + x.shape[1], device=x.device), inverse=True)
+        y = self.mix(q, keys, values, None)[:, seen - base :]
+        seen += x.shape[1]
+        own = (seen - 1) % half + 1  # tokens of the last block
+        last = keys[:, :, -(own + half) :]
+        state["keys"][:, :, half + own - last.shape[2] : half + own] = last
+        return y, {**state, "seen": seen}

@@ -24,12 +24,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import MultiHead, Pattern, State
 from models.layers.positions import apply_rope, rope_frequencies, xpos_scale
 from models.ops.dilated import OFFSETS, Branch, dilated_attention, empty_mixture, mix
 from models.ops.heads import merge_heads, split_heads
+from models.ops.ring import latest, store
 from models.ops.softmax_lse import Visible, softmax_lse
 
 XPOS_REACH = 2**16  # in a longer segment xPos' scales, (0.4 / 1.4)^(t / 512) from its middle, leave float32
@@ -103,14 +105,33 @@ class LongNet(MultiHead):
         """(B, H, N, E), the heads of a token normalised together."""
         return y if self.inner_norm is None else split_heads(self.inner_norm(merge_heads(y)), self.head_dim)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """A ring of keys and values as long as the longest segment."""
         return self.empty_cache(batch, min(self.longest, self.max_length))
 
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        seen, size, count = state["seen"], state["k"].shape[2], q.shape[2]
+        base = seen - seen % size  # where segments of all branches start anew, if they divide the longest
+        if count == 1 or (base and any(size % branch.segment for branch in self.branches)):
+            return super().attend_chunk(q, k, v, state)
+        self.check_decodes_to(seen + count, size)
+        positions = torch.arange(seen, seen + count, device=q.device)
+        q, k = self.place(q, k, positions, size)
+        rings = (latest(state[name], seen, seen - base).to(q.dtype) for name in ("k", "v"))
+        keys, values = (torch.cat([old, new], 2) for old, new in zip(rings, (k, v), strict=True))
+        rows = F.pad(q, (0, 0, seen - base, 0))
+        y = dilated_attention(rows, keys, values, self.branches, causal=True, detach_alpha=self.detach_alpha)
+        store(state["k"], k, seen)
+        store(state["v"], v, seen)
+        return self.normalise(y[:, :, seen - base :]), {**state, "seen": seen + count}
+
+    def check_decodes_to(self, length: int, ring: int) -> None:
+        if length > self.max_length and ring < self.longest:
+            raise ValueError(f"decoding past max_length {self.max_length}, which cuts a segment of {self.longest}")
+
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         seen, ring = state["seen"], state["k"].shape[2]
-        if seen >= self.max_length and ring < self.longest:
-            raise ValueError(f"decoding past max_length {self.max_length}, which cuts a segment of {self.longest}")
+        self.check_decodes_to(seen + 1, ring)
         q, k, v = q[:, :, None], k[:, :, None], v[:, :, None]  # (B, H, 1, E)
         q, k = self.place(q, k, torch.tensor([seen], device=q.device), ring)
         slot = seen % ring

@@ -67,7 +67,7 @@ class LongShort(Attention):
             raise ValueError(f"LongShort's memory is a multiple of its chunk of {chunk}, not {memory}")
         causal = self.pattern.causal
         self.linear = not causal  # the causal form has a summary for each chunk
-        self.window, self.chunk, self.memory = window, chunk, memory
+        self.window, self.chunk_size, self.memory = window, chunk, memory
         self.rank = chunk_rank if causal else landmarks
         self.q_proj = projection(dim, dim, INPUT_GAIN)
         self.k_proj = projection(dim, dim, INPUT_GAIN)
@@ -104,10 +104,10 @@ class LongShort(Attention):
         x = F.pad(x, (0, 0, self.memory, 0))
         mask = None if mask is None else F.pad(mask, (self.memory, 0))
         k, v = self.k_proj(x), self.v_proj(x)
-        chunks = (x.shape[1] - 1) // self.chunk  # before that of the last token
-        whole = slice(0, chunks * self.chunk)
+        chunks = (x.shape[1] - 1) // self.chunk_size  # before that of the last token
+        whole = slice(0, chunks * self.chunk_size)
         hidden = None if mask is None else mask[:, whole]
-        far_k, far_v = self.summarise(k[:, whole], v[:, whole], self.score(x[:, whole]), hidden, self.chunk)
+        far_k, far_v = self.summarise(k[:, whole], v[:, whole], self.score(x[:, whole]), hidden, self.chunk_size)
         k, v = (split_heads(self.token_norm(y), self.head_dim).to(q.dtype) for y in (k, v))
         return causal_long_short(
             q * self.head_dim**-0.5,
@@ -116,7 +116,7 @@ class LongShort(Attention):
             far_k,
             far_v,
             self.relative(chunks, q.dtype),
-            chunk=self.chunk,
+            chunk=self.chunk_size,
             key_padding_mask=mask,
             dropout=self.active_dropout,
         )
@@ -142,21 +142,20 @@ class LongShort(Attention):
         angles = torch.arange(distances, dtype=torch.float64)[:, None] * rope_frequencies(self.dim)
         return torch.cat([angles.sin(), angles.cos()], -1).to(weight.device, weight.dtype)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         """A ring of the window's keys and values, the open chunk's, and room for the summaries of `max_length` tokens.
 
         With them the vectors of all distances, which do not depend on the tokens.
         """
-        self.check_decodes()
         weight = self.q_proj.weight
-        chunks = (self.memory + self.max_length) // self.chunk
+        chunks = (self.memory + self.max_length) // self.chunk_size
         # what zero vectors leave behind: their normalised keys and values, and summaries, are the bias of the norm
         ring, far = (
             norm.bias.unflatten(0, (self.heads, 1, -1)).repeat(2, batch, 1, size, 1).to(weight.dtype)
             for norm, size in ((self.token_norm, self.window), (self.summary_norm, chunks * self.rank))
         )
-        open_chunk = weight.new_zeros(2, batch, self.chunk, self.dim)
-        scores = weight.new_zeros(batch, self.chunk, self.heads * self.rank)
+        open_chunk = weight.new_zeros(2, batch, self.chunk_size, self.dim)
+        scores = weight.new_zeros(batch, self.chunk_size, self.heads * self.rank)
         return {
             "k": ring[0],
             "v": ring[1],
@@ -174,12 +173,12 @@ class LongShort(Attention):
         if seen == self.memory + self.max_length:
             raise ValueError(f"decoding past max_length {self.max_length}")
         k, v = self.k_proj(x_t), self.v_proj(x_t)
-        slot, place = seen % self.window, seen % self.chunk
+        slot, place = seen % self.window, seen % self.chunk_size
         for name, y in (("k", k), ("v", v)):
             state[name][:, :, slot] = self.token_norm(y).unflatten(-1, (self.heads, -1))
             state[f"chunk_{name}"][:, place] = y
         state["scores"][:, place] = self.score(x_t)
-        filled, far = min(seen + 1, self.window), seen // self.chunk * self.rank
+        filled, far = min(seen + 1, self.window), seen // self.chunk_size * self.rank
         distance = (seen - torch.arange(filled, device=x_t.device)) % self.window  # of each slot of the ring
         q = self.q_proj(x_t).unflatten(-1, (self.heads, 1, -1)) * self.head_dim**-0.5  # (B, H, 1, E)
         near = (q + relative.content[:, None]) @ state["k"][:, :, :filled].mT
@@ -187,8 +186,8 @@ class LongShort(Attention):
         summary = q @ (state["far_k"][:, :, :far] + relative.far[:, :far].flip(1)).mT
         weights = torch.cat([summary, near], -1).softmax(-1)  # (B, H, 1, ..)
         y = weights @ torch.cat([state["far_v"][:, :, :far], state["v"][:, :, :filled]], 2)
-        if place == self.chunk - 1:
-            found = self.summarise(state["chunk_k"], state["chunk_v"], state["scores"], None, self.chunk)
+        if place == self.chunk_size - 1:
+            found = self.summarise(state["chunk_k"], state["chunk_v"], state["scores"], None, self.chunk_size)
             rows = slice(far, far + self.rank)
             state["far_k"][:, :, rows], state["far_v"][:, :, rows] = found
         return self.out_proj(y.flatten(1)), {**state, "seen": seen + 1}

@@ -38,7 +38,7 @@ from models.attention.base import INPUT_GAIN, Attention, Pattern, State, project
 from models.attention.vanilla import softmax_attention
 from models.layers.positions import sinusoidal_positions
 from models.ops.heads import merge_heads, split_heads
-from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
+from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_chunk
 from models.ops.precision import upcast
 
 LUNA_KEYS = ("value", "raw")
@@ -118,10 +118,9 @@ class Luna(Attention):
     ) -> tuple[Tensor, Any]:
         source = self.source(x, context)
         p = self.extra_sequence(carry, len(x))  # (B or 1, L, D)
-        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         if self.pattern is Pattern.CAUSAL_SELF:
             y = packed_prefix(
-                q,
+                split_heads(self.q_proj(x), self.head_dim),
                 self.memory(x),
                 split_heads(self.pack_k_proj(x), self.head_dim),
                 self.pack_query(p, len(x)),
@@ -131,16 +130,27 @@ class Luna(Attention):
                 dropout=self.active_dropout,
             )
             return self.out_proj(merge_heads(y)), carry
+        q = self.unpack_query(x)  # before the packing: gradients of x are added in the order of its uses
         unused = self.unused_slots(source, key_padding_mask, p.shape[1])
         packed = self.pack(p, source, key_padding_mask)  # (B, L, D)
-        k, v = self.keys_and_values(packed, self.k_proj, self.v_proj)  # (B, H, L, E)
+        y = self.unpack(q, *self.keys_and_values(packed, self.k_proj, self.v_proj), unused)
+        return y, self.update(p, packed, unused)
+
+    def unpack_query(self, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, H, N, E)."""
+        return split_heads(self.q_proj(x), self.head_dim)
+
+    def unpack(self, q: Tensor, k: Tensor, v: Tensor, unused: Tensor | None) -> Tensor:
+        """Y_X, (B, N, D), of queries (B, H, N, E) and of keys and values (B, H, L, E) of Y_P."""
         y = softmax_attention(q, k, v, key_padding_mask=unused, dropout=self.active_dropout)
+        return self.out_proj(merge_heads(y))
+
+    def update(self, p: Tensor, packed: Tensor, unused: Tensor | None) -> Tensor:
+        """P' (B, L, D) of p (B or 1, L, D) and Y_P."""
         carry = p + F.dropout(packed, self.active_dropout)
         if not self.pre_norm:
             carry = self.slots_norm(carry)
-        if unused is not None:
-            carry = carry.masked_fill(unused[..., None], 0.0)
-        return self.out_proj(merge_heads(y)), carry
+        return carry if unused is None else carry.masked_fill(unused[..., None], 0.0)
 
     def extra_sequence(self, carry: Tensor | None, batch: int) -> Tensor:
         """P: the carry, (B, L, D), or the layer's own, (1, L, D) where dropout does not tell examples apart."""
@@ -188,32 +198,46 @@ class Luna(Attention):
         """The same, of a P that another layer packed."""
         return (carry == 0).all(-1) if self.dynamic and carry is not None else None
 
-    def init_state(self, batch: int, *, context: Tensor | None = None, carry: Tensor | None = None) -> State:
-        """S and the projected P, of the layer's own P or of a decoder's `carry` from its encoder."""
-        self.check_decodes()
+    def init_state(
+        self,
+        batch: int,
+        *,
+        context: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        carry: Tensor | None = None,
+    ) -> State:
+        """As of every attention; causally, P is the layer's own or a decoder's `carry` from its encoder."""
+        state = super().init_state(batch, context=context, key_padding_mask=key_padding_mask, carry=carry)
+        if self.pattern.cross:
+            return state
         pack_q = self.pack_query(self.extra_sequence(carry, batch), batch)  # (B, H, L, E)
         width = self.head_dim * (2 if self.k_proj is not None or self.raw_key else 1)
         total = upcast(pack_q.new_zeros(batch, self.heads, width, pack_q.shape[2]))  # (B, H, F, L)
-        return {"total": total, "pack_q": pack_q, "unused": self.unused_of_carry(carry), "seen": 0}
+        return {**state, "total": total, "pack_q": pack_q, "unused": self.unused_of_carry(carry)}
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        x = x_t[:, None]
-        q, memory, pack_k = (
-            y[:, :, 0]
-            for y in (
-                split_heads(self.q_proj(x), self.head_dim),
-                self.memory(x),
-                split_heads(self.pack_k_proj(x), self.head_dim),
-            )
-        )  # (B, H, E or 2E)
-        y, total = packed_prefix_step(
-            q,
-            memory,
-            pack_k,
+    def empty_state(self, batch: int) -> State:
+        """The part that does not depend on P: the number of tokens seen."""
+        return {"seen": 0}
+
+    def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Tensor | None) -> State:
+        """Keys and values of the packed context: L of them, however long it is."""
+        p = self.extra_sequence(carry, len(context))
+        unused = self.unused_slots(context, key_padding_mask, p.shape[1])
+        packed = self.pack(p, context, key_padding_mask)
+        k, v = self.keys_and_values(packed, self.k_proj, self.v_proj)
+        return {"k": k, "v": v, "unused": unused, "carry": self.update(p, packed, unused)}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if self.pattern.cross:
+            return self.unpack(self.unpack_query(x), state["k"], state["v"], state["unused"]), state
+        y, total = packed_prefix_chunk(
+            split_heads(self.q_proj(x), self.head_dim),
+            self.memory(x),
+            split_heads(self.pack_k_proj(x), self.head_dim),
             state["pack_q"],
             state["total"],
             state["seen"],
             activation=self.activation,
             slot_mask=state["unused"],
         )
-        return self.out_proj(y.flatten(1)), {**state, "total": total, "seen": state["seen"] + 1}
+        return self.out_proj(merge_heads(y)), {**state, "total": total, "seen": state["seen"] + x.shape[1]}

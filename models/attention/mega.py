@@ -37,7 +37,7 @@ from torch.utils.checkpoint import checkpoint
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import fft_convolution
-from models.ops.exponential_kernel import exponential_kernel
+from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.precision import upcast
 
 STD = 0.02  # of weights at the start
@@ -167,11 +167,17 @@ class MovingAverage(nn.Module):
         own = self.omega + sum(kernel[:, 0] for kernel in future)
         return F.silu(averages + own.to(x.dtype) * x)
 
-    def step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """One token x_t (B, D) and h (B, D, n) -> (B, D) and the next h."""
+    def chunk(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The next n tokens x (B, n, D) and h (B, D, modes) -> (B, n, D), as rows of the causal `forward`, and h."""
         enter, leave, rates = self.coefficients()
-        h = rates.exp() * h + enter * upcast(x_t)[..., None]
-        return F.silu((h * leave).sum(-1).to(x_t.dtype) + self.omega * x_t), h
+        length = x.shape[1]
+        if length == 1:
+            h = rates.exp() * h + enter * upcast(x[:, 0])[..., None]
+            return F.silu((h * leave).sum(-1).to(x.dtype) + self.omega * x[:, 0])[:, None], h
+        averages = fft_convolution(x.mT, exponential_kernel(enter * leave, rates, length))  # (B, D, n)
+        left = exponential_kernel(leave * rates.exp() * h, rates, length).to(x.dtype)
+        h = (rates * length).exp() * h + enter * exponential_sums(upcast(x).mT, rates)
+        return F.silu((averages + left).mT + self.omega.to(x.dtype) * x), h
 
 
 class Mega(Attention):
@@ -202,8 +208,8 @@ class Mega(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         self.zdim, self.hdim = zdim, 2 * dim if hdim is None else hdim
-        self.chunk = max_length if chunk is None else chunk
-        sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk}
+        self.chunk_size = max_length if chunk is None else chunk
+        sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk_size}
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"Mega needs {name} >= 1, not {size}")
@@ -219,7 +225,7 @@ class Mega(Attention):
             nn.init.zeros_(linear.bias)
         self.gamma = nn.Parameter(torch.empty(2, zdim).normal_(std=STD))
         self.beta = nn.Parameter(torch.zeros(2, zdim))
-        self.bias = nn.Parameter(torch.empty(2 * self.chunk - 1).normal_(std=STD))
+        self.bias = nn.Parameter(torch.empty(2 * self.chunk_size - 1).normal_(std=STD))
 
     def forward(
         self,
@@ -243,7 +249,7 @@ class Mega(Attention):
             k,
             F.silu(self.v_proj(x)),
             self.bias,
-            chunk=self.chunk,
+            chunk=self.chunk_size,
             causal=self.pattern.causal,
             function=self.function,
             key_padding_mask=key_padding_mask,
@@ -266,35 +272,51 @@ class Mega(Attention):
         """y (.., D) of what `read` gave, of A (.., V), and of the residual (.., D) that is gated."""
         return u.sigmoid() * (F.silu(s + self.h_proj(F.silu(r) * attended)) - residual)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        """h, the keys and values of the chunk, and the number of tokens seen.
-
-        Raises ValueError unless the pattern is causal_self.
-        """
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
+        """h, the keys and values of the chunk, and the number of tokens seen."""
         new = self.bias.new_zeros
         return {
             "h": upcast(new(batch, *self.average.gamma.shape)),
-            "k": new(batch, self.chunk, self.zdim),
-            "v": new(batch, self.chunk, self.hdim),
+            "k": new(batch, self.chunk_size, self.zdim),
+            "v": new(batch, self.chunk_size, self.hdim),
             "seen": 0,
         }
 
     def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        seen = state["seen"]
-        if seen == self.max_length and self.fixed_length:
+        y, state = self.chunk(x_t[:, None], state, None if residual is None else residual[:, None])
+        return y[:, 0], state
+
+    def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
+        seen, end = state["seen"], state["seen"] + x.shape[1]
+        if end > self.max_length and self.fixed_length:
             raise ValueError(f"decoding past max_length {self.max_length}")
-        m, h = self.average.step(x_t, state["h"])
+        m, h = self.average.chunk(x, state["h"])
         u, q, k, r, s = self.read(m)
-        place = seen % self.chunk
-        state["k"][:, place], state["v"][:, place] = k, F.silu(self.v_proj(x_t))
-        k, v = state["k"][:, : place + 1], state["v"][:, : place + 1]
+        v, rows = F.silu(self.v_proj(x)), []
+        while seen < end:  # in each of Mega's own chunks
+            size = min(end - seen, self.chunk_size - seen % self.chunk_size)
+            (now, q), (k_now, k), (v_now, v) = (y.tensor_split([size], 1) for y in (q, k, v))
+            rows.append(self.attend_chunk(now, k_now, v_now, state, seen % self.chunk_size))
+            seen += size
+        y = self.write(x if residual is None else residual, u, r, s, torch.cat(rows, 1))
+        return y, {**state, "h": h, "seen": end}
+
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State, first: int) -> Tensor:
+        """q, k (B, n, Z) and v (B, n, V) of the tokens from `first` on of one chunk, whose keys are kept: (B, n, V)."""
+        last = first + q.shape[1]
+        state["k"][:, first:last], state["v"][:, first:last] = k, v
+        k, v = state["k"][:, :last], state["v"][:, :last]
+        end = self.chunk_size
+        if last - first == 1:
+            count, bias = last, self.bias[end - last : end]
+        else:
+            query, key = torch.arange(first, last, device=q.device)[:, None], torch.arange(last, device=q.device)
+            count, bias = query + 1, self.bias[end - 1 + (key - query).clamp(max=0)]
+            bias = bias.masked_fill(key > query, float("-inf"))
         if self.function.by_count:
-            q = q / (place + 1)
-        scores = upcast(k @ q[..., None])[..., 0] + self.bias[self.chunk - 1 - place : self.chunk]  # (B, keys)
-        attended = (self.function.weigh(scores).to(v.dtype)[:, None] @ v)[:, 0]
-        y = self.write(x_t if residual is None else residual, u, r, s, attended)
-        return y, {**state, "h": h, "seen": seen + 1}
+            q = q / count
+        scores = upcast(q @ k.mT) + upcast(bias)
+        return self.function.weigh(scores).to(v.dtype) @ v
 
 
 class MegaChunk(Mega):

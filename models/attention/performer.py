@@ -21,14 +21,15 @@ features are "deterministic", its default.
 """
 
 import math
+from functools import partial
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.attention.base import MultiHead, Pattern
-from models.ops.kernel_attention import segmented_kernel_attention
+from models.attention.base import MultiHead, Pattern, State
+from models.ops.kernel_attention import kernel_sums, read_sums, segmented_kernel_attention
 from models.ops.precision import autocast_disabled, upcast
 
 EPSILON, RELU_EPSILON = 1e-4, 1e-3
@@ -69,6 +70,11 @@ def features(x: Tensor, directions: Tensor, *, over: tuple[int, ...], hidden: Te
     return phi * directions.shape[1] ** -0.5
 
 
+def relu_features(x: Tensor, directions: Tensor | None) -> Tensor:
+    """The ReLU kernel's phi of x (B, H, N, E), along directions (H, m, E) or the channels: (B, H, N, m)."""
+    return F.relu(upcast(x) if directions is None else upcast(x) @ upcast(directions).mT) + RELU_EPSILON
+
+
 def generalised(
     q: Tensor,
     k: Tensor,
@@ -79,12 +85,8 @@ def generalised(
     floor: float = FLOOR,
 ) -> Tensor:
     """As `performer`, with the ReLU kernel, along directions (H, m, E) or along the m = E channels themselves."""
-
-    def phi(x: Tensor) -> Tensor:
-        along = upcast(x) if directions is None else upcast(x) @ upcast(directions).mT
-        return F.relu(along) + RELU_EPSILON
-
     count = q.shape[-1] if directions is None else directions.shape[1]
+    phi = partial(relu_features, directions=directions)
     return segmented_kernel_attention(q, k, v, phi, count, causal=False, key_padding_mask=key_padding_mask, floor=floor)
 
 
@@ -134,3 +136,20 @@ class Performer(MultiHead):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return self.mix(q, k, v, self.directions, key_padding_mask=key_padding_mask, floor=self.floor)
+
+    def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
+        with autocast_disabled(k):
+            if self.mix is generalised:
+                phi_k = relu_features(k, self.directions)
+            else:
+                hidden = None if key_padding_mask is None else key_padding_mask[:, None, :, None]
+                phi_k = features(upcast(k), upcast(self.directions), over=(-2, -1), hidden=hidden)
+            return {"sums": kernel_sums(phi_k, v, key_padding_mask)}
+
+    def attend_context(self, q: Tensor, state: State) -> Tensor:
+        with autocast_disabled(q):
+            if self.mix is generalised:
+                phi_q = relu_features(q, self.directions)
+            else:
+                phi_q = features(upcast(q), upcast(self.directions), over=(-1,))
+            return read_sums(phi_q, state["sums"], floor=self.floor).to(q.dtype)

@@ -102,7 +102,7 @@ class Reformer(Attention):
             raise ValueError(f"Reformer needs {chunk=} and {hashes=} >= 1, {before=} and {after=} >= 0")
         if buckets is not None and (buckets < 2 or buckets % 2):
             raise ValueError(f"Reformer needs an even number of buckets, not {buckets}")
-        self.chunk, self.buckets, self.before, self.after, self.redraw = chunk, buckets, before, after, redraw
+        self.chunk_size, self.buckets, self.before, self.after, self.redraw = chunk, buckets, before, after, redraw
         self.qk_proj = projection(dim, dim, INPUT_GAIN)
         self.v_proj = projection(dim, dim, INPUT_GAIN)
         self.out_proj = projection(dim, dim, 1.0)
@@ -112,12 +112,12 @@ class Reformer(Attention):
 
     def doublings(self) -> list[int]:
         """Lengths at which the number of buckets steps, up to `max_length`."""
-        return [min(self.chunk << i, self.max_length) for i in range(self.max_length.bit_length() + 1)]
+        return [min(self.chunk_size << i, self.max_length) for i in range(self.max_length.bit_length() + 1)]
 
     def sizes(self, lengths: Tensor) -> Tensor:
         """Half the buckets of the two hashes, (B or 1, 2), for examples of these lengths (B)."""
         if self.buckets is None:
-            return hash_sizes(lengths, self.chunk, self.max_length)
+            return hash_sizes(lengths, self.chunk_size, self.max_length)
         return torch.tensor([[self.buckets // 2, 0]], device=lengths.device)
 
     def order(self, q: Tensor, lengths: Tensor, key_padding_mask: Tensor | None) -> Tensor:
@@ -143,6 +143,6 @@ class Reformer(Attention):
             k = unit(q)
         dropout = self.active_dropout
         seed = int(torch.randint(2**31, ())) if dropout else 0
-        neighbours = Neighbours(self.chunk, self.before, self.after, dropout, seed)
+        neighbours = Neighbours(self.chunk_size, self.before, self.after, dropout, seed)
         y = sorted_chunk_attention(q.to(v.dtype), k.to(v.dtype), v, order, lengths, neighbours)
         return self.out_proj(merge_heads(y)), carry

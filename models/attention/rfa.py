@@ -22,7 +22,13 @@ from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, MultiHead, Pattern, State, projection
 from models.ops.heads import merge_heads, split_heads
-from models.ops.kernel_attention import empty_sums, kernel_attention_step, segmented_kernel_attention
+from models.ops.kernel_attention import (
+    empty_sums,
+    kernel_attention_chunk,
+    kernel_sums,
+    read_sums,
+    segmented_kernel_attention,
+)
 from models.ops.precision import autocast_disabled, upcast
 
 
@@ -102,28 +108,40 @@ class RFA(MultiHead):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         source = self.source(x, context)
-        q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
-        k = split_heads(self.k_proj(source), self.head_dim)  # (B, H, M, E)
-        v = split_heads(self.v_proj(source), self.head_dim)  # (B, H, M, E)
-        y = rfa(
+        q, k, v = self.project(self.q_proj, x), self.project(self.k_proj, source), self.project(self.v_proj, source)
+        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask, self.gate(x)))), carry
+
+    def gate(self, x: Tensor) -> Tensor | None:
+        """The logit of g, (B, H, N, 1), of x (B, N, D)."""
+        return None if self.gate_proj is None else split_heads(self.gate_proj(x), 1)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, gate: Tensor | None = None
+    ) -> Tensor:
+        return rfa(
             q,
             k,
             v,
             self.directions,
             causal=self.pattern is Pattern.CAUSAL_SELF,
-            gate=None if self.gate_proj is None else split_heads(self.gate_proj(x), 1),
+            gate=gate,
             key_padding_mask=key_padding_mask,
             floor=self.floor,
         )
-        return self.out_proj(merge_heads(y)), carry
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
         return {"sums": empty_sums(batch, self.heads, 2 * self.normals.shape[1], self.head_dim, self.sigma)}
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        q, k, v = (linear(x_t).unflatten(-1, (-1, self.head_dim)) for linear in (self.q_proj, self.k_proj, self.v_proj))
-        phi_q, phi_k = (fourier(x[:, :, None], self.directions)[:, :, 0] for x in (q, k))
-        gate = None if self.gate_proj is None else self.gate_proj(x_t)[..., None]  # (B, H, 1)
-        y, sums = kernel_attention_step(phi_q, phi_k, v, state["sums"], gate=gate, floor=self.floor)
-        return self.out_proj(y.flatten(1)), {"sums": sums}
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if self.pattern.cross:
+            return super().chunk(x, state)
+        q, k, v = (self.project(linear, x) for linear in (self.q_proj, self.k_proj, self.v_proj))
+        phi_q, phi_k = (fourier(y, self.directions) for y in (q, k))
+        y, sums = kernel_attention_chunk(phi_q, phi_k, v, state["sums"], gate=self.gate(x), floor=self.floor)
+        return self.out_proj(merge_heads(y)), {"sums": sums}
+
+    def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
+        return {"sums": kernel_sums(fourier(k, self.directions), v, key_padding_mask)}
+
+    def attend_context(self, q: Tensor, state: State) -> Tensor:
+        return read_sums(fourier(q, self.directions), state["sums"], floor=self.floor).to(q.dtype)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import fft_convolution
-from models.ops.exponential_kernel import exponential_kernel
+from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.precision import autocast_disabled, upcast
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
@@ -97,9 +97,8 @@ class S4D(Attention):
         y = fft_convolution(u, past, *future) + self.skip[..., None] * u  # (B, C, D, N)
         return self.out_proj(F.gelu(y).flatten(1, 2).mT), carry
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        """h of each mode, (B, D, n), complex. Raises ValueError unless the pattern is causal_self."""
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
+        """h of each mode, (B, D, n), complex."""
         return {"h": self.modes()[1].new_zeros(batch, *self.readout.shape[1:3])}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
@@ -108,3 +107,13 @@ class S4D(Attention):
             h = rates.exp() * state["h"] + upcast(x_t)[..., None]
             y = 2 * torch.einsum("cdn,bdn->bcd", coefficients, h).real.to(x_t.dtype) + self.skip * x_t[:, None]
         return self.out_proj(F.gelu(y).flatten(1)), {"h": h}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        u, length = x.mT, x.shape[1]  # (B, D, n)
+        coefficients, rates = self.modes()
+        with autocast_disabled(x):
+            kernels = 2 * exponential_kernel(coefficients, rates, length)  # (C, D, n)
+            left = 2 * exponential_kernel(coefficients * (rates.exp() * state["h"])[:, None], rates, length)
+            y = fft_convolution(u[:, None], kernels) + left.to(x.dtype) + self.skip[..., None] * u[:, None]
+            h = (rates * length).exp() * state["h"] + exponential_sums(upcast(u), rates)
+        return self.out_proj(F.gelu(y).flatten(1, 2).mT), {"h": h}

@@ -138,17 +138,20 @@ class S5(Attention):
         g = F.gelu(y)
         return (g if self.gate == "half_glu1" else y) * self.gate_proj(g).sigmoid()
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
-        """h (B, p), complex. Raises ValueError unless the pattern is causal_self."""
-        self.check_decodes()
+    def empty_state(self, batch: int) -> State:
+        """h (B, p), complex."""
         return {"h": self.matrices()[0].new_zeros(batch, len(self.eigenvalues))}
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         remembered, enter, leave = self.matrices()
-        with autocast_disabled(x_t):
-            h = remembered * state["h"] + torch.complex(*(upcast(x_t) @ enter).chunk(2, -1))
-            y = self.skip * x_t + parts(h) @ leave[0]
-        return self.finish(y.to(x_t.dtype)), {"h": h}
+        with autocast_disabled(x):
+            b = torch.complex(*(upcast(x) @ enter).chunk(2, -1))  # (B, n, p)
+            if x.shape[1] == 1:
+                h = remembered * state["h"][:, None] + b
+            else:
+                h = diagonal_scan(remembered[None, None], b, state["h"])
+            y = self.skip * x + parts(h) @ leave[0]
+        return self.finish(y.to(x.dtype)), {"h": h[:, -1].clone()}
 
 
 def parts(h: Tensor) -> Tensor:

@@ -194,15 +194,21 @@ class SparseTransformer(MultiHead):
             dropout=self.active_dropout,
         )
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         return self.empty_cache(batch, self.max_length)
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        seen = state["seen"]
-        if seen == self.max_length:
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        seen, end = state["seen"], state["seen"] + q.shape[2]
+        if end > self.max_length:
             raise ValueError(f"decoding past max_length {self.max_length}")
-        state["k"][:, :, seen], state["v"][:, :, seen] = k, v
-        past = torch.arange(seen + 1, device=q.device)
-        visible = past[is_summary(past, self.block, self.columns) | (past >= seen - seen % self.block)]
-        y = F.scaled_dot_product_attention(q[:, :, None], state["k"][:, :, visible], state["v"][:, :, visible])
-        return y[:, :, 0], {**state, "seen": seen + 1}
+        state["k"][:, :, seen:end], state["v"][:, :, seen:end] = k, v
+        key = torch.arange(end, device=q.device)
+        # no query of the chunk sees another key than the summaries and those from its first block on
+        key = key[is_summary(key, self.block, self.columns) | (key >= seen - seen % self.block)]
+        visible = None  # one query sees all of them
+        if end - seen > 1:
+            query = torch.arange(seen, end, device=q.device)[:, None]
+            near = key // self.block == query // self.block
+            visible = (near | is_summary(key, self.block, self.columns)) & (key <= query)  # (n, keys)
+        y = F.scaled_dot_product_attention(q, state["k"][:, :, key], state["v"][:, :, key], attn_mask=visible)
+        return y, {**state, "seen": end}

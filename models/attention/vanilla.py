@@ -50,17 +50,23 @@ class Vanilla(MultiHead):
         causal = self.pattern is Pattern.CAUSAL_SELF
         return softmax_attention(q, k, v, causal=causal, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
 
-    def init_state(self, batch: int, *, context: Tensor | None = None) -> State:
+    def empty_state(self, batch: int) -> State:
         return self.empty_cache(batch, self.max_length)
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        seen = state["seen"]
-        if seen == self.max_length:
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        seen, end = state["seen"], state["seen"] + q.shape[2]
+        if end > self.max_length:
             raise ValueError(f"decoding past max_length {self.max_length}")
-        state["k"][:, :, seen], state["v"][:, :, seen] = k, v
-        seen += 1
-        y = F.scaled_dot_product_attention(q[:, :, None], state["k"][:, :, :seen], state["v"][:, :, :seen])
-        return y[:, :, 0], {**state, "seen": seen}
+        state["k"][:, :, seen:end], state["v"][:, :, seen:end] = k, v
+        k, v = state["k"][:, :, :end], state["v"][:, :, :end]
+        if seen == 0:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            past = None  # one query sees all
+            if end - seen > 1:
+                past = torch.ones(end - seen, end, dtype=torch.bool, device=q.device).tril(seen)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=past)
+        return y, {**state, "seen": end}
 
 
 class RotaryVanilla(Vanilla):
@@ -76,6 +82,6 @@ class RotaryVanilla(Vanilla):
         positions = torch.arange(q.shape[2], device=q.device)
         return super().attend(apply_rope(q, positions), apply_rope(k, positions), v, key_padding_mask)
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        position = torch.tensor([state["seen"]], device=q.device)
-        return super().attend_step(apply_rope(q, position), apply_rope(k, position), v, state)
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        positions = torch.arange(state["seen"], state["seen"] + q.shape[2], device=q.device)
+        return super().attend_chunk(apply_rope(q, positions), apply_rope(k, positions), v, state)

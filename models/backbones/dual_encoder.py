@@ -1,11 +1,11 @@
-"""Two sequences through one encoder, and a classifier of what it says of both (LRA Retrieval; Tay et al., 2021).
+"""Two sequences through one encoder, and a classifier of the pair (LRA Retrieval; Tay et al., 2021).
 
 With a and b the pooled states of the first and the second sequence, the classifier reads
 
-    [a, b, a * b, a - b]    the paper, and the code of Skyformer, Luna and Latte (which has them in another order)
+    [a, b, a * b, a - b]    the paper, and the code of Skyformer, Luna and Latte (in another order)
     [a, b]                  LRA's own code (X2)
 
-The towers never see each other, so each sequence is read at its own length and the cost is that of 2 B sequences.
+The two sequences never attend to each other: the cost is that of 2 B sequences.
 
     B batch, N length, D width, C classes
 """
@@ -21,24 +21,24 @@ from models.backbones.encoder import EncoderClassifier
 class DualEncoderClassifier(EncoderClassifier):
     """Pairs of tokens (B, 2, N) -> logits (B, C) by [a, b, a * b, a - b]. Options as `EncoderClassifier`."""
 
-    vectors: ClassVar[int] = 4
+    pooled_vectors: ClassVar[int] = 4
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, 2, N), long -> logits (B, C)."""
         a, b = self.encode(tokens.flatten(0, 1)).unflatten(0, (-1, 2)).unbind(1)  # (B, D)
-        return self.head(self.interact(a, b))
+        return self.head(self.combine(a, b))
 
     @staticmethod
-    def interact(a: Tensor, b: Tensor) -> Tensor:
-        """a and b (B, D) -> what the classifier reads, (B, `vectors` D)."""
+    def combine(a: Tensor, b: Tensor) -> Tensor:
+        """a and b (B, D) -> input of the classifier, (B, `pooled_vectors` D)."""
         return torch.cat([a, b, a * b, a - b], -1)
 
 
 class ConcatDualEncoderClassifier(DualEncoderClassifier):
     """Pairs of tokens (B, 2, N) -> logits (B, C) by [a, b] alone."""
 
-    vectors: ClassVar[int] = 2
+    pooled_vectors: ClassVar[int] = 2
 
     @staticmethod
-    def interact(a: Tensor, b: Tensor) -> Tensor:
+    def combine(a: Tensor, b: Tensor) -> Tensor:
         return torch.cat([a, b], -1)

@@ -5,16 +5,10 @@
     decoder   reads the last `label_len` values of the past, and zeros for the `pred_len` to come         (6)
               masked ProbSparse self-attention, then cross attention to the encoder's states
 
-The slot of the attention under test is the cross attention; Informer's own is softmax attention. Self-attention is
-ProbSparse in both stacks, as in Informer. Where the paper is silent we follow its code:
-
-- Layers are post-LN; both stacks end in a LayerNorm; every embedding has a bias but no norm. Attention layers are ours,
-  the same for all models of a table: Xavier weights where the published ones have torch's.
-- Masked ProbSparse: the chosen queries see keys up to their own, the others get the sum (not the mean) of the values up
-  to theirs. The choice looks at the whole sequence, so it is not causal (D-27); the future part of the input is zeros.
-- `mix`: in the decoder the heads' outputs (H, N, E) are read as (N, D) without a transposition, so that a position gets
-  H neighbouring rows of one head. Kept, because the published numbers have it.
-- The feed-forward half of the last layer is made for the `pred_len` outputs alone, which changes none of them.
+The attention under test fills the cross attention, where Informer has softmax attention. Where the paper is silent this
+follows its code: layers are post-LN, both stacks end in a LayerNorm, every embedding has a bias but no norm. Attention
+layers are those of this repository, the same for all models of a table, with Xavier weights. The decoder's
+self-attention: D-33.
 
     B batch, S past length, L label length, P predicted length, C channels, T time features
     D width, H heads, E head width
@@ -29,14 +23,13 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
 from models.attention.probsparse import ProbSparse, logarithmic, sparsity
-from models.backbones.layer import PostNormLayer
-from models.backbones.seq2seq import PostNormWithCross
-from models.layers.feedforward import FeedForward
+from models.backbones.config import LayerConfig
+from models.backbones.layer import DecoderLayer, TransformerLayer
 from models.layers.positions import SinusoidalPositions
 from models.ops.precision import autocast_disabled, upcast
 
 
-class Values(nn.Module):
+class SeriesEmbedding(nn.Module):
     """(B, N, C) and time features (B, N, T) -> (B, N, D)."""
 
     def __init__(self, channels: int, time_features: int, length: int, dim: int, dropout: float):
@@ -52,7 +45,7 @@ class Values(nn.Module):
         return self.dropout(self.positions(x))
 
 
-class Distil(nn.Sequential):
+class DistillingLayer(nn.Sequential):
     """Half the length, rounded up: (B, N, D) -> (B, ceil(N / 2), D)."""
 
     def __init__(self, dim: int):
@@ -68,7 +61,13 @@ class Distil(nn.Sequential):
 
 
 class MaskedProbSparse(ProbSparse):
-    """The decoder's self-attention, as described above; x (B, N, D) -> (B, N, D)."""
+    """The decoder's self-attention: x (B, N, D) -> (B, N, D).
+
+    The chosen queries see keys up to their own; the others get the sum (not the mean) of the values up to theirs. The
+    choice depends on all positions, so it is not causal (D-27); the future part of the input is zeros. With `mix`
+    the outputs of the heads (H, N, E) are read as (N, D) without a transposition: a position gets H neighbouring
+    rows of one head. The published numbers have it (D-33).
+    """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
 
@@ -81,7 +80,7 @@ class MaskedProbSparse(ProbSparse):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if key_padding_mask is not None:
-            raise ValueError("Informer's decoder reads no padding")
+            raise ValueError("Informer's decoder takes no padding")
         return masked_probsparse(q, k, v, self.sample(), factor=self.factor, dropout=self.active_dropout)
 
 
@@ -105,8 +104,8 @@ class Informer(nn.Module):
     """past (B, S, C), its time features (B, S, T), those of label and future (B, L + P, T) -> future (B, P, C).
 
     `attention`, called as `attention(dim, heads, pattern=, max_length=, dropout=)`, is the decoder's cross attention.
-    `redraw`: ProbSparse draws its sample of keys anew at each training step, as in Informer; evaluation never does.
-    Raises ValueError for a label that is longer than the past, and for a pattern that is no cross attention.
+    With `redraw` ProbSparse draws another sample of keys at each training step, as in Informer; evaluation never does.
+    Raises ValueError for a label that is longer than the past, and for a pattern that is not a cross pattern.
     """
 
     def __init__(
@@ -138,25 +137,22 @@ class Informer(nn.Module):
             raise ValueError(f"Informer's slot is its cross attention, not {pattern}")
         self.label_len, self.pred_len = label_len, pred_len
         sparse = {"dropout": attention_dropout, "factor": factor, "redraw": redraw}
-        layer = {"norm": nn.LayerNorm, "ffn": FeedForward}
-        future = label_len + pred_len
-        self.past = Values(channels, time_features, seq_len, dim, dropout)
-        self.future = Values(channels, time_features, future, dim, dropout)
+        layer = LayerConfig(dim=dim, ffn_dim=ffn_dim, dropout=dropout, norm="post")
+        future_len = label_len + pred_len
+        self.past = SeriesEmbedding(channels, time_features, seq_len, dim, dropout)
+        self.future = SeriesEmbedding(channels, time_features, future_len, dim, dropout)
         self.encoder, self.distils, length = nn.ModuleList(), nn.ModuleList(), seq_len
         for number in range(encoder_layers):
             if number and distil:
-                self.distils.append(Distil(dim))
+                self.distils.append(DistillingLayer(dim))
                 length = -(-length // 2)
             own = ProbSparse(dim, heads, pattern=Pattern.NONCAUSAL_SELF, max_length=length, **sparse)
-            self.encoder.append(PostNormLayer(own, dim, ffn_dim, dropout, **layer))
+            self.encoder.append(TransformerLayer(own, layer))
         self.decoder = nn.ModuleList(
-            PostNormWithCross(
-                MaskedProbSparse(dim, heads, pattern=Pattern.CAUSAL_SELF, max_length=future, mix=mix, **sparse),
-                attention(dim, heads, pattern=pattern, max_length=max(future, length), dropout=attention_dropout),
-                dim,
-                ffn_dim,
-                dropout,
-                **layer,
+            DecoderLayer(
+                MaskedProbSparse(dim, heads, pattern=Pattern.CAUSAL_SELF, max_length=future_len, mix=mix, **sparse),
+                attention(dim, heads, pattern=pattern, max_length=max(future_len, length), dropout=attention_dropout),
+                layer,
             )
             for _ in range(decoder_layers)
         )
@@ -171,11 +167,11 @@ class Informer(nn.Module):
         x = self.future(nn.functional.pad(known, (0, 0, 0, self.pred_len)), future_time)
         carry = None
         for layer in self.decoder:
-            x, _ = layer.mix(x, None, None)
-            x, carry = layer.look(x, states, None, carry)
-            if layer is self.decoder[-1]:
+            x, _ = layer.self_attend(x, None, None)
+            x, carry = layer.cross_attend(x, states, None, carry)
+            if layer is self.decoder[-1]:  # only the forecast is read
                 x = x[:, -self.pred_len :]
-            x = layer.feed(x)
+            x = layer.feed_forward(x)
         return self.head(self.decoder_norm(x))
 
     def encode(self, past: Tensor, past_time: Tensor) -> Tensor:

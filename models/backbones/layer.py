@@ -1,166 +1,113 @@
-"""One Transformer layer, the embedding below all of them, and the options that backbones share.
+"""Transformer layers around a given attention, pre-LN or post-LN.
 
-A norm stands before each half of a layer, or after it, with f = attention, then f = feed-forward:
-
-    pre-LN   x + f(norm(x))
+    pre-LN   x + f(norm(x))        f = attention, then f = feed-forward network
     post-LN  norm(x + f(x))
 
-    B batch, N length, D width
+`DecoderLayer` has a second attention between the two, to the states of a source.
+
+    B batch, N length, M length of the source, D width
 """
 
-import math
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
 from models.attention.base import Attention, State
-from models.layers.feedforward import FeedForward, GatedFeedForward
-from models.layers.norms import BatchNorm, ScaleNorm
-from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
+from models.backbones.config import LayerConfig
 
-Choice = TypeVar("Choice")
+Advance = Callable[..., tuple[Tensor, State]]  # (x, state) -> (y, state), an attention's `chunk` or `step`
 
 
-def choose(options: Mapping[str, Choice], name: str, value: str) -> Choice:
-    """options[value]. Raises ValueError that lists the options."""
-    if value not in options:
-        raise ValueError(f"{name} is one of {', '.join(options)}, not {value}")
-    return options[value]
+class TransformerLayer(nn.Module):
+    """Self-attention and, unless `config.ffn` is `none`, a feed-forward network."""
 
-
-def no_feed_forward(dim: int, hidden_dim: int, dropout: float) -> None:
-    """A layer is its first half."""
-
-
-POSITIONS = {"learned": LearnedPositions, "sinusoidal": SinusoidalPositions, "none": NoPositions}
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "layernorm": nn.LayerNorm,
-    "rmsnorm": partial(nn.RMSNorm, eps=1e-6),
-    "scalenorm": ScaleNorm,
-    "batchnorm": BatchNorm,
-}
-FFNS: dict[str, Callable[[int, int, float], nn.Module | None]] = {
-    "gelu": FeedForward,
-    "relu": partial(FeedForward, activation="relu"),
-    "silu": partial(FeedForward, activation="silu"),
-    "gelu_unbiased": partial(FeedForward, bias=False),
-    "glu": GatedFeedForward,
-    "none": no_feed_forward,
-}
-
-
-class Embedding(nn.Module):
-    """A vector for each token, times sqrt(D) if `scale`, plus its position, norm, dropout: (B, N) -> (B, N, D).
-
-    Vectors are drawn from N(0, std^2), that of `padding_id` is zero. `longest` is the longest sequence it can read:
-    `max_length` where positions end there, None where nothing does, or what a backbone sets. Raises ValueError for a
-    longer one, and for unknown `positions`.
-    """
-
-    def __init__(
-        self,
-        vocab_size: int,
-        dim: int,
-        max_length: int,
-        *,
-        positions: str,
-        norm: Callable[[int], nn.Module] | None,
-        dropout: float,
-        scale: bool,
-        std: float,
-        padding_id: int | None = None,
-    ):
+    def __init__(self, attention: Attention, config: LayerConfig):
         super().__init__()
-        self.table = nn.Embedding(vocab_size, dim, padding_idx=padding_id)
-        nn.init.normal_(self.table.weight, std=std)
-        if padding_id is not None:
-            nn.init.zeros_(self.table.weight[padding_id])
-        self.scale = math.sqrt(dim) if scale else 1.0
-        self.positions = choose(POSITIONS, "positions", positions)(max_length, dim)
-        self.length_limit = max_length if self.positions.ends else None
-        self.norm = nn.Identity() if norm is None else norm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.attention, self.ffn = attention, config.make_ffn()
+        self.attention_norm = config.make_norm()
+        self.ffn_norm = None if self.ffn is None else config.make_norm()
+        self.dropout = nn.Dropout(config.dropout)
+        self.norm_first = config.norm == "pre"
 
-    def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """tokens (B, N), the first at position `start` -> (B, N, D)."""
-        end = start + tokens.shape[1]
-        if self.length_limit is not None and end > self.length_limit:
-            raise ValueError(f"a sequence of {end} tokens, but max_length is {self.length_limit}")
-        return self.dropout(self.norm(self.positions(self.table(tokens) * self.scale, start)))
+    def forward(self, x: Tensor, key_padding_mask: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
+        """x (B, N, D), mask (B, N) or None, carry of the previous layer -> (x (B, N, D), carry for the next layer)."""
+        x, carry = self.self_attend(x, key_padding_mask, carry)
+        return self.feed_forward(x), carry
 
-
-class PreNormLayer(nn.Module):
-    """x + f(norm(x)) for f = attention, then for f = feed-forward, unless there is none and no norm of it either."""
-
-    def __init__(
-        self,
-        attention: Attention,
-        dim: int,
-        ffn_dim: int,
-        dropout: float,
-        *,
-        norm: Callable[[int], nn.Module] = nn.LayerNorm,
-        ffn: Callable[[int, int, float], nn.Module | None] = FeedForward,
-    ):
-        super().__init__()
-        self.attention, self.ffn = attention, ffn(dim, ffn_dim, dropout)
-        self.attention_norm, self.ffn_norm = norm(dim), None if self.ffn is None else norm(dim)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, padding: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
-        """x (B, N, D), padding (B, N) or None, carry of the layer before -> (x (B, N, D), carry for the next one)."""
-        x, carry = self.mix(x, padding, carry)
-        return self.feed(x), carry
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n tokens x (B, n, D) -> (B, n, D), equal to n steps. `state` is that of the attention."""
+        x, state = self.self_attend_from(self.attention.chunk, x, state)
+        return self.feed_forward(x), state
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         """One token x_t (B, D) -> (B, D), equal to the same row of `forward`."""
-        x_t, state = self.mix_step(x_t, state)
-        return self.feed(x_t), state
+        x_t, state = self.self_attend_from(self.attention.step, x_t, state)
+        return self.feed_forward(x_t), state
 
-    def mix(self, x: Tensor, padding: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
-        """The first half of `forward`."""
-        entering = self.enter(self.attention_norm, x)
-        y, carry = self.attention(entering, key_padding_mask=padding, carry=carry, **self.residual(x))
-        return self.leave(self.attention_norm, x, self.dropout(y)), carry
+    def self_attend(self, x: Tensor, key_padding_mask: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
+        """Attention with its norm and residual, as the first half of `forward`."""
+        normed = self.before(self.attention_norm, x)
+        y, carry = self.attention(normed, key_padding_mask=key_padding_mask, carry=carry, **self.gated_residual(x))
+        return self.after(self.attention_norm, x, self.dropout(y)), carry
 
-    def mix_step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """The first half of `step`."""
-        y, state = self.attention.step(self.enter(self.attention_norm, x_t), state, **self.residual(x_t))
-        return self.leave(self.attention_norm, x_t, self.dropout(y)), state
+    def self_attend_from(self, advance: Advance, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same from a state, with the attention's `chunk` for x (B, n, D) or its `step` for x (B, D)."""
+        y, state = advance(self.before(self.attention_norm, x), state, **self.gated_residual(x))
+        return self.after(self.attention_norm, x, self.dropout(y)), state
 
-    def feed(self, x: Tensor) -> Tensor:
-        """The second half of both."""
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """The feed-forward network with its norm and residual: (..., D) -> (..., D)."""
         if self.ffn is None:
             return x
-        return self.leave(self.ffn_norm, x, self.ffn(self.enter(self.ffn_norm, x)))
+        return self.after(self.ffn_norm, x, self.ffn(self.before(self.ffn_norm, x)))
 
-    def residual(self, x: Tensor) -> dict[str, Tensor]:
-        """What attention is told of x besides norm(x)."""
+    def gated_residual(self, x: Tensor) -> dict[str, Tensor]:
+        """The residual as a keyword, for attention that gates it."""
         return {"residual": x} if self.attention.gates_residual else {}
 
-    @staticmethod
-    def enter(norm: nn.Module, x: Tensor) -> Tensor:
-        """What a half reads."""
-        return norm(x)
+    def before(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """Input of attention or feed-forward network."""
+        return norm(x) if self.norm_first else x
 
-    @staticmethod
-    def leave(norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """What a half that gave y for x leaves."""
-        return x + y
+    def after(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Residual x and output y, added."""
+        return x + y if self.norm_first else norm(x + y)
 
 
-class PostNormLayer(PreNormLayer):
-    """norm(x + f(x)) for f = attention, then for f = feed-forward, if there is one."""
+class DecoderLayer(TransformerLayer):
+    """Self-attention, `cross` attention to a source, feed-forward network."""
 
-    @staticmethod
-    def enter(norm: nn.Module, x: Tensor) -> Tensor:
-        return x
+    def __init__(self, attention: Attention, cross: Attention, config: LayerConfig):
+        super().__init__(attention, config)
+        self.cross, self.cross_norm = cross, config.make_norm()
 
-    @staticmethod
-    def leave(norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return norm(x + y)
+    def forward(self, x: Tensor, source: Tensor, source_padding_mask: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
+        """x (B, N, D), source (B, M, D), its mask (B, M) or None -> (x (B, N, D), carry for the next layer)."""
+        x, carry = self.self_attend(x, None, carry)
+        x, carry = self.cross_attend(x, source, source_padding_mask, carry)
+        return self.feed_forward(x), carry
 
+    def cross_attend(
+        self, x: Tensor, source: Tensor, source_padding_mask: Tensor | None, carry: Any
+    ) -> tuple[Tensor, Any]:
+        """Cross attention with its norm and residual. The carry that it returns depends on the source alone."""
+        normed = self.before(self.cross_norm, x)
+        y, carry = self.cross(normed, source, key_padding_mask=source_padding_mask, carry=carry)
+        return self.after(self.cross_norm, x, self.dropout(y)), carry
 
-LAYERS = {"pre": PreNormLayer, "post": PostNormLayer}
+    def init_state(self, source: Tensor, source_padding_mask: Tensor | None, carry: Any) -> tuple[State, Any]:
+        """(state before the first token, carry for the next layer). The source is projected here, once.
+
+        Self-attention does not change the carry: `cross` takes the one that it took.
+        """
+        context = {"context": source, "key_padding_mask": source_padding_mask}
+        cross = self.cross.init_state(len(source), **context, carry=carry)
+        return {"attention": self.attention.init_state(len(source), carry=carry), "cross": cross}, cross["carry"]
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`. `state` is that of `init_state`."""
+        x_t, attention = self.self_attend_from(self.attention.step, x_t, state["attention"])
+        y, cross = self.cross.step(self.before(self.cross_norm, x_t), state["cross"])
+        x_t = self.after(self.cross_norm, x_t, self.dropout(y))
+        return self.feed_forward(x_t), {"attention": attention, "cross": cross}

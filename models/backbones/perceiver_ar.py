@@ -1,133 +1,179 @@
 """Perceiver AR (Hawthorne et al., 2022, arXiv 2202.07765) and V1 to V3 (Mahmood & Huang, 2024, arXiv 2412.06106).
 
 The last l of n tokens are the latents x_l, those before them the history x_h. In the first layer the latents attend to
-the history and, causally, to themselves; the layers after it know the latents alone:
+the history and, causally, to themselves; in the layers after it to themselves alone:
 
     y_l = W_o softmax( E^-1/2 (W_q x_l) (W_k [x_h; x_l])' ) W_v [x_h; x_l]          latent i sees j <= n - l + i  (4-7)
-    V1    every layer does that, and the history attends to itself, unmasked, with weights of its own            (8-12)
-    V2    V1 whose history attends within segments of s tokens
+    V1    every layer does that; the history attends to itself, unmasked, with weights of its own                (8-12)
+    V2    V1, the history attending within segments of s tokens
     V3    V1 on p slots in place of the history, x_p = W_ph x_h along the sequence, once below all layers       (13-21)
 
-Logits, and so the training loss, are those of the latents. Time, with L layers and h = n - l: O(l n + L l^2), of V1
-O(L (h^2 + l n)), of V2 O(L (h s + l n)), of V3 O(L (p^2 + l (p + l))). Latents move on with every token that is
-generated, and the states of all layers with them: decoding computes the last n tokens anew for each token (D-15).
-
-A layer is pre-LN, with norms of its own for latents and history, as in the public perceiver-ar-pytorch. What else that
-has is an option: learned positions, the width of a head, no output bias but the first layer's, no final norm, untied
-logits without bias, no biases in the feed-forward network. Rotary positions turn the first max(32, E/2) channels of a
-head, in halves, as there.
-
-Not stated for V1 to V3: the two attentions of a layer have each an output projection, as in LLP's listing; the history
-has one norm before both; W_ph comes before any norm, and slot i stands at the middle of its share of the history,
-floor((i + 1/2) h/p) (D-16); a history shorter than in training takes the last columns of W_ph, none has no slots.
-Nothing reads the history that the last layer would hand on, so it is not made: the logits are the same.
+Only the latents have logits. Time with L layers and h = n - l: O(l n + L l^2), V1 O(L (h^2 + l n)), V2
+O(L (h s + l n)), V3 O(L (p^2 + l (p + l))). Every generated token moves the latents, so decoding computes the last n
+tokens again (D-15). Layers are pre-LN. The options and what the papers leave open: D-16.
 
     B batch, N length, l latents, S history, M = S + l, H heads, E head width
 """
 
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Pattern, State
-from models.backbones.decoder import LanguageModel
-from models.backbones.layer import FFNS, NORMS, choose
+from models.attention.base import State
+from models.backbones.decoder import DecoderConfig, LanguageModel
 from models.layers.positions import apply_rope, rope_frequencies
 from models.ops.heads import merge_heads, split_heads
 
 
-class SourceAttention(nn.Module):
-    """Softmax attention of x (B, N, D) to a source (B, M, D), rotary positions in both: D (4 H E + 1) parameters."""
+@dataclass(frozen=True, kw_only=True)
+class PerceiverConfig(DecoderConfig):
+    """Sizes and options of Perceiver AR. Raises ValueError for sizes that do not fit."""
 
-    def __init__(self, dim: int, heads: int, head_dim: int, *, rotary: bool, output_bias: bool, dropout: float):
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {**DecoderConfig.CHOICES, "norm": ("pre",)}
+
+    latents: int
+    """Number l of latents, 1 to `max_length`."""
+    rotary: bool = True
+    """Whether queries and keys have rotary positions, in addition to `positions` of the embedding."""
+    head_dim: int | None = None
+    """Width E of a head; None: D / H."""
+    output_bias: bool = True
+    """Whether the output projections of the layers after the first have a bias."""
+    history_dropout: float = 0.0
+    """Share of the history tokens that training hides from the latents."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.latents <= self.max_length:
+            raise ValueError(f"latents={self.latents} is not in 1..{self.max_length}, the max_length")
+        if self.head_dim is None and self.dim % self.heads:
+            raise ValueError(f"width {self.dim} is not a multiple of {self.heads} heads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentedPerceiverConfig(PerceiverConfig):
+    """Sizes and options of V2."""
+
+    segment: int
+    """Length s of the segments within which the history attends."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.segment < 1:
+            raise ValueError(f"segment={self.segment} is not positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressedPerceiverConfig(PerceiverConfig):
+    """Sizes and options of V3."""
+
+    compressed: int
+    """Number p of slots that stand in place of the history."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compressed < 1:
+            raise ValueError(f"compressed={self.compressed} is not positive")
+
+
+class CrossAttention(nn.Module):
+    """Softmax attention of x (B, N, D) to a context (B, M, D), rotary positions in both: D (4 H E + 1) parameters."""
+
+    def __init__(self, config: PerceiverConfig, *, output_bias: bool):
         super().__init__()
-        self.head_dim, self.dropout = head_dim, dropout
-        self.turning = min(head_dim, max(32, head_dim // 2)) if rotary else 0  # channels
-        rope_frequencies(self.turning)  # refuses an odd width
-        self.q_proj = nn.Linear(dim, heads * head_dim, bias=False)
-        self.kv_proj = nn.Linear(dim, 2 * heads * head_dim, bias=False)
-        self.out_proj = nn.Linear(heads * head_dim, dim, bias=output_bias)
+        head_dim = config.head_dim or config.dim // config.heads
+        self.head_dim, self.dropout = head_dim, config.attention_dropout
+        # perceiver-ar-pytorch rotates the first max(32, E/2) channels of a head, in halves
+        self.rotary_dim = min(head_dim, max(32, head_dim // 2)) if config.rotary else 0
+        rope_frequencies(self.rotary_dim)  # refuses an odd width
+        inner = config.heads * head_dim
+        self.q_proj = nn.Linear(config.dim, inner, bias=False)
+        self.kv_proj = nn.Linear(config.dim, 2 * inner, bias=False)
+        self.out_proj = nn.Linear(inner, config.dim, bias=output_bias)
 
-    def forward(self, x: Tensor, source: Tensor, positions: Tensor, visible: Tensor | None = None) -> Tensor:
-        """`positions` (M,) of the source, whose last N tokens x is; `visible` (N, M) or (B, 1, N, M), all if None."""
+    def forward(self, x: Tensor, context: Tensor, positions: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        """positions (M,) of the context, whose last N tokens are x; attn_mask (N, M) or (B, 1, N, M), True: visible."""
         q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
-        k, v = (split_heads(part, self.head_dim) for part in self.kv_proj(source).chunk(2, -1))  # (B, H, M, E)
-        if self.turning:
-            frequencies = rope_frequencies(self.turning).to(x.device)
+        k, v = (split_heads(part, self.head_dim) for part in self.kv_proj(context).chunk(2, -1))  # (B, H, M, E)
+        if self.rotary_dim:
+            frequencies = rope_frequencies(self.rotary_dim).to(x.device)
             q = apply_rope(q, positions[-q.shape[2] :], frequencies, interleaved=False)
             k = apply_rope(k, positions, frequencies, interleaved=False)
         dropout = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, dropout_p=dropout)
         return self.out_proj(merge_heads(y))
 
 
-class PrefixLayer(nn.Module):
-    """Causal attention of the latents, to a history too if it `reads` one, and feed-forward, both pre-LN.
+class PerceiverLayer(nn.Module):
+    """Causal attention of the latents and feed-forward network, both pre-LN.
 
-    With `history_attention` the history is carried on as well: it attends to itself, within segments of `segment`
-    tokens if that is not None, and goes through the same feed-forward network.
+    With `reads_history` the latents attend to the history, too. With `refines_history` the layer also updates the
+    history for the next one: it attends to itself, within segments of `segment` tokens if that is not None, and passes
+    through the same feed-forward network. One norm of the history stands before both attentions, each of which has an
+    output projection of its own, as in LLP's listing.
     """
 
     def __init__(
         self,
-        dim: int,
-        attention: SourceAttention,
-        ffn: nn.Module | None,
-        norm: Callable[[int], nn.Module],
-        dropout: float,
+        config: PerceiverConfig,
         *,
-        reads: bool,
-        history_dropout: float,
-        history_attention: SourceAttention | None,
+        reads_history: bool,
+        refines_history: bool,
+        output_bias: bool,
         segment: int | None,
     ):
         super().__init__()
-        self.attention, self.history_attention, self.ffn = attention, history_attention, ffn
-        self.norm, self.ffn_norm = norm(dim), None if ffn is None else norm(dim)
-        self.history_norm = norm(dim) if reads else None
-        self.dropout, self.history_dropout, self.segment = nn.Dropout(dropout), history_dropout, segment
+        self.attention = CrossAttention(config, output_bias=output_bias)
+        ffn = config.make_ffn()
+        self.history_attention = CrossAttention(config, output_bias=config.output_bias) if refines_history else None
+        self.ffn = ffn
+        self.norm, self.ffn_norm = config.make_norm(), None if ffn is None else config.make_norm()
+        self.history_norm = config.make_norm() if reads_history else None
+        self.dropout, self.history_dropout, self.segment = nn.Dropout(config.dropout), config.history_dropout, segment
 
     def forward(self, history: Tensor, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """history (B, S, D), latents x (B, l, D), positions (S + l,) -> (history, x) for the next layer."""
-        latents = source = self.norm(x)
+        latents = context = self.norm(x)
         if self.history_norm is not None:
-            past = self.history_norm(history)
-            source = torch.cat([past, latents], 1)
-            if self.history_attention is not None and past.shape[1]:
-                history = self.feed(history + self.dropout(self.within_segments(past, positions)))
-        positions = positions[-source.shape[1] :]
-        y = self.attention(latents, source, positions, self.visible(latents, source))
-        return history, self.feed(x + self.dropout(y))
+            normed = self.history_norm(history)
+            context = torch.cat([normed, latents], 1)
+            if self.history_attention is not None and normed.shape[1]:
+                y = self.history_self_attend(normed, positions)
+                history = self.feed_forward(history + self.dropout(y))
+        positions = positions[-context.shape[1] :]
+        y = self.attention(latents, context, positions, self.attention_mask(latents, context))
+        return history, self.feed_forward(x + self.dropout(y))
 
-    def feed(self, x: Tensor) -> Tensor:
+    def feed_forward(self, x: Tensor) -> Tensor:
         if self.ffn is None:
             return x
         return x + self.ffn(self.ffn_norm(x))
 
-    def visible(self, latents: Tensor, source: Tensor) -> Tensor:
-        """(l, M), or in training with dropped history tokens (B, 1, l, M): what each latent sees."""
-        length, end = latents.shape[1], source.shape[1]
+    def attention_mask(self, latents: Tensor, context: Tensor) -> Tensor:
+        """(l, M), or in training with hidden history tokens (B, 1, l, M): True where a latent sees a token."""
+        length, end = latents.shape[1], context.shape[1]
         history = end - length
-        seen = torch.ones(length, end, dtype=torch.bool, device=latents.device).tril(history)
-        dropped = int(history * self.history_dropout) if self.training else 0
-        if not dropped:
-            return seen
+        causal = torch.ones(length, end, dtype=torch.bool, device=latents.device).tril(history)
+        hidden = int(history * self.history_dropout) if self.training else 0
+        if not hidden:
+            return causal
         order = torch.rand(len(latents), history, device=latents.device).argsort(1)
-        kept = F.pad(order >= dropped, (0, length), value=True)  # (B, M)
-        return seen & kept[:, None, None]
+        kept = F.pad(order >= hidden, (0, length), value=True)  # (B, M)
+        return causal & kept[:, None, None]
 
-    def within_segments(self, history: Tensor, positions: Tensor) -> Tensor:
-        """The history's attention to itself: (B, S, D) -> (B, S, D)."""
+    def history_self_attend(self, history: Tensor, positions: Tensor) -> Tensor:
+        """Attention of the history to itself within segments: (B, S, D) -> (B, S, D)."""
         batch, length, dim = history.shape
         size = self.segment or length
         end = length - length % size
         parts = []
-        if end:  # as a batch: rotary positions tell distances alone, so that each segment may start at 0
-            whole = history[:, :end].reshape(-1, size, dim)
-            parts.append(self.history_attention(whole, whole, positions[:size]).reshape(batch, end, dim))
+        if end:  # full segments as a batch; rotary positions encode distances alone, so each may start at 0
+            full = history[:, :end].reshape(-1, size, dim)
+            parts.append(self.history_attention(full, full, positions[:size]).reshape(batch, end, dim))
         if end < length:
             rest = history[:, end:]
             parts.append(self.history_attention(rest, rest, positions[end:length]))
@@ -135,118 +181,50 @@ class PrefixLayer(nn.Module):
 
 
 class PerceiverAR(LanguageModel):
-    """Tokens (B, N) -> logits (B, min(l, N), V) of the last `latents` positions (`scored`).
+    """Tokens (B, N) -> logits (B, min(l, N), V) of the last l positions (`logit_positions`)."""
 
-    Sizes and options are those of `DecoderLM`, pre-LN only. `head_dim` is D / heads unless given; `output_bias` is that
-    of the layers after the first; `history_dropout` is the share of history tokens that the latents do not see in
-    training; `segment` and `compressed` belong to V2 and V3. Raises ValueError for more latents than `max_length`, an
-    unknown option, or another variant's.
-    """
+    Config: ClassVar[type[PerceiverConfig]] = PerceiverConfig
+    refines_history: ClassVar[bool] = False  # True: every layer reads the history, and all but the last refine it
 
-    carries_history: ClassVar[bool] = False  # True: every layer reads the history, and all but the last hand it on
-    history_option: ClassVar[str | None] = None  # the keyword of a variant that says what becomes of the history
-
-    def __init__(
-        self,
-        *,
-        pattern: Pattern | str = Pattern.CAUSAL_SELF,
-        vocab_size: int,
-        max_length: int,
-        dim: int,
-        heads: int,
-        layers: int,
-        ffn_dim: int,
-        latents: int,
-        segment: int | None = None,
-        compressed: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.1,
-        history_dropout: float = 0.0,
-        norm: str = "pre",
-        norm_kind: str = "layernorm",
-        ffn: str = "gelu",
-        positions: str = "learned",
-        rotary: bool = True,
-        head_dim: int | None = None,
-        output_bias: bool = True,
-        final_norm: bool = True,
-        tied: bool = True,
-        head_bias: bool = False,
-        embedding_norm: bool = False,
-        embedding_scale: bool = False,
-        embedding_std: float = 0.02,
-    ):
-        super().__init__(
-            pattern=pattern,
-            vocab_size=vocab_size,
-            max_length=max_length,
-            dim=dim,
-            dropout=dropout,
-            norm_kind=norm_kind,
-            positions=positions,
-            final_norm=final_norm,
-            tied=tied,
-            head_bias=head_bias,
-            embedding_norm=embedding_norm,
-            embedding_scale=embedding_scale,
-            embedding_std=embedding_std,
-        )
-        if norm != "pre":
-            raise ValueError(f"the layers of {type(self).__name__} are norm=pre, not {norm}")
-        if not 1 <= latents <= max_length:
-            raise ValueError(f"{type(self).__name__} needs 1 to max_length={max_length} latents, not {latents}")
-        if head_dim is None and dim % heads:
-            raise ValueError(f"width {dim} is not a multiple of {heads} heads")
-        for option, value in (("segment", segment), ("compressed", compressed)):
-            own = option == self.history_option
-            if own != (value is not None):
-                raise ValueError(f"{type(self).__name__} {'needs' if own else 'has no'} {option}")
-            if own and value < 1:
-                raise ValueError(f"{type(self).__name__} needs {option} >= 1, not {value}")
-        self.latents, self.compression = latents, None
-        if compressed is not None:  # along the sequence, shared by the channels
-            self.compression = nn.Linear(max_length - latents, compressed, bias=False)
-            self.embedding.length_limit = max_length
-
-        def attention(output_bias: bool) -> SourceAttention:
-            width = head_dim or dim // heads
-            options = {"rotary": rotary, "output_bias": output_bias, "dropout": attention_dropout}
-            return SourceAttention(dim, heads, width, **options)
-
-        def layer(i: int) -> PrefixLayer:
-            reads = i == 0 or self.carries_history
-            hands_on = self.carries_history and i < layers - 1
-            return PrefixLayer(
-                dim,
-                attention(output_bias or i == 0),
-                choose(FFNS, "ffn", ffn)(dim, ffn_dim, dropout),
-                choose(NORMS, "norm_kind", norm_kind),
-                dropout,
-                reads=reads,
-                history_dropout=history_dropout,
-                history_attention=attention(output_bias) if hands_on else None,
-                segment=segment,
+    def __init__(self, config: PerceiverConfig):
+        super().__init__(config)
+        self.latents, self.compression = config.latents, None
+        if (compressed := getattr(config, "compressed", None)) is not None:  # along the sequence, for all channels
+            self.compression = nn.Linear(config.max_length - config.latents, compressed, bias=False)
+            self.length_limit = config.max_length
+        self.layers = nn.ModuleList(
+            PerceiverLayer(
+                config,
+                reads_history=i == 0 or self.refines_history,
+                # no layer would read the history of the last one
+                refines_history=self.refines_history and i < config.layers - 1,
+                output_bias=config.output_bias or i == 0,
+                segment=getattr(config, "segment", None),
             )
-
-        self.layers = nn.ModuleList(layer(i) for i in range(layers))
+            for i in range(config.layers)
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> logits (B, min(l, N), V)."""
-        return self.logits(self.states(tokens))
+        return self.logits(self.hidden_states(tokens))
 
-    def states(self, tokens: Tensor) -> Tensor:
+    def hidden_states(self, tokens: Tensor) -> Tensor:
         """The latents after the last layer, (B, min(l, N), D)."""
-        x = self.embedding(tokens)
-        first = self.scored(tokens.shape[1]).start
+        x = self.embed(tokens)
+        first = self.logit_positions(tokens.shape[1]).start
         positions = torch.arange(tokens.shape[1], device=x.device)
-        history, positions = self.remember(x[:, :first], positions)
+        history, positions = self.compress(x[:, :first], positions)
         x = x[:, first:]
         for layer in self.layers:
             history, x = layer(history, x, positions)
         return x
 
-    def remember(self, history: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """What stands for the history (B, h, D) in the layers, and the positions (h + l,) of that and the latents."""
+    def compress(self, history: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """history (B, h, D) or, in V3, its slots (B, p, D); the positions of these and of the latents.
+
+        Slot i stands at the middle of its share of the history, floor((i + 1/2) h / p). A history that is shorter than
+        in training uses the last columns of W_ph; an empty one has no slots (D-16).
+        """
         length = history.shape[1]
         if self.compression is None or not length:
             return history, positions
@@ -254,34 +232,34 @@ class PerceiverAR(LanguageModel):
         middles = (2 * torch.arange(slots, device=positions.device) + 1) * span // (2 * slots) - (span - length)
         return self.compression.weight[:, span - length :] @ history, torch.cat([middles, positions[length:]])
 
-    def scored(self, length: int) -> range:
+    def logit_positions(self, length: int) -> range:
         return range(max(0, length - self.latents), length)
 
     def init_state(self, batch: int) -> State:
         """The tokens that the next step reads again."""
-        return {"tokens": self.embedding.table.weight.new_zeros(batch, 0, dtype=torch.long)}
+        return {"tokens": self.embedding.weight.new_zeros(batch, 0, dtype=torch.long)}
 
-    def read(self, prompt: Tensor) -> tuple[Tensor, State]:
+    def prefill(self, prompt: Tensor) -> tuple[Tensor, State]:
         recent = prompt[:, -self.max_length :]
-        return self.logits(self.states(recent)[:, -1]), {"tokens": recent}
+        return self.logits(self.hidden_states(recent)[:, -1]), {"tokens": recent}
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.read(torch.cat([state["tokens"], token[:, None]], 1))
+        return self.prefill(torch.cat([state["tokens"], token[:, None]], 1))
 
 
 class PerceiverARV1(PerceiverAR):
     """Every layer reads the history, and refines it for the next one."""
 
-    carries_history = True
+    refines_history = True
 
 
 class PerceiverARV2(PerceiverARV1):
     """V1 whose history attends within segments of `segment` tokens."""
 
-    history_option = "segment"
+    Config = SegmentedPerceiverConfig
 
 
 class PerceiverARV3(PerceiverARV1):
     """V1 on a history compressed to `compressed` vectors: + p (max_length - l) parameters."""
 
-    history_option = "compressed"
+    Config = CompressedPerceiverConfig

@@ -52,12 +52,15 @@ class ShortConvolution(nn.Module):
         y = F.conv1d(x.mT, self.weight.flip(1)[:, None], padding=taps - 1, groups=dim)  # (B, D, N + taps - 1)
         return y[..., self.ahead : self.ahead + x.shape[1]].mT
 
-    def init_state(self, batch: int) -> Tensor:
+    def empty_state(self, batch: int) -> Tensor:
         """The last taps - 1 inputs, (B, taps - 1, D)."""
         dim, taps = self.weight.shape
         return self.weight.new_zeros(batch, taps - 1, dim)
 
-    def step(self, x_t: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One token x_t (B, D) -> (B, D), equal to the same row of the causal `forward`."""
-        window = torch.cat([state, x_t[:, None]], 1)  # (B, taps, D), oldest first
-        return (window * self.weight.flip(1).mT).sum(1), window[:, 1:]
+    def chunk(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The next n tokens x (B, n, D) -> (B, n, D), equal to the same rows of the causal `forward`."""
+        window = torch.cat([state.to(x.dtype), x], 1)  # (B, taps - 1 + n, D), oldest first
+        state = window[:, x.shape[1] :].to(state.dtype, copy=True)
+        if x.shape[1] == 1:
+            return (window * self.weight.flip(1).mT).sum(1, keepdim=True), state
+        return F.conv1d(window.mT, self.weight.flip(1)[:, None], groups=x.shape[2]).mT, state

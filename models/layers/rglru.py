@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from models.ops.precision import upcast
-from models.ops.scan import scan, scan_backward
+from models.ops.scan import diagonal_scan, scan, scan_backward
 
 SHARPNESS = 8.0  # c of eq. 6
 INNER, OUTER = 0.9, 0.999  # radii a at the start
@@ -75,16 +75,17 @@ class RGLRU(nn.Module):
         gates = self.recurrence_gate(x), self.input_gate(x)
         return _Recurrence.apply(x, *gates, self.rate, first, hidden, reverse)
 
-    def init_state(self, batch: int) -> State:
+    def empty_state(self, batch: int) -> State:
         """h (B, D), and the number of tokens seen."""
         return {"h": upcast(self.decay.new_zeros(batch, len(self.decay))), "seen": 0}
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`."""
-        first = torch.full((1,), state["seen"] == 0, device=x_t.device)
-        _, i, a, scale = coefficients(self.recurrence_gate(x_t), self.input_gate(x_t), self.rate, first)
-        h = a * state["h"] + scale * i * upcast(x_t)
-        return h.to(x_t.dtype), {"h": h, "seen": state["seen"] + 1}
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n tokens x (B, n, D) -> (B, n, D), equal to the same rows of `forward`."""
+        first = (torch.arange(x.shape[1], device=x.device) + state["seen"] == 0)[:, None]  # (n, 1)
+        _, i, a, scale = coefficients(self.recurrence_gate(x), self.input_gate(x), self.rate, first)
+        b = scale * i * upcast(x)
+        h = a * state["h"][:, None] + b if x.shape[1] == 1 else diagonal_scan(a, b, state["h"])
+        return h.to(x.dtype), {"h": h[:, -1].clone(), "seen": state["seen"] + x.shape[1]}
 
 
 def coefficients(r: Tensor, i: Tensor, rate: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -177,10 +178,10 @@ class NormalisedRGLRU(nn.Module):
         norm = self.norm
         return F.rms_norm(upcast(y), norm.normalized_shape, upcast(norm.weight), norm.eps).to(y.dtype)
 
-    def init_state(self, batch: int) -> State:
-        return self.past.init_state(batch)
+    def empty_state(self, batch: int) -> State:
+        return self.past.empty_state(batch)
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token x_t (B, D) -> (B, D), equal to the same row of the causal `forward`."""
-        y, state = self.past.step(x_t, state)
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n tokens x (B, n, D) -> (B, n, D), equal to the same rows of the causal `forward`."""
+        y, state = self.past.chunk(x, state)
         return self.normalise(y), state

@@ -48,6 +48,21 @@ def kernel_attention(
         return divided(y, eps, floor).to(v.dtype)
 
 
+def kernel_sums(phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    """[S z], (B, H, m, E + 1), of phi_k (B, H, M, m) and v (B, H, M, E), mask (B, M) True at padding."""
+    with autocast_disabled(v):
+        phi_k = upcast(phi_k)
+        if key_padding_mask is not None:
+            phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+        return phi_k.mT @ with_ones(v)
+
+
+def read_sums(phi_q: Tensor, sums: Tensor, *, eps: float = 0.0, floor: float = 0.0) -> Tensor:
+    """What queries phi_q (B, H, N, m) read of [S z]: (B, H, N, E)."""
+    with autocast_disabled(sums):
+        return divided(upcast(phi_q) @ sums, eps, floor)
+
+
 def segmented_kernel_attention(
     q: Tensor,
     k: Tensor,
@@ -133,6 +148,28 @@ def divided(y: Tensor, eps: float, floor: float) -> Tensor:
 def empty_sums(batch: int, heads: int, features: int, width: int, like: Tensor) -> Tensor:
     """[S z] before the first token, (B, H, m, E + 1)."""
     return upcast(like.new_zeros(batch, heads, features, width + 1))
+
+
+def kernel_attention_chunk(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    sums: Tensor,
+    *,
+    gate: Tensor | None = None,
+    eps: float = 0.0,
+    floor: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """n tokens: phi_q and phi_k (B, H, n, m), v (B, H, n, E), sums [S z], gate (B, H, n, 1) -> (B, H, n, E), sums."""
+    if v.shape[2] == 1:
+        gate = None if gate is None else gate[:, :, 0]
+        token = (x[:, :, 0] for x in (phi_q, phi_k, v))
+        y, sums = kernel_attention_step(*token, sums, gate=gate, eps=eps, floor=floor)
+        return y[:, :, None], sums
+    with autocast_disabled(v):
+        phi_k, log_decay = gated(upcast(phi_k), gate)
+        y, sums = gated_linear_attention(phi_q, phi_k, with_ones(v), log_decay, initial_state=sums)
+        return divided(y, eps, floor).to(v.dtype), sums
 
 
 def kernel_attention_step(

@@ -103,6 +103,33 @@ def packed_prefix_step(
     return y[:, :, 0].to(q.dtype), total
 
 
+def packed_prefix_chunk(
+    q: Tensor,
+    memory: Tensor,
+    pack_k: Tensor,
+    pack_q: Tensor,
+    total: Tensor,
+    seen: int,
+    *,
+    activation: Activation,
+    slot_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """n tokens, q and pack_k (B, H, n, E), memory (B, H, n, F), otherwise as `packed_prefix_step`: y (B, H, n, E)."""
+    if q.shape[2] == 1:
+        token = (x[:, :, 0] for x in (q, memory, pack_k))
+        y, total = packed_prefix_step(*token, pack_q, total, seen, activation=activation, slot_mask=slot_mask)
+        return y[:, :, None], total
+    with autocast_disabled(q):
+        plan = _Plan(activation, q.shape[-1] ** -0.5, 0.0, 0)
+        call = _Call(q, memory, pack_k, pack_q, None, slot_mask, plan, seen)
+        y, after = torch.empty_like(q), torch.empty_like(total)
+        for tiles in call.groups():
+            rows = tiles[0].rows
+            *_, state = call.forward(tiles, y, total[rows].flatten(0, 1))
+            after[rows] = state.view_as(after[rows])
+    return y, after
+
+
 @dataclass(frozen=True)
 class _Plan:
     activation: Activation
@@ -119,12 +146,7 @@ class _PackedPrefix(torch.autograd.Function):
             call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, plan)
             y = torch.empty_like(q)
             for tiles in call.groups():
-                queries, state = call.pack_queries(tiles[0]), call.empty_sum(tiles[0])
-                for where in tiles:
-                    starts.append(state)
-                    tile = _Tile(call, where, queries, state)
-                    where.put(y, (tile.w @ tile.v).baddbmm_(tile.read, tile.s_v.mT), tile.share)
-                    state = tile.state
+                starts += call.forward(tiles, y, call.empty_sum(tiles[0]))[:-1]
         ctx.plan = plan
         ctx.save_for_backward(q, memory, pack_k, pack_q, padding, slot_mask, *starts)
         return y
@@ -221,17 +243,26 @@ class _Where:
 class _Call:
     """The inputs of one call, and how they are cut."""
 
-    def __init__(self, q, memory, pack_k, pack_q, padding, slot_mask, plan):
+    def __init__(self, q, memory, pack_k, pack_q, padding, slot_mask, plan, seen=0):
         self.q, self.memory, self.pack_k, self.slot_mask, self.plan = q, memory, pack_k, slot_mask, plan
         self.length, self.width, self.room = q.shape[2], q.shape[3], memory.shape[3]
         self.dtype = torch.promote_types(q.dtype, torch.float32)
         self.pack_q = pack_q.to(self.dtype) * plan.scale  # (B, H, L, E)
         self.valid = None
-        counts = torch.arange(1, self.length + 1, device=q.device)[None]
+        counts = torch.arange(seen + 1, seen + self.length + 1, device=q.device)[None]
         if padding is not None:
             self.valid = (~padding).to(self.dtype)[:, None, :, None]  # (B, 1, N, 1)
             counts = (~padding).cumsum(1).clamp(min=1)
         self.share = counts.to(self.dtype).reciprocal()[:, None, :, None]  # 1/t, (B or 1, 1, N, 1)
+
+    def forward(self, tiles: list[_Where], y: Tensor, state: Tensor) -> list[Tensor]:
+        """Fill y (B, H, N, E) at these tiles. Returns the sums (R, F, L) before each of them and after the last."""
+        queries, states = self.pack_queries(tiles[0]), [state]
+        for where in tiles:
+            tile = _Tile(self, where, queries, states[-1])
+            where.put(y, (tile.w @ tile.v).baddbmm_(tile.read, tile.s_v.mT), tile.share)
+            states.append(tile.state)
+        return states
 
     def keys(self, x: Tensor, dim: int) -> Tensor:
         return x.narrow(dim, 0, self.width)

@@ -79,6 +79,41 @@ def running_softmax_step(
     return o.to(v.dtype), (log_sum, mean)
 
 
+def running_softmax_chunk(
+    weights: Tensor, logits: Tensor, v: Tensor, state: tuple[Tensor, Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """n tokens, weights and logits (B, H, n, L), v (B, H, n, E) -> (B, H, n, E), equal to n steps, and the state."""
+    if v.shape[2] == 1:
+        y, state = running_softmax_step(*(x[:, :, 0] for x in (weights, logits, v)), state)
+        return y[:, :, None], state
+    with autocast_disabled(v):
+        all_logits, values = with_state(logits, v, state)
+        none = weights.new_zeros(*weights.shape[:2], weights.shape[3], weights.shape[3])
+        y = running_softmax(torch.cat([none, weights], 2), all_logits, values)[:, :, weights.shape[3] :]
+        return y.to(v.dtype), advance(state, logits, v)
+
+
+def with_state(logits: Tensor, v: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """A state as L tokens before n others, one for each latent: logits (B, H, L + n, L), values (B, H, L + n, E).
+
+    Logits of each latent are taken relative to the sum before the chunk, so that they need no float64.
+    """
+    log_sum, mean = state
+    empty = log_sum <= HIDDEN
+    start = torch.where(empty, HIDDEN, 0.0).to(mean.dtype)
+    own = torch.diag_embed(start - HIDDEN) + HIDDEN  # (B, H, L, L)
+    logits = (logits - log_sum.masked_fill(empty, 0.0)[:, :, None]).to(mean.dtype)
+    return torch.cat([own, logits], 2), torch.cat([mean, v.to(mean.dtype)], 2)
+
+
+def advance(state: tuple[Tensor, Tensor], logits: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """The state after n more tokens, logits (B, H, n, L) and v (B, H, n, E)."""
+    log_sum, mean = state
+    total = torch.logaddexp(log_sum, logits.to(log_sum.dtype).logsumexp(2))
+    shares = (logits - total[:, :, None]).exp().to(mean.dtype)  # (B, H, n, L)
+    return total, (log_sum - total).exp().to(mean.dtype)[..., None] * mean + shares.mT @ v.to(mean.dtype)
+
+
 class _RunningSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None):

@@ -15,9 +15,8 @@ what a depth camera sees of it from 8 sides (one, to validate and test). Our rea
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,11 +24,11 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, Split, Task, at_least, one_of
-from tasks.completion import shapes
+from tasks.base import Batch, DataError, DataInfo, Progress, Split, at_least, one_of
+from tasks.completion import synthetic_shapes
 from tasks.completion.chamfer import NAMES, SCALE, CompletionScores, chamfer_l1, scores
-from tasks.completion.clouds import SPLITS, Files, Invented, Shapes, crops, scans
-from tasks.sources import SYNTHETIC
+from tasks.completion.shape_sources import Files, Shapes, SyntheticShapes, pcn_files, shapenet55_files
+from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress
 
 PUBLISHED = {"train": 28_974, "val": 800, "test": 1_200}
 PUBLISHED_POINTS = 16_384
@@ -37,14 +36,13 @@ RELEASE = (
     "the folder ShapeNetCompletion (https://gateway.infinitescript.com/?fileName=ShapeNetCompletion)"
     " with PCN.json of https://github.com/yuxumin/PoinTr/tree/master/data/PCN in it"
 )
-TAKES_PATH = {
+PATHS = {
     "official": RELEASE,
     "slice": "a folder laid out like ShapeNetCompletion, with a PCN.json of what is in it",
     "shapenet55": "the folder ShapeNet55-34 (https://github.com/yuxumin/PoinTr/blob/master/DATASET.md)"
     " with shapenet_pc and the lists train.txt and test.txt in it",
 }
-SOURCES = (*TAKES_PATH, SYNTHETIC)
-MOST_MEMORY = 4 << 30  # bytes of invented shapes
+MOST_MEMORY = 4 << 30  # bytes of generated shapes
 GUESSED_FROM = 64  # training shapes
 QUICK = 8  # shapes of a split that are looked for when there is no time
 BASELINE_SEED = 5
@@ -85,7 +83,7 @@ class Clouds(Split):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PCN(Task):
+class PCN(DataTask):
     """Point cloud completion.
 
     `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it),
@@ -100,9 +98,7 @@ class PCN(Task):
     baseline_name = "points of training shapes"
     name = "completion/pcn"
 
-    data_root: str | Path
     source: str = "official"
-    path: str | Path | None = None
     pattern: Pattern | str = Pattern.NONCAUSAL_CROSS
     input_points: int = 2048
     output_points: int = PUBLISHED_POINTS
@@ -111,37 +107,21 @@ class PCN(Task):
     val: int = PUBLISHED["val"]
     test: int = PUBLISHED["test"]
     validation: str = "val"
-    data_seed: int = 0
     ignore_zeros: bool = False
 
     def __post_init__(self) -> None:
-        self.data_root = Path(self.data_root).expanduser()
-        self.path = None if self.path is None else Path(self.path).expanduser()
         self.sizes = {"train": self.train, "val": self.val, "test": self.test}
-        self.pattern = Pattern(self.pattern)
+        at_least(1, **self.sizes, input_points=self.input_points, output_points=self.output_points, views=self.views)
+        one_of(("val", "test"), validation=self.validation)
+        super().__post_init__()
         if self.pattern is not Pattern.NONCAUSAL_CROSS:
             raise ValueError(f"{self.name} attends from points to seen points, noncausal_cross, not {self.pattern}")
-        at_least(1, **self.sizes, input_points=self.input_points, output_points=self.output_points, views=self.views)
-        at_least(0, data_seed=self.data_seed)
-        one_of(SOURCES, source=self.source)
-        one_of(("val", "test"), validation=self.validation)
-        if self.path is not None and self.source not in TAKES_PATH:
-            raise ValueError(f"source={self.source} takes no path: task.path=null")
         self.categories: tuple[str, ...] = ()
-        self._splits: dict[str, Clouds] = {}
 
-    @property
-    def hint(self) -> str:
-        """The command after whatever a message asks for."""
-        words = ["python run.py do=prepare", f"task={self.name}"]
-        words += [f"task.source={self.source}"] if self.source != type(self).source else []
-        words += [f"task.path={self.path}"] if self.path else []
-        return " ".join(words)
-
-    def check_source(self) -> None:
-        if self.path is None and self.source in TAKES_PATH:
-            what = TAKES_PATH[self.source]
-            raise DataError(f"source={self.source} needs task.path, {what}; {self.hint} task.path=...")
+    def sources(self) -> dict[str, Source]:
+        listed = {name: Source(self._listed, path=what, requires_path=True) for name, what in PATHS.items()}
+        listed["official"] = replace(listed["official"], complete=True)
+        return {**listed, SYNTHETIC: Source(self._generated)}
 
     def prepare(self, progress: Progress) -> None:
         """Looks for all files that the lists name; nothing is made."""
@@ -149,10 +129,11 @@ class PCN(Task):
 
     def check_is_prepared(self) -> None:
         """As `prepare`, of a few shapes of each split."""
-        self._look(_quiet, at_most=QUICK)
+        self._look(no_progress, at_most=QUICK)
 
     def load(self) -> DataInfo:
-        found = self._invented() if self.source == SYNTHETIC else self._listed()
+        self.check_source()
+        found = self._source.read(no_progress)
         self._splits = {
             name: Clouds(part, self.input_points, self.output_points, drawn=name == "train")
             for name, part in found.items()
@@ -164,11 +145,6 @@ class PCN(Task):
         prints["val"] = prints[self.validation]
         fingerprint = hashlib.sha256("".join(prints[name] for name in SPLITS).encode()).hexdigest()
         return DataInfo(self._origin(), fingerprint, sizes)
-
-    def split(self, name: str) -> Clouds:
-        if not self._splits:
-            raise RuntimeError(f"{self.name}: load() comes before split()")
-        return self._splits[name]
 
     def backbone_kwargs(self) -> dict[str, object]:
         return {"pattern": self.pattern, "input_points": self.input_points, "output_points": self.output_points}
@@ -196,16 +172,17 @@ class PCN(Task):
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Input, prediction and target of test shapes of different categories."""
-        from tasks.completion import picture
+
+        from tasks.completion import plot
 
         split = self.split("test")
-        batch = split.batch(picture.pick(split.shapes.labels))
+        batch = split.batch(plot.pick(split.shapes.labels))
         device = next(model.parameters()).device
         partial, complete = (batch[name].to(device) for name in ("partial", "complete"))
         _, fine = model(partial)
         clouds = (cloud.detach().float().cpu().numpy() for cloud in (partial, fine, complete))
         names = [self.categories[label] for label in batch["category"].tolist()]
-        return {"png": picture.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
+        return {"png": plot.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
 
     def guess(self) -> np.ndarray:
         """(m, 3) float32: points of the first training shapes, as many of each."""
@@ -242,51 +219,46 @@ class PCN(Task):
         if self.source == SYNTHETIC:
             self._check_memory()
             return
-        for part in self._listed().values():
+        for part in self._listed(progress).values():
             part.first(at_most or len(part.labels)).check(progress)
 
-    def _listed(self) -> dict[str, Files]:
+    def _listed(self, progress: Progress) -> dict[str, Files]:
         """The shapes of each split that are used. Raises DataError."""
-        self.check_source()
         if self.source == "shapenet55":
-            self.categories, whole = crops(self.path, self.data_seed, self.hint)
+            self.categories, whole = shapenet55_files(self.path, self.data_seed, self.hint)
         else:
-            self.categories, whole = scans(self.path, self.views, self.hint)
+            self.categories, whole = pcn_files(self.path, self.views, self.hint)
         self._counts = {name: len(part.labels) for name, part in whole.items()}
         if empty := [name for name, count in self._counts.items() if not count]:
             raise DataError(f"{whole[empty[0]].listed}:1: no shapes to {empty[0]}; {self.hint}")
-        if self.source == "official" and self._counts != PUBLISHED:
-            counts = " instead of ".join(" + ".join(f"{n:,}" for n in of.values()) for of in (self._counts, PUBLISHED))
-            what = f"{counts} shapes to train, val and test"
-            cure = f"get them all (task.source=slice takes a part), then {self.hint}"
-            raise DataError(f"{whole['train'].listed}:1: {what}; {cure}")
+        found, where = [self._counts[name] for name in SPLITS], f"{whole['train'].listed}:1"
+        self.check_is_complete(where, found, list(PUBLISHED.values()), "shapes to train, val and test")
         return {name: part.first(self.sizes[name]) for name, part in whole.items()}
 
-    def _invented(self) -> dict[str, Invented]:
+    def _generated(self, progress: Progress) -> dict[str, SyntheticShapes]:
         self._check_memory()
-        self.categories, self._counts = shapes.CATEGORIES, self.sizes
+        self.categories, self._counts = synthetic_shapes.CATEGORIES, self.sizes
         points = {"input_points": self.input_points, "output_points": self.output_points}
         views = {"train": self.views, "val": 1, "test": 1}
         return {
-            name: Invented(shapes.generate(self.sizes[name], seed=(self.data_seed, i), views=views[name], **points))
+            name: SyntheticShapes(
+                synthetic_shapes.generate(self.sizes[name], seed=(self.data_seed, i), views=views[name], **points)
+            )
             for i, name in enumerate(SPLITS)
         }
 
     def _check_memory(self) -> None:
         count = sum(self.sizes.values())
-        needed = shapes.memory(count, input_points=self.input_points, output_points=self.output_points)
+        needed = synthetic_shapes.memory(count, input_points=self.input_points, output_points=self.output_points)
         if needed > MOST_MEMORY:
-            what = f"{needed / 2**30:.1f} GiB of invented points are more than {MOST_MEMORY / 2**30:.0f}"
+            what = f"{needed / 2**30:.1f} GiB of generated points are more than {MOST_MEMORY / 2**30:.0f}"
             cure = f"fewer shapes or points, {self.hint} task.train=... task.output_points=..."
             raise DataError(f"source={self.source}: {what}; {cure}")
 
     def _origin(self) -> str:
-        if self.source == SYNTHETIC:
-            return SYNTHETIC
         used = all(self.sizes[name] >= count for name, count in self._counts.items())
-        if self.source == "official" and used and (self.output_points, self.views) == (PUBLISHED_POINTS, 8):
-            return "full"
-        return f"slice:{self.path.resolve().name}"
+        published = (self.output_points, self.views) == (PUBLISHED_POINTS, 8)
+        return self.origin(self.source == "official" and used and published)
 
 
 def resampled(points: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
@@ -295,7 +267,3 @@ def resampled(points: np.ndarray, count: int, random: np.random.Generator) -> np
     if len(order) < count:
         order = np.concatenate([order, random.integers(len(points), size=count - len(order))])
     return points[order]
-
-
-def _quiet(what: str, done: int, of: int) -> None:
-    """Progress that nobody watches."""

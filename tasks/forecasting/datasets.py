@@ -6,7 +6,7 @@ authors share through a cloud drive, from a repository that holds its numbers wi
 
 from dataclasses import dataclass
 
-from tasks.sources import Download
+from tasks.data_sources import Download
 
 ETT = "https://raw.githubusercontent.com/zhouhaoyi/ETDataset/1d16c8f4f943005d613b5bc962e9eeb06058cf07/ETT-small"
 DEEPFS = "https://raw.githubusercontent.com/songjiang0909/DeepFS/059f5b5f84bb587584cdba262c3351b7d53e67a5/data"

@@ -22,21 +22,19 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, Task, at_least, one_of
-from tasks.forecasting import synthetic
+from tasks.base import Batch, DataError, DataInfo, Progress, at_least, one_of
+from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source, no_progress
+from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS, Dataset
 from tasks.forecasting.errors import ForecastErrors, window_errors
 from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
-from tasks.sources import SLICE, SYNTHETIC
 
-SOURCES = ("official", SLICE, SYNTHETIC)
 FEATURES = ("M", "S")
-SPLITS = ("train", "val", "test")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Forecasting(Task):
+class Forecasting(DataTask):
     """`dataset` names a series of `tasks.forecasting.datasets`; `rows` takes, or invents, so many of its first rows.
 
     `path`: a CSV file (or .csv.gz), or the folder it is in. `time`: h, four time features; t, the minute as well.
@@ -48,57 +46,48 @@ class Forecasting(Task):
     baseline_name: ClassVar[str] = "mean of the training rows"
 
     dataset: str
-    data_root: str | Path
     seq_len: int
     label_len: int
     pred_len: int
     source: str = "official"
-    path: str | Path | None = None
     pattern: Pattern | str = Pattern.NONCAUSAL_CROSS
     features: str = "S"
     time: str = "h"
     rows: int | None = None
-    data_seed: int = 0
     drop_last: int | None = None
 
     def __post_init__(self) -> None:
-        self.data_root = Path(self.data_root).expanduser()
-        self.path = None if self.path is None else Path(self.path).expanduser()
-        self.pattern = Pattern(self.pattern)
         one_of(DATASETS, dataset=self.dataset)
-        one_of(SOURCES, source=self.source)
         one_of(FEATURES, features=self.features)
         one_of(TIME_FEATURES, time=self.time)
         at_least(1, seq_len=self.seq_len, pred_len=self.pred_len, rows=self.rows, drop_last=self.drop_last)
-        at_least(0, label_len=self.label_len, data_seed=self.data_seed)
+        at_least(0, label_len=self.label_len)
         if self.label_len > self.seq_len:
             raise ValueError(f"label_len={self.label_len} is longer than seq_len={self.seq_len}")
-        if self.path is not None and self.source == SYNTHETIC:
-            raise ValueError("source=synthetic takes no path: task.path=null")
         self.published: Dataset = DATASETS[self.dataset]
-        self._splits: dict[str, Windows] = {}
+        super().__post_init__()
 
     @property
-    def hint(self) -> str:
-        words = ["python run.py do=prepare", f"task=forecasting/{self.dataset}"]
-        words += [f"task.source={self.source}"] if self.source != type(self).source else []
-        words += [f"task.path={self.path}"] if self.path else []
-        return " ".join(words)
+    def name(self) -> str:
+        return f"forecasting/{self.dataset}"
 
-    def check_source(self) -> None:
-        if self.source == SLICE and self.path is None:
-            raise DataError(
-                f"source=slice needs task.path, a folder with {self.published.file}; {self.hint} task.path=..."
-            )
+    def sources(self) -> dict[str, Source]:
+        folder = f"a folder with {self.published.file}"
+        return {
+            "official": Source(self._read, path=folder, complete=True),
+            SLICE: Source(self._read, path=folder, requires_path=True),
+            SYNTHETIC: Source(self._generate),
+        }
 
     def prepare(self, progress: Progress) -> None:
         self.check_source()
         if self.source == "official" and self.path is None:
             self.published.download.fetch(self._folder, self.hint, progress)
-        self._series()
+        self._source.read(progress)
 
     def load(self) -> DataInfo:
-        whole = self._series()
+        self.check_source()
+        whole = self._source.read(no_progress)
         complete = whole.content == self.published.content and self.rows is None
         series = whole.first(self.rows)
         borders = self._borders(len(series.values))
@@ -122,17 +111,14 @@ class Forecasting(Task):
             )
             where = self._file() or "the series"
             raise DataError(f"{where}: {what}; lower task.seq_len or task.pred_len, then {self.hint}")
-        return DataInfo(self._origin(complete), series.content, sizes)
+        first = f", first {self.rows:,} rows" if self.rows else ""
+        origin = self.origin(complete, self.published.file.removesuffix(".csv") + first)
+        return DataInfo(origin, series.content, sizes)
 
     def check_is_prepared(self) -> None:
         file = self._file()
         if file is not None and not file.exists():
             raise DataError(f"{file}: not there; run: {self.hint}")
-
-    def split(self, name: str) -> Windows:
-        if not self._splits:
-            raise RuntimeError(f"forecasting/{self.dataset}: load() comes before split()")
-        return self._splits[name]
 
     def backbone_kwargs(self) -> dict[str, object]:
         return {
@@ -168,7 +154,8 @@ class Forecasting(Task):
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Past, forecast and future of the target, in the first, the middle and the last test window."""
-        from tasks.forecasting import picture
+
+        from tasks.forecasting import plot
 
         split, device = self.split("test"), next(model.parameters()).device
         numbers = sorted({0, len(split) // 2, len(split) - 1})
@@ -177,7 +164,7 @@ class Forecasting(Task):
         lines = (
             x[..., column].float().cpu().numpy() for x in (batch["past"], batch["future"], self.forecast(model, batch))
         )
-        return {"png": picture.draw(*lines, numbers=numbers, target=self.published.target)}
+        return {"png": plot.draw(*lines, numbers=numbers, target=self.published.target)}
 
     @staticmethod
     def _mean_square(split: Windows) -> float:
@@ -201,19 +188,20 @@ class Forecasting(Task):
         plain, zipped = (self.path / (self.published.file + end) for end in ("", ".gz"))
         return zipped if zipped.exists() and not plain.exists() else plain
 
-    def _series(self) -> Series:
-        """All rows of the source. Raises DataError."""
-        self.check_source()
-        published, file = self.published, self._file()
-        if file is None:
-            return synthetic.generate(self.rows or published.rows, published.columns, published.minutes, self.data_seed)
+    def _generate(self, progress: Progress) -> Series:
+        published = self.published
+        rows = self.rows or published.rows
+        return synthetic_series.generate(rows, published.columns, published.minutes, self.data_seed)
+
+    def _read(self, progress: Progress) -> Series:
+        """All rows of the file. Raises DataError."""
         self.check_is_prepared()
+        published, file = self.published, self._file()
         series = read(file, published, self.hint)
-        if self.source == "official" and series.content != published.content:
+        if self._source.complete and series.content != published.content:
             what = f"{len(series.values):,} rows, not the {published.rows:,} published ones"
-            raise DataError(
-                f"{file}: {what}; get the published file, or take a part with task.source=slice, then {self.hint}"
-            )
+            cure = f"get the published file, or take a part with task.source={SLICE}, then {self.hint}"
+            raise DataError(f"{file}: {what}; {cure}")
         return series
 
     def _borders(self, rows: int) -> dict[str, slice]:
@@ -227,14 +215,6 @@ class Forecasting(Task):
             "val": slice(max(0, train - past), last),
             "test": slice(max(0, last - past), used),
         }
-
-    def _origin(self, complete: bool) -> str:
-        if self.source == SYNTHETIC:
-            return SYNTHETIC
-        if complete:
-            return "full"
-        first = f", first {self.rows:,} rows" if self.rows else ""
-        return f"slice:{self.published.file.removesuffix('.csv')}{first}"
 
 
 def standard(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

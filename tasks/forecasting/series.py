@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tasks import sources
+from tasks import data_sources
 from tasks.base import DataError
 from tasks.forecasting.datasets import Dataset
 
@@ -83,7 +83,7 @@ def parse(file: Path, hint: str) -> pd.DataFrame:
     opened = gzip.open if file.suffix == ".gz" else open
     try:
         with opened(file, "rb") as stream:
-            data = sources.content(stream, str(file), hint)
+            data = data_sources.content(stream, str(file), hint)
     except OSError as error:
         raise DataError(f"{file}:1: {error.strerror or error}; set task.path to its folder, then {hint}") from error
     form = {"dtype": str, "quoting": csv.QUOTE_NONE, "skip_blank_lines": False, "keep_default_na": False}

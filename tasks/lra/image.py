@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from tasks import sources
+from tasks import data_sources
 from tasks.base import DataError, Progress
-from tasks.cache import Examples
+from tasks.data_sources import Download
+from tasks.data_task import SLICE, SYNTHETIC, Source
+from tasks.examples import Examples
 from tasks.lra import synthetic_image
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
-from tasks.sources import SLICE, SYNTHETIC, Download, Source
 
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -75,12 +76,14 @@ class Image(SequenceClassification):
         return 0 if self.mask_black else None
 
     def sources(self) -> dict[str, Source]:
-        archive = Source(lambda: {"sha256": ARCHIVE.sha256}, self._official, takes_path=True, counted=True)
+        archive = self.path_source(
+            self._official, lambda: {"sha256": ARCHIVE.sha256}, requires_path=False, complete=True
+        )
         of_pictures = {
             "official": archive,
             **self.libraries(HUB, TFDS, self._library),
-            SLICE: Source(self._slice_identity, self._slice, takes_path=True, needs_path=True),
-            SYNTHETIC: self.invented(synthetic_image, noise=self.noise),
+            SLICE: self.path_source(self._slice, self._slice_identity),
+            SYNTHETIC: self.generated(synthetic_image, noise=self.noise),
         }
         return {name: self._of_sequences(source) for name, source in of_pictures.items()}
 
@@ -112,7 +115,7 @@ class Image(SequenceClassification):
     def _slice_files(self) -> dict[str, tuple[Path, list[Path]]]:
         found = {}
         for name in PUBLISHED_SPLITS:
-            labels = sources.only_file(self.path, f"cifar10_{name}_labels.txt", self.hint)
+            labels = data_sources.only_file(self.path, f"cifar10_{name}_labels.txt", self.hint)
             found[name] = labels, sorted(self.path.glob(f"cifar10_{name}_*.png"))
             if not found[name][1]:
                 reason = f"No such file, cifar10_{name}_*.png"
@@ -121,7 +124,7 @@ class Image(SequenceClassification):
 
     def _slice_identity(self) -> dict[str, Any]:
         return {
-            name: [sources.identity(file, self.hint) for file in (labels, *sprites)]
+            name: [data_sources.identity(file, self.hint) for file in (labels, *sprites)]
             for name, (labels, sprites) in self._slice_files().items()
         }
 
@@ -154,9 +157,9 @@ def read_archive(file: Path, hint: str) -> dict[str, Pictures]:
     """Pictures of the published archive. Raises DataError."""
     wanted = {name for names in MEMBERS.values() for name in names}
     found: dict[str, np.ndarray] = {}
-    for member, stream in sources.archive(file, lambda name: name.rsplit("/", 1)[-1] in wanted, hint):
+    for member, stream in data_sources.archive(file, lambda name: name.rsplit("/", 1)[-1] in wanted, hint):
         where = f"{file}/{member}"
-        data = np.frombuffer(sources.content(stream, where, hint), np.uint8)
+        data = np.frombuffer(data_sources.content(stream, where, hint), np.uint8)
         if not data.size or data.size % RECORD:
             raise DataError(f"{where}:1: {data.size:,} bytes are no whole number of pictures; {hint}")
         found[member.rsplit("/", 1)[-1]] = records = data.reshape(-1, RECORD)
@@ -182,14 +185,16 @@ def read_sprites(labels: Path, sprites: list[Path], hint: str) -> Pictures:
             with PIL.Image.open(io.BytesIO(file.read_bytes()), formats=["PNG"]) as image:
                 colours = np.asarray(image)
         except Exception as error:  # a decoder raises what it likes
-            raise DataError(f"{file}:1: no PNG ({sources.one_line(error)[:80]}); put it there whole, {hint}") from error
+            raise DataError(
+                f"{file}:1: no PNG ({data_sources.one_line(error)[:80]}); put it there whole, {hint}"
+            ) from error
         rows = colours.ndim == 3 and colours.shape[1] == SIDE**2  # a picture in each, or one picture
         fits = colours.dtype == np.uint8 and (rows or colours.shape[:2] == (SIDE, SIDE)) and colours.shape[2:] == (3,)
         if not fits:
             what = f"{colours.dtype} {colours.shape}"
             raise DataError(f"{file}:1: {what} is no number of {SIDE} x {SIDE} colour pictures; {hint}")
         found.append(colours.reshape(-1, SIDE, SIDE, 3))
-    numbers = [class_line(line, f"{labels}:{number}", hint) for number, line in sources.lines_of(labels, hint)]
+    numbers = [class_line(line, f"{labels}:{number}", hint) for number, line in data_sources.lines_of(labels, hint)]
     count = sum(map(len, found))
     if len(numbers) != count:
         raise DataError(f"{labels}:{len(numbers)}: {len(numbers)} classes for {count} pictures; {hint}")

@@ -15,23 +15,22 @@ Our readings:
 - `append_eos`: fairseq's dictionary, which Luna's code uses, keeps an end symbol (X13): id 17, inside `max_length`.
 """
 
-import os
-from collections.abc import Iterator
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tasks import sources
-from tasks.base import DataError, Progress, at_least
-from tasks.cache import Examples
+from tasks import data_sources
+from tasks.base import DataError, DataInfo, FinalEvaluation, Progress
+from tasks.data_sources import RELEASE
+from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
+from tasks.examples import Examples
 from tasks.lra import listops_generator as generator
-from tasks.lra.bytes import pack
-from tasks.lra.classification import SPLITS, SequenceClassification, cut
+from tasks.lra.classification import SequenceClassification, fingerprint, split_off
 from tasks.lra.listops_generator import Grammar
-from tasks.sources import RELEASE, SLICE, SYNTHETIC, Source
+from tasks.tokenizers import pack_bytes
 
 GENERATED, OFFICIAL = "generated", "official"
 PAPER = {"train": 96_000, "val": 2_000, "test": 2_000}
@@ -61,17 +60,13 @@ class ListOps(SequenceClassification):
     train: int = PAPER["train"]
     val: int = PAPER["val"]
     test: int = PAPER["test"]
-    workers: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(1, workers=self.workers)
+    final_lengths: Sequence[int] | None = None
 
     def sources(self) -> dict[str, Source]:
         return {
-            GENERATED: Source(self._settings, self._generate, check=self.grammar),
-            OFFICIAL: Source(self._identity, self._official, takes_path=True, needs_path=True),
-            SLICE: Source(self._identity, self._slice, takes_path=True, needs_path=True),
+            GENERATED: Source(self._generate, self._settings, check=self.grammar),
+            OFFICIAL: self.path_source(self._official, self._identity, official=True),
+            SLICE: self.path_source(self._slice, self._identity),
         }
 
     def grammar(self) -> Grammar:
@@ -82,16 +77,41 @@ class ListOps(SequenceClassification):
         return {"generator_version": generator.VERSION, **vars(self.grammar()), **self.sizes}
 
     def _generate(self, progress: Progress) -> dict[str, Examples]:
-        count, seed = sum(self.sizes.values()), self.data_seed
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = self.workers or max(1, min(cores, count // 20_000))  # starting a process costs ~10,000 examples
+        examples = self._expressions(sum(self.sizes.values()), self.grammar(), progress)
+        return split_off(examples, self.sizes["test"], self.sizes["val"])
+
+    def _expressions(self, count: int, grammar: Grammar, progress: Progress) -> Examples:
+        workers = self.worker_count(count // 20_000)  # starting a process costs ~10,000 examples
         try:
-            examples = generator.generate(count, self.grammar(), seed=seed, workers=workers, progress=progress)
-        except BrokenProcessPool as error:
-            raise DataError(f"a generating process died (memory?); try task.workers=1 with {self.hint}") from error
+            return generator.generate(count, grammar, seed=self.data_seed, workers=workers, progress=progress)
         except ValueError as error:
-            raise DataError(f"{error}; ask for fewer or upcast the bounds, then {self.hint}") from error
-        return cut(examples, self.sizes["test"], self.sizes["val"])
+            raise DataError(f"{error}; ask for fewer or widen the bounds, then {self.hint}") from error
+
+    def longer(self, length: int) -> Grammar:
+        """That of a final evaluation: more tokens than any training example, half of `length` at least."""
+        return replace(self.grammar(), min_length=max(self.max_length, length // 2) - 1, max_length=length)
+
+    def cached_sets(self) -> list[CachedSet]:
+        def longer_set(length: int) -> CachedSet:
+            grammar = self.longer(length)
+            settings = {"generator_version": generator.VERSION, **vars(grammar), "test": self.test}
+            parameters = {"source": GENERATED, "data_seed": self.data_seed, **settings}
+            return CachedSet(parameters, lambda progress: {"test": self._expressions(self.test, grammar, progress)})
+
+        return [*super().cached_sets(), *map(longer_set, self.final_lengths or ())]
+
+    def load(self) -> DataInfo:
+        info, sets = super().load(), self.cached_sets()[1:]
+        if not sets:
+            return info
+        found = {f"length_{n}": self.open(one)["test"] for n, one in zip(self.final_lengths, sets, strict=True)}
+        lengths = zip(found.items(), self.final_lengths, strict=True)
+        self._longer = {name: self.sequences(part, length) for (name, part), length in lengths}
+        sizes = info.sizes | {name: part.count for name, part in found.items()}
+        return replace(info, sizes=sizes, fingerprint=fingerprint([*self._used.values(), *found.values()]))
+
+    def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        return [FinalEvaluation(name, split) for name, split in self._longer.items()]
 
     def _files(self) -> dict[str, Path]:
         if self.source == OFFICIAL:
@@ -100,7 +120,7 @@ class ListOps(SequenceClassification):
         return {"all": plain if plain.exists() else plain.with_suffix(".tsv.gz")}
 
     def _identity(self) -> dict[str, Any]:
-        return {name: sources.identity(file, self.hint) for name, file in self._files().items()}
+        return data_sources.identities(self._files(), self.hint)
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         return {name: read_tsv(file, self.hint, progress, header=True) for name, file in self._files().items()}
@@ -115,12 +135,12 @@ class ListOps(SequenceClassification):
         # the file is sorted by length
         bits = np.random.PCG64(np.random.SeedSequence([self.data_seed]))
         order = np.argsort(bits.random_raw(examples.count), kind="stable")
-        return cut(examples.take(order.tolist()), tenth, tenth)
+        return split_off(examples.take(order.tolist()), tenth, tenth)
 
-    def _origin(self, complete: bool) -> str:
+    def origin(self, complete: bool, part: str | None = None) -> str:
         if self.source == GENERATED:
             return "full" if self.sizes == PAPER and self.grammar() == generator.LRA else SYNTHETIC
-        return super()._origin(complete)
+        return super().origin(complete, part)
 
 
 def read_tsv(file: Path, hint: str, progress: Progress, *, header: bool) -> Examples:
@@ -131,7 +151,7 @@ def read_tsv(file: Path, hint: str, progress: Progress, *, header: bool) -> Exam
 
     def rows() -> Iterator[tuple[bytes, int]]:
         number = 0
-        for number, line in sources.lines_of(file, hint):
+        for number, line in data_sources.lines_of(file, hint):
             if number == 1 and header:
                 if line != b"Source\tTarget":
                     raise DataError(
@@ -147,7 +167,7 @@ def read_tsv(file: Path, hint: str, progress: Progress, *, header: bool) -> Exam
         if number <= header:
             raise DataError(f"{file}:1: no examples; put the whole file there, then {hint}")
 
-    return pack(rows())
+    return pack_bytes(rows())
 
 
 def example(line: bytes, *, label_first: bool) -> tuple[bytes, int]:

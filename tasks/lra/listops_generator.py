@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.cache import Examples, join
+from tasks.examples import Examples, join
 
 VERSION = 1  # part of every cache key: raise it when the same seed gives other examples
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")

@@ -16,21 +16,20 @@ Our readings:
 
 import dataclasses
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tasks import cache
-from tasks.base import DataError, Progress, at_least
-from tasks.cache import Examples
+from tasks.base import DataError, Progress
+from tasks.data_sources import RELEASE
+from tasks.data_task import SLICE, SYNTHETIC, Source
+from tasks.examples import Examples, Shards
 from tasks.lra import pathfinder_generator as generator
 from tasks.lra import pathfinder_reader as reader
-from tasks.lra import pathfinder_sheet as sheet
+from tasks.lra import pathfinder_samples as samples
 from tasks.lra import pathfinder_tables as tables
-from tasks.lra.classification import SequenceClassification, by_content, cut
+from tasks.lra.classification import SequenceClassification, shuffled_by_content, split_off
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
-from tasks.sources import RELEASE, SLICE, SYNTHETIC, Source
 
 GENERATED, OFFICIAL = "generated", "official"
 
@@ -41,7 +40,7 @@ class Pathfinder(SequenceClassification):
 
     `source`: `generated`, `official` (`path`: a folder of LRA's release, `pathfinder32/curv_contour_length_14`) or
     `slice` (`path`: a folder laid out like it). `design` changes what generated pictures show; their size follows from
-    `max_length`, which is that of a square and one more with `append_eos`. `workers` None: one thread a core.
+    `max_length`, which is that of a square and one more with `append_eos`. `workers` None: one process a core.
     """
 
     name = "lra/pathfinder"
@@ -58,7 +57,6 @@ class Pathfinder(SequenceClassification):
     train: int = 160_000
     val: int = 20_000
     test: int = 20_000
-    workers: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_length is None:
@@ -67,7 +65,6 @@ class Pathfinder(SequenceClassification):
         if self.size**2 + self.append_eos != self.max_length:
             end = " and an end symbol" if self.append_eos else ""
             raise ValueError(f"max_length={self.max_length} is no square picture{end}")
-        at_least(1, workers=self.workers)
         changes = dict(self.design or {})
         known = {field.name for field in dataclasses.fields(Design)} - {"size"}
         if unknown := sorted(set(changes) - known):
@@ -81,18 +78,25 @@ class Pathfinder(SequenceClassification):
         return 0 if self.mask_black else None
 
     def sources(self) -> dict[str, Source]:
-        folder = Source(self._folder_identity, self._read, takes_path=True, needs_path=True)
-        return {GENERATED: Source(self._identity, self._generate), OFFICIAL: folder, SLICE: folder}
+        return {
+            GENERATED: Source(self._generate, self._identity),
+            OFFICIAL: self.path_source(self._read, self._folder_identity, official=True),
+            SLICE: self.path_source(self._read, self._folder_identity),
+        }
 
     def prepare(self, progress: Progress) -> None:
-        """What every task does, and `samples.png`, a sheet of test pictures beside the data."""
-        super().prepare(progress)
-        parameters = self._parameters()
-        folder = self._folder(parameters)
-        self.samples = folder / "samples.png"
+        """Also draws `samples.png`, test pictures, beside the data."""
+        try:
+            super().prepare(progress)
+        except DataError:
+            raise
+        except ValueError as error:
+            raise DataError(f"{error}; change task.design, then {self.hint}") from error
+        [cached] = self.cached_sets()
+        self.samples = self.folder(cached) / "samples.png"
         if not self.samples.exists():
             try:
-                sheet.write(self.samples, cache.read(folder, parameters)[0]["test"], self.size)
+                samples.write(self.samples, self.open(cached)["test"], self.size)
             except OSError:  # a folder that others share can be closed to us; the data are there
                 self.samples = None
 
@@ -100,14 +104,12 @@ class Pathfinder(SequenceClassification):
         digest = tables.digest(self.design)
         return {"version": generator.VERSION, "tables": digest, **dataclasses.asdict(self.design), **self.sizes}
 
-    def _generate(self, progress: Progress) -> dict[str, Examples]:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers, count = self.workers or cores, sum(self.sizes.values())
-        try:
-            pictures = generator.generate(count, self.design, seed=self.data_seed, workers=workers, progress=progress)
-        except ValueError as error:
-            raise DataError(f"{error}; change task.design, then {self.hint}") from error
-        return cut(pictures, self.sizes["test"], self.sizes["val"])
+    def _generate(self, progress: Progress) -> dict[str, Shards]:
+        found, start = {}, 0
+        for name in ("test", "val", "train"):
+            found[name] = generator.shards(start, self.sizes[name], self.design, seed=self.data_seed)
+            start += self.sizes[name]
+        return found
 
     def _folder_identity(self) -> dict[str, Any]:
         return {"version": reader.VERSION, "size": self.size, "metadata": reader.identity(self.path, self.hint)}
@@ -119,18 +121,18 @@ class Pathfinder(SequenceClassification):
         tenth = pictures.count // 10
         if not tenth:
             raise DataError(f"{self.path}:{pictures.count}: too few pictures to split 80/10/10; give ten, {self.hint}")
-        return cut(by_content(pictures, self.data_seed), tenth, tenth)
+        return split_off(shuffled_by_content(pictures, self.data_seed), tenth, tenth)
 
-    def _origin(self, complete: bool) -> str:
+    def origin(self, complete: bool, part: str | None = None) -> str:
         if self.source == GENERATED:
             return "full" if complete and self.design == self.drawn else SYNTHETIC
-        return super()._origin(complete)
+        return super().origin(complete, part)
 
 
 class PathX(Pathfinder):
-    """LRA Path-X: 128 x 128 pixels. All 200,000 pictures are 3.3 GB, in memory while they are prepared."""
+    """LRA Path-X: 128 x 128 pixels. All 200,000 pictures are 3.3 GB, made in shards of 64 MB."""
 
     name = "lra/pathx"
-    recipe = "google"
+    protocol = "google"
     release = f"the folder pathfinder128/curv_contour_length_14 of {RELEASE}"
     drawn = PATHX

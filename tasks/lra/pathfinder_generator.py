@@ -24,23 +24,21 @@ Our readings of what 2019's code does besides (X6: later versions of it lose the
 
 How: every orientation's sprite, ring, weight and step is in a table, a snake's neighbourhood is looked at in place of
 dilating the image, and the loops are compiled (`pathfinder_kernel`). A seed gives the same bytes for any number of
-threads and with or without numba; sprites are Pillow's, so their digest is part of a cache key.
+processes and with or without numba; sprites are Pillow's, so their digest is part of a cache key.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from tasks.cache import Examples
+from tasks.examples import Examples, Shards
 from tasks.lra.pathfinder_design import LRA, Design
 from tasks.lra.pathfinder_tables import ring, tables
 
 VERSION = 1  # part of every cache key: raise it when the same seed gives other images
 BLOCK = 64  # images of one stream; the images depend on it
-
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
+SHARD = 4096  # images of a file of the cache; no image depends on it
 
 
 class Memory(NamedTuple):
@@ -51,38 +49,31 @@ class Memory(NamedTuple):
     sums: np.ndarray  # (R,) float64: of the ring's weights
 
 
-def generate(
-    count: int, design: Design = LRA, *, seed: int = 0, workers: int = 1, progress: Progress | None = None
-) -> Examples:
-    """`count` images, row by row, the same for any number of threads; fewer are the beginning of more.
+def generate(count: int, design: Design = LRA, *, seed: int = 0, start: int = 0) -> Examples:
+    """Images start, ..., start + count - 1 of an endless sequence, row by row.
 
     Raises ValueError, in one line, if there seems to be no room for the two long snakes.
     """
+    first = start - start % BLOCK
+    pixels = np.empty((start - first + count, design.size, design.size), np.uint8)
+    labels = np.empty(len(pixels), np.uint8)
+    for place in range(0, len(pixels), BLOCK):
+        draw_block(design, seed, (first + place) // BLOCK, pixels[place : place + BLOCK], labels[place : place + BLOCK])
+    offsets = np.arange(count + 1, dtype=np.int64) * design.size**2
+    return Examples(pixels[start - first :].reshape(-1), offsets, labels[start - first :])
+
+
+def shards(start: int, count: int, design: Design = LRA, *, seed: int = 0) -> Shards:
+    """The same images as `generate`, to be made in pieces by several processes."""
     from tasks.lra import pathfinder_kernel
 
-    pixels = np.empty((count, design.size, design.size), np.uint8)
-    labels = np.empty(count, np.uint8)
-    what = "generating Pathfinder" if pathfinder_kernel.COMPILED else "generating Pathfinder slowly (numba is missing)"
-    blocks = range(0, count, BLOCK)
-
-    def block(start: int) -> int:
-        part = slice(start, min(start + BLOCK, count))
-        draw_block(design, seed, start // BLOCK, pixels[part], labels[part])
-        return part.stop
-
-    if count:
-        block(0)  # compiled once, by one thread
-    pool = ThreadPoolExecutor(workers)  # the compiled loops do not hold Python's lock
-    try:
-        for done in pool.map(block, blocks[1:]):
-            if progress:
-                progress(what, done, count)
-    finally:
-        pool.shutdown(cancel_futures=True)
-    if progress:
-        progress(what, count, count)
-    offsets = np.arange(count + 1, dtype=np.int64) * design.size**2
-    return Examples(pixels.reshape(-1), offsets, labels)
+    title = "generating Pathfinder" if pathfinder_kernel.COMPILED else "generating Pathfinder slowly (numba is missing)"
+    stop = start + count
+    makers = [
+        partial(generate, min(SHARD, stop - first), design, seed=seed, start=first)
+        for first in range(start, stop, SHARD)
+    ]
+    return Shards(makers, count, title)
 
 
 def draw_block(design: Design, seed: int, block: int, pixels: np.ndarray, labels: np.ndarray) -> int:

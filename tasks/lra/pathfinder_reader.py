@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from tasks import sources
+from tasks import data_sources
 from tasks.base import DataError, Progress
-from tasks.cache import Examples
+from tasks.examples import Examples
 
 VERSION = 1  # part of the cache key of read folders
 METADATA = "metadata"
@@ -41,7 +41,7 @@ def identity(folder: Path, hint: str) -> str:
     """
     digest = hashlib.sha256()
     for file in metadata_files(folder, hint):
-        digest.update(f"{file.name} {sources.identity(file, hint)} ".encode())
+        digest.update(f"{file.name} {data_sources.identity(file, hint)} ".encode())
     return digest.hexdigest()
 
 
@@ -71,7 +71,7 @@ def read(folder: Path, size: int, hint: str, progress: Progress, contour: int | 
 
 def _rows(file: Path, hint: str, contour: int | None) -> Iterator[tuple[str, PurePosixPath, int]]:
     """(file and row, picture's path in the folder, label). Raises DataError."""
-    for number, line in sources.lines_of(file, hint):
+    for number, line in data_sources.lines_of(file, hint):
         try:
             yield f"{file}:{number}", *_row(line, contour)
         except ValueError as error:
@@ -119,6 +119,6 @@ def _picture(file: Path, size: int) -> np.ndarray | str:
         with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             return np.asarray(image)
     except OSError as error:
-        return error.strerror or f"no PNG ({sources.one_line(error)[:80]})"
+        return error.strerror or f"no PNG ({data_sources.one_line(error)[:80]})"
     except Exception as error:  # a decoder raises what it likes
-        return f"no PNG ({sources.one_line(error)[:80]})"
+        return f"no PNG ({data_sources.one_line(error)[:80]})"

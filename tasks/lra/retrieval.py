@@ -13,17 +13,18 @@ Our readings:
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks import sources
+from tasks import data_sources
 from tasks.base import DataError, Progress
-from tasks.cache import Examples
+from tasks.data_sources import RELEASE
+from tasks.data_task import SLICE, SYNTHETIC, Source
+from tasks.examples import Examples
 from tasks.lra import synthetic_pairs
-from tasks.lra.bytes import SHIFT, SYMBOLS, pack
 from tasks.lra.classification import SequenceClassification
-from tasks.sources import RELEASE, SLICE, SYNTHETIC, Source
+from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
@@ -42,7 +43,7 @@ class Retrieval(SequenceClassification):
 
     name = "lra/retrieval"
     classes = 2
-    symbols, shift, towers = SYMBOLS, SHIFT, 2
+    symbols, shift, per_example = BYTE_SYMBOLS, BYTE_SHIFT, 2
     published = (147_086 + 18_090, 17_437)
     release = f"LRA's {RELEASE} or its folder tsv_data"
 
@@ -61,12 +62,11 @@ class Retrieval(SequenceClassification):
             raise ValueError(f"max_length={self.max_length}: no more than {KEPT} bytes of a text are kept")
 
     def sources(self) -> dict[str, Source]:
-        files = Source(self._identity, self._read, takes_path=True, needs_path=True)
-        knobs = {"distance": self.distance, "keys": self.keys, "references": self.references}
+        settings = {"distance": self.distance, "keys": self.keys, "references": self.references}
         return {
-            "official": replace(files, counted=True),
-            SLICE: files,
-            SYNTHETIC: self.invented(synthetic_pairs, max_length=self.max_length, **knobs),
+            "official": self.path_source(self._read, self._identity, official=True, complete=True),
+            SLICE: self.path_source(self._read, self._identity),
+            SYNTHETIC: self.generated(synthetic_pairs, max_length=self.max_length, **settings),
         }
 
     def _files(self) -> dict[str, Path]:
@@ -75,20 +75,20 @@ class Retrieval(SequenceClassification):
 
     def _identity(self) -> dict[str, Any]:
         files = {"archive": self.path} if self.path.is_file() else self._files()
-        return {name: sources.identity(file, self.hint) for name, file in files.items()}
+        return data_sources.identities(files, self.hint)
 
     def _read(self, progress: Progress) -> dict[str, Examples]:
         if not self.path.is_file():
             return {
-                name: pack(texts(sources.lines_of(file, self.hint), str(file), self.hint, progress))
+                name: pack_bytes(texts(data_sources.lines_of(file, self.hint), str(file), self.hint, progress))
                 for name, file in self._files().items()
             }
         found = {}
         names = {file: name for name, file in FILES.items()}
-        for member, stream in sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names, self.hint):
+        for member, stream in data_sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names, self.hint):
             where = f"{self.path}/{member}"
-            lines = sources.lines(stream, where, self.hint)
-            found[names[member.rsplit("/", 1)[-1]]] = pack(texts(lines, where, self.hint, progress))
+            lines = data_sources.lines(stream, where, self.hint)
+            found[names[member.rsplit("/", 1)[-1]]] = pack_bytes(texts(lines, where, self.hint, progress))
             if len(found) == len(FILES):
                 break  # gigabytes of other tasks' files may follow
         if missing := [file for name, file in FILES.items() if name not in found]:

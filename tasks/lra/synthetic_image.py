@@ -8,7 +8,7 @@ of it, the further apart the pixels that together tell the shape.
 import numpy as np
 
 from tasks.base import Progress
-from tasks.lra.draws import Draws
+from tasks.lra.random_stream import RandomStream
 
 VERSION = 1  # part of the cache key: raise it when the same seed gives other examples
 SIDE = 32
@@ -30,12 +30,12 @@ def generate(count: int, *, seed: tuple[int, ...], noise: int, progress: Progres
     colours, labels = np.empty((count, SIDE, SIDE, 3), np.uint8), np.empty(count, np.uint8)
     for start in range(0, count, BLOCK):
         part = slice(start, min(start + BLOCK, count))
-        colours[part], labels[part] = _block(Draws(*seed, start), part.stop - start, noise)
+        colours[part], labels[part] = _block(RandomStream(*seed, start), part.stop - start, noise)
         progress("generating images", part.stop, count)
     return colours, labels
 
 
-def _block(draws: Draws, count: int, noise: int) -> tuple[np.ndarray, np.ndarray]:
+def _block(draws: RandomStream, count: int, noise: int) -> tuple[np.ndarray, np.ndarray]:
     label = draws.shares(CLASSES, count)
     radius = 5 + draws.below(8, count)  # half of the side of the square around the shape
     row, column = (radius + draws.below(SIDE - 2 * radius, count) for _ in range(2))

@@ -13,10 +13,10 @@ More references, more keys and a longer distance are harder.
 from collections.abc import Iterator
 
 from tasks.base import Progress
-from tasks.cache import Examples
-from tasks.lra.bytes import pack
-from tasks.lra.draws import Draws
+from tasks.examples import Examples
+from tasks.lra.random_stream import RandomStream
 from tasks.lra.synthetic_text import SEA, filler
+from tasks.tokenizers import pack_bytes
 
 VERSION = 2  # part of the cache key: raise it when the same seed gives other examples
 MENTION, ENTRY = b"as shown in [%d], ", b"[%d] %s, "
@@ -49,7 +49,7 @@ def generate(
 ) -> Examples:
     """`count` pairs, as twice as many texts one after another, both with the label of their pair."""
     check(max_length, distance, keys, references)
-    draws, sea = Draws(*seed), filler()
+    draws, sea = RandomStream(*seed), filler()
     label = draws.shares(2, count)
     numbers = draws.below([keys - i for i in range(2 * references)], (count, 2 * references))
     shared = draws.below(references, (count, 2))  # where the shared key stands in each list
@@ -75,7 +75,7 @@ def generate(
             if not (i + 1) % 10_000:
                 progress("generating pairs", i + 1, count)
 
-    return pack(texts())
+    return pack_bytes(texts())
 
 
 def distinct(draws: list[int]) -> list[int]:

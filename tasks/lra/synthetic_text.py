@@ -14,9 +14,9 @@ from functools import cache
 import numpy as np
 
 from tasks.base import Progress
-from tasks.cache import Examples
-from tasks.lra.bytes import pack
-from tasks.lra.draws import Draws
+from tasks.examples import Examples
+from tasks.lra.random_stream import RandomStream
+from tasks.tokenizers import pack_bytes
 
 VERSION = 1  # part of the cache key: raise it when the same seed gives other examples
 FRAMES = (b"I mean every word of this. ", b"I mean the reverse of this. ")
@@ -46,7 +46,7 @@ def generate(
 ) -> Examples:
     """`count` reviews; fewer are not the beginning of more."""
     check(max_length, distance, negated)
-    draws, sea = Draws(*seed), filler()
+    draws, sea = RandomStream(*seed), filler()
     label, which = draws.shares(2, count), draws.below(len(WORDS[0]), count)
     denied = draws.chance(negated, count).astype(np.int64)
     surplus = draws.below(max_length - distance - _needed() + 1, count)
@@ -62,13 +62,13 @@ def generate(
             if not (i + 1) % 10_000:
                 progress("generating reviews", i + 1, count)
 
-    return pack(reviews())
+    return pack_bytes(reviews())
 
 
 @cache
 def filler() -> bytes:
     """SEA bytes of neutral words."""
-    words = (FILLER[i] for i in Draws(0, SEA).below(len(FILLER), SEA // 4))
+    words = (FILLER[i] for i in RandomStream(0, SEA).below(len(FILLER), SEA // 4))
     return b" ".join(words)[:SEA]
 
 

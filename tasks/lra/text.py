@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks import cache, sources
-from tasks.base import DataError, Progress
-from tasks.cache import Examples
+from tasks import data_sources
+from tasks.base import DataError, Progress, one_of
+from tasks.data_sources import Download
+from tasks.data_task import SLICE, SYNTHETIC, Source
+from tasks.examples import AnyExamples, Examples, ShardedExamples
 from tasks.lra import synthetic_text
-from tasks.lra.bytes import SHIFT, SYMBOLS, pack
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
-from tasks.sources import SLICE, SYNTHETIC, Download, Source
+from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 
 ARCHIVE = Download(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -50,7 +51,7 @@ class Text(SequenceClassification):
 
     name = "lra/text"
     classes = len(CLASSES)
-    symbols, shift = SYMBOLS, SHIFT
+    symbols, shift = BYTE_SYMBOLS, BYTE_SHIFT
     published = (25_000, 25_000)
 
     source: str = "official"
@@ -63,23 +64,25 @@ class Text(SequenceClassification):
     negated: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.validation not in VALIDATIONS:
-            raise ValueError(f"validation={self.validation!r} is none of {', '.join(VALIDATIONS)}")
+        one_of(VALIDATIONS, validation=self.validation)
         super().__post_init__()
 
     def sources(self) -> dict[str, Source]:
-        knobs = {"max_length": self.max_length, "distance": self.distance, "negated": self.negated}
+        settings = {"max_length": self.max_length, "distance": self.distance, "negated": self.negated}
         return {
-            "official": Source(lambda: {"sha256": ARCHIVE.sha256}, self._official, takes_path=True, counted=True),
+            "official": self.path_source(
+                self._official, lambda: {"sha256": ARCHIVE.sha256}, requires_path=False, complete=True
+            ),
             **self.libraries(HUB, TFDS, self._library),
-            SLICE: Source(self._slice_identity, self._slice, takes_path=True, needs_path=True),
-            SYNTHETIC: self.invented(synthetic_text, **knobs),
+            SLICE: self.path_source(self._slice, self._slice_identity),
+            SYNTHETIC: self.generated(synthetic_text, **settings),
         }
 
-    def arrange(self, whole: dict[str, Examples]) -> dict[str, Examples]:
+    def select_splits(self, found: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
         if self.validation == "held_out":
-            return whole
-        return {"train": cache.join([whole["train"], whole["val"]]), "val": whole["test"], "test": whole["test"]}
+            return found
+        every = ShardedExamples([*found["train"].shards, *found["val"].shards])
+        return {"train": every, "val": found["test"], "test": found["test"]}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)
@@ -89,13 +92,13 @@ class Text(SequenceClassification):
         return self._pack((f"{where}:{i}", row.get("text"), row.get("label")) for i, row in enumerate(rows, 1))
 
     def _pack(self, rows: Iterable[Row]) -> Examples:
-        return pack(reviews(rows, self.hint))
+        return pack_bytes(reviews(rows, self.hint))
 
     def _slice_files(self) -> dict[str, Path]:
-        return {name: sources.only_file(self.path, f"imdb_{name}*.jsonl*", self.hint) for name in PUBLISHED_SPLITS}
+        return {name: data_sources.only_file(self.path, f"imdb_{name}*.jsonl*", self.hint) for name in PUBLISHED_SPLITS}
 
     def _slice_identity(self) -> dict[str, Any]:
-        return {name: sources.identity(file, self.hint) for name, file in self._slice_files().items()}
+        return data_sources.identities(self._slice_files(), self.hint)
 
     def _slice(self, progress: Progress) -> dict[str, Examples]:
         return {name: self._pack(json_rows(file, self.hint)) for name, file in self._slice_files().items()}
@@ -104,11 +107,11 @@ class Text(SequenceClassification):
 def archive_rows(file: Path, hint: str, progress: Progress) -> dict[str, list[Row]]:
     """`train` and `test` of the published archive. Raises DataError."""
     rows: dict[str, list[Row]] = {name: [] for name in PUBLISHED_SPLITS}
-    members = sources.archive(file, lambda name: MEMBER.fullmatch(name) is not None, hint)
+    members = data_sources.archive(file, lambda name: MEMBER.fullmatch(name) is not None, hint)
     for done, (name, stream) in enumerate(members):
         split, label = MEMBER.fullmatch(name).groups()
         where = f"{file}/{name}"
-        rows[split].append((f"{where}:1", sources.content(stream, where, hint), CLASSES.index(label)))
+        rows[split].append((f"{where}:1", data_sources.content(stream, where, hint), CLASSES.index(label)))
         if not done % 1000:
             progress(f"reading {file.name}", done, sum(Text.published))
     for split, found in rows.items():
@@ -119,14 +122,14 @@ def archive_rows(file: Path, hint: str, progress: Progress) -> dict[str, list[Ro
 
 def json_rows(file: Path, hint: str) -> Iterator[Row]:
     """Texts and labels of a (gzipped) file of JSON lines. Raises DataError."""
-    for number, line in sources.lines_of(file, hint):
+    for number, line in data_sources.lines_of(file, hint):
         where = f"{file}:{number}"
         try:
             row = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise DataError(f"{where}: byte {error.start + 1} is not UTF-8; {hint}") from error
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: no JSON ({sources.one_line(error)[:80]}); {hint}") from error
+            raise DataError(f"{where}: no JSON ({data_sources.one_line(error)[:80]}); {hint}") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: no JSON object with text and label; {hint}")
         yield where, row.get("text"), row.get("label")

@@ -58,7 +58,7 @@ def old(tmp_path):
     run = RunDirectory(tmp_path / "outputs" / "cells" / cell.path.parent / name)
     run.checkpoints.mkdir(parents=True)
     run.last.write_text("weights")
-    run.describe(with_paths(cell.config), COMMAND)
+    run.write_config(with_paths(cell.config), COMMAND)
     return cell, path, run
 
 
@@ -143,8 +143,8 @@ def test_another_record_of_the_cell_is_not_replaced(tmp_path, old, capsys):
 
 def test_a_run_directory_in_use_is_left(tmp_path, old, capsys):
     run = old[2]
-    assert run.claim()
-    run.beat("running", step=1, steps=9, force=True)
+    assert run.acquire()
+    run.write_heartbeat("running", step=1, steps=9, force=True)
     assert migrated(tmp_path) == 1 and "a process is running here" in capsys.readouterr().out
     run.release()
     assert migrated(tmp_path) == 0 and not run.path.exists()

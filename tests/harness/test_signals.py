@@ -51,11 +51,11 @@ def send(*numbers):
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_signal_leaves_a_mark_and_handlers_come_back(handlers, number):
-    with catch_stop_signals() as mark:
-        assert mark == StopSignal(None)
+def test_a_signal_is_noted_and_handlers_come_back(handlers, number):
+    with catch_stop_signals() as stop_signal:
+        assert stop_signal == StopSignal(None)
         send(number)
-        assert mark.number == number
+        assert stop_signal.number == number
     assert {number: signal.getsignal(number) for number in NUMBERS} == handlers
 
 
@@ -73,9 +73,9 @@ def test_the_second_one_ends_the_process(number):
 
 
 def test_a_scheduler_may_warn_more_than_once():
-    with catch_stop_signals() as mark:
+    with catch_stop_signals() as stop_signal:
         send(signal.SIGUSR2, signal.SIGUSR2)
-        assert mark.number == signal.SIGUSR2 and callable(signal.getsignal(signal.SIGUSR2))
+        assert stop_signal.number == signal.SIGUSR2 and callable(signal.getsignal(signal.SIGUSR2))
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_scheduler_may_warn_more_than_once():
     ],
 )
 def test_what_ends_a_job_stands_above_what_queues_it_again(sent, stays):
-    with catch_stop_signals() as mark:
+    with catch_stop_signals() as stop_signal:
         send(*sent)
-        assert mark.number == stays
+        assert stop_signal.number == stays
 
 
 def test_without_a_scheduler_a_run_was_interrupted():

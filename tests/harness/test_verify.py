@@ -28,6 +28,15 @@ class Forgetful(Vanilla):
 
     def attend(self, q, k, v, key_padding_mask):
         return super().attend(q, k, v, None)
+
+
+class Restless(Vanilla):
+    """Its chunks over a context are those of other queries."""
+
+    patterns = frozenset({Pattern.NONCAUSAL_CROSS})
+
+    def chunk(self, x, state):
+        return super().chunk(x.flip(1), state)
 '''
 
 
@@ -45,13 +54,19 @@ def test_a_leak_is_found_whatever_the_model_declares(foreign):
     row = verify_model(foreign("Leaky"), "mine")
     assert row.patterns == ["-", "LEAK", "-", "-"]
     assert {"causal_self depends on the future", "causal_self depends on the total length"} <= set(row.faults)
-    assert any("step differs from forward" in fault for fault in row.faults)
+    for method in ("step", "chunk"):
+        assert any(fault.startswith(f"causal_self: {method} differs from forward") for fault in row.faults)
     assert row.memory == "4.0", "all scores: quadratic"
 
 
 def test_attention_to_padding_is_found(foreign):
     row = verify_model(foreign("Forgetful"), "mine")
     assert row.patterns[0] == "LEAK" and row.faults == ["noncausal_self depends on padding"]
+
+
+def test_a_chunk_that_differs_is_found(foreign):
+    (fault,) = verify_model(foreign("Restless"), "mine").faults
+    assert fault.startswith("noncausal_cross: chunk differs from forward")
 
 
 def test_every_model_of_the_house_passes(capsys):

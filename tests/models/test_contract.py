@@ -11,11 +11,11 @@ from zoo import (
     CASES,
     CAUSAL_SELF,
     CLASSES,
-    CROSS,
     DIM,
     HEADS,
     MAX_LENGTH,
     NAMES,
+    ROW_BY_ROW,
     SELF,
     build,
     inputs,
@@ -90,13 +90,11 @@ VARIANTS = [(name, pattern, variant) for name, pattern in CASES if name in TWINS
 
 
 @pytest.mark.parametrize(("name", "pattern", "variant"), VARIANTS)
-def test_variants_equal_their_twin_and_decode(name, pattern, variant):
+def test_variants_equal_their_twin(name, pattern, variant):
     model = build(name, pattern, **variant).double()
     check_twin(model, TWINS[name].forward, pattern, 13, padded=True)
     hyper = load(name)[1] | variant
     assert trainable(model) == TWINS[name].parameters(DIM, HEADS, pattern, MAX_LENGTH, hyper)
-    if (name, pattern) in CAUSAL_SELF:
-        check_decoding(model)
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
@@ -221,9 +219,6 @@ def test_no_gradient_from_the_future(name, pattern):
         assert (gradient[:, i] != 0).any()
 
 
-ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]
-
-
 @pytest.mark.parametrize(("name", "pattern"), ROW_BY_ROW)
 def test_cross_queries_do_not_see_each_other(name, pattern):
     """So that a decoder may ask one query at a time: what makes a cross pattern causal."""
@@ -232,31 +227,6 @@ def test_cross_queries_do_not_see_each_other(name, pattern):
     whole = run(model, x, context)
     for i in (0, 5, 12):
         torch.testing.assert_close(run(model, x[:, i : i + 1], context), whole[:, i : i + 1], atol=1e-10, rtol=0)
-
-
-@pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
-def test_decoding_equals_forward(name, pattern):
-    check_decoding(build(name, pattern).double())
-
-
-def check_decoding(model):
-    x, _ = inputs(model.pattern, 43, dtype=torch.float64)
-    sizes, rows = [], []
-    with torch.no_grad():
-        state = model.init_state(len(x))
-        for x_t in x.unbind(1):
-            y_t, state = model.step(x_t, state)
-            rows.append(y_t)
-            sizes.append(sum(leaf.numel() for leaf in tree_flatten(state)[0] if isinstance(leaf, torch.Tensor)))
-        torch.testing.assert_close(torch.stack(rows, 1), run(model, x), atol=1e-10, rtol=0)
-    if model.linear:
-        assert len(set(sizes)) == 1, "the state of a linear model grew"
-
-
-@pytest.mark.parametrize(("name", "pattern"), [case for case in CASES if case not in CAUSAL_SELF])
-def test_only_causal_self_attention_decodes(name, pattern):
-    with pytest.raises((ValueError, NotImplementedError), match="decode"):
-        build(name, pattern).init_state(2)
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)

@@ -1,4 +1,4 @@
-"""The decoder's options, generation with every model that decodes, and scoring."""
+"""The decoder's options, and its state with every model that decodes: steps, chunks, prompts."""
 
 import itertools
 
@@ -7,9 +7,9 @@ import torch
 from zoo import CAUSAL_SELF, CLASSES, load
 
 from models.attention.base import Pattern
-from models.backbones.decoder import DecoderLM
-from models.backbones.layer import FFNS, LAYERS, NORMS, POSITIONS
-from models.generation.generate import generate, pick, score_stream
+from models.backbones.config import FFNS, NORM_PLACEMENTS, NORMS, POSITIONS
+from models.backbones.decoder import DecoderConfig, DecoderLM
+from models.generation.generate import generate
 
 NAMES = [name for name, _ in CAUSAL_SELF]
 SIZES = {"vocab_size": 11, "max_length": 40, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
@@ -22,7 +22,7 @@ def factory(name):
 
 def decoder(name="vanilla", **options):
     torch.manual_seed(0)
-    return DecoderLM(factory(name), **{**SIZES, **options}).double().eval()
+    return DecoderLM(factory(name), DecoderConfig(**{**SIZES, **options})).double().eval()
 
 
 def stirred(*args, **options):
@@ -38,7 +38,9 @@ def tokens(length=17, batch=3, seed=0):
     return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(("norm", "kind", "ffn", "positions"), list(itertools.product(LAYERS, NORMS, FFNS, POSITIONS)))
+@pytest.mark.parametrize(
+    ("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS))
+)
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = decoder(
@@ -89,11 +91,31 @@ def test_generation_equals_full_forward_passes(name, options):
         for t, token in enumerate(text.unbind(1)):
             logits, state = model.step(token, state)
             torch.testing.assert_close(logits, model(text)[:, t], atol=1e-9, rtol=0)
-    continued = generate(model, text, tokens=20)
+    continued = generate(model, text, max_new_tokens=20)
     for _ in range(20):
         text = torch.cat([text, model(text)[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(continued, text)
     assert len(continued.unique()) > 2, "the test sees no difference between tokens"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("options", [{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}])
+def test_chunks_equal_forward(name, options):
+    """Whatever their sizes, and with steps between them; a prompt is one chunk."""
+    model, text = stirred(name, **options), tokens(23)
+    with torch.no_grad():
+        expected, (last, _) = model(text), model.prefill(text[:, :9])
+        state, rows = model.init_state(3), []
+        for part in text.split((9, 1, 4, 8, 1), 1):
+            logits, state = model.chunk(part, state)
+            rows.append(logits)
+        torch.testing.assert_close(torch.cat(rows, 1), expected, atol=1e-9, rtol=0)
+        torch.testing.assert_close(last, expected[:, 8], atol=1e-9, rtol=0)
+        state = model.prefill(text[:, :6])[1]
+        for t in range(6, 9):
+            logits, state = model.step(text[:, t], state)
+            torch.testing.assert_close(logits, expected[:, t], atol=1e-9, rtol=0)
+        torch.testing.assert_close(model.chunk(text[:, 9:], state)[0], expected[:, 9:], atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,69 +125,21 @@ def test_longest_length(name):
     with pytest.raises(ValueError, match="41 tokens, but max_length is 40"):
         model(tokens(41))
     with pytest.raises(ValueError, match="41 tokens, but max_length is 40"):
-        generate(model, tokens(40), tokens=2)
+        generate(model, tokens(40), max_new_tokens=2)
     layer = model.layers[0].attention
     free = decoder(name, positions="sinusoidal")
     assert free.length_limit == (40 if layer.fixed_length else None)
     if not layer.fixed_length:
         assert free(tokens(50)).shape == (3, 50, 11)
         if layer.linear:
-            assert generate(free, tokens(39), tokens=9).shape == (3, 48)
-
-
-def test_sampling():
-    model, text = stirred(), tokens(5)
-
-    def sample(seed, **options):
-        return generate(model, text, tokens=12, generator=torch.Generator().manual_seed(seed), **options)
-
-    greedy = generate(model, text, tokens=12)
-    assert torch.equal(sample(0, top_k=1), greedy)
-    assert torch.equal(sample(0, top_k=5), sample(0, top_k=5))
-    assert not torch.equal(sample(0, top_k=5), sample(1, top_k=5))
-    assert torch.equal(sample(0, top_k=11, temperature=1e-4), greedy)
-    assert torch.equal(generate(model, text, tokens=0), text)
-    with pytest.raises(ValueError, match="at least one token"):
-        generate(model, text[:, :0], tokens=1)
-    with pytest.raises(ValueError, match="temperature is positive, not 0"):
-        generate(model, text, tokens=1, top_k=2, temperature=0)
-
-
-def test_samples_follow_the_probabilities_of_the_likeliest():
-    logits = torch.tensor([[1.0, 3.0, 2.0, 0.0]]).expand(20_000, -1)
-    drawn = pick(logits, top_k=3, temperature=2.0, generator=torch.Generator().manual_seed(0))
-    share = torch.bincount(drawn, minlength=4) / len(drawn)
-    expected = torch.tensor([1.0, 3.0, 2.0, -torch.inf]).div(2).softmax(0)
-    torch.testing.assert_close(share, expected, atol=0.01, rtol=0)
-
-
-def test_generation_leaves_the_mode_and_no_graph():
-    model = decoder(dropout=0.5, attention_dropout=0.5).train()
-    assert torch.equal(generate(model, tokens(5), tokens=6), generate(model, tokens(5), tokens=6))
-    assert model.training
-    assert not score_stream(model, tokens(9)).requires_grad
-    with pytest.raises(ValueError, match="at least two tokens"):
-        score_stream(model, tokens(1))
-
-
-@pytest.mark.parametrize("length", [2, 40, 41, 60, 81, 100])
-def test_a_stream_is_scored_in_windows_of_max_length(length):
-    """A decoder gives logits for all positions, so windows do not overlap, but for the last."""
-    model, text = stirred(), tokens(length)
-    scores = score_stream(model, text)
-    assert scores.shape == (3, length - 1)
-    for t in range(1, length):
-        end = min(((t - 1) // 40 + 1) * 40, length - 1)
-        start = max(0, end - 40)
-        expected = model(text[:, start:end])[:, t - 1 - start].log_softmax(-1)[torch.arange(3), text[:, t]]
-        torch.testing.assert_close(scores[:, t - 1].double(), expected, atol=1e-5, rtol=0)
+            assert generate(free, tokens(39), max_new_tokens=9).shape == (3, 48)
 
 
 def test_tied_embeddings_are_one_matrix():
     tied, untied = decoder(), decoder(tied=False, head_bias=True)
     count = [sum(p.numel() for p in model.parameters()) for model in (tied, untied)]
     assert count[1] - count[0] == 11 * 16 + 11
-    assert tied.head.weight is tied.embedding.table.weight
+    assert tied.head.weight is tied.embedding.weight
 
 
 def test_attention_learns_its_longest_length_slot_and_predecessor():
@@ -184,7 +158,7 @@ def test_attention_learns_its_longest_length_slot_and_predecessor():
             return super().forward(x, context, key_padding_mask=key_padding_mask, carry=(carry or 0) + 1)
 
     carries = []
-    model = DecoderLM(Spy, **SIZES, attention_dropout=0.2)
+    model = DecoderLM(Spy, DecoderConfig(**SIZES, attention_dropout=0.2))
     assert seen == [(16, 2, {"pattern": Pattern.CAUSAL_SELF, "max_length": 40, "dropout": 0.2})] * 2
     first, second = (layer.attention for layer in model.layers)
     assert second.previous is first

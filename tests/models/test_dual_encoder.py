@@ -7,7 +7,7 @@ import torch
 from zoo import load
 
 from models.backbones.dual_encoder import ConcatDualEncoderClassifier, DualEncoderClassifier
-from models.backbones.encoder import POOLING, EncoderClassifier
+from models.backbones.encoder import POOLING, EncoderClassifier, EncoderConfig
 
 SIZES = {"vocab_size": 7, "classes": 3, "max_length": 24, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 BOTH = (DualEncoderClassifier, ConcatDualEncoderClassifier)
@@ -16,7 +16,7 @@ BOTH = (DualEncoderClassifier, ConcatDualEncoderClassifier)
 def build(cls, **options):
     torch.manual_seed(0)
     attention, hyper = load("vanilla")
-    return cls(partial(attention, **hyper), **{**SIZES, **options}).double().eval()
+    return cls(partial(attention, **hyper), EncoderConfig(**{**SIZES, **options})).double().eval()
 
 
 def pairs(batch=3, length=11, seed=0):
@@ -26,7 +26,7 @@ def pairs(batch=3, length=11, seed=0):
 
 
 @pytest.mark.parametrize("pooling", [name for name in POOLING if name != "packed"])
-def test_both_read_what_the_encoder_says_of_each(pooling):
+def test_the_classifier_reads_the_pooled_states_of_both(pooling):
     tokens, options = pairs(), {"pooling": pooling, "head_dim": [12, 6], "head_activation": "gelu"}
     single = build(EncoderClassifier, **options)
     for cls in BOTH:

@@ -11,7 +11,8 @@ from models.attention.lavo import LAVO
 from models.attention.linformer import Linformer
 from models.attention.local import Local
 from models.attention.luna import Luna
-from models.backbones.encoder import ACTIVATIONS, LAYERS, POOLING, POSITIONS, EncoderClassifier
+from models.backbones.config import NORM_PLACEMENTS, POSITIONS
+from models.backbones.encoder import ACTIVATIONS, POOLING, EncoderClassifier, EncoderConfig
 from models.layers.positions import sinusoidal_positions
 
 NONCAUSAL = sorted(name for name, pattern in CASES if pattern is Pattern.NONCAUSAL_SELF)
@@ -31,7 +32,7 @@ def factory(name):
 
 def encoder(name="vanilla", **options):
     torch.manual_seed(0)
-    return EncoderClassifier(factory(name), **{**SIZES, **options}).eval()
+    return EncoderClassifier(factory(name), EncoderConfig(**{**SIZES, **options})).eval()
 
 
 def tokens(length=17, batch=3, seed=0):
@@ -39,7 +40,8 @@ def tokens(length=17, batch=3, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("norm", "positions", "pooling", "head_dim"), list(itertools.product(LAYERS, POSITIONS, TOKEN_POOLING, (None, 12)))
+    ("norm", "positions", "pooling", "head_dim"),
+    list(itertools.product(NORM_PLACEMENTS, POSITIONS, TOKEN_POOLING, (None, 12))),
 )
 def test_every_combination_builds_and_trains(norm, positions, pooling, head_dim):
     for activation, flag in itertools.product(ACTIVATIONS, (False, True)):
@@ -102,9 +104,9 @@ def test_packed_is_the_mean_over_the_slots_in_use(final_norm):
     assert all(layer.attention.slots_norm.weight.grad.abs().max() > 0 for layer in model.layers)
 
 
-def test_packed_needs_something_packed():
+def test_packed_requires_a_packed_sequence():
     for name, options in (("vanilla", {}), ("luna", {"pattern": "causal_self"}), ("luna", {"layers": 0})):
-        with pytest.raises(ValueError, match="pooling=packed needs attention that hands over a packed sequence"):
+        with pytest.raises(ValueError, match="pooling=packed requires attention that returns a packed sequence"):
             encoder(name, pooling="packed", **options)
 
 
@@ -138,7 +140,7 @@ def test_linear_embedding_reads_levels(padding_id):
     assert torch.allclose(model(short), model(long), atol=1e-12) == (padding_id == 0)
 
 
-@pytest.mark.parametrize("option", ["norm", "positions", "pooling", "embedding", "head_activation"])
+@pytest.mark.parametrize("option", ["norm", "norm_kind", "ffn", "positions", "pooling", "embedding", "head_activation"])
 def test_unknown_options_name_the_known(option):
     with pytest.raises(ValueError, match=f"{option} is one of .*, .*not elsewhere"):
         encoder(**{option: "elsewhere"})
@@ -156,7 +158,7 @@ def test_longest_length(name, pooling):
 def test_builds_on_the_meta_device(name):
     """Parameters of any size can be counted for nothing."""
     with torch.device("meta"):
-        model = EncoderClassifier(factory(name), **{**SIZES, "max_length": 10**5, "ffn_dim": 10**5})
+        model = EncoderClassifier(factory(name), EncoderConfig(**{**SIZES, "max_length": 10**5, "ffn_dim": 10**5}))
     assert all(p.is_meta for p in model.parameters())
     if CLASSES[name].fixed_length:
         return
@@ -180,7 +182,8 @@ def test_attention_learns_its_longest_length_and_slot(pooling):
         seen.append((dim, heads, options))
         return CLASSES["vanilla"](dim, heads, **options)
 
-    EncoderClassifier(spy, pattern="noncausal_self", pooling=pooling, attention_dropout=0.2, **SIZES)
+    options = {"pattern": "noncausal_self", "pooling": pooling, "attention_dropout": 0.2}
+    EncoderClassifier(spy, EncoderConfig(**SIZES, **options))
     length = 24 + (pooling == "cls")
     assert seen == [(16, 2, {"pattern": "noncausal_self", "max_length": length, "dropout": 0.2})] * 2
 
@@ -194,7 +197,7 @@ def test_the_vector_in_front_is_no_padding():
     masks = []
     padded = tokens(8)
     padded[:, 5:] = 0
-    EncoderClassifier(Spy, pooling="cls", **SIZES)(padded)
+    EncoderClassifier(Spy, EncoderConfig(pooling="cls", **SIZES))(padded)
     for mask in masks:
         assert torch.equal(mask, torch.cat([torch.zeros(3, 1, dtype=torch.bool), padded == 0], 1))
 
@@ -206,7 +209,7 @@ def test_carry_goes_through_the_layers():
             return super().forward(x, context, key_padding_mask=key_padding_mask, carry=(carry or 0) + 1)
 
     carries = []
-    EncoderClassifier(Counting, **SIZES)(tokens())
+    EncoderClassifier(Counting, EncoderConfig(**SIZES))(tokens())
     assert carries == [None, 1]
 
 
@@ -293,7 +296,7 @@ def test_lavo_reads_more_when_it_does_not_scale():
 
 
 def test_lavo_refusals():
-    with pytest.raises(ValueError, match="LAVO needs bases <= head width: 64 bases, head width 32"):
+    with pytest.raises(ValueError, match="bases <= head width: 64 bases, head width 32"):
         LAVO(64, 2, pattern="causal_self", max_length=8, bases=64)
     with pytest.raises(ValueError, match="window"):
         lavo(window=0)

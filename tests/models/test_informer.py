@@ -7,7 +7,7 @@ import torch
 from zoo import CLASSES, load
 
 from models.attention.base import Pattern
-from models.backbones.informer import Distil, Informer, MaskedProbSparse
+from models.backbones.informer import DistillingLayer, Informer, MaskedProbSparse
 
 SLOT = Pattern.NONCAUSAL_CROSS
 SIZES = {
@@ -32,7 +32,7 @@ def inputs(batch=2, model=SIZES):
 
 
 def masked_probsparse_twin(model, x):
-    """Row by row, as the page of the backbone says it."""
+    """Row by row, as the docstring of the class describes it."""
     n, width, heads = x.shape[1], model.head_dim, model.heads
     few = max(1, min(n, model.factor * math.ceil(math.log(n))))
     rows = torch.zeros(len(x), heads, n, width, dtype=x.dtype)
@@ -69,16 +69,16 @@ def test_masked_probsparse_equals_its_twin_in_output_and_gradient(mix, length):
         assert torch.allclose(ours, twin.expand_as(ours), atol=1e-11)
 
 
-def test_masked_probsparse_reads_no_padding():
+def test_masked_probsparse_takes_no_padding():
     model = MaskedProbSparse(12, 3, pattern=Pattern.CAUSAL_SELF, max_length=8, factor=1, mix=True)
-    with pytest.raises(ValueError, match="reads no padding"):
+    with pytest.raises(ValueError, match="takes no padding"):
         model(torch.randn(1, 8, 12), key_padding_mask=torch.zeros(1, 8, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 8])
 def test_distilling_halves_and_rounds_up(length):
     torch.manual_seed(0)
-    distil = Distil(5).eval()
+    distil = DistillingLayer(5).eval()
     x = torch.randn(2, length, 5)
     y = distil(x)
     conv, norm = distil[0], distil[1]
@@ -98,9 +98,9 @@ def test_every_cross_attention_fits_and_every_parameter_learns(name):
     assert y.shape == (2, SIZES["pred_len"], SIZES["channels"])
     y.square().sum().backward()
     idle = [key for key, parameter in model.named_parameters() if parameter.grad is None]
-    if name == "no_cross":  # which leaves the encoder unread
+    if name == "no_cross":  # nothing reads the encoder
         idle = [key for key in idle if not key.startswith(("past.", "encoder", "distils."))]
-    assert not [key for key in idle if "slots_norm" not in key]  # what Luna would hand to a layer after the last
+    assert not [key for key in idle if "slots_norm" not in key]  # used only by a layer after the last
 
 
 def test_a_model_without_cross_attention_is_refused():
@@ -109,16 +109,16 @@ def test_a_model_without_cross_attention_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [({"label_len": 23}, "longer than the past"), ({"pattern": Pattern.NONCAUSAL_SELF}, "is its cross attention")],
 )
-def test_sizes_that_cannot_be(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_sizes_that_do_not_fit(options, message):
+    with pytest.raises(ValueError, match=message):
         Informer(lambda *args, **given: None, **{"pattern": SLOT, **SIZES, **options})
 
 
-def test_what_the_last_layer_leaves_out_changes_no_output():
-    """The feed-forward half of label positions is not made; a layer that makes it gives the same forecast."""
+def test_what_the_last_layer_skips_changes_no_output():
+    """The feed-forward network skips the label positions; a layer that computes them gives the same forecast."""
     model = informer()
     past, past_time, future_time = inputs()
     states = model.encode(past, past_time)
@@ -126,8 +126,8 @@ def test_what_the_last_layer_leaves_out_changes_no_output():
     x = model.future(known, future_time)
     for layer in model.decoder:
         x, _ = layer(x, states, None, None)
-    whole = model.head(model.decoder_norm(x))[:, -SIZES["pred_len"] :]
-    assert torch.allclose(model(past, past_time, future_time), whole, atol=1e-12)
+    full = model.head(model.decoder_norm(x))[:, -SIZES["pred_len"] :]
+    assert torch.allclose(model(past, past_time, future_time), full, atol=1e-12)
 
 
 def test_the_control_reads_the_label_alone():
@@ -142,9 +142,9 @@ def test_the_control_reads_the_label_alone():
 
 def test_evaluation_repeats_and_examples_do_not_see_each_other():
     model, (past, past_time, future_time) = informer(), inputs(batch=3)
-    whole = model(past, past_time, future_time)
+    full = model(past, past_time, future_time)
     alone = torch.cat([model(*(x[b : b + 1] for x in (past, past_time, future_time))) for b in range(3)])
-    assert torch.allclose(whole, alone, atol=1e-12) and torch.equal(whole, model(past, past_time, future_time))
+    assert torch.allclose(full, alone, atol=1e-12) and torch.equal(full, model(past, past_time, future_time))
 
 
 def test_number_of_parameters():

@@ -1,4 +1,4 @@
-"""One layer: its halves, and attention that gates its own residual."""
+"""One layer: its two halves, and attention that gates its own residual."""
 
 import pytest
 import torch
@@ -6,12 +6,14 @@ import torch.nn.functional as F
 
 from models.attention.mega import MegaChunk
 from models.attention.vanilla import Vanilla
-from models.backbones.layer import FFNS, LAYERS, NORMS
+from models.backbones.config import FFNS, NORM_PLACEMENTS, LayerConfig
+from models.backbones.layer import TransformerLayer
 
 
 def layer(attention, norm="pre", kind="layernorm", ffn="silu"):
     torch.manual_seed(0)
-    made = LAYERS[norm](attention, 6, 10, 0.0, norm=NORMS[kind], ffn=FFNS[ffn]).eval().double()
+    config = LayerConfig(dim=6, ffn_dim=10, dropout=0.0, norm=norm, norm_kind=kind, ffn=ffn)
+    made = TransformerLayer(attention, config).eval().double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
@@ -32,7 +34,7 @@ def naive_mega(made, x, norm):
     return y + made.ffn(made.ffn_norm(y)) if norm == "pre" else made.ffn_norm(y + made.ffn(y))
 
 
-@pytest.mark.parametrize("norm", LAYERS)
+@pytest.mark.parametrize("norm", NORM_PLACEMENTS)
 def test_mega_s_gate_acts_on_what_came_before_the_norm(norm):
     made = layer(MegaChunk(6, 1, pattern="causal_self", max_length=9, chunk=9, zdim=4, hdim=5, ndim=3), norm)
     x = torch.randn(2, 9, 6, dtype=torch.float64)
@@ -45,7 +47,7 @@ def test_mega_s_gate_acts_on_what_came_before_the_norm(norm):
     torch.testing.assert_close(torch.stack(rows, 1), expected, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("norm", LAYERS)
+@pytest.mark.parametrize("norm", NORM_PLACEMENTS)
 def test_without_feed_forward_a_layer_is_its_first_half(norm):
     attention = Vanilla(6, 2, pattern="causal_self", max_length=9)
     made = layer(attention, norm, ffn="none")

@@ -6,7 +6,8 @@ from golden import golden, needs_golden
 from zoo import DECODERS, load
 
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
-from models.generation.generate import generate, score_stream
+from models.generation.generate import generate
+from models.generation.scoring import loglikelihood_rolling, loglikelihood_streaming
 
 SIZES = {"vocab_size": 11, "max_length": 20, "dim": 16, "heads": 2, "layers": 3, "ffn_dim": 24}
 VARIANTS = {
@@ -20,7 +21,7 @@ LATENTS, HISTORY = 8, 12
 
 def perceiver(cls=PerceiverAR, stir=True, **options):
     torch.manual_seed(0)
-    model = cls(**{**SIZES, "latents": LATENTS, **VARIANTS.get(cls, {}), **options}).double().eval()
+    model = cls(cls.Config(**{**SIZES, "latents": LATENTS, **VARIANTS.get(cls, {}), **options})).double().eval()
     with torch.no_grad():
         for parameter in model.parameters() if stir else ():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -65,7 +66,7 @@ def test_first_layer_equals_the_package():
     x, history = arrays["x"].requires_grad_(), arrays["context"].requires_grad_()
     latents = layer.norm(x)
     source = torch.cat([layer.history_norm(history), latents], 1)
-    y = layer.attention(latents, source, torch.arange(64), layer.visible(latents, source))
+    y = layer.attention(latents, source, torch.arange(64), layer.attention_mask(latents, source))
     y.backward(arrays["g"])
     assert (y - arrays["y"]).abs().max() <= 1e-12
     grads = {"x": x.grad, "context": history.grad} | {role: parameters[name].grad for name, role in FIRST.items()}
@@ -89,7 +90,7 @@ def test_model_equals_the_package():
         **PACKAGE,
     )
     q, kv = arrays["self0_w_qkv"].split([64, 128])
-    given = {"embedding.table.weight": arrays["w_tok"], "embedding.positions.table": arrays["w_pos"]}
+    given = {"embedding.weight": arrays["w_tok"], "positions.table": arrays["w_pos"]}
     given |= {"head.weight": arrays["w_logits"]}
     given |= {f"layers.0.{name}": arrays[f"cross0_{role}"] for name, role in (FIRST | FFN).items()}
     given |= {f"layers.1.{name}": arrays[f"self0_{role}"] for name, role in FFN.items()}
@@ -102,8 +103,8 @@ def test_model_equals_the_package():
     assert (y - arrays["y"]).abs().max() <= 1e-12
     first = model.layers[0].attention
     grads = {
-        "w_tok": model.embedding.table.weight.grad,
-        "w_pos": model.embedding.positions.table.grad,
+        "w_tok": model.embedding.weight.grad,
+        "w_pos": model.positions.table.grad,
         "cross0_w_q": first.q_proj.weight.grad,
         "cross0_w_kv": first.kv_proj.weight.grad,
     }
@@ -114,29 +115,30 @@ def test_model_equals_the_package():
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_yaml_builds_from_the_keys_of_a_decoder(name):
     cls, hyper = load(name)
-    model = cls(**SIZES, **hyper, norm="pre", tied=False, head_bias=True, positions="none", pattern="causal_self")
+    options = {"norm": "pre", "tied": False, "head_bias": True, "positions": "none", "pattern": "causal_self"}
+    model = cls(cls.Config(**SIZES, **hyper, **options))
     assert model(tokens(20)).shape == (2, 8, 11)
     with torch.device("meta"):
-        assert all(parameter.is_meta for parameter in cls(**SIZES, **hyper).parameters())
+        assert all(parameter.is_meta for parameter in cls(cls.Config(**SIZES, **hyper)).parameters())
 
 
 @variants
 def test_logits_are_those_of_the_last_positions(cls):
     model = perceiver(cls)
     for length in (1, 2, 7, 8, 9, 13, 19, 20):
-        scored = model.scored(length)
-        assert model(tokens(length)).shape == (2, len(scored), 11)
-        assert list(scored) == list(range(length))[-LATENTS:]
+        positions = model.logit_positions(length)
+        assert model(tokens(length)).shape == (2, len(positions), 11)
+        assert list(positions) == list(range(length))[-LATENTS:]
 
 
 @variants
 @pytest.mark.parametrize("length", [5, 14, 20])
 def test_latents_see_the_history_and_no_later_latent(cls, length):
     model = perceiver(cls)
-    states = model.embedding(tokens(length, batch=1)).detach().requires_grad_()
-    model.embedding.forward = lambda _: states
+    states = model.embed(tokens(length, batch=1)).detach().requires_grad_()
+    model.embed = lambda _: states
     logits = model(tokens(length, batch=1))
-    for row, position in enumerate(model.scored(length)):
+    for row, position in enumerate(model.logit_positions(length)):
         (gradient,) = torch.autograd.grad(logits[0, row].square().sum(), states, retain_graph=True)
         seen = gradient[0].abs().sum(-1) > 0
         assert seen[: position + 1].all()
@@ -178,7 +180,7 @@ def test_v1_of_one_layer_is_perceiver_ar():
 def test_history_of_v2_attends_within_segments(segment):
     layer = perceiver(PerceiverARV2, segment=segment).layers[0]
     history = torch.randn(2, HISTORY, 16, dtype=torch.float64, requires_grad=True)
-    y = layer.within_segments(history, torch.arange(20))
+    y = layer.history_self_attend(history, torch.arange(20))
     for i in range(HISTORY):
         (gradient,) = torch.autograd.grad(y[0, i].sum(), history, retain_graph=True)
         seen = gradient[0].abs().sum(-1) > 0
@@ -189,35 +191,37 @@ def test_v2_of_one_segment_is_v1():
     """In spite of rotary positions that start again in every segment."""
     model, plain = perceiver(PerceiverARV2, segment=6), perceiver(PerceiverARV1)
     assert not torch.allclose(model(tokens(20)), plain(tokens(20)))
-    whole = perceiver(PerceiverARV2, segment=HISTORY)
-    torch.testing.assert_close(whole(tokens(20)), plain(tokens(20)), atol=1e-12, rtol=0)
-    by_hand = [model.layers[0].within_segments(torch.ones(1, 6, 16).double(), torch.arange(6) + 6 * i) for i in (0, 1)]
+    single = perceiver(PerceiverARV2, segment=HISTORY)
+    torch.testing.assert_close(single(tokens(20)), plain(tokens(20)), atol=1e-12, rtol=0)
+    by_hand = [
+        model.layers[0].history_self_attend(torch.ones(1, 6, 16).double(), torch.arange(6) + 6 * i) for i in (0, 1)
+    ]
     torch.testing.assert_close(*by_hand, atol=1e-12, rtol=0)
 
 
 def test_v3_compresses_along_the_sequence():
     model = perceiver(PerceiverARV3)
     history = torch.randn(2, HISTORY, 16, dtype=torch.float64)
-    slots, positions = model.remember(history, torch.arange(20))
+    slots, positions = model.compress(history, torch.arange(20))
     weight = model.compression.weight
     by_hand = torch.stack([sum(weight[s, j] * history[:, j] for j in range(HISTORY)) for s in range(4)], 1)
     torch.testing.assert_close(slots, by_hand)
     assert positions.tolist() == [1, 4, 7, 10, *range(12, 20)]  # the middles of four shares of twelve tokens
     # a shorter history is one with nothing before it
-    short, positions = model.remember(history[:, 5:], torch.arange(15))
+    short, positions = model.compress(history[:, 5:], torch.arange(15))
     blank = torch.cat([torch.zeros_like(history[:, :5]), history[:, 5:]], 1)
-    torch.testing.assert_close(short, model.remember(blank, torch.arange(20))[0])
+    torch.testing.assert_close(short, model.compress(blank, torch.arange(20))[0])
     assert positions.tolist() == [-4, -1, 2, 5, *range(7, 15)]
-    assert model.remember(history[:, :0], torch.arange(8))[0].shape == (2, 0, 16)
+    assert model.compress(history[:, :0], torch.arange(8))[0].shape == (2, 0, 16)
 
 
-def test_rotary_positions_tell_distances():
+def test_rotary_positions_encode_distances():
     """Without learned positions a text shifted by a token, its history cut, has the same logits."""
     options = {"positions": "none", "layers": 2}
     text = tokens(20)
     for cls in (PerceiverAR, PerceiverARV1):
         model = perceiver(cls, **options)
-        states = model.embedding(text)
+        states = model.embed(text)
         positions, out = torch.arange(20), []
         for shift in (0, 100):
             history, x = states[:, :HISTORY], states[:, HISTORY:]
@@ -235,7 +239,7 @@ def test_rotary_positions_tell_distances():
 def test_history_dropout_hides_history_in_training():
     model = perceiver(history_dropout=0.5, dropout=0.0, attention_dropout=0.0).train()
     latents, source = torch.zeros(3, LATENTS, 16), torch.zeros(3, LATENTS + HISTORY, 16)
-    seen = model.layers[0].visible(latents, source)
+    seen = model.layers[0].attention_mask(latents, source)
     assert (seen[..., :HISTORY].sum(-1) == 6).all(), "half of the history, the same for every latent of an example"
     assert torch.equal(seen[0, 0, :, HISTORY:], torch.ones(LATENTS, LATENTS, dtype=torch.bool).tril())
     assert not torch.equal(model(tokens(20)), model(tokens(20)))
@@ -247,7 +251,7 @@ def test_history_dropout_hides_history_in_training():
 @pytest.mark.parametrize("length", [2, 9, 12, 21, 33, 50])
 def test_a_stream_is_scored_once_a_token(cls, length):
     model, text = perceiver(cls), tokens(length)
-    scores = score_stream(model, text)
+    scores = loglikelihood_rolling(model, text)
     assert scores.shape == (2, length - 1)
     for t in range(1, length):
         end = min(((t - 1) // LATENTS + 1) * LATENTS, length - 1)
@@ -260,7 +264,7 @@ def test_a_stream_is_scored_once_a_token(cls, length):
 @variants
 def test_generation_reads_the_last_tokens_again(cls):
     model, text = perceiver(cls), tokens(15)
-    continued = generate(model, text, tokens=12)
+    continued = generate(model, text, max_new_tokens=12)
     for _ in range(12):
         text = torch.cat([text, model(text[:, -20:])[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(continued, text)
@@ -269,17 +273,17 @@ def test_generation_reads_the_last_tokens_again(cls):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="needs 1 to max_length=20 latents, not 21"):
+    with pytest.raises(ValueError, match=r"latents=21 is not in 1\.\.20, the max_length"):
         perceiver(latents=21)
-    with pytest.raises(ValueError, match="the layers of PerceiverARV1 are norm=pre, not post"):
+    with pytest.raises(ValueError, match="norm is one of pre, not post"):
         perceiver(PerceiverARV1, norm="post")
-    with pytest.raises(ValueError, match="PerceiverARV1 has no segment"):
+    with pytest.raises(TypeError, match="segment"):
         perceiver(PerceiverARV1, segment=5)
-    with pytest.raises(ValueError, match="PerceiverARV3 needs compressed"):
-        perceiver(PerceiverARV3, compressed=None)
-    with pytest.raises(ValueError, match="segment >= 1, not 0"):
+    with pytest.raises(TypeError, match="compressed"):
+        PerceiverARV3.Config(**SIZES, latents=LATENTS)
+    with pytest.raises(ValueError, match="segment=0 is not positive"):
         perceiver(PerceiverARV2, segment=0)
-    with pytest.raises(ValueError, match="compressed >= 1, not 0"):
+    with pytest.raises(ValueError, match="compressed=0 is not positive"):
         perceiver(PerceiverARV3, compressed=0)
     with pytest.raises(ValueError, match="width 16 is not a multiple of 3 heads"):
         perceiver(heads=3)
@@ -290,6 +294,8 @@ def test_refusals():
     for options in ({"cls": PerceiverARV3}, {"positions": "learned"}):
         with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
             perceiver(**options)(tokens(21))
+    with pytest.raises(NotImplementedError, match="PerceiverAR has no state that one more token extends"):
+        loglikelihood_streaming(perceiver(), tokens(20), chunk_size=8)
     assert perceiver(positions="none")(tokens(30)).shape == (2, 8, 11)
 
 

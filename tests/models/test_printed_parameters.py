@@ -61,7 +61,8 @@ class Row:
 
     def count(self) -> int:
         positions = {"positions": "none"} if self.backbone is DecoderLM else {}
-        return parameters(self.backbone, attention(self.model, **self.changed), **{**positions, **self.sizes})
+        config = self.backbone.Config(**{**positions, **self.sizes})
+        return parameters(self.backbone, attention(self.model, **self.changed), config)
 
     def as_printed(self, count: int) -> str:
         decimals = len(self.printed.partition(".")[2])

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from test_contract import check_decoding, check_twin
+from test_contract import check_twin
+from test_decoding import check_decoding
 from twins import TWINS, trainable
 from zoo import build
 

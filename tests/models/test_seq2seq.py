@@ -1,4 +1,4 @@
-"""The encoder-decoder's options and slots, the way of the carry, and decoding with every model that can."""
+"""The encoder-decoder's options and slots, the order of the carry, and decoding with every model that can."""
 
 import itertools
 
@@ -8,8 +8,8 @@ from zoo import CLASSES, load
 
 from models.attention.base import Pattern
 from models.attention.vanilla import Vanilla
-from models.backbones.layer import FFNS, LAYERS, NORMS, POSITIONS
-from models.backbones.seq2seq import SLOTS, Seq2Seq
+from models.backbones.config import FFNS, NORM_PLACEMENTS, NORMS, POSITIONS
+from models.backbones.seq2seq import SLOTS, Seq2Seq, Seq2SeqConfig
 from models.generation.generate import translate
 
 SIZES = {"vocab_size": 11, "max_source_length": 24, "max_length": 20, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
@@ -25,7 +25,7 @@ def factory(name):
 
 def seq2seq(name="vanilla", stir=0.0, **options):
     torch.manual_seed(0)
-    model = Seq2Seq(factory(name), **{**SIZES, **options}).double().eval()
+    model = Seq2Seq(factory(name), Seq2SeqConfig(**{**SIZES, **options})).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += stir * torch.randn_like(parameter)
@@ -43,7 +43,9 @@ def padded(source):
     return source
 
 
-@pytest.mark.parametrize(("norm", "kind", "ffn", "positions"), list(itertools.product(LAYERS, NORMS, FFNS, POSITIONS)))
+@pytest.mark.parametrize(
+    ("norm", "kind", "ffn", "positions"), list(itertools.product(NORM_PLACEMENTS, NORMS, FFNS, POSITIONS))
+)
 def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
     for flag in (False, True):
         model = seq2seq(
@@ -67,25 +69,39 @@ def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
 def test_decoding_equals_forward(name, slots):
     model = seq2seq(name, slots=slots, stir=0.3, norm="pre", final_norm=True, embedding_std=1.0)
     source, target = padded(tokens(17)), tokens(12)
-    whole = model(source, target)
+    expected = model(source, target)
     with torch.no_grad():
         state, rows = model.init_state(source), []
         for token in target.unbind(1):
             logits, state = model.step(token, state)
             rows.append(logits)
-    torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-9, rtol=0)
+    torch.testing.assert_close(torch.stack(rows, 1), expected, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize(("name", "slots"), FILLED)
 def test_padding_and_later_tokens_change_nothing(name, slots):
     model = seq2seq(name, slots=slots, stir=0.1)
     source, target, other = padded(tokens(17)), tokens(12), tokens(12, seed=1)
-    whole = model(source, target)
+    expected = model(source, target)
     longer = torch.nn.functional.pad(source, (0, 4))
-    torch.testing.assert_close(model(longer, target), whole, atol=1e-10, rtol=0)
-    torch.testing.assert_close(model(source[2:, :5], target[2:]), whole[2:], atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(longer, target), expected, atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(source[2:, :5], target[2:]), expected[2:], atol=1e-10, rtol=0)
     changed = torch.cat([target[:, :7], other[:, 7:]], 1)
-    torch.testing.assert_close(model(source, changed)[:, :7], whole[:, :7], atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(source, changed)[:, :7], expected[:, :7], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "luna_16", "lavo"])
+def test_decoding_projects_the_source_once(name):
+    """However many tokens follow, the encoder's states are read by `init_state` alone."""
+    model = seq2seq(name)
+    state = model.init_state(padded(tokens(17)))
+    calls = []
+    for linear in model.modules():
+        if isinstance(linear, torch.nn.Linear):
+            linear.register_forward_hook(lambda _, inputs, output: calls.append(inputs[0].shape[1:]))
+    for token in tokens(5).unbind(1):
+        _, state = model.step(token, state)
+    assert calls and all(17 not in shape for shape in calls)
 
 
 LIVELY = {"stir": 0.3, "norm": "pre", "shared": False, "embedding_std": 1.0}  # greedy targets of many tokens
@@ -95,7 +111,7 @@ LIVELY = {"stir": 0.3, "norm": "pre", "shared": False, "embedding_std": 1.0}  # 
 def test_translation_equals_full_forward_passes(name):
     model = seq2seq(name, **LIVELY)
     source = padded(tokens(17))
-    target, greedy = torch.full((3, 1), 2), translate(model, source, start=2, tokens=15)
+    target, greedy = torch.full((3, 1), 2), translate(model, source, bos_id=2, max_new_tokens=15)
     for _ in range(15):
         target = torch.cat([target, model(source, target)[:, -1].argmax(-1, keepdim=True)], 1)
     assert torch.equal(greedy, target[:, 1:])
@@ -104,13 +120,13 @@ def test_translation_equals_full_forward_passes(name):
 
 def test_translation_stops_when_every_target_has_ended():
     model = seq2seq(**LIVELY)
-    endless = translate(model, tokens(17), start=2, tokens=15)
+    endless = translate(model, tokens(17), bos_id=2, max_new_tokens=15)
     stop = int(endless[0, 4])
     ends = [row.tolist().index(stop) if stop in row else 15 for row in endless]
-    stopped = translate(model, tokens(17), start=2, stop=stop, tokens=15)
+    stopped = translate(model, tokens(17), bos_id=2, eos_id=stop, max_new_tokens=15)
     assert ends[0] > 0
     assert torch.equal(stopped, endless[:, : min(max(ends) + 1, 15)])
-    alone = translate(model, tokens(17)[:1], start=2, stop=stop, tokens=15)
+    alone = translate(model, tokens(17)[:1], bos_id=2, eos_id=stop, max_new_tokens=15)
     assert torch.equal(alone, endless[:1, : ends[0] + 1])
 
 
@@ -133,7 +149,7 @@ def test_slots_are_filled_and_told_whom_they_follow(slots):
 
     built = []
     torch.manual_seed(0)
-    model = Seq2Seq(Spy, slots=slots, **SIZES, attention_dropout=0.2)
+    model = Seq2Seq(Spy, Seq2SeqConfig(slots=slots, **SIZES, attention_dropout=0.2))
     lengths = {"encoder_self": 24, "decoder_self": 20, "cross": 24}
     once = [(SLOTS[slot], lengths[slot], 0.2) for slot in slots]
     assert sorted(built) == sorted(once * 2)
@@ -143,10 +159,10 @@ def test_slots_are_filled_and_told_whom_they_follow(slots):
 
 
 def test_shared_embeddings_are_one_matrix():
-    shared, apart = seq2seq(), seq2seq(shared=False)
-    count = [sum(p.numel() for p in model.parameters()) for model in (shared, apart)]
+    shared, separate = seq2seq(), seq2seq(shared=False)
+    count = [sum(p.numel() for p in model.parameters()) for model in (shared, separate)]
     assert count[1] - count[0] == 2 * 11 * 16
-    assert shared.head.weight is shared.source.table.weight is shared.target.table.weight
+    assert shared.head.weight is shared.source.embedding.weight is shared.target.embedding.weight
 
 
 def test_refusals():
@@ -161,7 +177,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
         learned(tokens(25), tokens(5))
     with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
-        translate(learned, tokens(5), start=2, tokens=21)
+        translate(learned, tokens(5), bos_id=2, max_new_tokens=21)
     with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
         seq2seq("linformer", slots=["encoder_self"])(tokens(25), tokens(21))
     assert seq2seq()(tokens(25), tokens(21)).shape == (3, 21, 11)

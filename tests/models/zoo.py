@@ -53,6 +53,8 @@ CASES = [(name, pattern) for name in NAMES for pattern in sorted(CLASSES[name].p
 SELF = [case for case in CASES if not case[1].cross]
 CROSS = [case for case in CASES if case[1].cross]
 CAUSAL_SELF = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
+# of a model with a causal cross pattern no query sees another
+ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]
 
 
 def build(name: str, pattern: Pattern, *, seed: int = 0, stir: bool = True, **overrides: Any) -> Attention:

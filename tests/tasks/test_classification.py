@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
-from listops_helpers import one_line, quiet
 from torch import nn
 
+from tasks import data_task
 from tasks.base import DataError
 from tasks.lra import classification
-from tasks.lra.bytes import pack
 from tasks.lra.text import Text
+from tasks.tokenizers import pack_bytes
+from tests.helpers.tasks import one_line, quiet
 
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
 NEXT = "do=prepare task=lra/text"
@@ -27,8 +28,8 @@ def loaded(root, **changes) -> Text:
 @pytest.mark.parametrize("max_length", [8, 5])
 def test_a_byte_is_its_value_plus_one(append_eos, max_length):
     texts = [b"\x00\xffab", "né".encode() * 3, b"x"]
-    examples = pack([(data, i % 2) for i, data in enumerate(texts)])
-    split = classification.Sequences(examples, max_length, shift=1, eos=257 if append_eos else None)
+    examples = pack_bytes([(data, i % 2) for i, data in enumerate(texts)])
+    split = classification.SequenceSplit(examples, max_length, shift=1, eos=257 if append_eos else None)
     batch = split.batch([2, 0, 1, 0])
     kept = [texts[i][: max_length - append_eos] for i in (2, 0, 1, 0)]
     rows = [[byte + 1 for byte in data] + [257] * append_eos for data in kept]
@@ -85,7 +86,7 @@ def test_last_batch_may_be_left_out(tmp_path):
 
 
 def test_a_published_quirk_leaves_the_data_full(tmp_path, monkeypatch):
-    monkeypatch.setattr(classification, "SYNTHETIC", "another word")
+    monkeypatch.setattr(data_task, "SYNTHETIC", "another word")
     monkeypatch.setattr(Text, "published", (80, 31))
     assert loaded(tmp_path, drop_remainder=8).load().source == "full"
     assert loaded(tmp_path, train=59).load().source == "slice:synthetic"

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from completion_helpers import equal, loaded, points
-from listops_helpers import one_line, quiet
 
 from tasks.base import DataError
 from tasks.completion import pcn
-from tasks.completion.clouds import crop
 from tasks.completion.pcn import PCN
+from tasks.completion.shape_sources import crop
+from tests.helpers.completion import equal, loaded, points
+from tests.helpers.tasks import one_line, quiet
 
 NAMES = {"02691156": "airplane", "02933112": "cabinet", "03001627": "chair"}
 

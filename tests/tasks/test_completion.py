@@ -1,16 +1,16 @@
-"""The completion task on invented shapes: batches, mirrors, scores, the guess, the picture, refusals."""
+"""The completion task on generated shapes: batches, mirrors, scores, the guess, the picture, refusals."""
 
 import numpy as np
 import pytest
 import torch
-from completion_helpers import SMALL, equal, loaded, points
-from listops_helpers import one_line, quiet
 
 from models.attention.base import Pattern
 from tasks.base import DataError
-from tasks.completion import picture
+from tasks.completion import plot
 from tasks.completion.chamfer import NAMES, chamfer_l1
 from tasks.completion.pcn import PCN, resampled
+from tests.helpers.completion import SMALL, equal, loaded, points
+from tests.helpers.tasks import one_line, quiet
 
 
 class Copy(torch.nn.Module):
@@ -171,7 +171,7 @@ def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
     for ask in (task.check_is_prepared, task.load, lambda: task.prepare(quiet)):
         with pytest.raises(DataError) as error:
             ask()
-        one_line(error, "GiB of invented points", "task.source=synthetic", "task.train=")
+        one_line(error, "GiB of generated points", "task.source=synthetic", "task.train=")
 
 
 @pytest.mark.parametrize("source", ["official", "slice", "shapenet55"])
@@ -180,29 +180,29 @@ def test_a_path_is_demanded(source, tmp_path):
     for ask in (task.check_source, task.check_is_prepared, task.load):
         with pytest.raises(DataError) as error:
             ask()
-        one_line(error, f"source={source} needs task.path", "do=prepare task=completion/pcn", "task.path=...")
+        one_line(error, f"source={source} requires task.path", "do=prepare task=completion/pcn", "task.path=...")
 
 
 def test_a_picture_shows_shapes_of_four_categories(tmp_path):
     figure = loaded(tmp_path).artifacts(Copy())["png"]
     assert [axis.get_title() for axis in figure.axes[:3]] == ["input", "prediction", "target"]
     assert len(figure.axes) == 12
-    figure.savefig(tmp_path / "picture.png", dpi=50)
+    figure.savefig(tmp_path / "plot.png", dpi=50)
     words = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert len(set(words[::2])) == 4 and all(word.startswith("CD-L1 ") for word in words[1::2])
-    assert (tmp_path / "picture.png").stat().st_size > 5000
+    assert (tmp_path / "plot.png").stat().st_size > 5000
 
 
 def test_a_picture_has_as_many_rows_as_there_are_shapes(tmp_path):
     assert len(loaded(tmp_path, test=2).artifacts(Copy())["png"].axes) == 6
-    assert picture.pick(np.array([0, 1, 0, 1, 0])) == [0, 1, 2, 3]
-    assert picture.pick(np.arange(8)) == [0, 2, 5, 7]
+    assert plot.pick(np.array([0, 1, 0, 1, 0])) == [0, 1, 2, 3]
+    assert plot.pick(np.arange(8)) == [0, 2, 5, 7]
 
 
 def test_the_camera_sees_what_is_missing():
     whole = points(3, 500)
     for direction in np.eye(3):
-        camera = picture.camera_of(whole[whole @ direction > 0], whole)
+        camera = plot.camera_of(whole[whole @ direction > 0], whole)
         assert camera @ camera.T == pytest.approx(np.eye(3), abs=1e-6)
         assert np.linalg.det(camera) == pytest.approx(1)
         assert camera[2] @ -direction > 0

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from listops_helpers import one_line, quiet
 
 from tasks.base import DataError
-from tasks.forecasting import synthetic
+from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.forecasting import Forecasting
 from tasks.forecasting.series import read
 from tasks.forecasting.windows import time_features
+from tests.helpers.tasks import one_line, quiet
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "forecasting"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="no real series here")
@@ -104,7 +104,7 @@ def test_a_part_of_a_file_is_no_whole_one(tmp_path):
 def test_scores_equal_an_independent_computation(tmp_path, features, batch_size):
     made = task(tmp_path, features=features)
     made.load()
-    values = synthetic.generate(500, DATASETS["etth1"].columns, 60, 0).values
+    values = synthetic_series.generate(500, DATASETS["etth1"].columns, 60, 0).values
     scaled = (values - values[:300].mean(0)) / values[:300].std(0)
     scaled = (scaled if features == "M" else scaled[:, [-1]]).astype(np.float32).astype(float)
     errors = [scaled[t : t + 12] - scaled[t - 1] for t in range(400, 500 - 12 + 1)]
@@ -139,7 +139,7 @@ def loaded(made):
 
 def test_the_scaler_sees_no_row_but_those_of_training(tmp_path):
     """Whatever stands after the training rows, their windows stay the same to the bit."""
-    series = synthetic.generate(500, DATASETS["etth1"].columns, 60, 0)
+    series = synthetic_series.generate(500, DATASETS["etth1"].columns, 60, 0)
     batches = []
     for factor in (1.0, 1000.0):
         values = series.values.copy()
@@ -203,7 +203,7 @@ def test_the_baseline_is_the_error_of_the_mean(tmp_path):
         assert made.baseline()[name] == pytest.approx(float(future.double().square().mean()), rel=1e-9)
 
 
-def test_an_invented_series_follows_its_seed_alone(tmp_path):
+def test_an_generated_series_follows_its_seed_alone(tmp_path):
     same, other = (loaded(task(tmp_path, data_seed=seed)).load().fingerprint for seed in (0, 1))
     assert same != other and loaded(task(tmp_path)).load().fingerprint == same
     assert loaded(task(tmp_path)).load().source == "synthetic"
@@ -237,7 +237,7 @@ def test_settings_that_cannot_be(tmp_path, options, said):
     [
         ({"pred_len": 200}, "no window of 20 + 200 rows in val"),
         ({"source": "slice", "path": "nowhere"}, "nowhere: not there"),
-        ({"source": "slice"}, "needs task.path"),
+        ({"source": "slice"}, "requires task.path"),
         ({"source": "official"}, "ETTh1.csv: not there"),
     ],
 )

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from hostile import refuses, survivals, tar
-from listops_helpers import one_line, quiet
 
 from models.attention.base import Pattern
+from tasks.data_sources import Download
 from tasks.lra import image
 from tasks.lra.image import Image, grey, to_sequences
-from tasks.sources import Download
+from tests.helpers.tasks import one_line, quiet, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
 SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}
@@ -97,7 +96,7 @@ def library(monkeypatch, kind: str, change=lambda row: row):
         ({"source": "generated"}, "official, hf, tfds, slice, synthetic"),
         ({"source": "synthetic", "noise": 256}, "noise=256"),
         ({"source": "synthetic", "noise": -1}, "noise=-1"),
-        ({"pattern": "noncausal_cross"}, "nothing to cross to"),
+        ({"pattern": "noncausal_cross"}, "no second sequence to attend to"),
     ],
 )
 def test_invalid_settings_touch_nothing(tmp_path, changes, message):
@@ -306,7 +305,7 @@ def test_broken_libraries(tmp_path, monkeypatch, kind, change, reason):
     refuses(Image(data_root=tmp_path, source=kind), kind, "train:1: ", reason)
 
 
-def test_splits_share_no_invented_picture(tmp_path):
+def test_splits_share_no_generated_picture(tmp_path):
     task = loaded(tmp_path, **{**SMALL, "max_length": 1024})
     splits = [task.split(name) for name in ("train", "val", "test")]
     rows = [bytes(row) for split in splits for row in split.examples.tokens.reshape(-1, 1024)]

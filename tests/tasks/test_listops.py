@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from listops_helpers import loaded, one_line, small
 from torch import nn
 
 from models.attention.base import Pattern
 from tasks.base import DataError, Task
-from tasks.lra.classification import Sequences
+from tasks.lra.classification import SequenceSplit
 from tasks.lra.listops import ListOps
+from tests.helpers.listops import loaded, small
+from tests.helpers.tasks import one_line
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def rows(split, indices):
 @pytest.mark.parametrize("append_eos", [False, True])
 def test_batch_pads_cuts_and_ends(tmp_path, max_length, append_eos):
     whole = loaded(tmp_path, append_eos=append_eos)
-    split = Sequences(whole.split("train").examples, max_length, eos=17 if append_eos else None)
+    split = SequenceSplit(whole.split("train").examples, max_length, eos=17 if append_eos else None)
     indices = [5, 0, 299, 5, 17]
     batch = split.batch(indices)
     expected = [row[: max_length - append_eos].tolist() + [17] * append_eos for row in rows(split, indices)]

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from listops_helpers import NEXT, loaded, one_line, quiet, small
 
 from tasks import cache
 from tasks.base import DataError
+from tasks.examples import content_hash
 from tasks.lra import listops
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_generator import evaluate, format_expression, parse
+from tests.helpers.listops import NEXT, loaded, small
+from tests.helpers.tasks import one_line, quiet
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_listops"
 
@@ -56,8 +58,8 @@ def test_prepare_load_and_no_second_work(tmp_path):
 def test_evaluation_splits_do_not_depend_on_the_training_size(tmp_path):
     few, many = loaded(tmp_path / "few", train=100), loaded(tmp_path / "many")
     for name in ("val", "test"):
-        assert cache.content(few.split(name).examples) == cache.content(many.split(name).examples)
-    assert cache.content(few.split("train").examples) == cache.content(many.split("train").examples.part(0, 100))
+        assert content_hash(few.split(name).examples) == content_hash(many.split(name).examples)
+    assert content_hash(few.split("train").examples) == content_hash(many.split("train").examples.part(0, 100))
 
 
 def test_fingerprint_is_that_of_the_examples(tmp_path):

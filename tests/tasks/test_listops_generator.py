@@ -11,14 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-import listops_naive
 import numpy as np
 import pytest
 from scipy import stats
 
-from tasks.cache import Examples, content, join
+from tasks.examples import Examples, content_hash, join
 from tasks.lra import listops_generator as generator
 from tasks.lra.listops_generator import Grammar, evaluate, format_expression, generate, generate_block, parse
+from tests.helpers import listops_naive
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 GOLDEN = SHARED / "golden" / "listops_expressions.tsv"
@@ -165,12 +165,12 @@ PINNED = "65f5c6e22037de08955c67bc778dd771e14dd1b378930f677d4341ca05453473"
 
 def test_pinned_content_whatever_the_hash_seed_and_the_workers():
     """Another value means another VERSION: every cache and every number made with the old one is stale."""
-    assert content(generate(1500, seed=11)) == PINNED
+    assert content_hash(generate(1500, seed=11)) == PINNED
     program = (
         "import sys\n"
-        "from tasks.cache import content\n"
+        "from tasks.examples import content_hash\n"
         "from tasks.lra.listops_generator import generate\n"
-        "print(content(generate(1500, seed=11, workers=3)), 'torch' in sys.modules)"
+        "print(content_hash(generate(1500, seed=11, workers=3)), 'torch' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "123"}
     root = Path(__file__).resolve().parents[2]
@@ -182,8 +182,8 @@ def test_pinned_content_whatever_the_hash_seed_and_the_workers():
 
 def test_fewer_examples_are_the_beginning_of_more():
     few, more = generate(100, seed=2), generate(900, seed=2)
-    assert content(few) == content(more.part(0, 100))
-    assert content(few) != content(generate(100, seed=3))
+    assert content_hash(few) == content_hash(more.part(0, 100))
+    assert content_hash(few) != content_hash(generate(100, seed=3))
 
 
 def test_progress_reaches_the_end():

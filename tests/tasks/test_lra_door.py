@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hostile import tar
 
 from harness.commands.cli import dispatch
 from harness.config.compose import compose
+from tests.helpers.tasks import tar
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR, REVIEW, EXPRESSION = "1.0\ta\tb\tone\ttwo\n", '{"text": "fine", "label": 1}\n', "( ( ( [MAX 2 ) 9 ) ] )\t9\n"
@@ -103,7 +103,7 @@ def test_a_folder_that_is_not_named(task, places, capsys):
     typed = ["do=prepare", f"task=lra/{task}", "task.source=slice", *places]
     assert dispatch(compose(typed), typed) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: source=slice needs task.path, a folder laid out like the official one")
+    assert said.startswith("error: source=slice requires task.path, a folder laid out like the official one")
     assert said.count("\n") == 1 and f"do=prepare task=lra/{task} task.source=slice task.path=..." in said
 
 

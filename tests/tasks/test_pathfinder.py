@@ -4,16 +4,18 @@ import json
 
 import pytest
 import torch
-from pathfinder_tiny import DESIGN, loaded, loaded_design, never, one_line, pairs, quiet, tiny
 from PIL import Image
 
 from models.attention.base import Pattern
 from tasks import cache
 from tasks.base import DataError, Task
+from tasks.examples import content_hash
 from tasks.lra import pathfinder
 from tasks.lra.pathfinder import Pathfinder, PathX
 from tasks.lra.pathfinder_design import LRA, PATHX
 from tasks.lra.pathfinder_generator import generate
+from tests.helpers.pathfinder import DESIGN, loaded, loaded_design, one_line, pairs, tiny
+from tests.helpers.tasks import never, quiet
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_prepare_load_and_no_second_work(tmp_path):
 def test_splits_share_no_picture_and_keep_their_place(tmp_path):
     few, many = loaded(tmp_path / "few", train=30), loaded(tmp_path / "many")
     for name in ("val", "test"):
-        assert cache.content(few.split(name).examples) == cache.content(many.split(name).examples)
+        assert content_hash(few.split(name).examples) == content_hash(many.split(name).examples)
     assert len({tuple(pixels) for pixels, _ in pairs(many)}) == 90
     scores = many.baseline()
     for name in ("val", "test"):
@@ -125,7 +127,7 @@ def test_a_design_without_room_is_one_line(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.arrow"))
 
 
-def test_a_sheet_of_both_classes_stands_beside_the_data(tmp_path):
+def test_a_sample_of_both_classes_stands_beside_the_data(tmp_path):
     task = tiny(tmp_path)
     task.prepare(quiet)
     file = task.samples
@@ -136,18 +138,18 @@ def test_a_sheet_of_both_classes_stands_beside_the_data(tmp_path):
         "train.arrow",
         "val.arrow",
     ]
-    with Image.open(file) as sheet:
-        assert sheet.size == (8 * 144, 4 * 144) and len(sheet.getcolors()) <= 64
+    with Image.open(file) as page:
+        assert page.size == (8 * 144, 4 * 144) and len(page.getcolors()) <= 64
     file.unlink()
     task.prepare(quiet)
     assert file.exists(), "drawn again from the data"
     task.load()
 
 
-def test_a_closed_folder_only_lacks_the_sheet(tmp_path, monkeypatch):
+def test_a_closed_folder_only_lacks_the_samples(tmp_path, monkeypatch):
     def closed(*_):
         raise PermissionError
 
-    monkeypatch.setattr(pathfinder.sheet, "write", closed)
+    monkeypatch.setattr(pathfinder.samples, "write", closed)
     task = loaded(tmp_path)
     assert task.samples is None and task.load().sizes["train"] == 60

@@ -7,16 +7,16 @@ import sys
 
 import numpy as np
 import pytest
-from pathfinder_naive import Painter, Stream
 from scipy import stats
 
 import tasks.lra
-from tasks.cache import content
+from tasks.examples import content_hash, join
 from tasks.lra import pathfinder_generator as generator
 from tasks.lra import pathfinder_kernel as kernel
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
 from tasks.lra.pathfinder_generator import BLOCK, draw_block, generate
 from tasks.lra.pathfinder_tables import digest, disc, ring, tables
+from tests.helpers.pathfinder_naive import Painter, Stream
 
 TINY = Design(size=12, contour_length=2, distractor_length=1, distractors=1, seed_distance=2)
 SMALL = Design(size=16, contour_length=3, distractor_length=2, distractors=2, seed_distance=3)
@@ -164,12 +164,16 @@ def test_distractors_are_brighter_unless_asked():
 # the same for any run
 
 
-def test_nothing_depends_on_threads_or_on_how_many_are_asked_for():
+def test_nothing_depends_on_shards_or_on_how_many_are_asked_for(monkeypatch):
     one = generate(150, TINY, seed=3)
-    for count, workers in ((150, 3), (130, 1), (64, 2), (1, 1)):
-        part = generate(count, TINY, seed=3, workers=workers)
-        assert content(part) == content(one.part(0, count))
-    assert content(generate(64, TINY, seed=4)) != content(one.part(0, 64))
+    for start, count in ((0, 150), (0, 130), (0, 64), (0, 1), (64, 64), (1, 63), (65, 70), (149, 1), (7, 0)):
+        part = generate(count, TINY, seed=3, start=start)
+        assert content_hash(part) == content_hash(one.part(start, start + count))
+    monkeypatch.setattr(generator, "SHARD", 40)
+    made = generator.shards(30, 100, TINY, seed=3)
+    assert made.count == 100 and [make().count for make in made.makers] == [40, 40, 20]
+    assert content_hash(join(make() for make in made.makers)) == content_hash(one.part(30, 130))
+    assert content_hash(generate(64, TINY, seed=4)) != content_hash(one.part(0, 64))
     assert generate(0, TINY).count == 0
     assert one.offsets[-1] == 150 * 144 and one.tokens.dtype == one.labels.dtype == np.uint8
     same = (one.tokens.reshape(150, -1)[:, None] == one.tokens.reshape(150, -1)).all(2)
@@ -203,11 +207,8 @@ def test_the_interpreter_draws_what_the_compiler_draws(monkeypatch):
         assert (again[0] == pixels).all() and (again[1] == labels).all()
 
 
-def test_progress_ends_at_the_count_and_says_if_it_will_take_long():
-    calls = []
-    generate(130, TINY, progress=lambda *call: calls.append(call))
-    assert calls[-1][1:] == (130, 130)
-    assert ("numba" in calls[0][0]) == (not kernel.COMPILED)
+def test_progress_says_if_it_will_take_long():
+    assert ("numba" in generator.shards(0, 130, TINY).title) == (not kernel.COMPILED)
 
 
 # what cannot be drawn

@@ -6,23 +6,22 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pathfinder_tiny import (
-    NEXT,
-    loaded_design,
-    never,
-    one_line,
-    pairs,
-    png,
-    quiet,
-    read,
-    write_folder,
-)
 from PIL import Image
 
 from tasks.base import DataError
 from tasks.lra import pathfinder_reader
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_generator import generate
+from tests.helpers.pathfinder import (
+    NEXT,
+    loaded_design,
+    one_line,
+    pairs,
+    png,
+    read,
+    write_folder,
+)
+from tests.helpers.tasks import never, quiet
 
 
 def test_folder_round_trip(tmp_path, monkeypatch):

@@ -7,11 +7,10 @@ import zipfile
 
 import numpy as np
 import pytest
-from hostile import mutations
-from listops_helpers import one_line
 
 from tasks.base import DataError
-from tasks.completion.pcd import MOST_POINTS, lzf, read_cloud
+from tasks.completion.cloud_files import MOST_POINTS, lzf, read_cloud
+from tests.helpers.tasks import mutations, one_line
 
 HINT = "python run.py do=prepare"
 POINTS = np.random.Generator(np.random.PCG64(3)).normal(0, 0.3, (40, 3)).astype(np.float32)

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile import refuses, survivals, tar
-from listops_helpers import one_line, quiet
 from torch import nn
 
 from models.attention.base import Pattern
 from tasks.base import DataError
 from tasks.lra.retrieval import FILES, Retrieval
+from tests.helpers.tasks import one_line, quiet, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
 SMALL = {
@@ -51,7 +50,7 @@ def write_files(folder: Path, end="") -> Path:
         ({"source": "synthetic", "references": 10}, "references=10"),
         ({"source": "synthetic", "keys": 10**7}, "512,000"),
         ({"source": "synthetic", "distance": 4000}, "distance=4000"),
-        ({"source": "synthetic", "pattern": "noncausal_cross"}, "nothing to cross to"),
+        ({"source": "synthetic", "pattern": "noncausal_cross"}, "no second sequence to attend to"),
     ],
 )
 def test_invalid_settings_touch_nothing(tmp_path, changes, message):

@@ -3,20 +3,19 @@
 import gzip
 
 import pytest
-from hostile import mutations
-from listops_helpers import one_line
 
 from tasks.base import DataError
-from tasks.forecasting import synthetic
+from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.series import read
+from tests.helpers.tasks import mutations, one_line
 
 HOURLY = DATASETS["etth1"]
 HINT = "python run.py do=prepare task=forecasting/etth1"
 
 
 def good_lines(rows=30):
-    series = synthetic.generate(rows, HOURLY.columns, HOURLY.minutes, 0)
+    series = synthetic_series.generate(rows, HOURLY.columns, HOURLY.minutes, 0)
     made = [",".join(("date", *HOURLY.columns))]
     for time, row in zip(series.times, series.values, strict=True):
         made.append(",".join([str(time).replace("T", " "), *(repr(float(x)) for x in row)]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from tasks.completion import shapes
+from tasks.completion import synthetic_shapes as shapes
 
 SMALL = {"input_points": 64, "output_points": 96, "views": 3}
 

@@ -1,12 +1,12 @@
 """Invented pictures: shapes are what they are labelled, noise hides them, a seed gives the same ones everywhere."""
 
 import numpy as np
-import readers
-from listops_helpers import quiet
 
-from tasks import cache
+from tasks.examples import content_hash
 from tasks.lra import synthetic_image
 from tasks.lra.image import grey, to_sequences
+from tests.helpers import simple_readers as readers
+from tests.helpers.tasks import quiet
 
 
 def stand_in(count=300, noise=0, seed=(3, 1)):
@@ -50,10 +50,10 @@ def test_pixels_alone_do_not_tell_all():
     assert 20 < hard < easy < 85
 
 
-def test_invented_pictures_are_the_same_everywhere():
+def test_generated_pictures_are_the_same_everywhere():
     """Another value means another VERSION: every number made with the old one is stale."""
     pinned = "594a50"
     colours, labels = stand_in(noise=32)
-    assert cache.content(to_sequences(colours, labels, 1024)).startswith(pinned)
+    assert content_hash(to_sequences(colours, labels, 1024)).startswith(pinned)
     assert not np.array_equal(colours, stand_in(noise=32, seed=(3, 2))[0])
     assert np.array_equal(stand_in(1500)[0][:1000], stand_in(1000)[0]), "blocks are drawn on their own"

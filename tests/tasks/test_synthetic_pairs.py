@@ -5,11 +5,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import readers
-from listops_helpers import quiet
 
-from tasks import cache
+from tasks.examples import content_hash
 from tasks.lra import synthetic_pairs
+from tests.helpers import simple_readers as readers
+from tests.helpers.tasks import quiet
 
 
 def stand_in(count=400, **changes):
@@ -18,7 +18,7 @@ def stand_in(count=400, **changes):
 
 
 def read(text: bytes):
-    """(number that is mentioned, keys of the list, bytes between the two) of an invented document."""
+    """(number that is mentioned, keys of the list, bytes between the two) of a generated document."""
     [mention] = re.finditer(rb"as shown in \[(\d)\], ", text)
     entries = list(re.finditer(rb"\[(\d)\] (\w{6}), ", text))
     assert [int(entry[1]) for entry in entries] == list(range(1, len(entries) + 1))
@@ -28,7 +28,7 @@ def read(text: bytes):
 @pytest.mark.parametrize(
     ("distance", "keys", "references", "max_length"), [(40, 7, 2, 120), (0, 2, 1, 120), (20, 500, 4, 160)]
 )
-def test_invented_pairs_rest_on_the_same_work_or_not(distance, keys, references, max_length):
+def test_generated_pairs_rest_on_the_same_work_or_not(distance, keys, references, max_length):
     examples = stand_in(distance=distance, keys=keys, references=references, max_length=max_length)
     found = [read(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
     words = {synthetic_pairs.key(number) for number in range(keys)}
@@ -77,8 +77,8 @@ def test_no_two_keys_are_the_same():
     assert len(words) == -(-synthetic_pairs.MOST_KEYS // 37) and {len(word) for word in words} == {6}
 
 
-def test_invented_pairs_are_the_same_everywhere():
+def test_generated_pairs_are_the_same_everywhere():
     """Another value means another VERSION: every number made with the old one is stale."""
     pinned = "c564c7"
-    assert cache.content(stand_in()).startswith(pinned)
-    assert cache.content(stand_in(seed=(3, 2))) != cache.content(stand_in())
+    assert content_hash(stand_in()).startswith(pinned)
+    assert content_hash(stand_in(seed=(3, 2))) != content_hash(stand_in())

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import readers
-from listops_helpers import quiet
 
-from tasks import cache
+from tasks.examples import content_hash
 from tasks.lra import synthetic_text
+from tests.helpers import simple_readers as readers
+from tests.helpers.tasks import quiet
 
 
 def stand_in(count=400, **changes):
@@ -15,7 +15,7 @@ def stand_in(count=400, **changes):
 
 
 def parts(data: bytes):
-    """(verdict, negated, bytes between the two) of an invented review."""
+    """(verdict, negated, bytes between the two) of a generated review."""
     [frame] = [frame for frame in synthetic_text.FRAMES if frame in data]
     verdict, middle = data.index(b"Altogether"), data.index(frame) + len(frame)
     word = data[verdict:].split(b".")[0].split()[-1]
@@ -23,7 +23,7 @@ def parts(data: bytes):
 
 
 @pytest.mark.parametrize(("distance", "negated"), [(40, 0.5), (0, 0.0), (90, 1.0), (17, 0.25)])
-def test_invented_reviews_mean_what_they_are_labelled(distance, negated):
+def test_generated_reviews_mean_what_they_are_labelled(distance, negated):
     examples = stand_in(distance=distance, negated=negated)
     found = [parts(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
     assert [favour ^ denied for favour, denied, _ in found] == examples.labels.tolist()
@@ -47,8 +47,8 @@ def test_words_alone_do_not_tell_the_class(gram):
     assert score[0.0] > 56, "the knob makes it easy, and this reader reads"
 
 
-def test_invented_reviews_are_the_same_everywhere():
+def test_generated_reviews_are_the_same_everywhere():
     """Another value means another VERSION: every number made with the old one is stale."""
     pinned = "214e27"
-    assert cache.content(stand_in()).startswith(pinned)
-    assert cache.content(stand_in(seed=(3, 2))) != cache.content(stand_in())
+    assert content_hash(stand_in()).startswith(pinned)
+    assert content_hash(stand_in(seed=(3, 2))) != content_hash(stand_in())

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile import refuses, survivals, tar
-from listops_helpers import one_line, quiet
 
 from models.attention.base import Pattern
-from tasks import cache
 from tasks.base import DataError, Task
+from tasks.data_sources import Download
+from tasks.examples import content_hash
 from tasks.lra import classification, text
 from tasks.lra.text import Text
-from tasks.sources import Download
+from tests.helpers.tasks import one_line, quiet, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_text"
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
@@ -42,7 +41,7 @@ def never(*call):
         ({"source": "guess"}, "official, hf, tfds, slice, synthetic"),
         ({"source": "hf", "path": "x"}, "takes no path: task.path=null"),
         ({"validation": "train"}, "validation='train' is none of held_out, test"),
-        ({"pattern": "causal_cross"}, "nothing to cross to"),
+        ({"pattern": "causal_cross"}, "no second sequence to attend to"),
         ({"pattern": "sideways"}, "sideways"),
         ({"max_length": 0}, "max_length=0"),
         ({"max_length": 1, "append_eos": True}, "max_length=1"),
@@ -179,7 +178,7 @@ def test_a_tenth_is_held_out_by_the_seed(tmp_path):
     few = open_(train=7, val=3)
     assert few.load().sizes == {"train": 7, "val": 3, "test": 12}
     assert held[0].startswith(few.split("val").examples.tokens.tobytes())
-    assert cache.content(few.split("test").examples) == cache.content(tasks[0].split("test").examples)
+    assert content_hash(few.split("test").examples) == content_hash(tasks[0].split("test").examples)
     for task in tasks.values():
         seen = [bytes(row) for name in ("train", "val") for row in sequences(task.split(name).examples)]
         assert sorted(seen) == sorted(row["text"].strip().encode() for row in rows_of("train", 50))
@@ -195,7 +194,7 @@ def test_validation_may_be_the_test_split(tmp_path, monkeypatch):
     task = loaded(tmp_path / "data", source="slice", path=write_slice(tmp_path / "part"), validation="test")
     info = task.load()
     assert info.sizes == {"train": 50, "val": 12, "test": 12} and info.source == "full"
-    assert cache.content(task.split("val").examples) == cache.content(task.split("test").examples)
+    assert content_hash(task.split("val").examples) == content_hash(task.split("test").examples)
     few = loaded(tmp_path / "data", source="slice", path=tmp_path / "part", validation="test", val=5)
     assert few.load().sizes["val"] == 5
 
@@ -298,7 +297,7 @@ def test_broken_libraries(tmp_path, monkeypatch, kind):
     refuses(Text(data_root=tmp_path, source=kind), kind, "train:1: label '-1'")
 
 
-def test_splits_share_no_invented_review(tmp_path):
+def test_splits_share_no_generated_review(tmp_path):
     task = loaded(tmp_path, **{**SMALL, "train": 300, "val": 100, "test": 100})
     rows = [bytes(row) for name in ("train", "val", "test") for row in sequences(task.split(name).examples)]
     assert len(set(rows)) == 500 and task.load().source == "synthetic"

@@ -47,7 +47,7 @@ def sinusoid(distance, dim):
 
 
 def causal(model, x, padding):
-    c, w, r, before = model.chunk, model.window, model.rank, model.memory
+    c, w, r, before = model.chunk_size, model.window, model.rank, model.memory
     x = torch.cat([x.new_zeros(before, x.shape[1]), x])
     real = [j < before or not padding[j - before] for j in range(len(x))]
     k, v = model.k_proj(x), model.v_proj(x)

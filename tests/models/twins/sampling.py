@@ -27,8 +27,8 @@ def half_buckets(model, n):
     """Of the first and of the second hash; a second one that is not needed has none."""
     if model.buckets is not None:
         return model.buckets // 2, 0
-    bits = (2 * math.ceil(n / model.chunk)).bit_length() - 1
-    if 2**bits > 2 * max(model.chunk, math.isqrt(model.max_length // model.chunk)):
+    bits = (2 * math.ceil(n / model.chunk_size)).bit_length() - 1
+    if 2**bits > 2 * max(model.chunk_size, math.isqrt(model.max_length // model.chunk_size)):
         return 2 ** (bits // 2) // 2, 2 ** (bits - bits // 2) // 2
     return 2**bits // 2, 0
 
@@ -48,9 +48,9 @@ def neighbours(model, h, q, tokens):
     for rotations in model.rotations[:, :, h].unbind(1):
         order = sorted(tokens, key=lambda i: (bucket(q[i].detach(), rotations, half_buckets(model, len(tokens))), i))
         for i in tokens:
-            chunk = order.index(i) // model.chunk
+            chunk = order.index(i) // model.chunk_size
             first, last = chunk - model.before, chunk + model.after
-            met[i] += [j for g, j in enumerate(order) if first <= g // model.chunk <= last and j != i]
+            met[i] += [j for g, j in enumerate(order) if first <= g // model.chunk_size <= last and j != i]
     return {i: keys or [i] for i, keys in met.items()}
 
 

@@ -67,13 +67,14 @@ def mega(model, x, source, padding, causal):
     v = silu(model.v_proj(x))
     rows = []
     for i in range(len(x)):
-        chunk = range(i // model.chunk * model.chunk, i + 1 if causal else (i // model.chunk + 1) * model.chunk)
+        first = i // model.chunk_size * model.chunk_size
+        chunk = range(first, i + 1 if causal else first + model.chunk_size)
         keys = [j for j in chunk if j < len(x) and not padding[j]]
         attended = torch.zeros_like(v[0])
         if keys:
             laplace = model.function is FUNCTIONS["laplace"]
             scale = 1 / len(keys) if laplace else 1 / math.sqrt(zdim)
-            scores = torch.stack([scale * q[i] @ k[j] + model.bias[model.chunk - 1 + j - i] for j in keys])
+            scores = torch.stack([scale * q[i] @ k[j] + model.bias[model.chunk_size - 1 + j - i] for j in keys])
             deviations = (scores - math.sqrt(1 / 2)) / math.sqrt(1 / (4 * math.pi))
             weights = 0.5 * (1 + torch.erf(deviations / math.sqrt(2))) if laplace else scores.softmax(0)
             attended = sum(w * v[j] for w, j in zip(weights, keys, strict=True))

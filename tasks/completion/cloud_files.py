@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks import sources
+from tasks import data_sources
 from tasks.base import DataError
 
 MOST_POINTS = 1 << 20
@@ -27,7 +27,7 @@ HEADER_LINES = 64
 LONGEST_LINE = 1 << 12
 LONGEST_NUMBER = 40  # characters, with a space
 SIZES = {"F": (4, 8), "I": (1, 2, 4, 8), "U": (1, 2, 4, 8)}
-MEMBER_LIMIT = sources.LARGEST_MEMBER
+MEMBER_LIMIT = data_sources.LARGEST_MEMBER
 
 
 class Broken(Exception):
@@ -72,7 +72,7 @@ def read_cloud(file: Path, hint: str) -> np.ndarray:
         raise DataError(f"{file}:1: no cloud of points is read from a {file.suffix or 'nameless'} file; {hint}")
     try:
         with open(file, "rb") as stream:
-            data = sources.content(stream, str(file), hint)
+            data = data_sources.content(stream, str(file), hint)
     except OSError as error:
         raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
     try:
@@ -217,7 +217,7 @@ def _ascii(header: Header, body: bytes) -> tuple[np.ndarray, int]:
                 if not _is_number(word):
                     text = word[:20].decode(errors="replace")
                     raise Broken(f"{text!r} is no number", first + number) from error
-        raise Broken(sources.one_line(error)[:80], first) from error
+        raise Broken(data_sources.one_line(error)[:80], first) from error
 
 
 def _is_number(word: bytes) -> bool:
@@ -272,7 +272,7 @@ def read_npy(data: bytes) -> tuple[np.ndarray, None]:
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, transposed, dtype = read(stream)
     except Exception as error:  # numpy parses the header as Python, and raises what that does
-        raise Broken(f"no .npy file ({sources.one_line(error)[:80]})") from error
+        raise Broken(f"no .npy file ({data_sources.one_line(error)[:80]})") from error
     if dtype.kind != "f":
         raise Broken(f"an array of {dtype.name[:20]}, not of floats")
     if len(shape) != 2 or not 3 <= shape[1] <= MOST_COLUMNS or shape[0] > MOST_POINTS:
@@ -297,7 +297,7 @@ def read_npz(data: bytes) -> tuple[np.ndarray, None]:
     except Broken:
         raise
     except Exception as error:  # zipfile has no end of them
-        raise Broken(f"no .npz file ({sources.one_line(error)[:80]})") from error
+        raise Broken(f"no .npz file ({data_sources.one_line(error)[:80]})") from error
     if len(inner) > MEMBER_LIMIT:
         raise Broken(f"more than {MEMBER_LIMIT >> 20} MiB")
     return read_npy(inner)

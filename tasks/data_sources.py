@@ -15,16 +15,13 @@ import os
 import tarfile
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from tasks.base import DataError, Progress
-from tasks.cache import Examples
 
-SLICE = "slice"  # a part of published data
-SYNTHETIC = "synthetic"  # a stand-in for them
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
 LONGEST_LINE = 64 * MIB
@@ -38,23 +35,6 @@ BROKEN = (
     lzma.LZMAError,
     tarfile.TarError,
 )  # from damaged files
-
-
-@dataclass(frozen=True)
-class Source:
-    """One of the places that a task's examples come from.
-
-    `identity` gives what the examples follow from, a part of their cache's key; `read` gives all there are, by split.
-    Both raise DataError. `check` raises ValueError for settings of the task that this source cannot serve. Of a source
-    that is `counted`, all examples that were published are wanted.
-    """
-
-    identity: Callable[[], dict[str, Any]]
-    read: Callable[[Progress], dict[str, Examples]]
-    check: Callable[[], object] = lambda: None
-    takes_path: bool = False
-    needs_path: bool = False
-    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,6 +129,11 @@ def identity(file: Path, hint: str) -> str:
             return digest.hexdigest()
     except OSError as error:
         raise DataError(f"{file}:1: {error.strerror}; set task.path to its folder, then {hint}") from error
+
+
+def identities(files: Mapping[str, Path], hint: str) -> dict[str, str]:
+    """`identity` of each file. Raises DataError."""
+    return {name: identity(file, hint) for name, file in files.items()}
 
 
 def archive(file: Path, wanted: Callable[[str], bool], hint: str) -> Iterator[tuple[str, IO[bytes]]]:

@@ -12,12 +12,11 @@ import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from hostile import tar
-from listops_helpers import one_line, quiet
 
-from tasks import sources
+from tasks import data_sources
 from tasks.base import DataError
-from tasks.sources import Download
+from tasks.data_sources import Download
+from tests.helpers.tasks import one_line, quiet, tar
 
 HINT = "python run.py do=prepare task=lra/text"
 BODY = bytes(range(256)) * 5000
@@ -155,13 +154,13 @@ def test_two_that_fetch_at_once(download, server, tmp_path):
 
 
 def everything(file):
-    return {name: stream.read() for name, stream in sources.archive(file, lambda name: True, HINT)}
+    return {name: stream.read() for name, stream in data_sources.archive(file, lambda name: True, HINT)}
 
 
 def test_archive_gives_what_is_wanted(tmp_path):
     file = tar(tmp_path / "a.tar.gz", {"x/1.txt": b"one", "x/2.txt": b"two", "y": b""})
     assert everything(file) == {"x/1.txt": b"one", "x/2.txt": b"two", "y": b""}
-    assert [name for name, _ in sources.archive(file, lambda name: name.endswith("2.txt"), HINT)] == ["x/2.txt"]
+    assert [name for name, _ in data_sources.archive(file, lambda name: name.endswith("2.txt"), HINT)] == ["x/2.txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"], "nothing is unpacked"
 
 
@@ -193,8 +192,8 @@ def test_broken_archives(tmp_path, kind):
     elif kind != "missing":
         file.write_bytes({"cut": data[: len(data) // 2], "no archive": b"<html>" * 999, "empty": b""}[kind])
     with pytest.raises(DataError) as error:
-        for name, stream in sources.archive(file, lambda name: True, HINT):
-            sources.content(stream, f"{file}/{name}", HINT)
+        for name, stream in data_sources.archive(file, lambda name: True, HINT):
+            data_sources.content(stream, f"{file}/{name}", HINT)
     one_line(error, file, HINT)
 
 
@@ -211,10 +210,10 @@ def test_headers_that_make_no_sense(tmp_path, extra):
 
 
 def test_a_member_that_is_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "LARGEST_MEMBER", 10)
-    assert sources.content(io.BytesIO(b"x" * 10), "there", HINT) == b"x" * 10
+    monkeypatch.setattr(data_sources, "LARGEST_MEMBER", 10)
+    assert data_sources.content(io.BytesIO(b"x" * 10), "there", HINT) == b"x" * 10
     with pytest.raises(DataError, match="there:1: more than"):
-        sources.content(io.BytesIO(b"x" * 11), "there", HINT)
+        data_sources.content(io.BytesIO(b"x" * 11), "there", HINT)
 
 
 # text files
@@ -224,7 +223,7 @@ def test_lines_with_their_numbers(tmp_path):
     (tmp_path / "a").write_bytes(b"one\r\n\ntwo")
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\r\n\ntwo"))
     for name in ("a", "a.gz"):
-        assert list(sources.lines_of(tmp_path / name, HINT)) == [(1, b"one"), (2, b""), (3, b"two")]
+        assert list(data_sources.lines_of(tmp_path / name, HINT)) == [(1, b"one"), (2, b""), (3, b"two")]
 
 
 @pytest.mark.parametrize("kind", ["cut", "no gzip", "missing", "checksum"])
@@ -236,38 +235,38 @@ def test_broken_text_files(tmp_path, kind):
     if kind != "missing":
         file.write_bytes({"cut": data[:-100], "no gzip": b"one\n"}.get(kind, data))
     with pytest.raises(DataError) as error:
-        list(sources.lines_of(file, HINT))
+        list(data_sources.lines_of(file, HINT))
     one_line(error, f"{file}:", HINT)
 
 
 def test_a_line_without_an_end(monkeypatch):
-    monkeypatch.setattr(sources, "LONGEST_LINE", 10)
+    monkeypatch.setattr(data_sources, "LONGEST_LINE", 10)
     with pytest.raises(DataError, match="there:2: more than"):
-        list(sources.lines(io.BytesIO(b"0123456789"[:9] + b"\n" + b"x" * 99), "there", HINT))
+        list(data_sources.lines(io.BytesIO(b"0123456789"[:9] + b"\n" + b"x" * 99), "there", HINT))
 
 
 def test_identity_sees_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MIB", 100)
+    monkeypatch.setattr(data_sources, "MIB", 100)
     file, seen = tmp_path / "a", set()
     for whole in (10**6, 500):
-        monkeypatch.setattr(sources, "HASHED_WHOLE", whole)
+        monkeypatch.setattr(data_sources, "HASHED_WHOLE", whole)
         for data in (b"x" * 1000, b"y" + b"x" * 999, b"x" * 999 + b"y", b"x" * 1001):
             file.write_bytes(data)
-            seen.add((whole, sources.identity(file, HINT)))
-            assert sources.identity(file, HINT) in {name for _, name in seen}
+            seen.add((whole, data_sources.identity(file, HINT)))
+            assert data_sources.identity(file, HINT) in {name for _, name in seen}
     assert len(seen) == 8
     with pytest.raises(DataError, match=":1: No such file"):
-        sources.identity(tmp_path / "b", HINT)
+        data_sources.identity(tmp_path / "b", HINT)
 
 
 def test_the_one_file_of_a_pattern(tmp_path):
     for name in ("imdb_train.jsonl", "other"):
         (tmp_path / name).write_text("")
-    assert sources.only_file(tmp_path, "imdb_train*", HINT).name == "imdb_train.jsonl"
+    assert data_sources.only_file(tmp_path, "imdb_train*", HINT).name == "imdb_train.jsonl"
     (tmp_path / "imdb_train.jsonl.gz").write_text("")
     for pattern, reason in (("imdb_train*", "2 files"), ("imdb_test*", "No such file")):
         with pytest.raises(DataError) as error:
-            sources.only_file(tmp_path, pattern, HINT)
+            data_sources.only_file(tmp_path, pattern, HINT)
         one_line(error, tmp_path, reason, pattern, HINT)
 
 
@@ -282,7 +281,7 @@ def test_the_hub_says_no_in_one_line(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
     with pytest.raises(DataError) as error:
-        sources.from_hub("stanfordnlp/imdb", "e628", ("train",), HINT)
+        data_sources.from_hub("stanfordnlp/imdb", "e628", ("train",), HINT)
     one_line(error, "https://huggingface.co/datasets/stanfordnlp/imdb", "Couldn't reach", HINT)
 
 
@@ -294,7 +293,7 @@ def builder_that(raises):
 
 
 def test_tfds_is_an_extra(monkeypatch, tmp_path):
-    ask = functools.partial(sources.from_tfds, "imdb_reviews", tmp_path, ("train",), HINT)
+    ask = functools.partial(data_sources.from_tfds, "imdb_reviews", tmp_path, ("train",), HINT)
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(DataError) as error:
         ask()

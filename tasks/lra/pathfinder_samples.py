@@ -1,4 +1,4 @@
-"""A contact sheet of Pathfinder pictures: rows of both classes side by side, to see what a model is asked."""
+"""A page of Pathfinder pictures: rows of both classes side by side, to see what a model is asked."""
 
 import os
 import tempfile
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.cache import Examples
+from tasks.examples import AnyExamples
 
 SIDE = 128  # pixels that a picture is enlarged to, at least
 GAP, FRAME, PAGE = 6, {0: (200, 80, 60), 1: (70, 160, 90)}, (40, 40, 40)  # frames: red, not connected; green, connected
 
 
-def draw(examples: Examples, size: int, rows: int = 4, columns: int = 8):
+def draw(examples: AnyExamples, size: int, rows: int = 4, columns: int = 8):
     """A PIL image of the first pictures (size, size) of each class: label 0 in the left half, 1 in the right one."""
     from PIL import Image
 
@@ -24,7 +24,7 @@ def draw(examples: Examples, size: int, rows: int = 4, columns: int = 8):
         chosen = np.flatnonzero(examples.labels == label)[: rows * columns // 2]
         for place, i in enumerate(chosen.tolist()):
             row, column = divmod(place, columns // 2)
-            pixels = examples.tokens[examples.offsets[i] : examples.offsets[i] + size**2].reshape(size, size)
+            pixels = examples.tokens_of(i)[: size**2].reshape(size, size)
             picture = Image.fromarray(np.ascontiguousarray(pixels)).resize((side, side), Image.Resampling.NEAREST)
             x, y = (column + label * columns // 2) * step, row * step
             page.paste(colour, (x + GAP // 2, y + GAP // 2, x + step - GAP // 2, y + step - GAP // 2))
@@ -32,8 +32,8 @@ def draw(examples: Examples, size: int, rows: int = 4, columns: int = 8):
     return page
 
 
-def write(file: Path, examples: Examples, size: int) -> None:
-    """The sheet as a PNG, which appears whole. Raises OSError."""
+def write(file: Path, examples: AnyExamples, size: int) -> None:
+    """The page as a PNG, which appears whole. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
         new = Path(folder) / file.name
         draw(examples, size).quantize(64).save(new)

@@ -1,11 +1,13 @@
-"""The picture beside a record: saved once and never in the way, and linked from the page of a table."""
+"""Artifacts beside a record: saved once, never in the way; figures are linked from the page of a table."""
 
 import io
 import json
 import runpy
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -19,7 +21,8 @@ from harness.records.record import write
 from harness.report import spec_files
 from harness.report.pictures import pictures_of
 from harness.report.select import select
-from harness.training import artifacts, fsdp
+from harness.training import fsdp
+from harness.training.artifacts import MAX_BYTES, MAX_PNG_BYTES, encoded, save_artifacts
 from harness.training.run_cell import CellRequest, run_cell
 from tasks.base import Task
 
@@ -48,12 +51,12 @@ def files(tmp_path):
     return {path.suffix: path for path in (tmp_path / "records").rglob("*.*")}
 
 
-def test_a_task_without_a_picture_leaves_no_file(cell, tmp_path):
+def test_a_task_without_artifacts_leaves_no_file(cell, tmp_path):
     assert cell().state == "done"
     assert set(files(tmp_path)) == {".json"}
 
 
-def test_it_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeypatch):
+def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeypatch):
     cell()
     plain = json.loads(files(tmp_path)[".json"].read_text())
 
@@ -70,9 +73,10 @@ def test_it_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeyp
     assert found[".png"].read_bytes()[:4] == b"\x89PNG"
     drawn = json.loads(found[".json"].read_text())
     assert all(plain[key] == drawn[key] for key in ("metrics", "weights_sha256", "config", "selection"))
+    assert drawn["artifacts"] == {found[".png"].name: sha256(found[".png"].read_bytes()).hexdigest()}
 
 
-def test_a_picture_that_fails_loses_no_record(cell, tmp_path, monkeypatch, capsys):
+def test_artifacts_that_fail_lose_no_record(cell, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Task, "artifacts", sketch)
     cell()
     assert ".png" in files(tmp_path)
@@ -82,41 +86,94 @@ def test_a_picture_that_fails_loses_no_record(cell, tmp_path, monkeypatch, capsy
 
     monkeypatch.setattr(Task, "artifacts", broken)
     assert cell("rerun=all").state == "done"
-    assert set(files(tmp_path)) == {".json"}, "the picture of another run stands beside this record"
-    said = [line for line in (capsys.readouterr().err).splitlines() if "no picture" in line]
-    assert len(said) == 1 and "RuntimeError: no ink" in said[0]
+    assert set(files(tmp_path)) == {".json"}, "the figure of another run stands beside this record"
+    lines = [line for line in (capsys.readouterr().err).splitlines() if "no artifacts" in line]
+    assert len(lines) == 1 and "RuntimeError: no ink" in lines[0]
 
 
-def test_what_is_shared_out_has_none(cell, tmp_path, monkeypatch):
-    shared = SimpleNamespace(**vars(fsdp) | {"is_sharded": lambda module: True})
-    monkeypatch.setattr("harness.training.attempt.fsdp", shared)
+def test_a_failed_run_removes_those_of_an_earlier_one(cell, tmp_path, monkeypatch):
+    monkeypatch.setattr(Task, "artifacts", sketch)
+    cell()
+    monkeypatch.setattr("harness.training.module.TaskModule.training_step", lambda *_: 1 / 0)
+    assert cell("rerun=all").state == "failed"
+    assert set(files(tmp_path)) == {".json"}
+
+
+def test_a_sharded_model_makes_none(cell, tmp_path, monkeypatch):
+    sharded = SimpleNamespace(**vars(fsdp) | {"is_sharded": lambda module: True})
+    monkeypatch.setattr("harness.training.attempt.fsdp", sharded)
     monkeypatch.setattr(Task, "artifacts", sketch)
     assert cell().state == "done"
     assert set(files(tmp_path)) == {".json"}
 
 
-class Drawer:
-    def __init__(self, pixels=0):
-        self.pixels = pixels
+class Maker:
+    def __init__(self, contents):
+        self.contents = contents
 
     def artifacts(self, model):
-        figure = Figure(figsize=(6, 6))
-        noise = torch.rand(self.pixels or 2, self.pixels or 2, generator=torch.Generator().manual_seed(0))
-        figure.subplots().imshow(noise.numpy(), interpolation="nearest")
-        return {"png": figure}
+        return self.contents
 
 
-def test_the_same_picture_has_the_same_bytes_and_leaves_the_generator_alone():
-    model = torch.nn.Linear(2, 2)
+def noise(pixels):
+    figure = Figure(figsize=(6, 6))
+    image = torch.rand(pixels, pixels, generator=torch.Generator().manual_seed(0))
+    figure.subplots().imshow(image.numpy(), interpolation="nearest")
+    return figure
+
+
+MODEL = torch.nn.Linear(2, 2)
+
+
+def save(tmp_path, contents):
+    lines = []
+    saved = save_artifacts(Maker(contents), MODEL, tmp_path / "a-s1-01234567.json", lines.append)
+    return saved, lines
+
+
+def test_equal_figures_have_equal_bytes_and_the_generator_is_left_alone(tmp_path):
     state = torch.get_rng_state()
-    one = artifacts.draw(Drawer(), model)
-    assert torch.equal(torch.get_rng_state(), state) and model.training
-    assert artifacts.draw(Drawer(), model) == one and b"Software" not in one and b"Creation" not in one
+    first, _ = save(tmp_path, {"png": noise(2)})
+    assert torch.equal(torch.get_rng_state(), state)
+    assert save(tmp_path, {"png": noise(2)})[0] == first
+    data = (tmp_path / "a-s1-01234567.png").read_bytes()
+    assert b"Software" not in data and b"Creation" not in data
 
 
-def test_a_large_one_is_drawn_with_fewer_dots():
-    sizes = [len(artifacts.draw(Drawer(pixels), torch.nn.Linear(2, 2))) for pixels in (2, 200)]
-    assert max(sizes) < artifacts.BYTES
+def test_a_large_figure_has_a_lower_resolution():
+    sizes = [len(encoded("png", noise(pixels))) for pixels in (2, 200)]
+    assert max(sizes) < MAX_PNG_BYTES
+
+
+def test_texts_sounds_and_arrays_are_kept(tmp_path):
+    arrays = {"x": np.arange(3), "y": np.ones((2, 2), np.float32)}
+    contents = {"sample.txt": "naïve", "sample.wav": b"RIFF", "curves.npz": arrays}
+    saved, lines = save(tmp_path, contents)
+    assert lines == [] and sorted(path.name for path in tmp_path.iterdir()) == sorted(saved)
+    read = {name.removeprefix("a-s1-01234567."): (tmp_path / name).read_bytes() for name in saved}
+    assert read["sample.txt"] == "naïve".encode() and read["sample.wav"] == b"RIFF"
+    loaded = np.load(io.BytesIO(read["curves.npz"]))
+    assert all(np.array_equal(loaded[name], arrays[name]) for name in arrays)
+    assert saved == {name: sha256((tmp_path / name).read_bytes()).hexdigest() for name in saved}
+    assert save(tmp_path, contents)[0] == saved
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "reason"),
+    [
+        ("wav", bytes(MAX_BYTES + 1), "more than"),
+        ("json", "{}", "cannot be named"),
+        ("../a.txt", "a", "cannot be named"),
+        ("txt", 7, "not int"),
+    ],
+)
+def test_an_artifact_that_is_not_allowed_costs_one_line_and_spares_the_others(tmp_path, suffix, content, reason):
+    (tmp_path / "a-s1-01234567.old.txt").write_text("of an earlier attempt")
+    (tmp_path / "a-s1-01234567.json").write_text("the record")
+    (tmp_path / "a-s10-0123456.txt").write_text("another cell")
+    saved, lines = save(tmp_path, {suffix: content, "b.txt": "kept"})
+    assert set(saved) == {"a-s1-01234567.b.txt"} and len(lines) == 1 and reason in lines[0]
+    assert {path.name for path in tmp_path.iterdir()} == {*saved, "a-s1-01234567.json", "a-s10-0123456.txt"}
 
 
 def kept(tmp_path, record, drawn=True):

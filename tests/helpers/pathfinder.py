@@ -7,18 +7,12 @@ from PIL import Image
 
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_generator import generate
+from tests.helpers import tasks
+from tests.helpers.tasks import quiet
 
 NEXT = "do=prepare task=lra/pathfinder"
 DESIGN = {"contour_length": 2, "distractor_length": 1, "distractors": 1, "seed_distance": 2}
 TINY = {"max_length": 144, "design": DESIGN, "train": 60, "val": 10, "test": 20, "workers": 1}
-
-
-def quiet(*_):
-    """Progress that nobody watches."""
-
-
-def never(*call):
-    raise AssertionError(f"worked although all was there: {call}")
 
 
 def tiny(root, **changes) -> Pathfinder:
@@ -38,10 +32,7 @@ def read(root, folder, **changes) -> Pathfinder:
 
 
 def one_line(error, *parts):
-    text = str(error.value)
-    assert "\n" not in text
-    for part in (*parts, NEXT):
-        assert str(part) in text, text
+    tasks.one_line(error, *parts, NEXT)
 
 
 def png(pixels, mode="L", **options) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-class Draws:
+class RandomStream:
     """An endless stream of independent draws, a function of the seed."""
 
     def __init__(self, *seed: int):

@@ -51,7 +51,7 @@ def move(point, orientation, distance):
 
 
 class Painter:
-    """Draws images of one design from one stream."""
+    """RandomStream images of one design from one stream."""
 
     def __init__(self, design, stream):
         self.design, self.stream, self.margin = design, stream, None

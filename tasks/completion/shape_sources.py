@@ -25,12 +25,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tasks import sources
+from tasks import data_sources
 from tasks.base import DataError, Progress
-from tasks.completion.pcd import read_cloud
-from tasks.completion.shapes import Made
+from tasks.completion.cloud_files import read_cloud
+from tasks.completion.synthetic_shapes import Made
+from tasks.data_task import SPLITS
 
-SPLITS = ("train", "val", "test")
 Pair = tuple[np.ndarray, np.ndarray]
 SAMPLED = 16  # files of a split whose content its fingerprint covers
 CLOUD = re.compile(r"\w+-\w[\w.-]*\.np[yz]", re.ASCII)
@@ -55,7 +55,7 @@ class Shapes(Protocol):
 
 
 @dataclass(frozen=True)
-class Invented:
+class SyntheticShapes:
     made: Made
 
     @property
@@ -69,8 +69,8 @@ class Invented:
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
         return self.made.seen(shape, view), self.made.complete[shape]
 
-    def first(self, count: int) -> "Invented":
-        return Invented(Made(*(part[:count] for part in self.made)))
+    def first(self, count: int) -> "SyntheticShapes":
+        return SyntheticShapes(Made(*(part[:count] for part in self.made)))
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(self.made.labels.astype("<i8"))
@@ -106,7 +106,7 @@ class Files:
             digest.update(f"{file.parent.name}/{file.name} {size}\n".encode())
         for shape in np.linspace(0, len(self.complete) - 1, min(SAMPLED, len(self.complete)), dtype=int).tolist():
             for file in self.files(shape):
-                digest.update(sources.identity(file, self.hint).encode())
+                digest.update(data_sources.identity(file, self.hint).encode())
         return digest.hexdigest()
 
     def files(self, shape: int) -> list[Path]:
@@ -125,7 +125,7 @@ class Files:
         return DataError(f"{file}:1: No such file, but {self.listed} lists it; put it there, then {self.hint}")
 
 
-class Scans(Files):
+class PcnFiles(Files):
     """PCN's: the views of a cloud are files, too."""
 
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
@@ -143,7 +143,7 @@ class Scans(Files):
         return file
 
 
-class Crops(Files):
+class ShapeNet55Files(Files):
     """ShapeNet-55's: a view is what is left of a cloud; each time another one, if `random` is."""
 
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
@@ -165,10 +165,10 @@ def crop(cloud: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return cloud[np.square(cloud - direction).sum(1).argsort()[: len(cloud) - missing]]
 
 
-def scans(root: Path, views: int, hint: str) -> tuple[tuple[str, ...], dict[str, Scans]]:
+def pcn_files(root: Path, views: int, hint: str) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
     """Categories, and the shapes of each split, of a folder laid out like PCN's. Raises DataError."""
     listed = root / "PCN.json"
-    listed = listed if listed.is_file() else sources.only_file(root, "*.json", hint)
+    listed = listed if listed.is_file() else data_sources.only_file(root, "*.json", hint)
     categories = _categories(listed, hint)
     found = {}
     for split in SPLITS:
@@ -176,11 +176,11 @@ def scans(root: Path, views: int, hint: str) -> tuple[tuple[str, ...], dict[str,
         folder = root / split / "complete"
         files = [folder / categories[name]["taxonomy_id"] / f"{model}.pcd" for name, model in entries]
         labels = _labels([name for name, _ in entries], list(categories))
-        found[split] = Scans(listed, files, labels, hint, views if split == "train" else 1)
+        found[split] = PcnFiles(listed, files, labels, hint, views if split == "train" else 1)
     return tuple(categories), found
 
 
-def crops(root: Path, data_seed: int, hint: str) -> tuple[tuple[str, ...], dict[str, Crops]]:
+def shapenet55_files(root: Path, data_seed: int, hint: str) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
     """Categories, and the shapes of each split, of a folder laid out like ShapeNet-55's. Raises DataError."""
     folder = root / "ShapeNet-55" if (root / "ShapeNet-55").is_dir() else root
     lists = {split: _cloud_names(folder / f"{split}.txt", hint) for split in ("train", "test")}
@@ -197,7 +197,7 @@ def crops(root: Path, data_seed: int, hint: str) -> tuple[tuple[str, ...], dict[
         entries = _in_turn({one: [name for name in names[split] if _category(name) == one] for one in categories})
         files = [root / "shapenet_pc" / name for _, name in entries]
         listed = folder / ("test.txt" if split == "test" else "train.txt")
-        found[split] = Crops(listed, files, _labels([one for one, _ in entries], categories), hint)
+        found[split] = ShapeNet55Files(listed, files, _labels([one for one, _ in entries], categories), hint)
     return tuple(categories), found
 
 
@@ -205,12 +205,14 @@ def _categories(listed: Path, hint: str) -> dict[str, dict[str, Any]]:
     """Categories by name, of a JSON list. Raises DataError."""
     try:
         with open(listed, "rb") as stream:
-            given = json.loads(sources.content(stream, str(listed), hint))
+            given = json.loads(data_sources.content(stream, str(listed), hint))
     except DataError:
         raise
     except (OSError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        raise DataError(f"{listed}:{line}: no list of categories ({sources.one_line(error)[:80]}); {hint}") from error
+        raise DataError(
+            f"{listed}:{line}: no list of categories ({data_sources.one_line(error)[:80]}); {hint}"
+        ) from error
     if not isinstance(given, list) or not given:
         raise DataError(f"{listed}:1: no list of categories; put PoinTr's PCN.json there, then {hint}")
     found: dict[str, dict[str, Any]] = {}
@@ -242,7 +244,7 @@ def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:
 
 def _cloud_names(listed: Path, hint: str) -> list[str]:
     found = []
-    for number, line in sources.lines_of(listed, hint):
+    for number, line in data_sources.lines_of(listed, hint):
         name = line.decode(errors="replace").strip()
         if not CLOUD.fullmatch(name):
             raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy; {hint}")

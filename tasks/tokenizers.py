@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tasks.cache import Examples
+from tasks.examples import Examples
 
-SHIFT = 1  # id of byte 0
-SYMBOLS = 256 + SHIFT
+BYTE_SHIFT = 1  # id of byte 0
+BYTE_SYMBOLS = 256 + BYTE_SHIFT
 
 
-def pack(rows: Iterable[tuple[bytes, int]]) -> Examples:
+def pack_bytes(rows: Iterable[tuple[bytes, int]]) -> Examples:
     """Examples of (text, label), as bytes; the rows need not all be in memory at once."""
     tokens, lengths, labels = bytearray(), [0], bytearray()
     for text, label in rows:

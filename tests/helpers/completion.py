@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-from listops_helpers import quiet
 
 from tasks.completion.pcn import PCN
+from tests.helpers.tasks import quiet
 
 SMALL = {"source": "synthetic", "input_points": 32, "output_points": 48, "train": 24, "val": 9, "test": 17, "views": 3}
 

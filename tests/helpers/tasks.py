@@ -1,4 +1,4 @@
-"""What the tests of data that may be broken share: archives to build, ways to break bytes, and what a refusal is."""
+"""What the tests of tasks share: quiet progress, one-line errors, archives to build, ways to break bytes."""
 
 import io
 import random
@@ -7,9 +7,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from listops_helpers import one_line, quiet
 
 from tasks.base import DataError, Task
+
+
+def quiet(*_):
+    """Progress that nobody watches."""
+
+
+def never(*call):
+    raise AssertionError(f"worked although all was there: {call}")
+
+
+def one_line(error, *parts):
+    """The caught error says all of `parts` in one line."""
+    text = str(error.value)
+    assert "\n" not in text
+    for part in parts:
+        assert str(part) in text, text
 
 
 def refuses(task: Task, *parts: object) -> None:

@@ -1,0 +1,107 @@
+"""Sizes and options of Transformer backbones, one typed object for each model.
+
+`EncoderClassifier`, `DecoderLM`, `Seq2Seq` and `PerceiverAR` each have a `Config` that extends `TransformerConfig`. A
+recipe's `backbone:` keys are its fields. The fields are the union of what the papers' recipes do; a name that a table
+below does not list is refused with the names that it does list.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from torch import nn
+
+from models.layers.feedforward import FeedForward, GatedFeedForward
+from models.layers.norms import BatchNorm, ScaleNorm
+from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
+
+
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
+    """Raises ValueError, which lists the choices, for a value that is none of them."""
+    if value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value}")
+
+
+def no_feed_forward(dim: int, hidden_dim: int, dropout: float) -> None:
+    """The layer is attention alone."""
+
+
+NORM_PLACEMENTS = ("pre", "post")
+NORMS: Mapping[str, Callable[[int], nn.Module]] = {
+    "layernorm": nn.LayerNorm,
+    "rmsnorm": partial(nn.RMSNorm, eps=1e-6),
+    "scalenorm": ScaleNorm,
+    "batchnorm": BatchNorm,
+}
+FFNS: Mapping[str, Callable[[int, int, float], nn.Module | None]] = {
+    "gelu": FeedForward,
+    "relu": partial(FeedForward, activation="relu"),
+    "silu": partial(FeedForward, activation="silu"),
+    "gelu_unbiased": partial(FeedForward, bias=False),
+    "glu": GatedFeedForward,
+    "none": no_feed_forward,
+}
+POSITIONS: Mapping[str, Callable[[int, int], nn.Module]] = {
+    "learned": LearnedPositions,
+    "sinusoidal": SinusoidalPositions,
+    "none": NoPositions,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerConfig:
+    """One Transformer layer around a given attention. Raises ValueError for an unknown choice."""
+
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"norm": NORM_PLACEMENTS, "norm_kind": NORMS, "ffn": FFNS}
+
+    dim: int
+    """Width D of the residual stream."""
+    ffn_dim: int
+    """Hidden width of the feed-forward network."""
+    dropout: float = 0.1
+    """Share of the outputs of embedding, attention and feed-forward network that training drops."""
+    norm: str = "pre"
+    """Where a norm stands: `pre` x + f(norm(x)), `post` norm(x + f(x))."""
+    norm_kind: str = "layernorm"
+    """A key of `NORMS`."""
+    ffn: str = "gelu"
+    """A key of `FFNS`: the activation of the feed-forward network, `glu` a gated one, `none` no network."""
+
+    def __post_init__(self) -> None:
+        for name, choices in self.CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+
+    def make_norm(self) -> nn.Module:
+        return NORMS[self.norm_kind](self.dim)
+
+    def make_ffn(self) -> nn.Module | None:
+        return FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(LayerConfig):
+    """What every Transformer over tokens has."""
+
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {**LayerConfig.CHOICES, "positions": POSITIONS}
+
+    vocab_size: int
+    """Number of token ids V."""
+    max_length: int
+    """Longest sequence to be trained on."""
+    heads: int
+    """Attention heads H of each layer."""
+    layers: int
+    """Number of layers; of an encoder-decoder, in each of the two stacks."""
+    attention_dropout: float = 0.1
+    """Share of attention weights that training drops."""
+    positions: str = "learned"
+    """A key of `POSITIONS`: what is added to the embeddings."""
+    final_norm: bool = True
+    """Whether a norm stands after the last layer."""
+    embedding_norm: bool = False
+    """Whether a norm stands after embedding and positions."""
+    embedding_scale: bool = False
+    """Whether embeddings are multiplied by sqrt(D)."""
+    embedding_std: float = 0.02
+    """Standard deviation of the embeddings at the start."""

@@ -1,0 +1,91 @@
+"""Tokens to vectors: the bottom of every backbone that reads tokens.
+
+    embed(t) = dropout(norm(positions(scale * [cls; embedding(t)])))
+
+Positions, norm, scale and the learned vector `cls` in front are options.
+
+    B batch, N length, D width
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from models.backbones.config import POSITIONS, TransformerConfig
+
+
+class LevelEmbedding(nn.Linear):
+    """Tokens as levels of brightness, 0 to `vocab_size` - 1, scaled to [-1, 1] and mapped linearly: (...) -> (..., D).
+
+    Latte's code embeds Pathfinder this way. The map is drawn from N(0, std^2), its bias is 0; padding is a level, too.
+    """
+
+    def __init__(self, vocab_size: int, dim: int, padding_id: int | None, std: float):
+        super().__init__(1, dim)
+        self.highest = vocab_size - 1
+        nn.init.normal_(self.weight, std=std)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(2 * tokens.to(self.weight.dtype)[..., None] / self.highest - 1)
+
+
+def table_embedding(vocab_size: int, dim: int, padding_id: int | None, std: float) -> nn.Embedding:
+    """A vector for each token, drawn from N(0, std^2); that of `padding_id` is zero."""
+    table = nn.Embedding(vocab_size, dim, padding_idx=padding_id)
+    nn.init.normal_(table.weight, std=std)
+    if padding_id is not None:
+        nn.init.zeros_(table.weight[padding_id])
+    return table
+
+
+EMBEDDINGS: Mapping[str, Callable[[int, int, int | None, float], nn.Module]] = {
+    "table": table_embedding,
+    "linear": LevelEmbedding,
+}
+
+
+class TokenEmbedder(nn.Module):
+    """Base of the models that read tokens; alone it embeds one of two languages. `embed` maps (B, N) -> (B, N, D).
+
+    `kind` is a key of `EMBEDDINGS`, `cls` puts a learned vector in front. `length_limit` is the longest sequence that
+    can be embedded: `max_length` where positions end there, None where nothing ends. A model lowers it where its own
+    layers end.
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        max_length: int,
+        *,
+        kind: str = "table",
+        padding_id: int | None = None,
+        cls: bool = False,
+    ):
+        super().__init__()
+        dim = config.dim
+        self.embedding = EMBEDDINGS[kind](config.vocab_size, dim, padding_id, config.embedding_std)
+        self.cls = None
+        if cls:
+            self.cls = nn.Parameter(torch.empty(dim))
+            nn.init.normal_(self.cls, std=config.embedding_std)
+        self.embedding_scale = math.sqrt(dim) if config.embedding_scale else 1.0
+        self.positions = POSITIONS[config.positions](max_length + cls, dim)
+        self.length_limit = max_length if self.positions.ends else None
+        self.embedding_norm = config.make_norm() if config.embedding_norm else nn.Identity()
+        self.embedding_dropout = nn.Dropout(config.dropout)
+
+    def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """tokens (B, N), the first at position `start` -> (B, N, D), or (B, 1 + N, D) with the learned vector in front.
+
+        Raises ValueError for a sequence that is longer than `length_limit`.
+        """
+        end = start + tokens.shape[1]
+        if self.length_limit is not None and end > self.length_limit:
+            raise ValueError(f"a sequence of {end} tokens, but max_length is {self.length_limit}")
+        x = self.embedding(tokens)  # (B, N, D)
+        if self.cls is not None:
+            x = torch.cat([self.cls.expand(len(x), 1, -1), x], 1)
+        return self.embedding_dropout(self.embedding_norm(self.positions(x * self.embedding_scale, start)))

@@ -1,0 +1,31 @@
+"""The next token from logits: the likeliest, or one drawn by its probability."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Sampler = Callable[[Tensor], Tensor]  # logits (B, V) -> tokens (B,)
+
+
+def greedy(logits: Tensor) -> Tensor:
+    """The likeliest tokens (B,) of logits (B, V)."""
+    return logits.argmax(-1)
+
+
+def sample(
+    logits: Tensor, *, top_k: int | None = None, temperature: float = 1.0, generator: torch.Generator | None = None
+) -> Tensor:
+    """Tokens (B,) drawn from softmax(logits / temperature), logits (B, V); with `top_k` among the k likeliest.
+
+    Raises ValueError for a temperature or a `top_k` that is not positive.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature is positive, not {temperature}; use `greedy` for the likeliest token")
+    if top_k is None:
+        top_k = logits.shape[-1]
+    if top_k < 1:
+        raise ValueError(f"top_k is positive, not {top_k}")
+    likeliest, tokens = logits.float().topk(min(top_k, logits.shape[-1]))  # (B, k)
+    drawn = torch.multinomial((likeliest / temperature).softmax(-1), 1, generator=generator)
+    return tokens.gather(1, drawn)[:, 0]

@@ -1,0 +1,208 @@
+"""What all tasks on published data share: the choice of a source, the messages, the cache.
+
+A task lists its sources (`sources`), of which `task.source` chooses one: the published data, a library that has them,
+a part of them (`slice`), or generated ones (`synthetic`). `DataTask` checks the settings that belong to a source and
+knows what a user has to type next. `CachedTask` also keeps examples in the cache below `data_root`.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from models.attention.base import Pattern
+from tasks import cache
+from tasks.base import DataError, Progress, Split, Task, at_least, one_of
+from tasks.cache import CacheError
+from tasks.examples import AnyExamples, Examples, Shards
+
+SPLITS = ("train", "val", "test")
+SLICE = "slice"  # a part of published data
+SYNTHETIC = "synthetic"  # generated data in their place
+
+
+@dataclass(frozen=True)
+class Source:
+    """One of the places that a task's data come from.
+
+    `read` gives all there are; `identity` gives what they follow from, a part of their cache's key. Both raise
+    DataError. `check` raises ValueError for settings of the task that this source cannot serve. `path` says, in a
+    message, what `task.path` is; None: this source takes no path. A `complete` source must have all published examples.
+    """
+
+    read: Callable[[Progress], Any]
+    identity: Callable[[], dict[str, Any]] = dict
+    check: Callable[[], object] = lambda: None
+    path: str | None = None
+    requires_path: bool = False
+    complete: bool = False
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DataTask(Task):
+    """A task on published data. `path` is a file or folder, for the sources that take one.
+
+    Raises ValueError, in one line, before any data is touched. A subclass checks its own settings first and calls
+    `super().__post_init__()` when `sources` can be called.
+    """
+
+    name: ClassVar[str]  # as in `task=...`
+    release: ClassVar[str] = ""  # what `path` of the official source is, and where it is published
+    protocol: ClassVar[str] = ""  # the protocol to name in commands, if the default one has no recipe for this task
+
+    data_root: str | Path
+    source: str
+    path: str | Path | None = None
+    pattern: Pattern | str
+    data_seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.data_root = Path(self.data_root).expanduser()
+        self.path = None if self.path is None else Path(self.path).expanduser()
+        self.pattern = Pattern(self.pattern)
+        at_least(0, data_seed=self.data_seed)
+        known = self.sources()
+        one_of(known, source=self.source)
+        self._source = known[self.source]
+        if self.path is not None and self._source.path is None:
+            raise ValueError(f"source={self.source} takes no path: task.path=null")
+        self._source.check()
+        self._splits: dict[str, Split] = {}
+
+    def sources(self) -> dict[str, Source]:
+        """Where data may come from, by the name that `source` has."""
+        raise NotImplementedError
+
+    @property
+    def hint(self) -> str:
+        """The command that a message ends with."""
+        words = ["python run.py do=prepare", f"task={self.name}"]
+        words += [f"protocol={self.protocol}"] if self.protocol else []
+        words += [f"task.source={self.source}"] if self.source != getattr(type(self), "source", None) else []
+        words += [f"task.path={self.path}"] if self.path else []
+        words += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
+        return " ".join(words)
+
+    def check_source(self) -> None:
+        if self.path is None and self._source.requires_path:
+            what = f"source={self.source} requires task.path, {self._source.path}"
+            raise DataError(f"{what}; {self.hint} task.path=...")
+
+    def split(self, name: str) -> Any:
+        if not self._splits:
+            raise RuntimeError(f"{self.name}: load() comes before split()")
+        return self._splits[name]
+
+    def check_is_complete(self, where: object, found: Sequence[int], published: Sequence[int], what: str) -> None:
+        """Raises DataError if the source must have all published examples, and these counts are not theirs."""
+        if self._source.complete and tuple(found) != tuple(published):
+            counts = " instead of ".join(" + ".join(f"{n:,}" for n in numbers) for numbers in (found, published))
+            cure = f"get them all (task.source={SLICE} takes a part), then {self.hint}"
+            raise DataError(f"{where}: {counts} {what}; {cure}")
+
+    def origin(self, complete: bool, part: str | None = None) -> str:
+        """`DataInfo.source`; `part` names what was used of published data, the last part of `path` by default."""
+        if self.source == SYNTHETIC:
+            return SYNTHETIC
+        if complete:
+            return "full"
+        return f"slice:{part or (self.source if self.path is None else self.path.resolve().name)}"
+
+
+@dataclass(frozen=True)
+class CachedSet:
+    """Examples that are cached together: what they follow from, and how they are made (raises DataError)."""
+
+    parameters: Mapping[str, Any]
+    make: Callable[[Progress], Mapping[str, Examples | Shards]]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CachedTask(DataTask):
+    """A task whose examples are sequences in the cache. Subclasses give `read_source` and `load`."""
+
+    version: ClassVar[int] = 1  # part of the cache key: raise it when the same files give other examples
+    cached_ids: ClassVar[int | None] = None  # ids in the cache are below this; None: they are no ids
+
+    workers: int | None = None  # processes that generate; None: one a core
+
+    def __post_init__(self) -> None:
+        at_least(1, workers=self.workers)
+        super().__post_init__()
+
+    def read_source(self, progress: Progress) -> Mapping[str, Examples | Shards]:
+        """All splits, each with an example or more. Raises DataError."""
+        raise NotImplementedError
+
+    def cached_sets(self) -> list[CachedSet]:
+        """What `prepare` makes, the splits first. Raises DataError."""
+        self.check_source()
+        how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed}
+        return [CachedSet({**how, **self._source.identity()}, self.read_source)]
+
+    def prepare(self, progress: Progress) -> None:
+        for cached in self.cached_sets():
+            try:
+                cache.read(self.folder(cached), cached.parameters)
+            except CacheError:  # it is missing or damaged
+                self._make(cached, progress)
+
+    def check_is_prepared(self) -> None:
+        for cached in self.cached_sets():
+            try:
+                cache.manifest(self.folder(cached), cached.parameters)
+            except CacheError as error:
+                raise DataError(f"{error}; run: {self.hint}") from error
+
+    def open(self, cached: CachedSet) -> dict[str, AnyExamples]:
+        """The splits of a prepared set, verified. Raises DataError."""
+        try:
+            found, _ = cache.read(self.folder(cached), cached.parameters)
+        except CacheError as error:
+            raise DataError(f"{error}; run: {self.hint}") from error
+        for name, split in found.items():
+            self._check_vocabulary(name, split)
+        return found
+
+    def folder(self, cached: CachedSet) -> Path:
+        return self.data_root / self.name / cache.key(cached.parameters)[:12]
+
+    def worker_count(self, pieces: int) -> int:
+        """Processes for so many pieces of work, each of which is worth the start of one."""
+        return self.workers or max(1, min(cores(), pieces))
+
+    def _make(self, cached: CachedSet, progress: Progress) -> None:
+        try:
+            made = cached.make(progress)
+            workers = self.worker_count(max(len(one.makers) if isinstance(one, Shards) else 1 for one in made.values()))
+            cache.write(self.folder(cached), made, cached.parameters, workers=workers, progress=progress)
+        except CacheError as error:
+            raise DataError(f"{error}; set paths.data to a folder with room, then {self.hint}") from error
+        except BrokenProcessPool as error:
+            raise DataError(f"a generating process died (memory?); try task.workers=1 with {self.hint}") from error
+
+    def _check_vocabulary(self, split: str, found: AnyExamples) -> None:
+        """Raises DataError for an id that the vocabulary does not have."""
+        number = 0  # of the shard's first example
+        for shard in found.shards:
+            if self.cached_ids is not None and shard.tokens.size:
+                least, most = int(shard.tokens.min()), int(shard.tokens.max())
+                if least < 0 or most >= self.cached_ids:
+                    place = int(np.argmax((shard.tokens < 0) | (shard.tokens >= self.cached_ids)))
+                    example = number + int(np.searchsorted(shard.offsets, place, side="right")) - 1
+                    what = f"token id {shard.tokens[place]} is not from 0 to {self.cached_ids - 1}"
+                    raise DataError(f"{self.name}: {split}, example {example}: {what} (vocabulary); {self.hint}")
+            number += shard.count
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

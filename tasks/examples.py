@@ -1,0 +1,125 @@
+"""Labelled sequences in memory or memory-mapped: one piece of memory (`Examples`) or several, one after another.
+
+Tokens are numbers of any one type: ids of a vocabulary (uint8, uint16, int32) or floats. Nothing here imports torch,
+so that the processes that generate examples start fast.
+
+    n examples, T tokens of all of them
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Examples(NamedTuple):
+    """Labelled sequences one after another: example i is tokens[offsets[i]:offsets[i + 1]]."""
+
+    tokens: np.ndarray  # (T,) of any one number type
+    offsets: np.ndarray  # (n + 1,) int64, starting at 0
+    labels: np.ndarray  # (n,) uint8, or another number type
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: tokens of each example."""
+        return np.diff(self.offsets)
+
+    @property
+    def shards(self) -> "tuple[Examples, ...]":
+        return (self,)
+
+    def tokens_of(self, index: int) -> np.ndarray:
+        """The tokens of one example; a view."""
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+    def part(self, start: int, stop: int) -> "Examples":
+        """Examples start..stop; a view."""
+        edges = self.offsets[start : stop + 1]
+        return Examples(self.tokens[edges[0] : edges[-1]], edges - edges[0], self.labels[start:stop])
+
+    def take(self, indices: Sequence[int]) -> "Examples":
+        """The examples of these numbers, in this order; a copy."""
+        return join(self.part(i, i + 1) for i in indices)
+
+
+class ShardedExamples:
+    """Examples of several shards, numbered through. Labels and lengths are in memory, tokens stay where they are."""
+
+    def __init__(self, shards: Sequence[Examples]):
+        self.shards = tuple(shards)
+        self.labels = np.concatenate([shard.labels for shard in shards])
+        self.lengths = np.concatenate([shard.lengths for shard in shards])
+        self._first = np.cumsum([0, *(shard.count for shard in shards)])  # number of each shard's first example
+
+    @property
+    def count(self) -> int:
+        return len(self.labels)
+
+    def tokens_of(self, index: int) -> np.ndarray:
+        shard = int(np.searchsorted(self._first, index, side="right")) - 1
+        return self.shards[shard].tokens_of(index - self._first[shard])
+
+    def part(self, start: int, stop: int) -> "ShardedExamples":
+        stop = min(stop, self.count)
+        starts = zip(self.shards, self._first[:-1].tolist(), strict=True)
+        parts = [
+            shard.part(max(start - first, 0), min(stop - first, shard.count))
+            for shard, first in starts
+            if first < stop and start < first + shard.count
+        ]
+        return ShardedExamples(parts or [self.shards[0].part(0, 0)])
+
+
+AnyExamples = Examples | ShardedExamples
+
+
+class Shards(NamedTuple):
+    """A split that is not made yet: each call makes one shard, in this process or another one.
+
+    Makers are picklable and pure, so that a shard is the same whoever makes it and whenever.
+    """
+
+    makers: Sequence[Callable[[], Examples]]
+    count: int  # examples of all shards
+    title: str  # of the progress
+
+
+def join(parts: Iterable[Examples]) -> Examples:
+    """All examples of the parts, in order; a copy. Of no part, no example of uint8 tokens."""
+    parts = list(parts)
+    if not parts:
+        return Examples(np.zeros(0, np.uint8), np.zeros(1, np.int64), np.zeros(0, np.uint8))
+    return Examples(
+        np.concatenate([part.tokens for part in parts]),
+        np.cumsum(np.concatenate([[0], *(part.lengths for part in parts)]), dtype=np.int64),
+        np.concatenate([part.labels for part in parts]),
+    )
+
+
+def content_hash(examples: AnyExamples) -> str:
+    """sha256, hexadecimal, of labels, lengths (64-bit) and tokens, all little-endian.
+
+    The same on any machine and for any number of shards. Types other than uint8 are part of it.
+    """
+    shards = examples.shards
+    types = (shards[0].tokens.dtype, shards[0].labels.dtype)
+    digest = hashlib.sha256()
+    if types != (np.uint8, np.uint8):
+        digest.update(" ".join(kind.newbyteorder("<").str for kind in types).encode())
+    for shard in shards:
+        digest.update(_little_endian(shard.labels))
+    for shard in shards:
+        digest.update(shard.lengths.astype("<i8"))
+    for shard in shards:
+        digest.update(_little_endian(shard.tokens))
+    return digest.hexdigest()
+
+
+def _little_endian(values: np.ndarray) -> np.ndarray:
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    return values.view(np.uint8)  # half floats have no buffer that hashlib takes

@@ -1,0 +1,164 @@
+"""The map of imports: rooms, their floors and the arrows between them, read from the source with `ast`.
+
+    python tests/import_map.py              # the rooms of harness/ and their modules, arrows with the number of imports
+    python tests/import_map.py --markdown   # a table of the rooms and their modules, for CONTRIBUTING.md
+
+`tests/test_floors.py` tests the same map. An arrow goes from the importing module to the imported one.
+"""
+
+import ast
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# lowest first: a module imports only from its own floor and from those before it
+FLOORS = (
+    *("models.ops", "models.layers", "models.attention", "models.backbones", "models.generation"),
+    *("tasks", "harness.errors", "harness.progress"),
+    *("harness.config", "harness.records", "harness.report", "harness.training", "harness.launch", "harness.commands"),
+    "run",
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str  # harness.launch.local
+    path: Path
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def imports(self) -> frozenset[str]:
+        """Dotted names that are imported anywhere in the file; `from a import b` gives a and a.b."""
+        found = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                # "." would be no name: test_floors refuses relative imports
+                package = "." * node.level + (node.module or "")
+                found |= {package, *(f"{package}.{alias.name}" for alias in node.names)}
+        return frozenset(found)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (ast.get_docstring(self.tree) or "").split("\n")[0]
+
+    @property
+    def floor(self) -> int | None:
+        return floor(self.name)
+
+    @property
+    def room(self) -> str:
+        return room(self.name)
+
+
+def floor(name: str) -> int | None:
+    """Index in FLOORS of the floor that a module belongs to; None for a foreign module."""
+    return next((i for i, top in enumerate(FLOORS) if name == top or name.startswith(f"{top}.")), None)
+
+
+def room(name: str) -> str:
+    """The package of a module; `harness.errors` and `run` are rooms of their own."""
+    return name.rpartition(".")[0] if name not in FLOORS else name
+
+
+class ImportMap:
+    """All modules of models/, tasks/, harness/ and run.py."""
+
+    def __init__(self, root: Path = ROOT):
+        paths = [path for top in ("models", "tasks", "harness") for path in sorted((root / top).rglob("*.py"))]
+        modules = [Module(".".join(path.relative_to(root).with_suffix("").parts), path) for path in paths]
+        modules.append(Module("run", root / "run.py"))
+        self.modules = {module.name: module for module in modules if not module.name.endswith(".__init__")}
+        self.packages = {module.name.removesuffix(".__init__"): module for module in modules} | self.modules
+
+    @cached_property
+    def arrows(self) -> dict[str, set[str]]:
+        """Module -> modules that it imports."""
+        return {name: set(module.imports & self.modules.keys()) for name, module in self.modules.items()}
+
+    def upward(self) -> list[str]:
+        """Imports of a higher floor, as `importing -> imported`."""
+        return [
+            f"{module.name} -> {name}"
+            for module in self.packages.values()
+            if module.floor is not None
+            for name in sorted(module.imports)
+            if (floor(name) or 0) > module.floor
+        ]
+
+    def cycle(self) -> list[str]:
+        """The modules of one import cycle; empty if there is none."""
+        return find_cycle(self.arrows)
+
+    def room_cycle(self) -> list[str]:
+        """The rooms of one cycle, packages inside a room counted as rooms; empty if there is none."""
+        arrows: dict[str, set[str]] = {}
+        for source, target in self.room_arrows():
+            arrows.setdefault(source, set()).add(target)
+        return find_cycle(arrows)
+
+    def room_arrows(self) -> Counter[tuple[str, str]]:
+        """(importing room, imported room) -> number of imports between their modules."""
+        pairs = ((room(a), room(b)) for a, imported in self.arrows.items() for b in imported)
+        return Counter(pair for pair in pairs if pair[0] != pair[1])
+
+    def rooms(self, package: str = "harness") -> dict[str, list[Module]]:
+        """Room -> its modules; the highest floor first."""
+        found: dict[str, list[Module]] = {}
+        for module in sorted(self.modules.values(), key=lambda module: (-(module.floor or 0), module.name)):
+            if module.name.split(".")[0] == package:
+                found.setdefault(module.room, []).append(module)
+        return found
+
+
+def find_cycle(arrows: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def text(found: ImportMap) -> str:
+    """The rooms of harness/ with their arrows, then a verdict."""
+    arrows = found.room_arrows()
+    lines = ["floors, lowest first: " + " < ".join(FLOORS), ""]
+    for name, modules in found.rooms().items():
+        below = {target: count for (source, target), count in sorted(arrows.items()) if source == name}
+        lines.append(f"{name}: {', '.join(module.name.removeprefix(f'{name}.') for module in modules)}")
+        lines += [f"    -> {target} ({count})" for target, count in below.items()]
+    inside = {pair: n for pair, n in arrows.items() if all(room.startswith("harness") for room in pair)}
+    lines += ["", f"harness/: {len(found.rooms())} rooms, {len(inside)} arrows, {sum(inside.values())} imports"]
+    lines += [f"arrow up: {arrow}" for arrow in found.upward()] or ["no arrow up"]
+    for kind, cycle in (("modules", found.cycle()), ("rooms", found.room_cycle())):
+        lines.append(f"cycle of {kind}: {' -> '.join(cycle)}" if cycle else f"no cycle of {kind}")
+    return "\n".join(lines)
+
+
+def markdown(found: ImportMap) -> str:
+    """One table: room, what it is, its modules."""
+    lines = ["| room | what it is | modules |", "| --- | --- | --- |"]
+    for name, modules in found.rooms().items():
+        summary = found.packages[name].summary
+        names = "" if name in found.modules else ", ".join(f"`{module.name.rpartition('.')[2]}`" for module in modules)
+        lines.append(f"| `{name.replace('.', '/')}` | {summary} | {names} |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    found = ImportMap()
+    print(markdown(found) if "--markdown" in arguments else text(found))
+    return 1 if found.upward() or found.cycle() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

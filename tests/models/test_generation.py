@@ -1,0 +1,80 @@
+"""Sampling, generation and scoring with a language model; models in test_decoder.py, test_perceiver_ar.py."""
+
+from functools import partial
+
+import pytest
+import torch
+from test_decoder import NAMES, decoder, stirred, tokens
+
+from models.generation.generate import generate
+from models.generation.sampling import greedy, sample
+from models.generation.scoring import loglikelihood_rolling, loglikelihood_streaming
+
+
+def test_sampling():
+    model, text = stirred(), tokens(5)
+
+    def draw(seed, **options):
+        sampler = partial(sample, generator=torch.Generator().manual_seed(seed), **options)
+        return generate(model, text, max_new_tokens=12, sampler=sampler)
+
+    likeliest = generate(model, text, max_new_tokens=12)
+    assert torch.equal(draw(0, top_k=1), likeliest)
+    assert torch.equal(draw(0, top_k=5), draw(0, top_k=5))
+    assert not torch.equal(draw(0, top_k=5), draw(1, top_k=5))
+    assert torch.equal(draw(0, temperature=1e-4), likeliest)
+    assert torch.equal(generate(model, text, max_new_tokens=0), text)
+    with pytest.raises(ValueError, match="at least one token"):
+        generate(model, text[:, :0], max_new_tokens=1)
+    with pytest.raises(ValueError, match="temperature is positive, not 0"):
+        draw(0, top_k=2, temperature=0)
+    with pytest.raises(ValueError, match="top_k is positive, not 0"):
+        draw(0, top_k=0)
+
+
+@pytest.mark.parametrize(("top_k", "kept"), [(3, [1.0, 3.0, 2.0, -torch.inf]), (None, [1.0, 3.0, 2.0, 0.0])])
+def test_samples_follow_the_probabilities_of_the_likeliest(top_k, kept):
+    logits = torch.tensor([[1.0, 3.0, 2.0, 0.0]]).expand(20_000, -1)
+    drawn = sample(logits, top_k=top_k, temperature=2.0, generator=torch.Generator().manual_seed(0))
+    share = torch.bincount(drawn, minlength=4) / len(drawn)
+    torch.testing.assert_close(share, torch.tensor(kept).div(2).softmax(0), atol=0.01, rtol=0)
+    assert torch.equal(greedy(logits[:2]), torch.tensor([1, 1]))
+
+
+def test_generation_restores_the_mode_and_keeps_no_graph():
+    model = decoder(dropout=0.5, attention_dropout=0.5).train()
+    assert torch.equal(*(generate(model, tokens(5), max_new_tokens=6) for _ in range(2)))
+    assert model.training
+    for score in (loglikelihood_rolling, partial(loglikelihood_streaming, chunk_size=4)):
+        assert not score(model, tokens(9)).requires_grad
+        with pytest.raises(ValueError, match="at least two tokens"):
+            score(model, tokens(1))
+
+
+@pytest.mark.parametrize("length", [2, 40, 41, 60, 81, 100])
+def test_a_text_is_scored_in_windows_of_max_length(length):
+    """A decoder gives logits for all positions, so windows do not overlap, but for the last."""
+    model, text = stirred(), tokens(length)
+    scores = loglikelihood_rolling(model, text)
+    assert scores.shape == (3, length - 1)
+    for t in range(1, length):
+        end = min(((t - 1) // 40 + 1) * 40, length - 1)
+        start = max(0, end - 40)
+        expected = model(text[:, start:end])[:, t - 1 - start].log_softmax(-1)[torch.arange(3), text[:, t]]
+        torch.testing.assert_close(scores[:, t - 1].double(), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_is_scored_with_a_state_in_one_pass(name):
+    """With all tokens before each as its context, some models past the length that they are trained on."""
+    model = stirred(name, positions="none")
+    text = tokens(60 if name in ("latte", "linear_transformer", "luna", "s5") else 41)
+    expected = model(text[:, :-1]).log_softmax(-1).gather(2, text[:, 1:, None])[..., 0]
+    for chunk_size in (16, 100):
+        scores = loglikelihood_streaming(model, text, chunk_size=chunk_size)
+        torch.testing.assert_close(scores.double(), expected, atol=1e-5, rtol=0)
+
+
+def test_a_text_that_is_too_long_for_its_positions():
+    with pytest.raises(ValueError, match="64 tokens, but max_length is 40"):
+        loglikelihood_streaming(decoder(), tokens(80), chunk_size=32)

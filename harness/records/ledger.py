@@ -1,7 +1,7 @@
 """The ledger: the published numbers, one CSV per table in `results/paper/`, transcribed as printed.
 
 Columns `paper,table,row,column,condition,value,unit,higher_is_better,note`. `value` is the printed string (empty for a
-dash; hyper-parameters and formulas are text); the loaded frame adds `number`, NaN where the print is none.
+dash; hyper-parameters and formulas are text); the loaded frame adds `number`, NaN where no number is printed.
 `INDEX.csv` says how many entries each table has, `averages.yaml` which of its columns are means of others.
 """
 
@@ -73,7 +73,7 @@ def decimals(text: str) -> int:
 
 
 def validate(root: str | os.PathLike[str]) -> list[str]:
-    """What is wrong with the ledger, one line each; empty if nothing is."""
+    """Problems of the ledger, one line each."""
     index = tables(root)
     files = {path.stem for path in Path(root).glob("*.csv")} - {"INDEX"}
     problems = [f"{name}: in INDEX.csv, no file" for name in sorted(index.keys() - files)]

@@ -1,4 +1,4 @@
-"""What do=bench measured, as a page, a picture and on the terminal."""
+"""Measurements of do=bench as a page, a picture, on the terminal, and as columns of tables."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def bench_scores(
     """What each row of a table took at one point, and how that was measured; rows without a measurement are left out.
 
     A row takes the first measurement that has its model with its `model.*` settings. A measurement that is not there is
-    named beside the settings of the others.
+    named after the settings of the others.
     """
     chosen = [measurements[name] for name in point.measurements if name in measurements]
     missing = [name for name in point.measurements if name not in measurements]
@@ -128,7 +128,7 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
 
 
 def slope(points: Series, key: str) -> str:
-    """Of the upper half of the lengths: below, fixed costs are what is seen."""
+    """Exponent over the upper half of the lengths; fixed costs dominate the lower half."""
     kept = [point for point in points[(len(points) - 1) // 2 :] if point[key] > 0]
     value = exponent([point["length"] for point in kept], [point[key] for point in kept])
     return "" if value is None else f"{value:.2f}"
@@ -150,7 +150,8 @@ def describe_setting(measured: dict[str, Any]) -> str:
 
 def notes(measured: dict[str, Any]) -> list[str]:
     lines = [
-        "Medians; in brackets how many times faster than the peer in the same run. Slopes: the upper half of lengths.",
+        "Medians; in brackets the speedup over the peer in the same run. "
+        "Slopes are fitted to the upper half of the lengths.",
     ]
     disturbed = sum(point.get("disturbed", 0) for point in measured["points"])
     if disturbed:

@@ -13,8 +13,8 @@ EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
 
 
-def beside_paper_block(spec: TableSpec, group: Group) -> Block:
-    """Each row with the paper's number, ours, their difference and the verdict."""
+def comparison_block(spec: TableSpec, group: Group) -> Block:
+    """Each row: the paper's number, ours, the difference and the verdict."""
     column, rows = group.column, []
     decimals, best = spec.decimals(column), clear_winner(group.scores, spec.higher_is_better(column))
     for row, score in in_order_of_rows(spec, group.scores):
@@ -69,7 +69,7 @@ def mean_block(spec: TableSpec, group: Group) -> Block:
 def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
     """The columns of an average that the paper does not print; no block if none of them was measured.
 
-    Beside the paper every row of the table has a line, elsewhere the rows that were run.
+    At the paper's budget every row of the table has a line, elsewhere only the rows that were run.
     """
     parts = {name: group for name, group in mean.parts.items() if name in spec.unpublished}
     if not any(group.scores for group in parts.values()):
@@ -77,7 +77,7 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
     scores = {(name, s.row, s.setting): s for name, group in parts.items() for s in group.scores}
     best = {name: clear_winner(group.scores, spec.higher_is_better(name)) for name, group in parts.items()}
     measured = {row for _, row, _ in scores}
-    listed = [row for row in spec.rows if row in measured or mean.beside_paper]
+    listed = [row for row in spec.rows if row in measured or mean.comparable]
     body = []
     for row in [*listed, *sorted(measured - set(listed))]:
         for setting in sorted({setting for _, other, setting in scores if other == row} or {""}):
@@ -86,7 +86,7 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
             body.append((_row_entry(spec, row, setting), *entries))
     body += _baseline_row(spec, parts)
     lines = _shared_notes({spec.short_name(name): group.data_notes for name, group in parts.items()})
-    if not mean.scores and not mean.beside_paper:
+    if not mean.scores and not mean.comparable:
         lines.append(_no_average([mean.column]))
     header = [TableEntry("model")]
     header += [TableEntry(spec.short_name(name), spec.footnotes_of(column=name)) for name in parts]
@@ -97,7 +97,7 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
 def category_block(spec: TableSpec, group: Group) -> Block:
     """A line for each category, a column for each row that has a score: there may be many categories."""
     scores = group.scores
-    if group.beside_paper:
+    if group.comparable:
         scores = [score for _, score in in_order_of_rows(spec, group.scores) if score]
     shown = [score for score in scores if score.by_seed]
     names = [score.row + (f" ({score.setting})" if score.setting else "") for score in shown]
@@ -113,7 +113,7 @@ def category_block(spec: TableSpec, group: Group) -> Block:
 
 
 def overview_block(spec: TableSpec, columns: Sequence[str]) -> Block:
-    """The paper's numbers alone, for columns without a score of ours beside the paper."""
+    """The paper's numbers alone, for columns without a comparable run of ours."""
     published = [column for column in columns if column not in spec.unpublished]
     header = [TableEntry("model")]
     for column in published:
@@ -132,11 +132,11 @@ def overview_block(spec: TableSpec, columns: Sequence[str]) -> Block:
         hours = spec.hours_of(tasks) * len(spec.rows)
         names = dict.fromkeys(spec.short_name(column) for column in tasks)
         not_run = f"Not run at the paper budget: {', '.join(names)}"
-        lines.append(f"{not_run}; all {len(spec.rows)} rows ≈ {_hours(hours)} GPU-hours a seed ({spec.gpu}).")
+        lines.append(f"{not_run}; all {len(spec.rows)} rows ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
     if means := [column for column in columns if column in spec.averages]:
         lines.append(_no_average(means))
     units = dict.fromkeys(spec.unit_of(column) for column in columns)
-    title = f"The paper's numbers, {' and '.join(units)}; nothing of ours stands beside them"
+    title = f"The paper's numbers, {' and '.join(units)}; no comparable run of ours yet"
     return Block(title, tuple(header), tuple(body), "l" + "r" * len(published), lines=tuple(lines))
 
 
@@ -249,7 +249,7 @@ def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _no_average(names: Sequence[str]) -> str:
-    return f"No {', '.join(names)} of ours: no row has all of its parts."
+    return f"Not averaged, because no row has a score in every column: {', '.join(names)}."
 
 
 def _ordering(spec: TableSpec, group: Group) -> str:

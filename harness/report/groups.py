@@ -1,7 +1,7 @@
 """Groups of scores that may be compared: one column, one protocol, one budget, the same data.
 
-The cells that may stand beside the paper's numbers are a group of their own in each column. Groups hold all that a
-page says of them, so that rendering reads no record.
+The cells that may be compared with the paper's numbers form one group per column. A group holds everything that a page
+shows of it, so that rendering reads no record.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ class Group:
     column: str
     budget: str
     data: str  # "full data"
-    beside_paper: bool
+    comparable: bool
     scores: tuple[Score, ...]
     chance: float | None = None
     chance_names: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Group:
 
     @property
     def where(self) -> str:
-        return "paper budget" if self.beside_paper else f"{self.budget} budget, {self.data}"
+        return "paper budget" if self.comparable else f"{self.budget} budget, {self.data}"
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,16 @@ def group_scores(
     for protocol, columns in selected.items():
         part = spec.for_protocol(protocol)
         compared = {name: columns[name] for name in part.compared_columns}
-        beside = {name: cells[_stands_beside_paper(cells)] for name, cells in compared.items()}
-        others = {name: cells[~_stands_beside_paper(cells)] for name, cells in compared.items()}
+        paper = {name: cells[_is_comparable(cells)] for name, cells in compared.items()}
+        others = {name: cells[~_is_comparable(cells)] for name, cells in compared.items()}
         own = {name: columns[name] for name in part.own_columns if name in columns}
         results.append(
             ProtocolResults(
                 spec=part,
-                paper=tuple(_paper_groups(part, beside)),
+                paper=tuple(_paper_groups(part, paper)),
                 others=tuple(_other_groups(part, others)),
                 other_means=tuple(_other_means(part, others)),
-                paper_facts=_run_facts(part, beside.values()),
+                paper_facts=_run_facts(part, paper.values()),
                 other_facts=_run_facts(part, others.values()),
                 own=tuple(_own_groups(part, own, measurements)),
                 own_facts=_run_facts(part, own.values()),
@@ -94,7 +94,7 @@ def group_scores(
     return results
 
 
-def _stands_beside_paper(cells: "pd.DataFrame") -> "pd.Series":
+def _is_comparable(cells: "pd.DataFrame") -> "pd.Series":
     """The paper's budget, the recipe unchanged, the full data. A cell that broke off early does not know its data."""
     return (cells["budget"] == "paper") & (cells["setting"] == "") & cells["source"].isin(["full", "unknown"])
 
@@ -147,14 +147,14 @@ def _own_groups(
 
 
 def _column_group(
-    spec: TableSpec, column: str, cells: "pd.DataFrame", budget: str, data: str, beside_paper: bool
+    spec: TableSpec, column: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool
 ) -> Group:
     known = cells["baseline"].dropna().astype(float)
     return Group(
         column=column,
         budget=budget,
         data=data,
-        beside_paper=beside_paper,
+        comparable=comparable,
         scores=tuple(rank(score_rows(cells), spec.higher_is_better(column))),
         chance=float(known.mean()) if len(known) else None,
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
@@ -169,7 +169,7 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     rows = sorted({score.row for group in parts.values() for score in group.scores})
     by_row = [[[s for s in group.scores if s.row == row] for group in parts.values()] for row in rows]
     scores = rank([score for row in by_row if (score := average(row))], spec.higher_is_better(name))
-    return Group(name, first.budget, data, first.beside_paper, tuple(scores), parts=parts)
+    return Group(name, first.budget, data, first.comparable, tuple(scores), parts=parts)
 
 
 def _categories(spec: TableSpec, column: str, cells: "pd.DataFrame") -> dict[str, tuple[Score, ...]]:
@@ -187,7 +187,7 @@ def _data_notes(cells: "pd.DataFrame") -> tuple[str, ...]:
     ended = cells[cells["status"] == "done"]
     notes = []
     if ended["fingerprint"].nunique() > 1:
-        notes.append(f"Caution: these runs saw {ended['fingerprint'].nunique()} different sets of data.")
+        notes.append(f"Caution: these runs used {ended['fingerprint'].nunique()} different data sets.")
     if origins := sorted(set(ended["origin"].dropna())):
         notes.append(f"Data: {', '.join(origins)}.")
     if tested := sorted({int(n) for n in ended["n_test"].dropna()}):
@@ -208,7 +208,7 @@ def _run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str,
     span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
     facts = [
         f"Checkpoint tested: {'; '.join(_selection_rules(cells))}.",
-        f"Seeds: {span} a row; the table asks for {len(spec.seeds)}.",
+        f"Seeds: {span} per row; the table asks for {len(spec.seeds)}.",
         f"Hardware: {', '.join(sorted(set(cells['hardware'])))}.",
     ]
     if dirty := int(cells["dirty"].astype(bool).sum()):
@@ -220,6 +220,6 @@ def _selection_rules(cells: "pd.DataFrame") -> list[str]:
     rules = set()
     for (rule, after, leak), _ in cells.groupby(["rule", "after_steps", "leak"], sort=True):
         start = f" from step {int(after):,} on" if after and rule != "last" else ""
-        warning = " (TEST LEAK: the test split took part in choosing it)" if leak else ""
+        warning = " (TEST LEAK: chosen on the test split)" if leak else ""
         rules.add(f"{rule}{start}{warning}")
     return sorted(rules)

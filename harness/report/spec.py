@@ -268,7 +268,7 @@ class TableSpec(StrictModel):
         return min(labels, key=lambda label: len(self.rows[label].set), default=None)
 
     def is_ours(self, row: str) -> bool:
-        """A row that the paper's table lacks: a control, or a model that was run beside it."""
+        """A row that the paper's table lacks: a control, or a model of ours."""
         return row not in self.rows or self.rows[row].ours
 
     def short_name(self, column: str) -> str:
@@ -307,7 +307,7 @@ class TableSpec(StrictModel):
         return {verdict: limit_in_unit(limit, paper) for verdict, limit in self.tolerance}
 
     def footnotes_of(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
-        """Footnotes of a whole row, of a whole column, or, with both given, of that one number alone."""
+        """Footnotes of a row, of a column, or, with both given, of that one number alone."""
         found = []
         for note in self.footnotes:
             by_row, by_column = note.rows is not None, note.columns is not None
@@ -319,8 +319,8 @@ class TableSpec(StrictModel):
 
     def all_footnotes(self, row: str, column: str) -> tuple[str, ...]:
         """Every footnote that bears on one published number."""
-        whole = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
-        found = (*whole, *self.footnotes_of(row=row, column=column))
+        of_lines = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
+        found = (*of_lines, *self.footnotes_of(row=row, column=column))
         return tuple(dict.fromkeys(found))
 
 

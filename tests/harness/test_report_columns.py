@@ -1,4 +1,4 @@
-"""What a column may show beside a metric: a record's field, an evaluation, a formula, a measurement; list settings."""
+"""Columns other than test metrics: a record's field, an evaluation, a formula, a measurement; list settings."""
 
 import runpy
 from pathlib import Path
@@ -167,7 +167,7 @@ def test_a_mistake_in_a_column_is_named(spec_of, columns, says):
 
 
 def test_a_list_is_one_setting(spec_of):
-    """A list value has commas of its own; a row may set it, and what nobody set is shown whole."""
+    """A list value has commas of its own; a row may set it, and any other list is shown in full."""
     rows = "rows: {long: {model: longnet, set: {model.segments: [64, 128]}}, plain: longnet}\n"
     spec = spec_of("parameters: {task: lra/text, field: parameters}", HEAD.partition("rows:")[0] + rows)
 

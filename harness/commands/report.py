@@ -22,7 +22,8 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     """The verb. Without `table=` and `figure=` it means all. Exit status 1 if `check=true` finds a difference."""
     from harness.config.compose import CONF
     from harness.records.collect import frame, load_records
-    from harness.report.bench_tables import load_measurements, pages
+    from harness.report.bench_tables import pages
+    from harness.report.measurements import load_measurements
 
     tables, figures = (_names_in(overrides, group) for group in ("table", "figure"))
     if not tables and not figures:

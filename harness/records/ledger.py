@@ -42,7 +42,7 @@ def entries(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
         found = list(reader)
     for line, entry in enumerate(found, 2):
         if None in entry or None in entry.values():
-            raise UsageError(f"{path}: row {line} has not {len(COLUMNS)} fields")
+            raise UsageError(f"{path}: row {line} does not have {len(COLUMNS)} fields")
         if entry["higher_is_better"] not in TRUTH:
             raise UsageError(
                 f"{path}: row {line}: higher_is_better is '{entry['higher_is_better']}', not true or false"

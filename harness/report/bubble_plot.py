@@ -13,7 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.tradeoff import FigureSpec, Panel
+from harness.report.figure_spec import FigureSpec
+from harness.report.tradeoff import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

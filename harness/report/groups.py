@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.report.bench_tables import bench_scores
-from harness.report.scores import Score, average, rank, score_rows
+from harness.report.measurements import bench_scores
+from harness.report.scores import Score, average, clear_winner, rank, score_rows
 from harness.report.select import by_sources, describe_sources
 from harness.report.spec import TableSpec
 
@@ -23,8 +23,8 @@ BENCH = "bench"  # budget of a group that do=bench measured
 class Group:
     """`column`: a column or an average of the table; `parts`: the groups of the columns that it averages.
 
-    `chance`: score of a guess that ignores the input, in the column's unit. `categories`: a metric in each category of
-    the test examples, where the task measures them one by one.
+    `winner`: the best score, if it is clear of the runner-up. `chance`: score of a guess that ignores the input, in the
+    column's unit. `categories`: a metric in each category of the test examples, where the task measures them so.
     """
 
     column: str
@@ -32,6 +32,7 @@ class Group:
     data: str  # "full data"
     comparable: bool
     scores: tuple[Score, ...]
+    winner: Score | None = None
     chance: float | None = None
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
@@ -149,13 +150,16 @@ def _own_groups(
 def _column_group(
     spec: TableSpec, column: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool
 ) -> Group:
+    higher_is_better = spec.higher_is_better(column)
+    scores = rank(score_rows(cells), higher_is_better)
     known = cells["baseline"].dropna().astype(float)
     return Group(
         column=column,
         budget=budget,
         data=data,
         comparable=comparable,
-        scores=tuple(rank(score_rows(cells), spec.higher_is_better(column))),
+        scores=tuple(scores),
+        winner=clear_winner(scores, higher_is_better),
         chance=float(known.mean()) if len(known) else None,
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=_data_notes(cells),
@@ -168,8 +172,10 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     first = next(iter(parts.values()))
     rows = sorted({score.row for group in parts.values() for score in group.scores})
     by_row = [[[s for s in group.scores if s.row == row] for group in parts.values()] for row in rows]
-    scores = rank([score for row in by_row if (score := average(row))], spec.higher_is_better(name))
-    return Group(name, first.budget, data, first.comparable, tuple(scores), parts=parts)
+    higher_is_better = spec.higher_is_better(name)
+    scores = rank([score for row in by_row if (score := average(row))], higher_is_better)
+    best = clear_winner(scores, higher_is_better)
+    return Group(name, first.budget, data, first.comparable, tuple(scores), best, parts=parts)
 
 
 def _categories(spec: TableSpec, column: str, cells: "pd.DataFrame") -> dict[str, tuple[Score, ...]]:

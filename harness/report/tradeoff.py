@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.records import ledger
+from harness.report.figure_spec import FigureSpec, LedgerColumn, PaperCosts
 from harness.report.scores import Score, average, score_rows
 from harness.report.select import by_sources, describe_sources, select
-from harness.report.spec import FigureSpec, LedgerColumn, PaperCosts, TableSpec
+from harness.report.spec import TableSpec
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ import pytest
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import groups, select, spec_files, table
-from harness.report.bench_tables import load_measurements
 from harness.report.formula import evaluate
+from harness.report.measurements import load_measurements
 
 GOLDEN = Path(__file__).parent / "golden_report"
 made = runpy.run_path(str(GOLDEN / "synthetic.py"))["record"]

@@ -79,7 +79,7 @@ def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys):
     assert render(cfg, []) == 1
     assert f"{path} differs from the measurement" in capsys.readouterr().err
     (tmp_path / "bench" / "goals.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"goals\.json is no measurement"):
+    with pytest.raises(UsageError, match=r"goals\.json: not a measurement"):
         render(cfg, [])
     (tmp_path / "bench" / "goals.json").unlink()
     (old,) = (tmp_path / "bench").glob("*.json")

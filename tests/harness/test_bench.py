@@ -84,7 +84,7 @@ def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys):
     (tmp_path / "bench" / "goals.json").unlink()
     (old,) = (tmp_path / "bench").glob("*.json")
     old.write_text(old.read_text().replace('"status"', '"state"'))
-    with pytest.raises(UsageError, match="is no measurement: 'status'; move it away or measure again"):
+    with pytest.raises(UsageError, match="unknown kind or an older version; measure again"):
         render(cfg, [])
 
 

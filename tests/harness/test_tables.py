@@ -33,10 +33,10 @@ def test_path_x_builds_with_every_model_of_its_recipe_s_tables():
 
 
 def test_path_x_trains(places):
-    outcome = run_cell(
+    result = run_cell(
         CellRequest(compose(["task=lra/pathx", "protocol=google", "budget=smoke", "trainer=cpu", *places]))
     )
-    assert outcome.state == "done", outcome.detail
+    assert result.state == "done", result.detail
 
 
 @pytest.fixture(scope="module")
@@ -50,5 +50,5 @@ def test_every_cell_trains(table, folder):
     """The steps, the two evaluations and the record of the smoke budget; cells that tables share run once."""
     for name, overrides in cells(table, "smoke").items():
         places = [f"paths.{place}={folder / place}" for place in ("data", "outputs", "records")]
-        outcome = run_cell(CellRequest(compose([*overrides, "trainer=cpu", *places])))
-        assert outcome.state in ("done", "skipped"), f"{name}: {outcome.detail}"
+        result = run_cell(CellRequest(compose([*overrides, "trainer=cpu", *places])))
+        assert result.state in ("done", "skipped"), f"{name}: {result.detail}"

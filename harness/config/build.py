@@ -64,7 +64,7 @@ def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str
 
 
 def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]) -> nn.Module:
-    """A backbone around attention, or a model that takes the whole backbone's place and its keys."""
+    """A backbone around attention, or a model that replaces the backbone and takes its keys."""
     backbone = target(cfg.backbone, "backbone", list(cfg.trusted_packages))
     if is_attention(model):
         return call(backbone, "backbone", partial(call, model, "model"), **backbone_kwargs)
@@ -78,15 +78,15 @@ def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]
 
 
 def is_attention(model: partial) -> bool:
-    """Whether a model is one layer. A model that takes the whole backbone's place has a `Config`, as backbones have."""
+    """Whether a model is one layer. A model that replaces the backbone has a `Config`, as backbones have."""
     return config_class(model.func) is None
 
 
 def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
     """Raises UsageError where `length_limit`, the longest sequence a backbone can read, is less than the task has."""
-    longest, needed = getattr(model, "length_limit", None), backbone_kwargs.get("max_length")
-    if longest is not None and needed is not None and needed > longest:
-        raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {needed}")
+    longest, required = getattr(model, "length_limit", None), backbone_kwargs.get("max_length")
+    if longest is not None and required is not None and required > longest:
+        raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {required}")
 
 
 def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:

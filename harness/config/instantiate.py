@@ -1,6 +1,6 @@
-"""The one door from a `_target_` in yaml to an object.
+"""`_target_` in yaml -> an object.
 
-Only targets below a few packages may be built, so that a configuration from elsewhere runs nothing else.
+Only targets below a few packages are built, so that a shared configuration cannot run anything else.
 """
 
 import inspect

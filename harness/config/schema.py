@@ -70,7 +70,7 @@ class Resources:
     accelerator: str = "auto"  # auto | cpu | gpu
     cpus: int | None = None  # for each device: threads of torch; null: its own choice
     memory_gb: float | None = None  # on each node of a job; null: the cluster's default
-    minutes: int = 60  # after which a job is asked to save what it has; it is queued again and goes on
+    minutes: int = 60  # after which a job is asked to save what it has; it is requeued and resumes
     cells_per_job: int = 1
     at_once: int = 1  # of these, so many side by side on the job's devices
 

@@ -53,11 +53,6 @@ def plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True, enum_to_str=True) if OmegaConf.is_config(value) else value
 
 
-def said(changes: Mapping[str, Any]) -> str:
-    """Deprecated: `format_settings(settings_key(changes))`."""
-    return format_settings(settings_key(changes))
-
-
 def runs(places: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
     """How many cells a row has for one seed: columns of one (task, settings) that differ in their metric are one."""
     return len({(task, settings_key(changes)) for task, changes in places})

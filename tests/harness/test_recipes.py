@@ -56,9 +56,9 @@ def test_a_model_put_in_is_a_model_composed(model):
 def test_trains(protocol, task, places):
     overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places]
     cfg = compose(overrides)
-    outcome = run_cell(CellRequest(cfg))
-    assert outcome.state == "done", outcome.detail
-    assert ("[selected on test]" in outcome.detail) == (cfg.train.select.rule.name == "best_test")
+    result = run_cell(CellRequest(cfg))
+    assert result.state == "done", result.detail
+    assert ("[selected on test]" in result.detail) == (cfg.train.select.rule.name == "best_test")
 
 
 def test_a_choice_by_the_test_split_is_a_leak_whatever_it_is_called(places):
@@ -70,8 +70,8 @@ def test_a_choice_by_the_test_split_is_a_leak_whatever_it_is_called(places):
 
 @pytest.mark.parametrize("name", [name for name, _ in options("debug")])
 def test_debug_aids_train(name, places):
-    outcome = run_cell(CellRequest(compose([f"debug={name}", "budget=smoke", "trainer=cpu", *places])))
-    assert outcome.state == "done", outcome.detail
+    result = run_cell(CellRequest(compose([f"debug={name}", "budget=smoke", "trainer=cpu", *places])))
+    assert result.state == "done", result.detail
 
 
 def test_every_setting_is_one_that_its_model_or_recipe_reads():

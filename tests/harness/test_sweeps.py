@@ -1,4 +1,4 @@
-"""What a sweep's words mean, and what becomes of its cells in processes of their own."""
+"""What is typed for a sweep, and its cells in processes of their own."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def test_commands_that_differ_in_their_seed_are_composed_once(monkeypatch, given
     assert [(one.cfg.model.name, one.cfg.seed) for one in commands] == [
         (model, seed) for model in ("local", "lavo") for seed in (1, 2, 3)
     ]  # fmt: skip
-    assert [one.cfg for one in commands] == [compose(words) for words in SWEPT]
+    assert [one.cfg for one in commands] == [compose(overrides) for overrides in SWEPT]
 
 
 def test_a_seed_that_is_none_is_an_error(given):
@@ -146,7 +146,7 @@ def test_a_cell_that_two_commands_name_runs_once_and_in_the_order_typed(monkeypa
 
 def test_the_first_command_that_names_a_cell_gives_its_words():
     typed = [["budget=smoke", "seed=1"], ["budget=smoke", "seed=1", "trainer=cpu"]]
-    (planned,) = sweep.expand_all([sweep.Command(compose(words), tuple(words)) for words in typed]).cells
+    (planned,) = sweep.expand_all([sweep.Command(compose(overrides), tuple(overrides)) for overrides in typed]).cells
     assert planned.overrides == ("budget=smoke", "seed=1")
 
 
@@ -191,18 +191,18 @@ class Sweep:
         self.folder, self.data = folder, data
         folder.mkdir()
 
-    def start(self, *words):
+    def start(self, *overrides):
         return subprocess.Popen(
-            [sys.executable, str(ROOT / "run.py"), *words, f"paths.data={self.data}"],
+            [sys.executable, str(ROOT / "run.py"), *overrides, f"paths.data={self.data}"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder, start_new_session=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
 
-    def run(self, *words):
-        """(exit status, what it said)"""
-        process = self.start(*words)
-        said, _ = process.communicate(timeout=240)
-        return process.returncode, said
+    def run(self, *overrides):
+        """(exit status, what it printed)"""
+        process = self.start(*overrides)
+        output, _ = process.communicate(timeout=240)
+        return process.returncode, output
 
     def records(self):
         found = [json.loads(path.read_text()) for path in self.folder.glob("results/records/**/*.json")]
@@ -220,7 +220,7 @@ class Sweep:
             time.sleep(0.05)
 
     def trains(self, seed):
-        """It is between two updates, where signals only leave a mark."""
+        """It is between two updates, where a signal is only noted."""
         return any(self.folder.glob(f"outputs/cells/**/*-s{seed}-*/checkpoints/last.ckpt"))
 
 
@@ -232,15 +232,15 @@ def typed(tmp_path, data):
 @pytest.mark.slow
 def test_side_by_side_gives_the_numbers_of_one_after_another(tmp_path, data):
     both = [Sweep(tmp_path / name, data) for name in ("turn", "side")]
-    for one, words in zip(both, ([], ["n_jobs=2"]), strict=True):
-        status, said = one.run("-m", *CELL, "seed=1,2,3", *words)
-        assert status == 0 and "3 done" in said
+    for one, typed in zip(both, ([], ["n_jobs=2"]), strict=True):
+        status, output = one.run("-m", *CELL, "seed=1,2,3", *typed)
+        assert status == 0 and "3 done" in output
     turn, side = (
         {seed: {key: entries[key] for key in SAME} for seed, entries in one.records().items()} for one in both
     )
     assert turn == side and set(side) == {1, 2, 3}
-    status, said = both[1].run("-m", *CELL, "seed=1,2,3", "n_jobs=3")
-    assert status == 0 and "3 skipped" in said
+    status, output = both[1].run("-m", *CELL, "seed=1,2,3", "n_jobs=3")
+    assert status == 0 and "3 skipped" in output
 
 
 @pytest.mark.slow
@@ -248,14 +248,14 @@ def test_a_cell_that_is_killed_takes_no_other_with_it(typed):
     process = typed.start("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
     typed.wait(lambda: typed.trains(1))
     os.kill(typed.beat(1)["pid"], signal.SIGKILL)
-    said, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == 1
-    assert re.search(r"^dead: local .* seed 1 · killed by SIGKILL", said, re.MULTILINE) and "1 dead, 2 done" in said
+    assert re.search(r"^dead: local .* seed 1 · killed by SIGKILL", output, re.MULTILINE) and "1 dead, 2 done" in output
     assert set(typed.records()) == {2, 3}
-    _, said = typed.run("do=status")
-    assert "1 dead" in said and "2 done" in said
-    status, said = typed.run("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
-    assert status == 0 and "1 done" in said and "2 skipped" in said and typed.records()[1]["resumes"] == 1
+    _, output = typed.run("do=status")
+    assert "1 dead" in output and "2 done" in output
+    status, output = typed.run("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
+    assert status == 0 and "1 done" in output and "2 skipped" in output and typed.records()[1]["resumes"] == 1
 
 
 @pytest.mark.slow
@@ -263,12 +263,12 @@ def test_ctrl_c_stops_all_cells_saved(typed):
     process = typed.start("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
     typed.wait(lambda: typed.trains(1) and typed.trains(2))
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT
-    assert "2 interrupted, 1 not begun" in said and not typed.records()
+    assert "2 interrupted, 1 not begun" in output and not typed.records()
     assert [typed.beat(seed)["state"] for seed in (1, 2)] == ["interrupted"] * 2
-    status, said = typed.run("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
-    assert status == 0 and "3 done" in said
+    status, output = typed.run("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
+    assert status == 0 and "3 done" in output
     assert {seed: entries["resumes"] for seed, entries in typed.records().items()} == {1: 1, 2: 1, 3: 0}
 
 
@@ -284,22 +284,22 @@ def test_the_cells_of_a_sweep_that_is_gone_save_and_stop(typed):
 @pytest.mark.slow
 def test_jobs_in_the_background_of_this_machine(typed):
     cells = ["-m", *CELL, "seed=1,2,3", "train.max_steps=300", "n_jobs=2", BEHIND]
-    status, said = typed.run(*cells)
-    assert status == 0 and "3 cells in 2 jobs" in said and not typed.records()
-    _, said = typed.run(*cells)
-    assert "nothing to submit" in said, "what waits or runs is in a job already"
+    status, output = typed.run(*cells)
+    assert status == 0 and "3 cells in 2 jobs" in output and not typed.records()
+    _, output = typed.run(*cells)
+    assert "nothing to submit" in output, "what waits or runs is in a job already"
     typed.wait(lambda: len(typed.records()) == 3, 120)
-    status, said = typed.run("do=status")
-    assert status == 0 and "3 done" in said
-    status, said = typed.run(*cells)
-    assert status == 0 and "nothing to submit: 3 done" in said
+    status, output = typed.run("do=status")
+    assert status == 0 and "3 done" in output
+    status, output = typed.run(*cells)
+    assert status == 0 and "nothing to submit: 3 done" in output
 
 
 @pytest.mark.slow
 def test_data_that_are_not_there_are_asked_for_before_a_job_is_made(typed, tmp_path):
     typed.data = tmp_path / "nowhere"
-    status, said = typed.run("-m", *CELL, BEHIND)
-    assert status == 2 and "run: python run.py do=prepare -m model=local" in said and "nothing to submit" in said
+    status, output = typed.run("-m", *CELL, BEHIND)
+    assert status == 2 and "run: python run.py do=prepare -m model=local" in output and "nothing to submit" in output
 
 
 def test_m_may_stand_anywhere():

@@ -58,6 +58,8 @@ WRONG = {
     "trainer=cpu trainer.accelerator=abacus": "abacus",
     "trainer=cpu train.precision=7": "7",
     "task=forecasting/etth1 protocol=skyformer": "protocols that have: cab, lavo",
+    "task=lra/pathx protocol=luna": "protocols that have: google",
+    "table=lavo/t11 protocol=google": "leave protocol= out",
     "task=forecasting/etth1 model=linformer": "Linformer has no noncausal_cross form",
     "task=forecasting/etth1 task.features=MS": "none of M, S",
     "task=completion/pcn task.output_points=100": "64 would be",

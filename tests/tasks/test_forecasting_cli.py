@@ -1,4 +1,4 @@
-"""The whole way, from a command on the official file to its record, recomputed from the file and the saved weights."""
+"""From a command on the official file to its record, recomputed from the file and the saved weights."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ def test_the_record_holds_the_errors_of_every_window(features, places):
     typed = ["model=lavo", "task=forecasting/etth1", "budget=smoke", "trainer=cpu", f"task.features={features}"]
     typed += ["train.eval_every=12", "train.eval_batch_size=256"]
     cfg = compose([*typed, "task.source=slice", f"task.path={REAL}", "task.rows=null", *places])
-    outcome = run_cell(CellRequest(cfg))
-    assert outcome.state == "done", outcome.detail
+    result = run_cell(CellRequest(cfg))
+    assert result.state == "done", result.detail
     entries = record.read(cell_of(cfg).record_path(cfg))
     found = entries["metrics"]["best"]
     assert entries["data"]["source"] == "full"

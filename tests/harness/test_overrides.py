@@ -1,0 +1,83 @@
+"""Settings keep their values on the way: a table's yaml, overrides, the cell, the record's changes, and back."""
+
+import json
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
+from omegaconf import OmegaConf
+
+from harness.config import sweep
+from harness.config.cell import changes
+from harness.config.compose import compose
+from harness.config.overrides import to_overrides
+from harness.config.table_rows import format_settings, settings_key
+
+VALUES = [
+    *(1, 1.5, 1e-05, None, True, "null", "true", "12", "1e5", "nan", "10_000", "3.5x", "lra/text", "packed"),
+    *(
+        "a b",
+        " lead ",
+        "a,b",
+        "a=b",
+        "a:b",
+        "it's",
+        "\\",
+        "x\\'y",
+        "end\\",
+        "a\\b",
+        "(x)",
+        "[1]",
+        "a{b}",
+        "",
+        "é",
+        "~/x",
+    ),
+    *("glob(x)", "choice(a,b)", "-m", "@x", "a#b", "new\nline"),
+    *([16, 32], ["a,b", "c d", None], [], [[1], [2.5]], {"a": 1, "b": [None, "x y"]}),
+]
+
+
+def plain(value):
+    if isinstance(value, QuotedString):
+        return value.text
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_hydra_reads_the_value_that_was_set(value):
+    (override,) = to_overrides({"key": value})
+    found = plain(OverridesParser.create().parse_override(override).value())
+    assert found == value and type(found) is type(value)
+
+
+LISTS = {"model.segments": [16, 32], "model.ratios": [1, 2]}
+OTHERS = {"train.clip_value": None, "backbone.pooling": "masked_mean", "train.optimizer.betas": [0.9, 0.98]}
+
+
+def test_settings_of_a_table_are_those_of_its_record():
+    rows = {"LongNet": {"model": "longnet", "set": LISTS}}
+    columns = {"ListOps": {"task": "lra/listops", "metric": "acc", "set": OTHERS}}
+    table = {"protocol": "skyformer", "rows": rows, "columns": columns, "seeds": [1], "gpu_hours": 1}
+    typed = ["budget=smoke"]
+    (planned,) = sweep.expand_table(OmegaConf.create(table), compose(typed), typed).cells
+    assert list(planned.cfg.model.segments) == [16, 32] and planned.cfg.train.clip_value is None
+    recorded = json.loads(json.dumps(changes(planned.cell)))
+    used = {key: value for key, (_, value) in recorded.items()}
+    assert settings_key(used) == settings_key(LISTS | OTHERS)
+
+
+def test_a_list_in_a_yaml_and_one_in_a_record_have_one_key():
+    assert settings_key(OmegaConf.create({"model.segments": [16, 32]})) == settings_key({"model.segments": [16, 32]})
+    assert settings_key({"b": 1, "a": "x, y"}) == (("a", '"x, y"'), ("b", "1"))
+    assert settings_key({"a": "1"}) != settings_key({"a": 1}) and len({settings_key(LISTS), settings_key(OTHERS)}) == 2
+
+
+def test_settings_are_shown_as_they_are_typed():
+    shown = format_settings(settings_key(LISTS | OTHERS))
+    assert shown == (
+        "backbone.pooling=masked_mean, model.ratios=[1, 2], model.segments=[16, 32], train.clip_value=null, "
+        "train.optimizer.betas=[0.9, 0.98]"
+    )

@@ -77,14 +77,14 @@ def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys):
     assert render(cfg, []) == 0
     path.write_text("something else")
     assert render(cfg, []) == 1
-    assert f"{path} is not what was measured" in capsys.readouterr().err
+    assert f"{path} differs from the measurement" in capsys.readouterr().err
     (tmp_path / "bench" / "goals.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"goals\.json is no measurement"):
+    with pytest.raises(UsageError, match=r"goals\.json: not a measurement"):
         render(cfg, [])
     (tmp_path / "bench" / "goals.json").unlink()
     (old,) = (tmp_path / "bench").glob("*.json")
     old.write_text(old.read_text().replace('"status"', '"state"'))
-    with pytest.raises(UsageError, match="is no measurement: 'status'; move it away or measure again"):
+    with pytest.raises(UsageError, match="or an older version; measure again"):
         render(cfg, [])
 
 

@@ -1,4 +1,4 @@
-"""FormatError data at the door: exit status 2, one line that names the file and the line in it, no cache, no record."""
+"""Broken data at the door: exit status 2, one line that names the file and the line in it, no cache, no record."""
 
 import gzip
 import os

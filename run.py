@@ -1,4 +1,4 @@
-"""The door of Longhaul: `python run.py model=lavo task=lra/listops`. `python run.py --help` says what can be typed."""
+"""Longhaul: `python run.py model=lavo task=lra/listops`. `python run.py --help` shows what can be typed."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness.commands.cli import dispatch, door
-from harness.config.schema import register
+from harness.commands import cli
+from harness.config.compose import register
 
 register()
 statuses: list[int] = []
@@ -18,9 +18,9 @@ statuses: list[int] = []
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
-    typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    statuses.append(dispatch(cfg, typed))
+    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    statuses.append(cli.dispatch(cfg, overrides))
 
 
 if __name__ == "__main__":
-    sys.exit(door(main, statuses))
+    sys.exit(cli.main(main, statuses))

@@ -87,6 +87,7 @@ class Task(ABC):
 
     metric: ClassVar[str]
     higher_is_better: ClassVar[bool]
+    loss_mean_over: ClassVar[str] = "examples"  # or "tokens": what `loss` is a mean over, if micro-batches differ
     baseline_name: ClassVar[str]  # what `baseline()` scores: "majority class", "unigram", ...
 
     pattern: Pattern

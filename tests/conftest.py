@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from harness.config.schema import register  # noqa: E402
+from harness.config.compose import register  # noqa: E402
 
 register()
 

@@ -19,7 +19,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from harness.commands.bench_measure import DTYPES, MEASURES, build_bench_model, measure_points
-from harness.config.compose import CONF, ROOT, options
+from harness.config.compose import ROOT, default_arguments, options
 from harness.errors import UsageError, did_you_mean
 from harness.progress import Progress
 from harness.records.atomic import write_atomic
@@ -112,10 +112,9 @@ def check_settings(bench: DictConfig) -> None:
 
 def model_hyperparameters(cfg: DictConfig, name: str, overrides: Sequence[str]) -> dict[str, Any]:
     """The values of a model's yaml; what was typed as model.key=value replaces them, except for the peer."""
-    config = OmegaConf.create({"model": OmegaConf.load(CONF / "model" / f"{name}.yaml"), "settings": {}})
-    values = OmegaConf.to_container(config, resolve=True)["model"]
+    values = default_arguments(name)
     if name != cfg.bench.peer:
         typed = [override.lstrip("+") for override in overrides if override.lstrip("+").startswith("model.")]
         given = OmegaConf.to_container(OmegaConf.from_dotlist(typed)).get("model", {})
         values |= {key: value for key, value in given.items() if key in values or name == cfg.model.name}
-    return {key: value for key, value in values.items() if key != "name"}
+    return values

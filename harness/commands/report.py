@@ -1,135 +1,148 @@
 """do=report: tables and figures rebuilt from the records; tables as Markdown, LaTeX, CSV and on the terminal.
 
 The same records give the same bytes, so that `check=true` can tell whether a committed table is out of date.
-A figure, PNG and PDF, carries a stamp of what it shows.
+A figure, PNG and PDF, carries a digest of what it shows.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
 
 FORMATS = ("md", "tex", "csv")
 
 
-def report(
+def run(cfg: Any, overrides: Sequence[str]) -> int:
+    """The verb. Without `table=` and `figure=` it means all. Exit status 1 if `check=true` finds a difference."""
+    from harness.config.compose import CONF
+    from harness.records.collect import frame, load_records
+    from harness.report.bench_tables import pages
+    from harness.report.measurements import load_measurements
+
+    tables, figures = (_names_in(overrides, group) for group in ("table", "figure"))
+    if not tables and not figures:
+        tables = ["all"]
+    if tables == ["all"] and not figures:
+        figures = ["all"]
+    cells = frame(load_records(cfg.paths.records))
+    measurements = load_measurements(Path(cfg.paths.bench))
+    settings = {"conf_root": CONF, "paths": cfg.paths, "check": cfg.check}
+    written = report_tables(tables, cells, measurements=measurements, **settings) if tables else []
+    drawn = draw_figures(figures, cells, **settings) if figures else []
+    bench = pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] else {}
+    if not cfg.check:
+        _write(bench)
+        print("\n".join(map(str, [*drawn, *bench])))
+        return 0
+    for group, folder, paths in (("table", cfg.paths.tables, written), ("figure", cfg.paths.figures, drawn)):
+        for path in paths:
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            print(f"{path} differs from the records: python run.py do=report {group}={name}", file=sys.stderr)
+    stale = [path for path, text in bench.items() if not _is_current(path, text)]
+    for path in stale:
+        print(f"{path} differs from the measurement: python run.py do=report table=all", file=sys.stderr)
+    return int(bool(written or drawn or stale))
+
+
+def report_tables(
     names: str | Sequence[str],
+    cells: "pd.DataFrame",
     *,
     conf_root: str | Path,
     paths: Mapping[str, Any],
+    measurements: Mapping[str, Mapping[str, Any]] | None = None,
     check: bool = False,
     formats: Sequence[str] = FORMATS,
     console: "Console | None" = None,
 ) -> list[Path]:
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}` and show them.
 
-    `paths` names the folders `paper` (the ledger), `records` and `tables`. Returns the files of these tables; with
-    `check`, writes and shows nothing and returns the files whose content is not what the records say. Raises UsageError
-    (and RecordError, which is one).
+    `cells`: the frame of all records; `measurements`: those of do=bench by their names. `paths` names the folders
+    `paper` (the ledger), `records` and `tables`. Returns the files of these tables; with `check`, writes and shows
+    nothing and returns the files that differ from the records. Raises UsageError.
     """
-    from harness.records.collect import load_records
-    from harness.report import gallery, spec
+    from harness.report.groups import group_scores
+    from harness.report.pictures import pictures_of
     from harness.report.render import latex, markdown, terminal, tidy_csv
-    from harness.report.table import build
+    from harness.report.select import select
+    from harness.report.spec_files import available, load_table
+    from harness.report.table import build_table
 
     renderers = {"md": markdown.render, "tex": latex.render, "csv": tidy_csv.render}
     if unknown := [name for name in formats if name not in renderers]:
         raise UsageError(f"there is no format '{unknown[0]}': {did_you_mean(unknown[0], renderers)}")
-    names = [names] if isinstance(names, str) else list(names)
-    if names == ["all"]:
-        names = spec.names(conf_root)
+    names = available(conf_root) if names in ("all", ["all"]) else [names] if isinstance(names, str) else list(names)
     if not names:
         raise UsageError(f"there is no table in {Path(conf_root) / 'table'}")
-    records = load_records(paths["records"])
-    smoke = sum(entries["cell"]["budget"] == "smoke" for entries in records)
+    smoke = int((cells["budget"] == "smoke").sum())
     if not check:
         console = console or terminal.console()
     files = []
     for name in names:
-        asked, page = spec.load(name, conf_root, paths["paper"]), Path(paths["tables"]) / f"{name}.md"
-        shown = gallery.pictures(asked, records, Path(paths["records"]), page)
-        table = replace(build(asked, records), pictures=shown)
-        made = {Path(paths["tables"]) / f"{name}.{suffix}": renderers[suffix](table) for suffix in formats}
+        page = Path(paths["tables"]) / f"{name}.md"
+        spec = load_table(name, conf_root, paths["paper"])
+        selected = select(cells, spec)
+        results = group_scores(selected, spec, measurements)
+        table = build_table(spec, results, pictures_of(selected, spec, Path(paths["records"]), page))
+        made = {page.with_name(f"{page.stem}.{suffix}"): renderers[suffix](table) for suffix in formats}
         if check:
-            files += [path for path, text in made.items() if not _holds(path, text)]
+            files += [path for path, text in made.items() if not _is_current(path, text)]
             continue
-        _write(made)  # before it is shown: a pipe may close on us
+        _write(made)  # before the table is shown: the reader of a pipe may leave early
         files += made
         terminal.show(table, console)
         if smoke and name == names[-1]:
-            console.print(f"\n{smoke} runs of budget=smoke stand in no table: they only prove that it runs (do=status)")
+            console.print(
+                f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)"
+            )
         console.print("\n" + "\n".join(map(str, made)), markup=False, soft_wrap=True)
     return files
 
 
-def pictures(
-    names: str | Sequence[str], *, conf_root: str | Path, paths: Mapping[str, Any], check: bool = False
+def draw_figures(
+    names: str | Sequence[str],
+    cells: "pd.DataFrame",
+    *,
+    conf_root: str | Path,
+    paths: Mapping[str, Any],
+    check: bool = False,
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
-    With `check`, draws nothing and returns the files that show something else than the records do. Raises UsageError.
+    With `check`, draws nothing and returns the files that differ from the records. Raises UsageError.
     """
-    from harness.records.collect import load_records
-    from harness.report import bubble_plot, spec, tradeoff
+    from harness.report import bubble_plot, tradeoff
+    from harness.report.spec_files import available, load_figure
 
-    names = [names] if isinstance(names, str) else list(names)
-    if names == ["all"]:
-        names = spec.names(conf_root, "figure")
-    records = load_records(paths["records"])
+    if names in ("all", ["all"]):
+        names = available(conf_root, "figure")
     files = []
-    for name in names:
-        figure = tradeoff.load_figure(name, conf_root, paths["paper"])
-        shown = tradeoff.panels(figure, records, paths["paper"])
+    for name in [names] if isinstance(names, str) else names:
+        figure = load_figure(name, conf_root, paths["paper"])
+        panels = tradeoff.panels(figure, cells, paths["paper"])
         made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in bubble_plot.SUFFIXES]
         if check:
-            files += [path for path in made if not bubble_plot.shows(path, bubble_plot.stamp(figure, shown))]
+            digest = bubble_plot.digest_of(figure, panels)
+            files += [path for path in made if not bubble_plot.has_digest(path, digest)]
             continue
-        bubble_plot.draw(figure, shown, made)
+        bubble_plot.draw(figure, panels, made)
         files += made
     return files
 
 
-def run(cfg: Any, overrides: Sequence[str]) -> int:
-    """The verb. Without `table=` and `figure=` it means all. Exit status 1 if `check=true` finds a difference."""
-    from harness.config.compose import CONF
-    from harness.report.bench_tables import pages
-
-    tables, figures = (_typed(overrides, group) for group in ("table", "figure"))
-    if not tables and not figures:
-        tables = ["all"]
-    if tables == ["all"] and not figures:
-        figures = ["all"]
-    settings = {"conf_root": CONF, "paths": cfg.paths, "check": cfg.check}
-    stale = report(tables, **settings) if tables else []
-    drawn = pictures(figures, **settings) if figures else []
-    measured = pages(Path(cfg.paths.bench), Path(cfg.paths.tables)) if tables == ["all"] else {}
-    if not cfg.check:
-        _write(measured)
-        print("\n".join(map(str, [*drawn, *measured])))
-        return 0
-    for group, folder, paths in (("table", cfg.paths.tables, stale), ("figure", cfg.paths.figures, drawn)):
-        for path in paths:
-            name = path.relative_to(folder).with_suffix("").as_posix()
-            print(f"{path} is not what the records say: python run.py do=report {group}={name}", file=sys.stderr)
-    old = [path for path, text in measured.items() if not _holds(path, text)]
-    for path in old:
-        print(f"{path} is not what was measured: python run.py do=report table=all", file=sys.stderr)
-    return int(bool(stale or drawn or old))
+def _names_in(overrides: Sequence[str], group: str) -> list[str]:
+    """The names that were typed for a config group."""
+    typed = [override.partition("=") for override in overrides]
+    return [value for key, _, value in typed if key == group and value != "null"]
 
 
-def _typed(overrides: Sequence[str], group: str) -> list[str]:
-    """What was typed for a group of names."""
-    words = [override.partition("=") for override in overrides]
-    return [value for key, _, value in words if key == group and value != "null"]
-
-
-def _holds(path: Path, text: str) -> bool:
+def _is_current(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()
 
 
@@ -137,5 +150,5 @@ def _write(made: Mapping[Path, str]) -> None:
     from harness.records.atomic import write_atomic
 
     for path, text in made.items():
-        if not _holds(path, text):
+        if not _is_current(path, text):
             write_atomic(path, text)

@@ -12,8 +12,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from harness.commands import verify_checks as checks
-from harness.config.build import is_attention, on_meta, without
-from harness.config.compose import CONF, options
+from harness.config.build import is_attention, on_meta
+from harness.config.compose import CONF, arguments, options
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from models.attention.base import Attention, Pattern
@@ -74,7 +74,7 @@ def verify_model(cfg: DictConfig, name: str) -> Row:
     cfg = cfg.copy()
     OmegaConf.set_struct(cfg, False)
     cfg.model = model_yaml(name) if cfg.model.name != name else cfg.model
-    if not is_attention(target(without(cfg.model, "name"), "model", list(cfg.trusted_packages))):
+    if not is_attention(target(arguments(cfg.model), "model", list(cfg.trusted_packages))):
         return verify_decoder(cfg)
     row, accepted, why = Row([]), [], ""
     for pattern in COLUMNS:
@@ -116,7 +116,7 @@ def verify_decoder(cfg: DictConfig) -> Row:
     sizes = {"vocab_size": VOCABULARY, "dim": cfg.backbone.dim, "heads": cfg.backbone.heads, "ffn_dim": 128}
     sizes |= {"layers": DECODER_LAYERS, "max_length": 2 * DECODER_LENGTH, "dropout": 0.0}
     torch.manual_seed(0)
-    model = instantiate(without(cfg.model, "name"), "model", list(cfg.trusted_packages), **sizes).double().eval()
+    model = instantiate(arguments(cfg.model), "model", list(cfg.trusted_packages), **sizes).double().eval()
     parameters = f"{sum(p.numel() for p in model.parameters()):,}"
     row = Row([REFUSED, OK, REFUSED, REFUSED], model_parameters=parameters)
     tokens, other = torch.randint(VOCABULARY, (2, 2, DECODER_LENGTH))
@@ -147,5 +147,5 @@ def build_layer(cfg: DictConfig, pattern: Pattern, max_length: int = 4 * checks.
     """A layer in float64. Raises UsageError for a pattern that the model refuses."""
     sizes = {"pattern": pattern.value, "max_length": max_length}
     trusted = list(cfg.trusted_packages)
-    model = instantiate(without(cfg.model, "name"), "model", trusted, cfg.backbone.dim, cfg.backbone.heads, **sizes)
+    model = instantiate(arguments(cfg.model), "model", trusted, cfg.backbone.dim, cfg.backbone.heads, **sizes)
     return model.double().eval()

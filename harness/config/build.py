@@ -1,6 +1,6 @@
 """Configuration -> task and model. What cannot be built is refused here, on the meta device, before data is touched."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from harness.config.compose import options, with_model
+from harness.config.compose import arguments, options, with_model
 from harness.config.instantiate import call, config_class, instantiate, target
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention
@@ -35,7 +35,7 @@ def build(cfg: DictConfig) -> Built:
     trusted = list(cfg.trusted_packages)
     task = instantiate(without(cfg.task, "name", "protocol"), "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
-    model = build_model(target(without(cfg.model, "name"), "model", trusted), cfg, backbone_kwargs)
+    model = build_model(target(arguments(cfg.model), "model", trusted), cfg, backbone_kwargs)
     check_length(model, backbone_kwargs)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
     schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
@@ -89,10 +89,10 @@ def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
         raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {needed}")
 
 
-def refuse_what_cannot_run(cfg: DictConfig) -> Built:
-    """Build everything without memory or data. A refusal names the models that would fit in this place."""
+def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:
+    """Build everything, by default without memory (`on_meta`). A refusal names the models that would fit instead."""
     try:
-        built = on_meta(cfg)
+        built = (build or on_meta)(cfg)
         built.task.check_source()
         return built
     except DataError as error:

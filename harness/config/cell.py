@@ -19,8 +19,12 @@ from omegaconf import DictConfig, OmegaConf
 from harness.errors import UsageError
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget", "seed")
-# keys below these that name a place on this machine or a way of computing the same numbers
-NOT_IDENTITY = {"task": ("data_root", "workers", "protocol"), "train": ("micro_batch_size", "eval_batch_size")}
+# keys below these that name a place, a way of computing the same numbers, or defaults of other budgets
+NOT_IDENTITY = {
+    "task": ("data_root", "workers", "protocol"),
+    "train": ("micro_batch_size", "micro_batch_tokens", "eval_batch_size"),
+    "model": ("budgets",),
+}
 # keys that are part of the identity only while they are set: a config that lacks them is the same cell
 IDENTITY_WHEN_SET = {"train": ("patience", "batch_tokens"), "task": ("final_lengths",)}
 # packages of this project, whose classes and functions are identified by their names alone

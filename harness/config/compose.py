@@ -4,14 +4,21 @@
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import hydra
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathElement
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config.schema import register
+from harness.config import resolvers
+from harness.config.schema import BUILT_IN, Config
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
@@ -20,33 +27,49 @@ NAMED = (
     *("model", "task", "protocol", "budget", "table", "figure"),
     *("trainer", "resources", "cluster", "hydra/launcher", "logger", "debug"),
 )
+# what a model's yaml holds for the harness; its class takes the rest
+NOT_ARGUMENTS = ("name", "budgets")
+
+
+@functools.cache
+def register() -> None:
+    """Tell Hydra the schema, the options that have no file, and the resolvers of the yamls."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=Config)
+    for group, named in BUILT_IN.items():
+        for name, (_, node) in named.items():
+            store.store(group=group, name=name, node=node)
+    found = {
+        "pick": resolvers.pick,
+        "setting": resolvers.setting,
+        "default_protocol": lambda task: resolvers.default_protocol(task, folders()),
+        "for_task": lambda group, *, _root_: resolvers.for_task(group, folders(), _root_),
+    }
+    for name, resolver in found.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
 def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictConfig:
     """The configuration of these overrides. `search`: further folders of configuration, as `--config-dir` names them.
 
-    Raises Hydra's own errors; `harness.commands.cli` turns them into one line.
+    The same overrides are composed once in a process; the caller may change what it is given. Raises Hydra's own
+    errors; `harness.commands.explain` turns them into one line.
     """
+    return compose_once(tuple(overrides), tuple(map(str, search))).copy()
+
+
+@functools.lru_cache(maxsize=256)
+def compose_once(overrides: tuple[str, ...], search: tuple[str, ...]) -> DictConfig:
+    """As `compose`, for a caller that changes nothing in it."""
     register()
-    overrides = with_protocol(overrides, search)
-    if search:
-        overrides = [f"hydra.searchpath=[{','.join(search)}]", *overrides]
-    with outside_the_application(), hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose("config", overrides=list(overrides))
-
-
-def with_protocol(overrides: Sequence[str], search: Sequence[str] = ()) -> list[str]:
-    """The same, and the protocol that the typed task names as its own (`protocol:` in its yaml) if none is typed."""
-    typed = {key: value for key, equals, value in (word.partition("=") for word in overrides) if equals}
-    own = None if "protocol" in typed else own_protocol(typed.get("task", ""), search)
-    return [*overrides, *([f"protocol={own}"] if own else [])]
-
-
-def own_protocol(task: str, search: Sequence[str] = ()) -> str | None:
-    """None for a task that names none, and for no task."""
-    files = (Path(folder) / "task" / f"{task}.yaml" for folder in (*search, CONF))
-    found = next((file for file in files if file.is_file()), None)
-    return found and OmegaConf.load(found).get("protocol")
+    path = create_config_search_path(str(CONF))
+    path.get_path()[-1:-1] = [SearchPathElement("search", folder) for folder in search]  # the last is the schema
+    with outside_the_application():
+        try:
+            Hydra.create_main_hydra2("longhaul", path)
+            return hydra.compose("config", overrides=list(overrides))
+        finally:
+            GlobalHydra.instance().clear()
 
 
 def with_model(cfg: DictConfig, name: str) -> DictConfig:
@@ -54,6 +77,19 @@ def with_model(cfg: DictConfig, name: str) -> DictConfig:
     cfg = cfg.copy()
     cfg.model = OmegaConf.load(CONF / "model" / f"{name}.yaml")
     return cfg
+
+
+def default_arguments(model: str) -> dict[str, Any]:
+    """`_target_` and arguments of `conf/model/<model>.yaml` where neither a recipe nor a budget sets any."""
+    register()
+    config = OmegaConf.create({"model": OmegaConf.load(CONF / "model" / f"{model}.yaml"), "settings": {}})
+    return arguments(config.model)
+
+
+def arguments(model: DictConfig) -> dict[str, Any]:
+    """What a model's class is built with, and its `_target_`: its config without the harness' own keys."""
+    resolved = OmegaConf.to_container(model, resolve=True, enum_to_str=True)
+    return {key: value for key, value in resolved.items() if key not in NOT_ARGUMENTS}
 
 
 @contextlib.contextmanager
@@ -68,7 +104,7 @@ def outside_the_application() -> Iterator[None]:
 
 
 def search_path() -> list[str]:
-    """Folders of configuration that the running command added (`--config-dir`, `hydra.searchpath`), as `compose` takes.
+    """Folders of configuration that the running command added (`--config-dir`), as `compose` takes them.
 
     Empty outside a Hydra application.
     """
@@ -76,20 +112,26 @@ def search_path() -> list[str]:
         return []
     sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
     own = {"hydra", "main", "schema"}
-    return [source.path for source in sources if source.provider not in own and source.path]
+    return [source.path.removeprefix("file://") for source in sources if source.provider not in own and source.path]
+
+
+def folders() -> list[str]:
+    """All folders of configuration, in the order in which Hydra looks into them."""
+    return [str(CONF), *search_path()]
 
 
 def options(group: str) -> Iterator[tuple[str, str]]:
     """(name, one-line description) of every option of a group. The description is the file's first comment line.
 
-    `protocol/` and `budget/` keep a recipe's numbers for each task in a folder of its name: those are no options.
+    `protocol/` and `budget/` hold values for single tasks in folders: those are no options.
     """
     folder = CONF / group
-    for path in sorted(folder.rglob("*.yaml")):
+    found = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
+    for path in folder.rglob("*.yaml"):
         name = path.relative_to(folder).with_suffix("").as_posix()
-        if group in ("protocol", "budget") and "/" in name:
-            continue
-        yield name, describe(path)
+        if group not in ("protocol", "budget") or "/" not in name:
+            found[name] = describe(path)
+    yield from sorted(found.items())
 
 
 def describe(path: Path) -> str:
@@ -105,5 +147,9 @@ def describe(path: Path) -> str:
 
 
 def recipes(task: str) -> list[str]:
-    """Protocols that have a recipe for a task."""
-    return sorted(name for name, _ in options("protocol") if (CONF / "protocol" / name / f"{task}.yaml").is_file())
+    """Protocols that have a recipe for a task, or for its family."""
+    return sorted(name for name, _ in options("protocol") if has_recipe(name, task))
+
+
+def has_recipe(protocol: str, task: str) -> bool:
+    return (CONF / "protocol" / f"{resolvers.option_for('protocol', protocol, task, [CONF])}.yaml").is_file()

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
 Budget = Enum("Budget", ["paper", "reduced", "smoke"])
@@ -41,6 +40,8 @@ class Train:
     max_steps: int = MISSING  # optimiser updates
     batch_size: int = MISSING  # examples in an update, over all devices
     micro_batch_size: int | None = None  # examples in one forward pass of one device; null: whatever fits the update
+    batch_tokens: int | None = None  # tokens in an update, with padding, in place of batch_size examples
+    micro_batch_tokens: int | None = None  # tokens in one forward pass of one device; null: an update's share
     eval_batch_size: int = MISSING
     eval_every: int = MISSING  # updates between two passes over the validation split
     optimizer: dict[str, Any] = field(default_factory=dict)
@@ -142,8 +143,9 @@ class Config:
     settings: dict[str, Any] = field(default_factory=dict)
     protocol: Recipe = field(default_factory=Recipe)
     budget: Scale = field(default_factory=Scale)
-    # cells to be done before this one: what sets each apart from it, as "task=mlm/wikipedia train.max_steps=100"
-    needs: list[str] = field(default_factory=list)
+    # cells to be done before this one: the overrides in which each differs, "task=mlm/wikipedia train.max_steps=100",
+    # or {cell: "<overrides>", weights: [prefixes of parameters that start from its weights]}
+    depends_on: list[Any] = field(default_factory=list)
     train: Train = field(default_factory=Train)
 
     table: Any = None
@@ -157,17 +159,25 @@ class Config:
     paths: Paths = field(default_factory=Paths)
 
 
-def setting(key: str, default: Any, *, _root_: DictConfig) -> Any:
-    """`${setting:window,16}` in a model's yaml: 16, unless the recipe or the budget sets another value."""
-    return OmegaConf.select(_root_, f"settings.{_root_.model.name}.{key}", default=default)
-
-
-def pick(key: str, options: DictConfig) -> Any:
-    """`${pick:${task.features},{M: 336, S: 168}}`: the one of the options that another value names."""
-    return options[key]
-
-
-def register() -> None:
-    ConfigStore.instance().store(name="schema", node=Config)
-    OmegaConf.register_new_resolver("pick", pick, replace=True)
-    OmegaConf.register_new_resolver("setting", setting, replace=True)
+# options that a user can type and that a file would say nothing about: {group: {name: (description, value)}}
+BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
+    "table": {"all": ("Every table of this folder", {"all": True})},
+    "figure": {"all": ("Every figure of this folder", {"all": True})},
+    "resources": {"local": ("One device of this machine", {})},
+    "cluster": {"default": ("What the site gives to a job that asks for nothing", {})},
+    "logger": {"csv": ("metrics.csv in the run's folder, which every run writes whatever else logs", {})},
+    "hydra/sweeper": {
+        "cells": (
+            "Lists of values: model=a,b seed=1,2,3",
+            {"_target_": "hydra_plugins.longhaul.Sweeper", "max_batch_size": None, "params": None},
+        ),
+    },
+    "hydra/launcher": {
+        name: (description, {"_target_": "hydra_plugins.longhaul.CellLauncher", "place": place})
+        for name, place, description in (
+            ("here", "here", "This machine, before the command returns; n_jobs=4 runs four cells at any moment"),
+            ("background", "local", "Jobs in the background of this machine, n_jobs of them; returns at once"),
+            ("slurm", "slurm", "Arrays of SLURM jobs: resources= sets their size, cluster= the site; returns at once"),
+        )
+    },
+}

@@ -1,19 +1,21 @@
-"""Which cells commands mean: one each, or all of a published table, and what these need. Nothing is run here.
+"""The cells that commands mean: one each, or all of a published table, and those that they depend on. Nothing is run.
 
-A table's cells are its rows x columns x seeds. Rows whose model, and columns whose task or recipe, are not in the
-house are named and left out.
+A table's cells are its rows x columns x seeds. Rows whose model, and columns whose task or recipe, do not exist here
+are named and left out.
 """
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import Cell, cell_of, with_seed
-from harness.config.compose import CONF, compose, options, own_protocol, recipes, search_path, with_model
+from harness.config.compose import CONF, compose, compose_once, folders, options, recipes, search_path, with_model
+from harness.config.depends_on import parse_depends_on
+from harness.config.overrides import key_of, to_overrides, typed_values
+from harness.config.resolvers import default_protocol
 from harness.config.schema import Budget
-from harness.config.table_rows import row, runs
+from harness.config.table_rows import Row, row, runs
 from harness.errors import UsageError
 
 
@@ -23,21 +25,21 @@ class PlannedCell:
     cfg: DictConfig
     cell: Cell
     gpu_hours: float | None = None  # what the table's authors' scale costs, on one of its GPUs
-    needs: tuple[str, ...] = ()  # ids of the cells to be done before
+    depends_on: tuple[str, ...] = ()  # ids of the cells to be done before
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`cells`: each after those that it needs."""
+    """`cells`: each after those that it depends on."""
 
     cells: tuple[PlannedCell, ...]
     absent: dict[str, str]  # row or column of the table -> why it has no cell
 
     def levels(self) -> list[int]:
-        """For each cell 0, or one more than the highest of those that it needs."""
+        """For each cell 0, or one more than the highest of those that it depends on."""
         level: dict[str, int] = {}
         for planned in self.cells:
-            level[planned.cell.id] = 1 + max((level[needed] for needed in planned.needs), default=-1)
+            level[planned.cell.id] = 1 + max((level[earlier] for earlier in planned.depends_on), default=-1)
         return list(level.values())
 
 
@@ -49,6 +51,18 @@ class Command:
     overrides: tuple[str, ...] = ()
 
 
+def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
+    """The commands of a sweep. Those that differ in their seed alone are composed once."""
+    commands = []
+    for overrides in swept:
+        cfg = compose([word for word in overrides if not word.startswith("seed=")], search_path())
+        for word in overrides:
+            if word.startswith("seed="):
+                OmegaConf.update(cfg, "seed", word.partition("=")[2])
+        commands.append(Command(cfg, tuple(overrides)))
+    return commands
+
+
 def expand_all(commands: Sequence[Command]) -> Plan:
     """The cells of all commands, each once: tables share cells, and lists may name one twice."""
     cells: dict[str, PlannedCell] = {}
@@ -56,30 +70,33 @@ def expand_all(commands: Sequence[Command]) -> Plan:
     for command in commands:
         plan = expand(command.cfg, command.overrides)
         for planned in plan.cells:
-            add_with_needed(planned, cells)
+            add_with_dependencies(planned, cells)
         absent |= plan.absent
     return Plan(tuple(cells.values()), absent)
 
 
-# typed words that a cell shares with those that it needs
-KEPT = ("model", "budget", "seed", "trusted_packages", "paths", "trainer", "resources", "cluster", "checkpoint")
+# typed keys that a cell shares with those that it depends on
+SHARED = ("model", "budget", "seed", "trusted_packages", "paths", "trainer", "resources", "cluster", "checkpoint")
 
 
-def add_with_needed(planned: PlannedCell, cells: dict[str, PlannedCell], under: tuple[str, ...] = ()) -> None:
-    """Add a cell behind those that it needs. `under`: ids of the cells that need it. Raises UsageError for a circle."""
-    if planned.cell.id in cells:
-        return
-    if planned.cell.id in under:
-        raise UsageError(f"needs: {planned.cell} needs itself")
-    kept = [word for word in planned.overrides if word.lstrip("+~").split("=")[0].split(".")[0] in KEPT]
+def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], dependents: tuple[str, ...] = ()) -> str:
+    """Add a cell after those that it depends on, and return its id, which follows from theirs.
+
+    `dependents`: ids of the cells that depend on it, without those of their own dependencies. Raises UsageError for a
+    cycle.
+    """
+    if planned.cell.id in dependents:
+        raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
+    shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
     ids = []
-    for words in planned.cfg.needs:
-        typed = (*kept, *shlex.split(words))
-        cfg = compose(typed, search_path())
-        needed = PlannedCell(typed, cfg, cell_of(cfg))
-        add_with_needed(needed, cells, (*under, planned.cell.id))
-        ids.append(needed.cell.id)
-    cells[planned.cell.id] = replace(planned, needs=tuple(ids))
+    for entry in planned.cfg.depends_on:
+        overrides = (*shared, *parse_depends_on(entry).overrides)
+        cfg = compose(overrides, search_path())
+        first = PlannedCell(overrides, cfg, cell_of(cfg))
+        ids.append(add_with_dependencies(first, cells, (*dependents, planned.cell.id)))
+    cell = cell_of(planned.cfg, ids) if ids else planned.cell
+    cells.setdefault(cell.id, replace(planned, cell=cell, depends_on=tuple(ids)))
+    return cell.id
 
 
 def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
@@ -103,55 +120,59 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
 
 def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -> Plan:
     """A table's cells. A typed seed or task narrows it; a typed model is its only row, in the paper's table or not."""
-    typed = dict(override.lstrip("+~").split("=", 1) for override in overrides if "=" in override)
-    if typed.get("protocol") not in (None, own_protocol(typed.get("task", ""), search_path())):
+    typed = typed_values(overrides)
+    if "protocol" in typed and typed["protocol"] != default_protocol(typed.get("task", ""), folders()):
         raise UsageError(
             "a table's rows name their protocols: leave protocol= out, or type model= and task= for a cell"
         )
     # everything else that was typed holds for every cell
-    shared = [
-        override
-        for override in overrides
-        if override.split("=")[0] not in ("table", "do", "seed", "model", "task", "protocol")
-    ]
+    chosen = ("table", "do", "seed", "model", "task", "protocol")
+    shared = [override for override in overrides if override.partition("=")[0] not in chosen]
+    seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
+    places = ((place.task, place.get("set", {})) for place in task_columns(table).values())
+    hours = table.gpu_hours / runs(places) if cfg.budget.name is Budget.paper else None
+    absent: dict[str, str] = {}
+    cells = []
+    for one, place in places_of(table, typed, cfg.model.name, absent):
+        settings = dict(one.set) | dict(place.get("set", {}))
+        rest = [f"task={place.task}", f"protocol={one.protocol}", *to_overrides(settings), *shared]
+        own = (f"model={one.model}", *rest)
+        if any(key_of(override).startswith("model.") for override in rest):
+            plain = compose(own, search_path())  # such a key belongs to this model
+        else:
+            plain = with_model(compose_once(tuple(rest), tuple(search_path())), one.model)
+        first = cell_of(plain)
+        cells += [PlannedCell((*own, f"seed={seed}"), *with_seed(plain, first, int(seed)), hours) for seed in seeds]
+    return Plan(tuple(cells), absent)
+
+
+def places_of(
+    table: DictConfig, typed: dict[str, str], model: str, absent: dict[str, str]
+) -> Iterator[tuple[Row, DictConfig]]:
+    """(row, column) of each place of a table that can be run. `absent` is filled with the others, and why.
+
+    `model`: the name of the composed model, which a typed one goes by.
+    """
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
     rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
     if "model" in typed:
         listed = {label: one for label, one in rows.items() if one.model == typed["model"]}
-        rows = listed or {cfg.model.name: row(typed["model"], table.protocol)}
-    seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
-    places = ((place.task, place.get("set", {})) for place in table.columns.values())
-    hours = table.gpu_hours / runs(places) if cfg.budget.name is Budget.paper else None
-    absent, cells = {}, []
-    composed: dict[tuple[str, ...], DictConfig] = {}  # by everything but the model
+        rows = listed or {model: row(typed["model"], table.protocol)}
     for label, one in rows.items():
         if one.model not in models:
             absent[label] = f"no model '{one.model}' yet"
             continue
-        for column, place in table.columns.items():
+        for column, place in task_columns(table).items():
             if "task" in typed and place.task != typed["task"]:
                 continue
             if place.task not in tasks:
                 absent[column] = f"no task '{place.task}' yet"
-                continue
-            if one.protocol not in recipes(place.task):
+            elif one.protocol not in recipes(place.task):
                 absent[f"{label}, {column}"] = f"protocol '{one.protocol}' has no recipe for {place.task}"
-                continue
-            settings = dict(one.set) | dict(place.get("set", {}))
-            names = (f"task={place.task}", f"protocol={one.protocol}")
-            rest = (
-                *names,
-                *(f"{key}={'null' if value is None else value}" for key, value in settings.items()),
-                *shared,
-            )
-            own = (f"model={one.model}", *rest)
-            if any(override.lstrip("+~").startswith("model.") for override in rest):
-                plain = compose(own, search_path())  # such a key belongs to this model
             else:
-                if rest not in composed:
-                    composed[rest] = compose(rest, search_path())
-                plain = with_model(composed[rest], one.model)
-            first = cell_of(plain)
-            for seed in seeds:
-                cells.append(PlannedCell((*own, f"seed={seed}"), *with_seed(plain, first, int(seed)), hours))
-    return Plan(tuple(cells), absent)
+                yield one, place
+
+
+def task_columns(table: DictConfig) -> dict[str, DictConfig]:
+    """The columns that cells fill; the others show measurements of do=bench."""
+    return {name: column for name, column in table.columns.items() if "task" in column}

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from harness.config.cell import Cell
 from harness.launch.queue import GONE, Queue, read_submission
 from harness.records import record
-from harness.records.run_directory import ENDED, heartbeat
+from harness.records.run_directory import ENDED_STATES, read_heartbeat
 from harness.training.signals import REQUEUED
 
 UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states of an attempt without a record
@@ -43,7 +43,7 @@ def attempt_state(run_folder: Path, queue: Queue) -> CellState | None:
 
     An attempt is dead if its heartbeat says that it runs, no process holds its folder and no job waits to resume it.
     """
-    beat, job = heartbeat(run_folder), read_submission(run_folder)
+    beat, job = read_heartbeat(run_folder), read_submission(run_folder)
     job_state = queue.state(job) if job else GONE
     if job and (beat is None or beat["time"] < job.time):
         if job_state == GONE:
@@ -56,7 +56,7 @@ def attempt_state(run_folder: Path, queue: Queue) -> CellState | None:
     if beat["state"] in REQUEUED or (beat["state"] == "interrupted" and job_state == "PENDING"):
         resumes = "the same command resumes it" if job_state == GONE else f"job {job.job} resumes it"
         return CellState(beat["state"], f"saved at {detail}; {resumes}", beat["time"], active=job_state != GONE)
-    if beat["state"] in ENDED:
+    if beat["state"] in ENDED_STATES:
         return CellState(beat["state"], detail, beat["time"])
     if beat["alive"]:
         phase = "" if beat["state"] == "running" else f"{beat['state']}, "

@@ -27,7 +27,7 @@ from harness.launch.cell_state import CellState, cell_state
 from harness.launch.job import Job
 from harness.launch.local import devices_per_cell
 from harness.launch.queue import LOCAL, SLURM, Queue, Submission, read_submission
-from harness.training.run_cell import CellRequest
+from harness.training.run_cell import CellRequest, missing_weights
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     active_jobs: dict[str, str] = {}  # cell id -> the SLURM job that it is in already
     for planned, request, level in zip(plan.cells, requests, plan.levels(), strict=True):
         state = cell_state(planned.cell, request.cfg, queue)
-        if to_submit(state, request.cfg.rerun):
+        if to_submit(state, request.cfg.rerun) or (not state.active and missing_weights(planned.cell, request)):
             cells.append(CellToSubmit(planned, request, level))
         else:
             skipped[state.name] += 1
@@ -72,7 +72,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     for group in group_by_resources(cells, scheduler):
         level = group[0].level
         after = {array for below in range(level) for array in arrays[below]}
-        after |= {active_jobs[id] for cell in group for id in cell.planned.needs if id in active_jobs}
+        after |= {active_jobs[id] for cell in group for id in cell.planned.depends_on if id in active_jobs}
         batches = list(split_into_jobs(group, scheduler))
         for start in range(0, len(batches), cfg.cluster.array_size):
             array = batches[start : start + cfg.cluster.array_size]

@@ -1,4 +1,4 @@
-"""Records -> a tidy frame: one row per cell. Nothing is skipped: a broken record is an error that names its file."""
+"""Records -> a tidy frame: one row per cell. A broken record is an error that names its file, never skipped."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import IDENTITY, flatten
-from harness.config.table_rows import said
+from harness.config.table_rows import format_settings, settings_key
 from harness.records import record
 from harness.records.record import RecordError
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = (
-    *("id", "model", "task", "protocol", "budget", "seed", "variant", "changed"),
-    *("status", "metric", "higher_is_better", "score", "tested", "val", "n_test", "step"),
+    *("id", "model", "task", "protocol", "budget", "seed", "config", "variant", "changed"),
+    *("status", "metric", "higher_is_better", "score", "tested", "evaluations", "artifacts", "val", "n_test", "step"),
     *("rule", "after_steps", "leak", "baseline", "baseline_name"),
     *("parameters", "attention_parameters", "steps", "tokens", "examples"),
     *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
@@ -43,13 +43,14 @@ def load_records(root: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
-    """One row per cell, columns COLUMNS. What a failed cell does not know is missing (None or NaN), never zero.
+    """One row per cell, columns COLUMNS. Unknown values of a failed cell are None or NaN, never zero.
 
-    `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit,
-    `tested` every metric there by its name;
-    `source` says how whole the data were, `origin` what the task calls the place they came from.
-    `variant` is equal for cells that differ in nothing but the seed; `changed` is what a user set against the recipe,
-    empty for the recipe itself.
+    `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
+    `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
+    names; `artifacts` are names of files in its folder. `source` says which part of the data was used, `origin`
+    what the task calls their place.
+    `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
+    recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     """
     import pandas as pd
 
@@ -59,7 +60,7 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
 def _row(entries: dict[str, Any]) -> dict[str, Any]:
     metric = entries["metric"] or {"name": None, "higher_is_better": None}
     selection, baseline = entries["selection"], entries["baseline"] or {}
-    # a cell that broke off has no result, whatever it had measured on the way
+    # a cell that did not finish has no result, although it may have measured something
     metrics = entries["metrics"] if entries["status"] == "done" else None
     point = (metrics or {}).get("last" if selection["rule"] == "last" else "best") or {}
     test, parameters, hardware = point.get("test") or {}, entries["parameters"] or {}, entries["hardware"]
@@ -70,11 +71,14 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
         | {key: entries[key] for key in ("status", *counts)}
         | {
             "variant": variant(entries["config"]),
-            "changed": said({key: used for key, (_, used) in entries["changed"].items()}),
+            "config": entries["config"],
+            "changed": settings_key({key: used for key, (_, used) in entries["changed"].items()}),
             "metric": metric["name"],
             "higher_is_better": metric["higher_is_better"],
             "score": test.get(metric["name"]),
             "tested": test,
+            "evaluations": entries["evaluations"],
+            "artifacts": tuple(sorted(entries["artifacts"])),
             "val": (point.get("val") or {}).get(metric["name"]),
             "n_test": test.get("n"),
             "step": point.get("step"),
@@ -101,13 +105,13 @@ def variant(config: dict[str, Any]) -> str:
 
 
 def recipe(config: dict[str, Any]) -> dict[str, Any]:
-    """What a config says about a cell beside its seed."""
+    """A cell's identity without its seed."""
     return {key: config[key] for key in IDENTITY if key in config and key != "seed"}
 
 
 def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """For each config, what sets it apart from the others: `model.window=16, train.optimizer.lr=0.001`."""
+    """For each config, the settings that the others do not share: `model.window=16, train.optimizer.lr=0.001`."""
     flat = [flatten(recipe(config)) for config in configs]
-    keys = sorted({key for one in flat for key in one})
-    apart = [key for key in keys if len({json.dumps(one.get(key)) for one in flat}) > 1]
-    return [", ".join(f"{key}={one[key]}" for key in apart if key in one) for one in flat]
+    keys = {key for one in flat for key in one}
+    differing = {key for key in keys if len({json.dumps(one.get(key)) for one in flat}) > 1}
+    return [format_settings(settings_key({key: one[key] for key in differing if key in one})) for one in flat]

@@ -1,8 +1,8 @@
 """The ledger: the published numbers, one CSV per table in `results/paper/`, transcribed as printed.
 
 Columns `paper,table,row,column,condition,value,unit,higher_is_better,note`. `value` is the printed string (empty for a
-dash; hyper-parameters and formulas are text); the loaded frame adds `number`, NaN where the print is none.
-`INDEX.csv` says how many cells each table has, `averages.yaml` which of its columns are means of others.
+dash; hyper-parameters and formulas are text); the loaded frame adds `number`, NaN where no number is printed.
+`INDEX.csv` says how many entries each table has, `averages.yaml` which of its columns are means of others.
 """
 
 import csv
@@ -24,13 +24,13 @@ KEY = ("row", "column", "condition")
 
 
 def tables(root: str | os.PathLike[str]) -> dict[str, int]:
-    """Name of every table -> number of its cells, from INDEX.csv."""
+    """Name of every table -> number of its entries, from INDEX.csv."""
     with open(Path(root) / "INDEX.csv", encoding="utf-8", newline="") as file:
         return {row["file"].removesuffix(".csv"): int(row["n_cells"]) for row in csv.DictReader(file)}
 
 
-def cells(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The cells of one table, as printed. Raises UsageError for a table or a column that is not there."""
+def entries(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The entries of one table, as printed. Raises UsageError for a table or a column that is not there."""
     path = Path(root) / f"{name}.csv"
     if not path.is_file():
         known = (other.stem for other in path.parent.glob("*_table*.csv"))
@@ -40,21 +40,23 @@ def cells(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise UsageError(f"{path}: columns are {','.join(reader.fieldnames or ())}, not {','.join(COLUMNS)}")
         found = list(reader)
-    for line, cell in enumerate(found, 2):
-        if None in cell or None in cell.values():
-            raise UsageError(f"{path}: row {line} has not {len(COLUMNS)} fields")
-        if cell["higher_is_better"] not in TRUTH:
-            raise UsageError(f"{path}: row {line}: higher_is_better is '{cell['higher_is_better']}', not true or false")
-        cell["higher_is_better"] = TRUTH[cell["higher_is_better"]]
-        cell["number"] = number(cell["value"])
+    for line, entry in enumerate(found, 2):
+        if None in entry or None in entry.values():
+            raise UsageError(f"{path}: row {line} does not have {len(COLUMNS)} fields")
+        if entry["higher_is_better"] not in TRUTH:
+            raise UsageError(
+                f"{path}: row {line}: higher_is_better is '{entry['higher_is_better']}', not true or false"
+            )
+        entry["higher_is_better"] = TRUTH[entry["higher_is_better"]]
+        entry["number"] = number(entry["value"])
     return found
 
 
 def load(name: str, root: str | os.PathLike[str]) -> "pd.DataFrame":
-    """One table as a frame, `value` as printed and `number`. Raises UsageError as `cells` does."""
+    """One table as a frame, `value` as printed and `number`. Raises UsageError as `entries` does."""
     import pandas as pd
 
-    return pd.DataFrame(cells(name, root), columns=[*COLUMNS, "number"])
+    return pd.DataFrame(entries(name, root), columns=[*COLUMNS, "number"])
 
 
 def number(text: str) -> float:
@@ -71,7 +73,7 @@ def decimals(text: str) -> int:
 
 
 def validate(root: str | os.PathLike[str]) -> list[str]:
-    """What is wrong with the ledger, one line each; empty if nothing is."""
+    """Problems of the ledger, one line each."""
     index = tables(root)
     files = {path.stem for path in Path(root).glob("*.csv")} - {"INDEX"}
     problems = [f"{name}: in INDEX.csv, no file" for name in sorted(index.keys() - files)]
@@ -80,7 +82,7 @@ def validate(root: str | os.PathLike[str]) -> list[str]:
         declared = yaml.safe_load(file)
     for name in sorted(index.keys() & files):
         try:
-            found = cells(name, root)
+            found = entries(name, root)
         except (UsageError, csv.Error) as error:
             problems.append(str(error))
             continue
@@ -92,24 +94,24 @@ def validate(root: str | os.PathLike[str]) -> list[str]:
 
 
 def _problems(name: str, found: list[dict[str, Any]], count: int) -> list[str]:
-    problems = [] if len(found) == count else [f"{len(found)} cells, INDEX.csv says {count}"]
+    problems = [] if len(found) == count else [f"{len(found)} entries, INDEX.csv says {count}"]
     paper, _, table = name.partition("_table")
     seen = set()
-    for cell in found:
-        key = tuple(cell[part] for part in KEY)
+    for entry in found:
+        key = tuple(entry[part] for part in KEY)
         if key in seen:
             problems.append(f"twice: {key}")
         seen.add(key)
-        if (cell["paper"], int(cell["table"])) != (paper, int(table)):
-            problems.append(f"{key}: says it is of {cell['paper']} table {cell['table']}")
-        if not cell["row"] or not cell["column"]:
+        if (entry["paper"], int(entry["table"])) != (paper, int(table)):
+            problems.append(f"{key}: says it is of {entry['paper']} table {entry['table']}")
+        if not entry["row"] or not entry["column"]:
             problems.append(f"{key}: no row or no column")
     return problems
 
 
 def _averages(found: list[dict[str, Any]], average: str, parts: list[str], exceptions: list[list[Any]]) -> list[str]:
-    """Every cell of the column `average` against the mean of `parts`, exactly, in decimal."""
-    value = {tuple(cell[part] for part in KEY): cell["value"] for cell in found}
+    """Each entry of the column `average` against the mean of its `parts`, in exact decimals."""
+    value = {tuple(entry[part] for part in KEY): entry["value"] for entry in found}
     known = {(row, column, condition): Decimal(str(mean)) for row, column, condition, mean in exceptions}
     problems = []
     for (row, column, condition), printed in value.items():

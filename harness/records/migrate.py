@@ -21,7 +21,7 @@ from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.atomic import write_atomic, write_bytes_atomic
 from harness.records.record import RecordError
-from harness.records.run_directory import ENDED, heartbeat
+from harness.records.run_directory import ENDED_STATES, read_heartbeat
 
 # one model with a setting now, a model for each value before
 LUNA = {"luna_16": 16, "luna_32": 32, "luna_128": 128, "luna_256": 256}
@@ -104,8 +104,8 @@ def converted(old: dict[str, Any]) -> dict[str, Any]:
     new["config"] = converted_config(new["config"])
     cell = cell_in(new["config"])
     new["changed"] = {key: recipe_and_used(key, pair) for key, pair in new["changed"].items()}
-    if cell.model != old["cell"]["model"]:  # Luna: its slots are a setting now
-        new["changed"] |= {key: pair for key, pair in changes(cell).items() if key == "model.slots"}
+    if cell.model != old["cell"]["model"]:  # Luna: what its yaml set is set against the recipe of `luna` now
+        new["changed"] |= {key: pair for key, pair in changes(cell).items() if key.startswith("model.")}
     return new | {
         "schema_version": record.SCHEMA_VERSION,
         "cell": new["cell"] | cell.names(),
@@ -148,8 +148,8 @@ def migrate_run_directory(described: Path, summary: Summary, dry_run: bool) -> N
     if target == folder:
         summary.current += 1
         return
-    last = heartbeat(folder)
-    if last and last["alive"] and last["state"] not in ENDED:
+    last = read_heartbeat(folder)
+    if last and last["alive"] and last["state"] not in ENDED_STATES:
         raise UsageError("a process is running here; migrate when it has ended")
     if target.exists():
         raise UsageError(f"{target} exists already; remove one of the two")

@@ -1,36 +1,21 @@
-"""What do=bench measured, as a page, a picture and on the terminal."""
+"""Measurements of do=bench as a page, a picture, and on the terminal."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError, one_line
 from harness.records.atomic import write_atomic
 from harness.records.timing import crossover, exponent
+from harness.report.measurements import describe_setting
 from harness.report.render.markdown import escape
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 Series = list[dict[str, Any]]
 
 
-def load(folder: Path) -> list[dict[str, Any]]:
-    """Measurements in a folder, by name. Raises UsageError for a file that is none."""
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            measured = json.loads(path.read_text(encoding="utf-8"))
-            PAGES[measured["kind"]]
-            [point["status"] for point in measured.get("points", ())]  # schema 1 had another key
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path} is no measurement: {one_line(error)}; move it away or measure again") from error
-        found.append(measured)
-    return found
-
-
-def pages(folder: Path, tables: Path) -> dict[Path, str]:
+def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path, str]:
     """The Markdown page of every measurement, by its path."""
-    return {tables / "bench" / f"{one['name']}.md": PAGES[one["kind"]](one) for one in load(folder)}
+    return {tables / "bench" / f"{name}.md": PAGES[one["kind"]](one) for name, one in measurements.items()}
 
 
 def page(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
@@ -51,7 +36,7 @@ def show(measured: dict[str, Any]) -> None:
     page = console()
     for what, series in measures(measured):
         header, rows = grid(measured, series)
-        table = Table(*header, box=None, pad_edge=False, title=f"{TITLES[what]}: {setting(measured)}")
+        table = Table(*header, box=None, pad_edge=False, title=f"{TITLES[what]}: {describe_setting(measured)}")
         for row in rows:
             table.add_row(*row)
         page.print(table)
@@ -92,7 +77,7 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
 
 
 def slope(points: Series, key: str) -> str:
-    """Of the upper half of the lengths: below, fixed costs are what is seen."""
+    """Exponent over the upper half of the lengths; fixed costs dominate the lower half."""
     kept = [point for point in points[(len(points) - 1) // 2 :] if point[key] > 0]
     value = exponent([point["length"] for point in kept], [point[key] for point in kept])
     return "" if value is None else f"{value:.2f}"
@@ -102,19 +87,10 @@ def milliseconds(value: float) -> str:
     return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
 
 
-def setting(measured: dict[str, Any]) -> str:
-    s, machine = measured["settings"], measured["hardware"]
-    where = machine["gpu"] or f"{machine['cpu']}, {machine['threads']} threads"
-    what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
-    return (
-        f"{what}, {s['pattern']}, width {s['dim']}, {s['heads']} heads, batch {s['batch']}, {s['precision']}; {where}; "
-        f"torch {measured['versions']['torch']}"
-    )
-
-
 def notes(measured: dict[str, Any]) -> list[str]:
     lines = [
-        "Medians; in brackets how many times faster than the peer in the same run. Slopes: the upper half of lengths.",
+        "Medians; in brackets the speedup over the peer in the same run. "
+        "Slopes are fitted to the upper half of the lengths.",
     ]
     disturbed = sum(point.get("disturbed", 0) for point in measured["points"])
     if disturbed:
@@ -127,7 +103,8 @@ def notes(measured: dict[str, Any]) -> list[str]:
 def curves(measured: dict[str, Any]) -> str:
     """The page of a do=bench."""
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
-    lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", "", escape(setting(measured)) + ".", ""]
+    lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", ""]
+    lines += [f"{escape(describe_setting(measured))}.", ""]
     for what, series in measures(measured):
         header, rows = grid(measured, series)
         lines += [f"## {TITLES[what]}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
@@ -189,7 +166,7 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
             axis.legend(fontsize=7)
         axes[0, column].set_title(TITLES[what], fontsize=10)
         axes[1, column].set_xlabel("length, tokens")
-    figure.suptitle(setting(measured), fontsize=8)
+    figure.suptitle(describe_setting(measured), fontsize=8)
     figure.tight_layout()
     for path in paths:
         figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else {"Software": None})

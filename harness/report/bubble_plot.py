@@ -1,4 +1,4 @@
-"""Panels of circles as PNG and PDF: speed against accuracy, the radius is memory, every circle has its name beside it.
+"""Panels of bubbles as PNG and PDF: speed against accuracy, the radius is memory, every bubble has a label.
 
 Lengths are in points (1/72 inch): labels and radii are the same in both files.
 """
@@ -13,35 +13,39 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.tradeoff import Figure, Panel
+from harness.report.figure_spec import FigureSpec
+from harness.report.tradeoff import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito: told apart by colour-blind readers, and in grey
+# Okabe and Ito: colour-blind readers can distinguish these, and they differ in grey
 COLOURS = {"other": "#56B4E9", "reference": "#999999", "own": "#D55E00"}
 MEANING = {"other": "other models", "reference": "reference", "own": "the paper's own"}
 LARGEST = 15.0  # radius of the most memory in the figure
-KEY = (0.1, 0.5, 1.0)  # memory of the circles in the legend
+KEY = (0.1, 0.5, 1.0)  # memory of the bubbles in the legend
 DIRECTIONS = [math.tau * turn / 24 for turn in range(24)]
-GAPS = (2.0, 6.0, 11.0, 17.0, 24.0, 32.0, 42.0)  # between a circle and its label
+GAPS = (2.0, 6.0, 11.0, 17.0, 24.0, 32.0, 42.0)  # between a bubble and its label
 SWEEPS = 4
 SUFFIXES = ("png", "pdf")
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
 
-def stamp(figure: Figure, panels: Sequence[Panel]) -> str:
-    """What these panels show, as 64 digits that stand in the files, whose bytes differ between matplotlibs."""
-    shown = [figure.title, figure.accuracy, figure.table.unit, figure.reference, *(asdict(panel) for panel in panels)]
-    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
+def digest_of(figure: FigureSpec, panels: Sequence[Panel]) -> str:
+    """What these panels show, as 64 hexadecimal digits, which the files hold.
+
+    The other bytes of a file differ between versions of matplotlib.
+    """
+    content = [figure.title, figure.accuracy, figure.table.unit, figure.reference, *(asdict(panel) for panel in panels)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def shows(path: Path, digits: str) -> bool:
-    """Was this file drawn of what has this stamp?"""
-    return path.is_file() and digits.encode() in path.read_bytes()
+def has_digest(path: Path, digest: str) -> bool:
+    """Was this file drawn from panels with this digest?"""
+    return path.is_file() and digest.encode() in path.read_bytes()
 
 
-def draw(figure: Figure, panels: Sequence[Panel], paths: Sequence[Path]) -> None:
+def draw(figure: FigureSpec, panels: Sequence[Panel], paths: Sequence[Path]) -> None:
     """Draw the panels, two in a row, into files. The same panels give the same bytes."""
     import matplotlib
 
@@ -50,44 +54,44 @@ def draw(figure: Figure, panels: Sequence[Panel], paths: Sequence[Path]) -> None
 
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
-    size = (7.5, 0.8 + (4.0 if any(panel.circles for panel in panels) else 1.8) * rows)
+    size = (7.5, 0.8 + (4.0 if any(panel.bubbles for panel in panels) else 1.8) * rows)
     page, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis in grid.flat[len(panels) :]:
         axis.axis("off")
-    scale = LARGEST / max((circle.memory for panel in panels for circle in panel.circles), default=1.0)
+    scale = LARGEST / max((bubble.memory for panel in panels for bubble in panel.bubbles), default=1.0)
     for axis, panel in zip(grid.flat, panels, strict=False):
         _panel(axis, figure, panel, scale, upcast=2 // columns)
     page.suptitle(figure.title, fontsize=10)
     _legend(page, panels, scale)
     page.draw_without_rendering()
-    page.set_layout_engine("none")  # labels find their places in what the layout has settled
+    page.set_layout_engine("none")  # the layout is final before labels are placed
     for axis, panel in zip(grid.flat, panels, strict=False):
         _labels(axis, panel, scale)
-    digits = stamp(figure, panels)
+    digest = digest_of(figure, panels)
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         pdf = path.suffix == ".pdf"
         page.savefig(
             path,
             dpi=200,
-            metadata={"Subject": digits, "CreationDate": None} if pdf else {"Source": digits, "Software": None},
+            metadata={"Subject": digest, "CreationDate": None} if pdf else {"Source": digest, "Software": None},
         )
     plt.close(page)
 
 
-def _panel(axis: "Axes", figure: Figure, panel: Panel, scale: float, upcast: int) -> None:
+def _panel(axis: "Axes", figure: FigureSpec, panel: Panel, scale: float, upcast: int) -> None:
     axis.set_title(_wrapped(panel.title, 50 * upcast), fontsize=9)
-    if not panel.circles:
+    if not panel.bubbles:
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_color("0.8")
         text = _wrapped("\n".join(panel.lines), 54 * upcast)
         axis.text(0.03, 0.97, text, transform=axis.transAxes, fontsize=7.5, va="top", linespacing=1.4)
         return
-    for circle in sorted(panel.circles, key=lambda circle: -circle.memory):  # the small ones on top
-        where = circle.speed, circle.accuracy
-        look = {"color": COLOURS[circle.kind], "markersize": 2 * scale * circle.memory}
-        if circle.half_width is not None:
-            axis.errorbar(*where, yerr=circle.half_width, color="0.6", linewidth=0.7, capsize=1.5, zorder=1)
+    for bubble in sorted(panel.bubbles, key=lambda bubble: -bubble.memory):  # the small ones on top
+        where = bubble.speed, bubble.accuracy
+        look = {"color": COLOURS[bubble.kind], "markersize": 2 * scale * bubble.memory}
+        if bubble.half_width is not None:
+            axis.errorbar(*where, yerr=bubble.half_width, color="0.6", linewidth=0.7, capsize=1.5, zorder=1)
         axis.plot(*where, "o", alpha=0.75, markeredgecolor="0.2", markeredgewidth=0.6, **look)
     axis.axvline(1, color="0.7", linewidth=0.8, linestyle="--", zorder=0)
     axis.margins(0.16)
@@ -106,7 +110,7 @@ def _legend(page: Any, panels: Sequence[Panel], scale: float) -> None:
         edge = {"markeredgecolor": "0.2", "markeredgewidth": 0.6}
         return Line2D([], [], linestyle="", marker="o", color=color, markersize=size, **edge)
 
-    kinds = {circle.kind for panel in panels for circle in panel.circles}
+    kinds = {bubble.kind for panel in panels for bubble in panel.bubbles}
     if not kinds:
         return
     look = {"fontsize": 7, "frameon": False}
@@ -132,31 +136,33 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def _labels(axis: "Axes", panel: Panel, scale: float) -> None:
-    """Each name where it covers no other name, no circle and no frame, as near to its circle as that allows."""
+    """Each label as near to its bubble as possible without covering another label, a bubble or the frame."""
     from matplotlib.patheffects import withStroke
 
     points = 72 / axis.figure.dpi
-    centres = [axis.transData.transform((c.speed, c.accuracy)) * points for c in panel.circles]
-    discs = [(x, y, scale * circle.memory) for (x, y), circle in zip(centres, panel.circles, strict=True)]
+    centres = [axis.transData.transform((c.speed, c.accuracy)) * points for c in panel.bubbles]
+    discs = [(x, y, scale * bubble.memory) for (x, y), bubble in zip(centres, panel.bubbles, strict=True)]
     frame = tuple(side * points for side in axis.get_window_extent().extents)
     look = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 7}
     look["path_effects"] = [withStroke(linewidth=1.5, foreground="white")]
     texts = []
-    for circle in panel.circles:
-        line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": scale * circle.memory}
-        where = (circle.speed, circle.accuracy)
-        texts.append(axis.annotate(circle.label, where, (0, 0), arrowprops=line, annotation_clip=False, **look))
+    for bubble in panel.bubbles:
+        line = {"arrowstyle": "-", "linewidth": 0.5, "color": "0.4", "shrinkA": 0, "shrinkB": scale * bubble.memory}
+        where = (bubble.speed, bubble.accuracy)
+        texts.append(axis.annotate(bubble.label, where, (0, 0), arrowprops=line, annotation_clip=False, **look))
     sizes = [(e.width * points, e.height * points) for e in (text.get_window_extent() for text in texts)]
-    for text, (x, y) in zip(texts, place(discs, sizes, frame), strict=True):
+    for text, (x, y) in zip(texts, place_labels(discs, sizes, frame), strict=True):
         text.set_position((x, y))
 
 
-def place(
+def place_labels(
     discs: Sequence[tuple[float, float, float]], sizes: Sequence[tuple[float, float]], frame: Box
 ) -> list[tuple[float, float]]:
-    """Middle of each label, from the middle of its disc. `discs`: x, y, radius; `sizes`: width, height of the labels.
+    """Offset of each label's centre from the centre of its disc.
 
-    Each label in turn takes the cheapest of the places around its disc, given where the others are; a few rounds.
+    `discs`: x, y, radius; `sizes`: width, height of the labels.
+
+    Each label in turn takes the cheapest position around its disc, given the others; this is repeated a few times.
     """
     offsets = [
         [_offset(disc[2], size, *way) for way in product(GAPS, DIRECTIONS)]
@@ -173,7 +179,7 @@ def place(
 
 
 def _offset(radius: float, size: tuple[float, float], gap: float, angle: float) -> tuple[float, float]:
-    """Of a label whose edge is `gap` away from the disc, in a direction."""
+    """Offset of a label whose edge is `gap` away from the disc, in the direction `angle`."""
     x, y = math.cos(angle), math.sin(angle)
     half = min(size[0] / 2 / abs(x) if x else math.inf, size[1] / 2 / abs(y) if y else math.inf)
     return (radius + gap + half) * x, (radius + gap + half) * y
@@ -192,7 +198,7 @@ def _cost(
     others: Sequence[Box],
     frame: Box,
 ) -> float:
-    """Points of distance; what is covered, crossed or cut off counts as many of them."""
+    """Cost of a position: its distance in points, and penalties for what it covers, crosses or cuts off."""
     left, bottom, right, top = box = _box(disc, to, size)
     cost = 0.3 * math.hypot(*to)
     cost += 1000 * (left < frame[0] or bottom < frame[1] or right > frame[2] or top > frame[3])
@@ -201,7 +207,9 @@ def _cost(
     way = [(disc[0] + to[0] * step / 6, disc[1] + to[1] * step / 6) for step in range(7)]
     cost += 40 * sum(any(_distance(other, x, y) < 1 for x, y in way) for other in others)
     near = [other for other in discs if other != disc]
-    cost += sum(max(0, 6 - _distance(box, x, y) + radius) for x, y, radius in near)  # whose name would it be?
+    cost += sum(
+        max(0, 6 - _distance(box, x, y) + radius) for x, y, radius in near
+    )  # a label near two bubbles is ambiguous
     return cost + 20 * sum(any(math.dist((x, y), other[:2]) < other[2] for x, y in way) for other in near)
 
 
@@ -210,5 +218,5 @@ def _meet(one: Box, other: Box) -> bool:
 
 
 def _distance(box: Box, x: float, y: float) -> float:
-    """From a point to a box; zero inside."""
+    """Distance from a point to a box; zero inside."""
     return math.hypot(max(box[0] - x, 0, x - box[2]), max(box[1] - y, 0, y - box[3]))

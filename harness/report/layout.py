@@ -1,16 +1,16 @@
-"""A table as it will stand on the page, whatever the page is made of: plain text, no markup, no numbers to format."""
+"""The content of a page in plain text, without markup: sections, blocks, entries. Every renderer starts from it."""
 
 from dataclasses import dataclass, field
 
 # columns of the long CSV, one row per published or measured number
-TIDY = (
+TIDY_COLUMNS = (
     *("paper", "table", "row", "column", "budget", "source", "paper_value", "ours_mean", "ours_ci", "n"),
     *("delta", "verdict", "chance", "status", "notes"),
 )
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableEntry:
     """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers that have colour."""
 
     text: str
@@ -21,11 +21,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Block:
-    """One grid. `align` has an l or an r for each column; `lines` stand under it."""
+    """One grid. `align` has an l or an r for each column; `lines` stand below it."""
 
     title: str
-    header: tuple[Cell, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    header: tuple[TableEntry, ...]
+    rows: tuple[tuple[TableEntry, ...], ...]
     align: str
     notes: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
@@ -40,9 +40,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Picture:
-    """`place`: what was run there; `link`: its file, relative to the page."""
+    """`heading`: the task and what its column sets; `link`: the file, relative to the page."""
 
-    place: str
+    heading: str
     caption: str
     link: str
 
@@ -60,5 +60,5 @@ class Table:
 
     @property
     def command(self) -> str:
-        """What makes the files of this table."""
+        """The command that generates the files of this table."""
         return f"python run.py do=report table={self.name}"

@@ -1,10 +1,18 @@
-"""The picture that a task draws of a trained model: a PNG beside the record, linked from the pages of the tables."""
+"""Small files that a task makes of a trained model: a figure, a text, a sound, arrays.
 
+They lie beside the record as `<record stem>.<suffix>` and are committed with it, so each is limited in size. A file
+that cannot be made costs one line and never the record.
+"""
+
+import glob
+import hashlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,40 +23,81 @@ if TYPE_CHECKING:
     from tasks.base import Task
 
 DPI = (100, 72, 50)
-BYTES = 150_000  # it is committed with its record: the first resolution that stays below, or else the last
+MAX_PNG_BYTES = 150_000  # a figure takes the first resolution below this, or else the last
+MAX_BYTES = 500_000
 
 
-def save(task: "Task", model: nn.Module, path: Path, say: Callable[[str], object]) -> None:
-    """Write what the task draws to `path`, whole or not at all. What it draws none of leaves no file there.
-
-    A failure is said in one line: no record is lost for a picture.
-    """
+def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Callable[[str], object]) -> dict[str, str]:
+    """Write the task's artifacts beside the record and remove those of an earlier attempt: {file name: sha256}."""
     try:
-        drawn = draw(task, model)
-        if drawn:
-            write_bytes_atomic(path, drawn)
-        else:
-            path.unlink(missing_ok=True)
+        with inference(model):
+            contents = dict(task.artifacts(model))
     except Exception as error:
-        path.unlink(missing_ok=True)  # that of an earlier attempt shows another model
-        say(f"no picture: {type(error).__name__}: {one_line(error)}")
+        say(f"no artifacts: {type(error).__name__}: {one_line(error)}")
+        contents = {}
+    saved = {}
+    for suffix, content in contents.items():
+        name = f"{record_path.stem}.{suffix}"
+        try:
+            data = encoded(suffix, content)
+            write_bytes_atomic(record_path.with_name(name), data)
+            saved[name] = hashlib.sha256(data).hexdigest()
+        except Exception as error:
+            say(f"no artifact {name}: {type(error).__name__}: {one_line(error)}")
+    remove_artifacts(record_path, keep=saved)
+    return saved
 
 
-def draw(task: "Task", model: nn.Module) -> bytes | None:
-    """The PNG, in evaluation mode and without gradients; torch's generators are left as they were."""
+def remove_artifacts(record_path: Path, keep: Collection[str] = ()) -> None:
+    """Remove the artifacts of a record: they show a model that is gone."""
+    for path in record_path.parent.glob(f"{glob.escape(record_path.stem)}.*"):
+        if path != record_path and path.name not in keep:
+            path.unlink(missing_ok=True)
+
+
+def encoded(suffix: str, content: Any) -> bytes:
+    """The bytes of an artifact. Raises ValueError for a suffix or a size that is not allowed, TypeError for a type."""
+    if suffix == "json" or "/" in suffix or not suffix:
+        raise ValueError(f"an artifact cannot be named .{suffix}")
+    if hasattr(content, "savefig"):
+        data = png(content)
+    elif isinstance(content, str):
+        data = content.encode()
+    elif isinstance(content, bytes):
+        data = content
+    elif isinstance(content, Mapping):
+        data = npz(content)
+    else:
+        raise TypeError(f"an artifact is a figure, str, bytes or a dict of arrays, not {type(content).__name__}")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{len(data):,} bytes are more than {MAX_BYTES:,}")
+    return data
+
+
+def png(figure: Any) -> bytes:
+    for dpi in DPI:
+        page = io.BytesIO()
+        figure.savefig(page, format="png", dpi=dpi, metadata={"Software": None})
+        if page.tell() <= MAX_PNG_BYTES:
+            break
+    return page.getvalue()
+
+
+def npz(arrays: Mapping[str, Any]) -> bytes:
+    """A compressed npz; equal arrays give equal bytes."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+@contextmanager
+def inference(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode and torch's generators are restored."""
     training = model.training
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices, key=str)):
-            figure = task.artifacts(model).get("png")
+            yield
     finally:
         model.train(training)
-    if figure is None:
-        return None
-    for dpi in DPI:
-        page = io.BytesIO()
-        figure.savefig(page, format="png", dpi=dpi, metadata={"Software": None})
-        if page.tell() <= BYTES:
-            break
-    return page.getvalue()

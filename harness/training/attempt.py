@@ -1,284 +1,283 @@
-"""One attempt at a cell: build, prepare, fit, select, test; what it found, as the entries of a record."""
+"""One attempt at a cell: build, prepare the data, fit, evaluate; its results as the entries of a record."""
 
-import contextlib
-import logging
-import os
 import signal
 import time
-import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
+import lightning.pytorch as pl
+import torch
 from omegaconf import DictConfig, OmegaConf
 
+from harness.config.build import Built, build, refuse_what_cannot_run
 from harness.config.cell import Cell, canonical, changes
 from harness.config.compose import ROOT
 from harness.config.schema import Rule
-from harness.errors import UsageError
+from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp
+from harness.training.artifacts import save_artifacts
+from harness.training.callback import TrainingCallback
+from harness.training.checkpoint import check_resumable, weights_sha256
+from harness.training.dependency import Dependency, load_weights
+from harness.training.evaluate import PeakMemory, evaluate
+from harness.training.loader import TrainLoader
+from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.signals import stop_status
+from harness.training.token_loader import TokenLoader
+from harness.training.trainer import devices_of, keep_freed_memory, make_trainer, micro_batch_size, micro_batches
+from tasks.base import DataInfo, FinalEvaluation
 
-DEVICE_SEEDS = 1_000_003  # between the seeds of two devices
+SEED_STRIDE = 1_000_003  # between the seeds of two devices
 
 
 class Interrupted(Exception):
-    """A signal stopped the run at a step boundary, and all of it was saved."""
+    """A signal stopped the run at a step boundary, and everything was saved."""
 
     def __init__(self, message: str, number: int, state: str):
         super().__init__(message)
         self.number, self.state = number, state
 
 
-class Run:
-    """One attempt at a cell. `entries` is a record of what is known at any moment, also after a failure.
+class Attempt:
+    """`build`, then `run`. `entries` is a record of what is known at any moment, also after a failure.
 
-    `search`: the folders of configuration that the command added to `conf/`.
+    `search_path`: the folders of configuration that the command added to `conf/`.
     """
 
     def __init__(
         self,
         cell: Cell,
         cfg: DictConfig,
-        folder: RunDirectory,
-        progress: Progress,
-        *,
-        resuming: bool,
-        search: Sequence[str],
+        run_dir: RunDirectory,
+        search_path: Sequence[str] = (),
+        depends_on: Sequence[Dependency] = (),
     ):
-        self.cell, self.cfg, self.folder, self.progress, self.resuming = cell, cfg, folder, progress, resuming
-        self.changed = changes(cell, search)
+        self.cell, self.cfg, self.run_dir = cell, cfg, run_dir
+        self.search_path, self.depends_on = search_path, depends_on
         self.git = provenance.git(ROOT)  # of the code that is about to run, whatever is edited meanwhile
-        self.built: Any = None
-        self.course: Any = None
-        self.trainer: Any = None
-        self.data: Any = None
+        self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir)
+        self.trainer: pl.Trainer | None = None
+        self.built: Built | None = None
+        self.module: TaskModule | None = None
+        self.data: DataInfo | None = None
+        self.final_evaluations: Sequence[FinalEvaluation] = ()
 
-    def go(self) -> dict[str, Any]:
-        """Carry it out. Raises Interrupted, and whatever goes wrong."""
-        import lightning.pytorch as pl
-        import torch
+    @cached_property
+    def changed(self) -> dict[str, list[Any]]:
+        """What differs from the recipe; asked for once it is known that the cell can be built."""
+        return changes(self.cell, self.search_path)
 
-        from harness.config.build import build
-        from harness.training.artifacts import save
-        from harness.training.callback import TrainingCallback
-        from harness.training.loader import TrainLoader
-        from harness.training.module import TaskModule, evaluate
-
-        cfg, folder, train = self.cfg, self.folder, self.cfg.train
+    def build(self, *, resuming: bool) -> None:
+        """Make the Trainer and the model with the weights that it starts from; writes no file. Raises UsageError."""
+        cfg = self.cfg
+        if resuming:
+            check_resumable(self.run_dir.last)
         if cfg.resources.cpus:
             torch.set_num_threads(cfg.resources.cpus)
         torch.utils.deterministic.fill_uninitialized_memory = False
         keep_freed_memory()
-
+        self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
-        self.built = built = build(cfg)
-        task = built.task
-        folder.beat("preparing data", step=0, steps=train.max_steps, force=True)
-        task.prepare(self.progress)
-        self.data = task.load()
-        self.course = course = TrainingCallback(cfg, folder, self.progress)
-        self.trainer = trainer = make_trainer(cfg, folder, course)
-        experiment = TaskModule(built.model, task, built.optimizer, built.schedule)
-        stream = TrainLoader(
-            task.split("train"),
-            steps=train.max_steps,
-            batch_size=train.batch_size,
-            micro=micro_batch_size(train, trainer.world_size),
-            seed=cfg.seed,
-            rank=trainer.global_rank,
-            world=trainer.world_size,
-        )
-        device = trainer.strategy.root_device
-        provenance.reset_peak_memory(device)
-        if trainer.global_rank:  # the same weights everywhere, but masks of its own for each device
-            torch.manual_seed(cfg.seed + DEVICE_SEEDS * trainer.global_rank)
-        trainer.fit(experiment, stream, ckpt_path=str(folder.last) if self.resuming else None, weights_only=True)
-        if course.mark.number is not None and trainer.global_step < train.max_steps and not course.out_of_patience:
-            raise self._interrupted(course.mark.number)
+        self.built = built = refuse_what_cannot_run(cfg, build)
+        if not resuming:
+            handed_over = [dependency for dependency in self.depends_on if dependency.weights]
+            self.callback.state.start_weights = {first.id: load_weights(built.model, first) for first in handed_over}
+        self.module = TaskModule(built.model, built.task, built.optimizer, built.schedule)
+        self.module.configure_optimizers()  # its arguments are refused now; Lightning calls it again
 
-        experiment.check_finite(trainer)
-        best, last = course.state.best, course.state.last
-        rule = train.select.rule
-        weights = digest(built.model)
-        experiment.to(device)
-        chosen = last if rule is Rule.last else best
-        if rule is not Rule.last:
-            fsdp.load_full_state_dict(experiment, torch.load(folder.best, map_location=device, weights_only=True))
-        started = time.monotonic()
-        if rule is not Rule.best_test:
-            # the one time that the test split is looked at
-            chosen["test"] = evaluate(trainer, experiment, task.split("test"), train.eval_batch_size)
-        course.state.wall_s += time.monotonic() - started
-        found = self.entries("done") | {
-            "metrics": {"best": best if rule is not Rule.last else chosen, "last": last},
-            "weights_sha256": weights,
-        }
-        # a model that is shared out runs on all devices at once, and a picture is drawn by one
-        if trainer.is_global_zero and not fsdp.is_sharded(built.model):
-            save(task, built.model, self.cell.record_path(cfg).with_suffix(".png"), self.progress.say)
-        return found
+    def run(self, progress: Progress, *, resuming: bool) -> dict[str, Any]:
+        """Train, select and test. Raises Interrupted, UsageError, DataError, and any error of the model or the data."""
+        self.callback.progress = progress
+        self._prepare_data(progress)
+        self._fit(resuming)
+        return self._evaluate(progress)
+
+    def _prepare_data(self, progress: Progress) -> None:
+        task = self.built.task
+        self.run_dir.write_heartbeat("preparing data", step=0, steps=self.cfg.train.max_steps, force=True)
+        task.prepare(progress)
+        self.data = task.load()
+        self.final_evaluations = task.final_evaluations()
+        names = [final.name for final in self.final_evaluations]
+        if len({*names, "test"}) <= len(names):
+            raise UsageError(f"task: final evaluations have one name each, other than test: {', '.join(names)}")
+
+    def _fit(self, resuming: bool) -> None:
+        cfg, train, trainer = self.cfg, self.cfg.train, self.trainer
+        self.module.loader = loader = self._loader()
+        self.callback.peak_memory = PeakMemory(trainer.strategy.root_device)
+        self.callback.peak_memory.reset()
+        if trainer.global_rank:  # the same weights on all devices, but dropout masks of each one's own
+            torch.manual_seed(cfg.seed + SEED_STRIDE * trainer.global_rank)
+        checkpoint = str(self.run_dir.last) if resuming else None
+        trainer.fit(self.module, loader, ckpt_path=checkpoint, weights_only=True)
+        number = self.callback.stop_signal.number
+        if number is not None and trainer.global_step < train.max_steps and not self.callback.out_of_patience:
+            raise self._interrupted(number)
+        self.module.check_finite(trainer)
+
+    def _loader(self) -> TrainLoader | TokenLoader:
+        train, trainer, task = self.cfg.train, self.trainer, self.built.task
+        split = task.split("train")
+        place = {"seed": self.cfg.seed, "rank": trainer.global_rank, "world_size": trainer.world_size}
+        if train.batch_tokens:
+            parts = micro_batches(train, trainer.world_size)
+            order = {"batch_tokens": train.batch_tokens, "micro_batches": parts, "mean_over": task.loss_mean_over}
+            return TokenLoader(split, steps=train.max_steps, **order, **place)
+        size = micro_batch_size(train, trainer.world_size)
+        return TrainLoader(split, steps=train.max_steps, batch_size=train.batch_size, micro_batch_size=size, **place)
 
     def _interrupted(self, number: int) -> Interrupted:
         step, steps, state = self.trainer.global_step, self.cfg.train.max_steps, stop_status(number)
         if self.trainer.is_global_zero:
-            self.folder.beat(state, step=step, steps=steps, force=True)
+            self.run_dir.write_heartbeat(state, step=step, steps=steps, force=True)
         name = signal.Signals(number).name
-        message = f"stopped by {name} at step {step} of {steps}, saved; the same command (without rerun=all) goes on"
+        message = f"stopped by {name} at step {step} of {steps}, saved; the same command (without rerun=all) resumes it"
         return Interrupted(message, number, state)
 
-    def _update(self) -> dict[str, int]:
-        """How the examples of an update were shared out; their number, and so the learning rate, is the recipe's."""
-        world = self.trainer.world_size if self.trainer else 1
-        micro = micro_batch_size(self.cfg.train, world)
-        return {"examples": self.cfg.train.batch_size, "micro_batch_size": micro, "devices": world}
+    def _evaluate(self, progress: Progress) -> dict[str, Any]:
+        """Test the chosen weights once, then make the task's final evaluations and artifacts."""
+        module, state, rule = self.module, self.callback.state, self.cfg.train.select.rule
+        last_weights = weights_sha256(self.built.model)
+        started = time.monotonic()
+        device = self.trainer.strategy.root_device
+        module.to(device)
+        chosen = state.last
+        if rule is not Rule.last:
+            chosen = state.best
+            weights = torch.load(self.run_dir.best, map_location=device, weights_only=True)
+            fsdp.load_full_state_dict(module, weights)
+        tested_weights = weights_sha256(self.built.model)
+        evaluations = {"test": state.best_test or self._test(chosen)}
+        if state.last["step"] == chosen["step"]:
+            state.last["test"] = chosen["test"]
+        for final in self.final_evaluations:
+            evaluations[final.name] = self._final_evaluation(final, progress)
+        state.wall_s += time.monotonic() - started
+        entries = self.entries("done") | {
+            "metrics": {"best": chosen, "last": state.last},
+            "evaluations": evaluations,
+            "weights_sha256": last_weights,
+            "tested_weights_sha256": tested_weights,
+        }
+        # all devices must take part in a pass through a sharded model, and artifacts are made by one
+        if self.trainer.is_global_zero and not fsdp.is_sharded(self.built.model):
+            record_path = self.cell.record_path(self.cfg)
+            entries["artifacts"] = save_artifacts(self.built.task, self.built.model, record_path, progress.say)
+        return entries
 
-    def _validated_on_test(self) -> bool:
-        from harness.training.module import validates_on_test
+    def _test(self, chosen: dict[str, Any]) -> dict[str, Any]:
+        """The one pass over the test split; its metrics are added to the chosen point."""
+        evaluation = evaluate(
+            self.trainer,
+            self.module,
+            self.built.task.split("test"),
+            self.cfg.train.eval_batch_size,
+            peak_memory=self.callback.peak_memory,
+        )
+        chosen["test"] = evaluation.values()
+        return evaluation.entry(self.run_dir.predictions / "test.npz", write=self.trainer.is_global_zero)
 
-        return bool(self.data) and validates_on_test(self.built.task)
+    def _final_evaluation(self, final: FinalEvaluation, progress: Progress) -> dict[str, Any]:
+        """The record's entry of one further pass. A pass that fails is a value of the record."""
+        self.run_dir.write_heartbeat(
+            f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps
+        )
+        try:
+            evaluation = evaluate(
+                self.trainer,
+                self.module,
+                final.split,
+                final.batch_size or self.cfg.train.eval_batch_size,
+                peak_memory=self.callback.peak_memory,
+                metrics=final.metrics,
+                score=final.score,
+            )
+            predictions = self.run_dir.predictions / f"{final.name.replace('/', '_')}.npz"
+            entry = evaluation.entry(predictions, write=self.trainer.is_global_zero)
+            scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items())
+            progress.say(f"{final.name}: {scores} (n {evaluation.n})")
+            return entry
+        except Exception as error:
+            entry = dict.fromkeys(("metrics", "n", "seconds", "peak_memory_mb", "predictions"))
+            entry |= {"status": evaluation_status(error), "message": one_line(error) or type(error).__name__}
+        torch.cuda.empty_cache()
+        progress.say(f"{final.name}: {entry['status']}: {entry['message']}")
+        return entry
 
     def entries(self, status: str) -> dict[str, Any]:
         """A record of what is known so far, without metrics."""
-        import torch
-
-        state = self.course.state if self.course else None
-        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
-        train_s = state.train_s if state else 0.0
-        select = self.cfg.train.select
-        task = self.built.task if self.built else None
-        baseline = task.baseline() if task and self.data else None
-        resolved = OmegaConf.to_container(self.cfg, resolve=True, enum_to_str=True)
+        cfg, state, built = self.cfg, self.callback.state, self.built
+        task, device = built and built.task, torch.device("cpu")
+        if self.trainer is not None:
+            device = self.trainer.strategy.root_device
+        select = cfg.train.select
+        baseline = task.baseline() if self.data else None
+        leak = select.rule is Rule.best_test
+        leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
+        trainer_config = canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True))
         return {
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),
-            "config": self.cell.config | {"trainer": canonical(resolved["trainer"])},
+            "config": self.cell.config | {"trainer": trainer_config},
             "changed": self.changed,
-            "depends_on": [],
-            "evaluations": {},
-            "artifacts": {},
+            "depends_on": [
+                {"cell": first.id, "weights_sha256": state.start_weights.get(first.id)} for first in self.depends_on
+            ],
             "status": status,
             "error": None,
             "metrics": None,
             "metric": {"name": task.metric, "higher_is_better": task.higher_is_better} if task else None,
             "selection": {
                 "rule": select.rule.name,
-                "after_steps": int(select.after * self.cfg.train.max_steps),
-                "leak": select.rule is Rule.best_test or (select.rule is Rule.best_val and self._validated_on_test()),
+                "after_steps": int(select.after * cfg.train.max_steps),
+                "leak": leak,
             },
             "baseline": baseline and {"name": task.baseline_name} | baseline,
-            "parameters": self.built.parameters() if self.built else {"total": 0, "attention": 0},
+            "evaluations": {},
+            "artifacts": {},
+            "parameters": built.parameters() if built else {"total": 0, "attention": 0},
             "steps": self.trainer.global_step if self.trainer else 0,
-            "tokens": state.tokens if state else 0,
-            "examples": state.examples if state else 0,
-            "wall_s": round(state.wall_s, 3) if state else 0.0,
-            "examples_per_s": round(state.examples / train_s, 3) if train_s else 0.0,
-            "tokens_per_s": round(state.tokens / train_s, 3) if train_s else 0.0,
-            "peak_memory_mb": round(provenance.peak_memory_mb(device), 1),
+            "tokens": state.tokens,
+            "examples": state.examples,
+            "wall_s": round(state.wall_s, 3),
+            "examples_per_s": round(state.examples / state.train_s, 3) if state.train_s else 0.0,
+            "tokens_per_s": round(state.tokens / state.train_s, 3) if state.train_s else 0.0,
+            "peak_memory_mb": round(self.callback.peak_memory.total(), 1),
             "hardware": provenance.hardware(device),
             "versions": provenance.versions(),
             "git": self.git,
             "data": vars(self.data) if self.data else {"source": "unknown", "fingerprint": "", "sizes": {}},
             "update": self._update(),
-            "resumes": state.resumes if state else 0,
+            "resumes": state.resumes,
             "weights_sha256": None,
             "tested_weights_sha256": None,
         }
 
-
-def make_trainer(cfg: DictConfig, folder: RunDirectory, *callbacks: Any) -> Any:
-    """Lightning's Trainer as `trainer=` and the recipe configure it. Raises UsageError."""
-    from harness.config.instantiate import instantiate
-
-    quiet()
-    train, trusted = cfg.train, list(cfg.trusted_packages)
-    if train.clip_norm and train.clip_value:
-        raise UsageError("train.clip_norm and train.clip_value are both set: set one of them to null")
-    loggers = [instantiate(config, "logger", trusted, save_dir=str(folder.path)) for config in cfg.logger.values()]
-    config = OmegaConf.to_container(cfg.trainer, resolve=True)
-    world = world_size(cfg)
-    micro = micro_batch_size(train, world)
-    if train.batch_size % (micro * world):
-        raise UsageError(f"train.batch_size={train.batch_size} is no multiple of {micro} examples on {world} devices")
-    return instantiate(
-        config,
-        "trainer",
-        trusted,
-        max_steps=train.max_steps,
-        precision=train.precision,
-        accumulate_grad_batches=train.batch_size // (micro * world),
-        gradient_clip_val=train.clip_norm or train.clip_value,
-        gradient_clip_algorithm="norm" if train.clip_norm else "value",
-        callbacks=list(callbacks),
-        plugins=[environment(world)],
-        logger=loggers,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        default_root_dir=str(folder.path),
-    )
+    def _update(self) -> dict[str, int | None]:
+        """How an update's examples are divided between devices. Their number is the recipe's."""
+        train, devices = self.cfg.train, devices_of(self.cfg)
+        if train.batch_tokens:
+            return {"examples": None, "micro_batch_size": None, "devices": devices, "tokens": train.batch_tokens}
+        micro = micro_batch_size(train, devices)
+        return {"examples": train.batch_size, "micro_batch_size": micro, "devices": devices}
 
 
-def world_size(cfg: DictConfig) -> int:
-    """Devices that share a cell."""
-    devices = cfg.trainer.devices
-    return (devices if isinstance(devices, int) else 1) * cfg.trainer.num_nodes
+def failure_status(error: Exception) -> str:
+    """The status of a record that ends with this error."""
+    if isinstance(error, NonFiniteError):
+        return "nan"
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error).lower():
+        return "oom"
+    return "failed"
 
 
-def environment(world: int) -> Any:
-    """Lightning's cluster environment. Requeueing belongs to `harness.training.signals` alone."""
-    from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
-
-    if world == 1:
-        return LightningEnvironment()  # one process, whatever job it is part of
-    if TorchElasticEnvironment.detect():
-        return TorchElasticEnvironment()
-    if SLURMEnvironment.detect():
-        return SLURMEnvironment(auto_requeue=False)
-    return LightningEnvironment()
-
-
-def micro_batch_size(train: Any, world: int) -> int:
-    return train.micro_batch_size or max(1, train.batch_size // world)
-
-
-def digest(model: Any) -> str:
-    """sha256 over the weights by name: two runs are the same to the bit, or they are not."""
-    import hashlib
-
-    import torch
-
-    sha = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        sha.update(name.encode() + str(tensor.dtype).encode())
-        sha.update(fsdp.full_tensor(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to reuse what a step freed; elsewhere nothing happens.
-
-    By default it hands every large tensor back to the kernel, and the next step pays for its pages again: of a step on
-    16 x 512 tokens that was 0.28 of 0.71 seconds. No number changes.
-    """
-    import ctypes
-
-    trim_threshold, mmap_max = -1, -4  # malloc.h
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, 2**31 - 1)
-
-
-def quiet() -> None:
-    """Lightning says much that our own lines say better. It sets its own levels when it is imported."""
-    import lightning.pytorch  # noqa: F401
-
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+def evaluation_status(error: Exception) -> str:
+    """`unsupported`: the model cannot take these inputs, as a sequence longer than its positions."""
+    if failure_status(error) == "oom":
+        return "oom"
+    return "unsupported" if isinstance(error, ValueError) else "failed"

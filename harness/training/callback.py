@@ -1,13 +1,12 @@
-"""The course of a run: when to evaluate, which checkpoint counts, what to save, when to stop.
+"""What happens at the end of an optimiser update: evaluate, select, save, stop; in this order, in this one place.
 
-All of it happens at the end of an optimiser update, in one place and one order (evaluate, select, save, stop), so that
-a run which is killed anywhere and started again makes the same decisions on the same numbers.
+A run that is killed anywhere and started again therefore makes the same decisions on the same numbers.
 """
 
 import contextlib
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,9 @@ from harness.config.schema import Rule
 from harness.progress import Progress
 from harness.records.atomic import replace_atomic
 from harness.records.run_directory import RunDirectory
-from harness.training.module import TaskModule, evaluate, validates_on_test
+from harness.training.checkpoint import CALLBACK, FORMAT
+from harness.training.evaluate import Evaluation, PeakMemory, evaluate
+from harness.training.module import TaskModule, validates_on_test
 from harness.training.signals import StopSignal, catch_stop_signals
 
 READ_LOSS_EVERY = 10  # updates: reading it makes a GPU wait
@@ -27,30 +28,37 @@ READ_LOSS_EVERY = 10  # updates: reading it makes a GPU wait
 
 @dataclass
 class TrainState:
-    """What a run has done so far; survives in its checkpoint."""
+    """What a run has done so far; saved in its checkpoint."""
 
     examples: int = 0
     tokens: int = 0
     train_s: float = 0.0  # optimiser updates alone
     wall_s: float = 0.0  # with evaluation and saving, over all attempts
     resumes: int = 0
-    best: dict[str, Any] | None = None
+    best: dict[str, Any] | None = None  # {"step": .., "val": {metric: value}, ..}
     last: dict[str, Any] | None = None
+    best_test: dict[str, Any] | None = None  # with rule=best_test: the record's entry of the best test pass
     worse: int = 0  # evaluations since the best one
+    start_weights: dict[str, str] = field(default_factory=dict)  # id of another cell -> sha256 of its weights
 
 
 class TrainingCallback(Callback):
-    def __init__(self, cfg: Any, folder: RunDirectory, progress: Progress):
-        self.train, self.checkpoint = cfg.train, cfg.checkpoint
-        self.folder, self.progress = folder, progress
-        self.state = TrainState()
-        self.mark = StopSignal()
-        self._marking = contextlib.ExitStack()
-        self._loss = ""
-        self._tokens = 0  # of this process, not yet in the state
-        self._rng: list[dict[str, Any]] | None = None  # of each process
+    """`progress` is set when the run begins."""
 
-    # what a checkpoint holds -------------------------------------------------
+    def __init__(self, train: Any, checkpoint: Any, run_dir: RunDirectory):
+        self.train, self.checkpoint, self.run_dir = train, checkpoint, run_dir
+        self.progress = Progress(silent=True)
+        self.peak_memory = PeakMemory(torch.device("cpu"))
+        self.state = TrainState()
+        self.stop_signal = StopSignal()
+        self._handlers = contextlib.ExitStack()
+        self._loss_text = ""
+        self._unsaved_tokens = 0  # of this process, not yet in the state
+        self._rng_states: list[dict[str, Any]] | None = None  # of each process
+
+    @property
+    def state_key(self) -> str:
+        return CALLBACK
 
     def state_dict(self) -> dict[str, Any]:
         """Called by all processes together; the first one's is saved."""
@@ -60,126 +68,134 @@ class TrainingCallback(Callback):
         if torch.distributed.is_initialized():
             everyone = [None] * torch.distributed.get_world_size()
             torch.distributed.all_gather_object(everyone, own)
-        return {"state": asdict(self.state), "rng": everyone}
+        return {"format": FORMAT, "state": asdict(self.state), "rng": everyone}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.state = TrainState(**state["state"])
         self.state.resumes += 1
-        self._rng = state["rng"]
+        self._rng_states = state["rng"]
 
-    # the run -----------------------------------------------------------------
-
-    def on_train_start(self, trainer: pl.Trainer, experiment: TaskModule) -> None:
-        if self._rng is not None:
-            if trainer.global_rank < len(self._rng):  # on more devices than before, the new ones keep their seeds
-                own = self._rng[trainer.global_rank]
+    def on_train_start(self, trainer: pl.Trainer, module: TaskModule) -> None:
+        if self._rng_states is not None:
+            if trainer.global_rank < len(
+                self._rng_states
+            ):  # on more devices than before, the new ones keep their seeds
+                own = self._rng_states[trainer.global_rank]
                 torch.set_rng_state(own["cpu"])
                 if own["cuda"] and torch.cuda.is_available():
                     torch.cuda.set_rng_state(own["cuda"][0])
             self.progress.say(f"resumed at step {trainer.global_step}")
         if trainer.is_global_zero:
-            self.folder.keep_metrics_until(trainer.global_step)
-        # after Lightning has set its own handlers; they are back before it removes them
-        self.mark = self._marking.enter_context(catch_stop_signals())
+            self.run_dir.drop_metrics_after(trainer.global_step)
+        # after Lightning has set its own handlers, and closed before it removes them
+        self.stop_signal = self._handlers.enter_context(catch_stop_signals())
         trainer.should_stop = self.out_of_patience  # killed between its last evaluation and its record
         self._step = trainer.global_step
-        self._since = self._update_since = self._saved = time.monotonic()
+        self._wall_since = self._update_since = self._saved_at = time.monotonic()
 
-    def on_train_batch_start(self, trainer: pl.Trainer, experiment: TaskModule, batch: Any, index: int) -> None:
-        self.state.examples += len(next(iter(batch.values()))) * trainer.world_size
-        self._tokens += experiment.task.tokens(batch)
+    def on_train_batch_start(self, trainer: pl.Trainer, module: TaskModule, batch: Any, batch_idx: int) -> None:
+        self.state.examples += module.loader.examples
+        if module.loader.loss_scale:  # else the batch is a repeated example
+            self._unsaved_tokens += module.task.tokens(batch)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, experiment: TaskModule, out: Any, batch: Any, index: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: TaskModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if trainer.global_step == self._step:
             return  # gradients are still being accumulated
         self._step = step = trainer.global_step
-        last, steps = step == self.train.max_steps, self.train.max_steps
-        evaluated = last or step % self.train.eval_every == 0
-        if evaluated:
-            experiment.check_finite(trainer)  # waits for the device, so that the time below is that of finished work
+        max_steps = self.train.max_steps
+        is_last = step == max_steps
+        evaluates = is_last or step % self.train.eval_every == 0
+        if evaluates:
+            module.check_finite(trainer)  # waits for the device, so the time below covers finished work
         self.state.train_s += time.monotonic() - self._update_since
-        if evaluated:
-            self._evaluate(trainer, experiment, step)
-        stop = trainer.strategy.reduce_boolean_decision(self.mark.number is not None, all=False)
-        every = self.checkpoint.every_steps
-        due = time.monotonic() - self._saved >= self.checkpoint.every_s or bool(every and step % every == 0)
-        if last or stop or evaluated or trainer.strategy.reduce_boolean_decision(due, all=False):
+        if evaluates:
+            self._evaluate(trainer, module, step)
+        stop = trainer.strategy.reduce_boolean_decision(self.stop_signal.number is not None, all=False)
+        if is_last or stop or evaluates or self._save_is_due(trainer, step):
             self._save(trainer)
-        if stop and self.mark.number is None:  # another process had the signal
-            self.mark.number = signal.SIGTERM
+        if stop and self.stop_signal.number is None:  # another process received the signal
+            self.stop_signal.number = signal.SIGTERM
         trainer.should_stop |= stop or self.out_of_patience
         if trainer.is_global_zero:
-            self.folder.beat("running", step=step, steps=steps)
+            self.run_dir.write_heartbeat("running", step=step, steps=max_steps)
             if step % READ_LOSS_EVERY == 0:
-                self._loss = f"loss {float(experiment.loss):.4f}"
-            self.progress.update("train", step, steps, self._loss)
+                self._loss_text = f"loss {float(module.loss):.4f}"
+            self.progress.update("train", step, max_steps, self._loss_text)
         self._update_since = time.monotonic()
 
-    def on_train_end(self, trainer: pl.Trainer, experiment: TaskModule) -> None:
-        self._marking.close()
+    def on_train_end(self, trainer: pl.Trainer, module: TaskModule) -> None:
+        self._handlers.close()
 
-    def on_exception(self, trainer: pl.Trainer, experiment: TaskModule, error: BaseException) -> None:
-        self._marking.close()
+    def on_exception(self, trainer: pl.Trainer, module: TaskModule, exception: BaseException) -> None:
+        self._handlers.close()
 
     @property
     def out_of_patience(self) -> bool:
         return self.train.patience is not None and self.state.worse >= self.train.patience
 
-    # its parts ---------------------------------------------------------------
-
-    def _evaluate(self, trainer: pl.Trainer, experiment: TaskModule, step: int) -> None:
-        rule, metric = self.train.select.rule, experiment.task.metric
-        names = ("val", "test") if rule is Rule.best_test else ("val",)
-        found: dict[str, Any] = {"step": step}
-        for name in names:
-            twin = name == "test" and validates_on_test(experiment.task)
-            found[name] = found["val"] if twin else self._score(trainer, experiment, name)
-        self.state.last = found
-        ranked_on = "test" if rule is Rule.best_test else "val"
+    def _evaluate(self, trainer: pl.Trainer, module: TaskModule, step: int) -> None:
+        rule, metric = self.train.select.rule, module.task.metric
+        evaluations = {"val": self._evaluate_split(trainer, module, "val")}
+        if rule is Rule.best_test:
+            same = validates_on_test(module.task)
+            evaluations["test"] = evaluations["val"] if same else self._evaluate_split(trainer, module, "test")
+        values = {name: evaluation.values() for name, evaluation in evaluations.items()}
+        self.state.last = {"step": step} | values
         if step >= self.train.select.after * self.train.max_steps:
-            better = self._better(found, ranked_on, experiment)
-            self.state.worse = 0 if better else self.state.worse + 1
-            self.state.best = found if better else self.state.best
-        loss = float(trainer.strategy.reduce(experiment.loss.clone(), reduce_op="mean"))
-        if self.state.best is found and rule is not Rule.last:
-            self._keep_weights(trainer)
+            if self._is_better(self.state.last, module):
+                self.state.best, self.state.worse = self.state.last, 0
+                if rule is not Rule.last:
+                    self._save_best_weights(trainer)
+                if rule is Rule.best_test:
+                    predictions = self.run_dir.predictions / "test.npz"
+                    self.state.best_test = evaluations["test"].entry(predictions, write=trainer.is_global_zero)
+            else:
+                self.state.worse += 1
+        loss = float(trainer.strategy.reduce(module.loss.clone(), reduce_op="mean"))
         if trainer.is_global_zero:
-            row = {
-                "step": step,
-                "train/loss": loss,
-                "lr": trainer.optimizers[0].param_groups[0]["lr"],
-            }
-            row |= {f"{name}/{key}": value for name in names for key, value in found[name].items()}
-            self.folder.add_metrics(row)
+            learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
+            row = {"train/loss": loss, "lr": learning_rate}
+            row |= {f"{name}/{key}": value for name in values for key, value in values[name].items()}
+            self.run_dir.append_metrics({"step": step} | row)
             for logger in trainer.loggers:
-                logger.log_metrics({key: value for key, value in row.items() if key != "step"}, step=step)
-            shown = " · ".join(f"{name} {metric} {found[name][metric]:.4g}" for name in names)
-            self.progress.say(f"step {step}: train loss {row['train/loss']:.4f} · {shown}")
+                logger.log_metrics(row, step=step)
+            scores = " · ".join(f"{name} {metric} {values[name][metric]:.4g}" for name in values)
+            self.progress.say(f"step {step}: train loss {loss:.4f} · {scores}")
 
-    def _score(self, trainer: pl.Trainer, experiment: TaskModule, name: str) -> dict[str, Any]:
-        return evaluate(trainer, experiment, experiment.task.split(name), self.train.eval_batch_size)
+    def _evaluate_split(self, trainer: pl.Trainer, module: TaskModule, name: str) -> Evaluation:
+        split = module.task.split(name)
+        return evaluate(trainer, module, split, self.train.eval_batch_size, peak_memory=self.peak_memory)
 
-    def _better(self, found: dict[str, Any], split: str, experiment: TaskModule) -> bool:
+    def _is_better(self, point: dict[str, Any], module: TaskModule) -> bool:
         if self.state.best is None:
             return True
-        new, old = found[split][experiment.task.metric], self.state.best[split][experiment.task.metric]
-        return new > old if experiment.task.higher_is_better else new < old
+        split, metric = "test" if self.train.select.rule is Rule.best_test else "val", module.task.metric
+        new, old = point[split][metric], self.state.best[split][metric]
+        return new > old if module.task.higher_is_better else new < old
 
-    def _keep_weights(self, trainer: pl.Trainer) -> None:
-        weights = trainer.strategy.lightning_module_state_dict()  # whole, also where each device holds a part
+    def _save_best_weights(self, trainer: pl.Trainer) -> None:
+        weights = trainer.strategy.lightning_module_state_dict()  # complete, also where each device holds a part
         if trainer.is_global_zero:
-            replace_atomic(self.folder.best, lambda temporary: torch.save(weights, temporary))
+            replace_atomic(self.run_dir.best, partial(torch.save, weights))
+
+    def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
+        every_steps = self.checkpoint.every_steps
+        due = time.monotonic() - self._saved_at >= self.checkpoint.every_s
+        due |= bool(every_steps and step % every_steps == 0)
+        return trainer.strategy.reduce_boolean_decision(due, all=False)
 
     def _save(self, trainer: pl.Trainer) -> None:
-        tokens = torch.tensor(self._tokens, device=trainer.strategy.root_device)
+        tokens = torch.tensor(self._unsaved_tokens, device=trainer.strategy.root_device)
         self.state.tokens += int(trainer.strategy.reduce(tokens, reduce_op="sum"))
-        self._tokens = 0
+        self._unsaved_tokens = 0
         now = time.monotonic()
-        self.state.wall_s += now - self._since
-        self._since = now
+        self.state.wall_s += now - self._wall_since
+        self._wall_since = now
         save = partial(trainer.save_checkpoint, weights_only=False)  # weights alone could not be resumed
         if trainer.is_global_zero:
-            replace_atomic(self.folder.last, save)
+            replace_atomic(self.run_dir.last, save)
         else:
-            save(self.folder.last)  # takes part in gathering the state; the first process alone writes
-        self._saved = time.monotonic()
+            save(self.run_dir.last)  # takes part in gathering the state; the first process alone writes
+        self._saved_at = time.monotonic()

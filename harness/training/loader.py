@@ -1,8 +1,7 @@
-"""Batches in an order that is a function of the seed alone, from any position on.
+"""Training batches in an order that is a function of the seed alone, resumable from any position.
 
 The training stream is the endless concatenation of the split's shuffles, one per epoch; update t takes its examples
-[t B, (t + 1) B). A run that was killed asks for the stream from its last saved position and sees what it would have
-seen. Evaluation goes through a split once, in order, every example exactly once whatever the number of devices.
+[t B, (t + 1) B). Evaluation passes through a split once, in order.
 """
 
 from collections.abc import Iterator
@@ -16,20 +15,32 @@ from tasks.base import Batch, Split
 class TrainLoader:
     """Micro-batches of one device. Lightning saves and restores its position through `state_dict`.
 
-    Sized, so that Lightning does not read ahead of what it has trained on: the saved position is the trained one.
+    It has a length, so that Lightning reads no batch ahead: the saved position is the trained one.
     """
 
     def __init__(
-        self, split: Split, *, steps: int, batch_size: int, micro: int, seed: int, rank: int = 0, world: int = 1
+        self,
+        split: Split,
+        *,
+        steps: int,
+        batch_size: int,
+        micro_batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
     ):
         if len(split) == 0:
             raise ValueError("the training split is empty")
-        if batch_size % (micro * world):
-            raise ValueError(f"batch_size {batch_size} is not micro_batch_size {micro} x {world} devices x an integer")
-        self.split, self.seed, self.micro = split, seed, micro
-        self.rank, self.world = rank, world
-        self.total = steps * batch_size // (micro * world)
+        if batch_size % (micro_batch_size * world_size):
+            raise ValueError(
+                f"batch_size {batch_size} is not micro_batch_size {micro_batch_size} x {world_size} devices x a number"
+            )
+        self.split, self.seed, self.micro_batch_size = split, seed, micro_batch_size
+        self.rank, self.world_size = rank, world_size
+        self.total = steps * batch_size // (micro_batch_size * world_size)
         self.position = 0  # micro-batches of this device that were handed out
+        self.examples = micro_batch_size * world_size  # of the current micro-batches, on all devices
+        self.loss_scale = 1.0  # all micro-batches weigh the same
         self._permutation = lru_cache(maxsize=2)(self._shuffle)
 
     def __len__(self) -> int:
@@ -37,9 +48,9 @@ class TrainLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         while self.position < self.total:
-            start = (self.position * self.world + self.rank) * self.micro
+            start = (self.position * self.world_size + self.rank) * self.micro_batch_size
             self.position += 1
-            yield self.split.batch(self.indices(start, start + self.micro))
+            yield self.split.batch(self.indices(start, start + self.micro_batch_size))
 
     def indices(self, start: int, stop: int) -> np.ndarray:
         """Examples at places [start, stop) of the endless stream."""
@@ -57,7 +68,7 @@ class TrainLoader:
         self.position = state["position"]
 
 
-def sequential_batches(split: Split, batch_size: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-    """Every example of a split exactly once; `world` devices take turns, the last batch is as short as it is."""
-    for start in range(rank * batch_size, len(split), batch_size * world):
-        yield split.batch(range(start, min(start + batch_size, len(split))))
+def sequential_indices(size: int, batch_size: int, rank: int = 0, world_size: int = 1) -> Iterator[range]:
+    """The examples of each batch of one device: devices take turns, and every example comes exactly once."""
+    for start in range(rank * batch_size, size, batch_size * world_size):
+        yield range(start, min(start + batch_size, size))

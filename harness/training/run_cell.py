@@ -1,4 +1,4 @@
-"""What becomes of a cell when its command is typed: skipped, refused, run to its record, or failed with one."""
+"""One cell from its request to its result: skipped, refused, run to its record, or failed with a record."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
@@ -18,16 +18,19 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress, clock
 from harness.records import record
 from harness.records.run_directory import RunDirectory
-from harness.training.attempt import Interrupted, Run, make_trainer
+from harness.training.dependency import Dependency, chosen_weights
 from harness.training.rank import rank
 from harness.training.signals import REQUEUED, STOPPED, requeue
+
+if TYPE_CHECKING:
+    from harness.training.attempt import Attempt
 
 TRACEBACK_CHARACTERS = 4000
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """How a cell ended for whoever typed the command. `code` is the exit status, 128 + n after signal n."""
+    """How a cell ended. `code` is the exit status: 128 + n after signal n."""
 
     cell: str
     state: str  # done, skipped, waiting, running, interrupted, timeout, preempted, refused, dead, or a record's status
@@ -37,159 +40,192 @@ class CellResult:
 
 @dataclass(frozen=True)
 class CellRequest:
-    """A cell to be run. `since` (time.time()): for `rerun=all`, what was left before it does not count."""
+    """A cell to be run. With `rerun=all`, files older than `since` (time.time()) are ignored."""
 
     cfg: DictConfig
     overrides: Sequence[str] = ()
     search: Sequence[str] = ()  # folders of configuration that the command added to conf/
     since: float = field(default_factory=time.time)
-    needs: Sequence[tuple[str, str]] = ()  # (name, record) of each cell that must be done before
+    depends_on: Sequence[Dependency] = ()  # cells that must be done before
+    dependents: Sequence[str] = ()  # records of the cells that start from the weights of this one
 
-    def counts(self, path: Path) -> bool:
-        """Whether a file of an earlier attempt, or of this one before it was queued again, is one to go by."""
+    def accepts(self, path: Path) -> bool:
+        """Whether a file of an earlier attempt exists and may be used, also after this job was queued again."""
         return path.exists() and (self.cfg.rerun is not Rerun.all or path.stat().st_mtime >= self.since)
 
 
 def run_cell(request: CellRequest) -> CellResult:
-    """Train, select, test and record one cell; or say why that is not to be done. Raises nothing a user can cause."""
+    """Train, select, test and record one cell, unless it is done or refused. Raises nothing that a user can cause.
+
+    The model and the Trainer are built once, before the run directory is touched, so that a refusal leaves no file.
+    """
     cfg = request.cfg
     try:
-        cell = cell_of(cfg)
+        cell = cell_of(cfg, [dependency.id for dependency in request.depends_on])
     except UsageError as error:
         return CellResult(str(cfg.model.get("name", "?")), "refused", 2, str(error))
-    folder = RunDirectory(cell.folder(cfg))
-    settled = earlier_result(cell, request) or missing_dependency(cell, request)
-    if settled:
-        return settled
-    try:
-        from harness.config.build import refuse_what_cannot_run
+    run_dir = RunDirectory(cell.folder(cfg))
+    if result := earlier_result(cell, request) or missing_dependency(cell, request):
+        return result
 
-        refuse_what_cannot_run(cfg)
-        make_trainer(cfg, folder)
+    from harness.training.attempt import Attempt  # imports torch, which a finished cell does not require
+
+    attempt = Attempt(cell, cfg, run_dir, request.search, request.depends_on)
+    build_error = None
+    try:
+        attempt.build(resuming=can_resume(run_dir, cell.record_path(cfg), request))
     except UsageError as error:
-        return CellResult(str(cell), "refused", 2, str(error))
-
+        return CellResult(str(cell), "refused", 2, one_line(error))
+    except Exception as error:
+        build_error = error  # memory, for example: it is recorded once the run directory is claimed
     if rank():
-        return _assist(cell, request, folder)
-    if not folder.claim():
-        return CellResult(str(cell), "running", 0, f"another process is at it ({folder.path}); python run.py do=status")
+        return _assist(attempt, request)
+    if not run_dir.acquire():
+        detail = f"another process runs it ({run_dir.path}); python run.py do=status"
+        return CellResult(str(cell), "running", 0, detail)
     try:
-        settled = earlier_result(cell, request)  # it may have finished while we asked
-        return settled or _attempt(cell, request, folder)
+        # it may have been finished meanwhile
+        return earlier_result(cell, request) or _run(attempt, request, build_error)
     finally:
-        folder.release()
+        run_dir.release()
 
 
 def earlier_result(cell: Cell, request: CellRequest) -> CellResult | None:
-    """What an earlier record leaves to do: None if the cell is to be run."""
-    path, folder = cell.record_path(request.cfg), RunDirectory(cell.folder(request.cfg))
-    if not request.counts(path) or (request.counts(folder.last) and unfinished(folder, path)):
+    """The result of an earlier record; None if the cell has to run."""
+    path, run_dir = cell.record_path(request.cfg), RunDirectory(cell.folder(request.cfg))
+    if not request.accepts(path) or (request.accepts(run_dir.last) and is_unfinished(run_dir, path)):
         return None
     earlier = record.read(path)
     if earlier["status"] == "done":
+        if missing_weights(cell, request):
+            return None
         return CellResult(str(cell), "skipped", 0, f"already done: {summary(earlier)} · {path}")
     if request.cfg.rerun is Rerun.failed and path.stat().st_mtime < request.since:
         return None
-    what = f"{earlier['status']} earlier ({one_line(earlier['error']['message'])[:120]})"
-    return CellResult(str(cell), earlier["status"], 1, f"{what}; rerun=failed tries again · {path}")
+    failure = f"{earlier['status']} earlier ({one_line(earlier['error']['message'])[:120]})"
+    return CellResult(str(cell), earlier["status"], 1, f"{failure}; rerun=failed tries again · {path}")
 
 
 def missing_dependency(cell: Cell, request: CellRequest) -> CellResult | None:
-    """What a cell that it needs leaves to do first."""
-    for name, path in request.needs:
-        if not Path(path).exists() or record.read(path)["status"] != "done":
-            return CellResult(str(cell), "waiting", 2, f"needs {name}, which is not done ({path}); do=status says why")
+    """A result that says which cell has to be done first; None if all are."""
+    resuming = can_resume(RunDirectory(cell.folder(request.cfg)), cell.record_path(request.cfg), request)
+    for first in request.depends_on:
+        detail = None
+        if not first.is_done:
+            detail = f"depends on {first.name}, which is not done ({first.record}); do=status says why"
+        elif first.weights and not resuming and not first.weights_path.exists():
+            detail = f"starts from the weights of {first.name}, which are gone ({first.weights_path})"
+            detail += "; python run.py with the same overrides trains them again"
+        if detail:
+            return CellResult(str(cell), "waiting", 2, detail)
     return None
 
 
-def unfinished(folder: RunDirectory, path: Path) -> bool:
-    """A run that was begun (again) and did not come to its record: its last checkpoint is younger than any record."""
-    return folder.last.exists() and not (path.exists() and path.stat().st_mtime >= folder.last.stat().st_mtime)
-
-
-def can_resume(folder: RunDirectory, path: Path, request: CellRequest) -> bool:
-    """Go on from the last checkpoint? Yes after a kill or a failure; not after a loss that was no number."""
-    if not request.counts(folder.last):
-        return False
-    return unfinished(folder, path) or record.read(path)["status"] not in ("done", "nan")
-
-
-def _assist(cell: Cell, request: CellRequest, folder: RunDirectory) -> CellResult:
-    """Compute one share of a cell that the first process runs; it alone claims, prints and writes."""
-    resuming = can_resume(folder, cell.record_path(request.cfg), request)
-    run = Run(cell, request.cfg, folder, Progress(silent=True), resuming=resuming, search=request.search)
-    try:
-        run.go()
-    except Interrupted as stop:
-        return CellResult(str(cell), stop.state, STOPPED + stop.number, str(stop))
-    return CellResult(str(cell), "done", 0, "")
-
-
-def _attempt(cell: Cell, request: CellRequest, folder: RunDirectory) -> CellResult:
-    started = time.time()
+def missing_weights(cell: Cell, request: CellRequest) -> Path | None:
+    """The file of this done cell's weights, if it is gone and a cell that starts from them is still to be run."""
     path = cell.record_path(request.cfg)
-    resuming = can_resume(folder, path, request)
-    if not resuming:
-        folder.clear()
-    folder.describe(cell.config, request.overrides)
+    if not path.exists() or (earlier := record.read(path))["status"] != "done":
+        return None
+    weights = chosen_weights(RunDirectory(cell.folder(request.cfg)), earlier)
+    waiting = [other for other in map(Path, request.dependents) if not _is_done(other)]
+    return weights if waiting and not weights.exists() else None
+
+
+def _is_done(record_path: Path) -> bool:
+    return record_path.exists() and record.read(record_path)["status"] == "done"
+
+
+def is_unfinished(run_dir: RunDirectory, record_path: Path) -> bool:
+    """Whether an attempt was begun and has no record yet: its last checkpoint is younger than any record."""
+    if not run_dir.last.exists():
+        return False
+    return not (record_path.exists() and record_path.stat().st_mtime >= run_dir.last.stat().st_mtime)
+
+
+def can_resume(run_dir: RunDirectory, record_path: Path, request: CellRequest) -> bool:
+    """Whether to resume from the last checkpoint: after a kill or a failure, but not after a loss that was NaN."""
+    if not request.accepts(run_dir.last):
+        return False
+    return is_unfinished(run_dir, record_path) or record.read(record_path)["status"] not in ("done", "nan")
+
+
+def _assist(attempt: "Attempt", request: CellRequest) -> CellResult:
+    """Compute one device's share of a cell. The process of rank 0 alone claims, prints and writes."""
+    from harness.training.attempt import Interrupted
+
+    name = str(attempt.cell)
+    resuming = can_resume(attempt.run_dir, attempt.cell.record_path(attempt.cfg), request)
+    try:
+        attempt.run(Progress(silent=True), resuming=resuming)
+    except Interrupted as stop:
+        return CellResult(name, stop.state, STOPPED + stop.number, str(stop))
+    return CellResult(name, "done", 0, "")
+
+
+def _run(attempt: "Attempt", request: CellRequest, build_error: Exception | None) -> CellResult:
+    """Run the attempt in its claimed run directory and write its record."""
+    from harness.training.attempt import Interrupted
     from tasks.base import DataError
 
-    with Progress(folder.note) as progress:
-        progress.say(f"{cell} · {folder.path}")
-        run = Run(cell, request.cfg, folder, progress, resuming=resuming, search=request.search)
+    started = time.time()
+    cell, run_dir = attempt.cell, attempt.run_dir
+    record_path = cell.record_path(attempt.cfg)
+    resuming = can_resume(run_dir, record_path, request)
+    gone = missing_weights(cell, request)
+    if not resuming:
+        run_dir.clear()
+    run_dir.write_config(cell.config, request.overrides)
+    with Progress(run_dir.append_log) as progress:
+        progress.say(f"{cell} · {run_dir.path}")
+        if gone:
+            progress.say(f"done, but its weights are gone ({gone}): trained again for the cells that start from them")
         try:
-            entries = run.go()
+            if build_error is not None:
+                raise build_error
+            entries = attempt.run(progress, resuming=resuming)
         except Interrupted as stop:
             if stop.state in REQUEUED:
                 try:
                     requeue()
-                except Exception as refusal:  # submitit's: it was queued again too often
-                    return _failure(run, refusal, started, stop.state)
+                except Exception as refusal:  # submitit's: the job was queued again too often
+                    return _record_failure(attempt, refusal, started, stop.state)
             return CellResult(str(cell), stop.state, STOPPED + stop.number, str(stop))
         except (DataError, UsageError) as error:
-            folder.beat("refused", step=0, steps=0, force=True)
+            run_dir.write_heartbeat("refused", step=0, steps=0, force=True)
             return CellResult(str(cell), "refused", 2, one_line(error))
         except Exception as error:
-            return _failure(run, error, started)
+            return _record_failure(attempt, error, started)
         entries |= {"started": iso(started), "finished": iso(time.time())}
-        record.write(entries, path)
-        folder.beat("done", step=entries["steps"], steps=entries["steps"], force=True)
-        return CellResult(str(cell), "done", 0, f"{summary(entries)} · {path}")
+        record.write(entries, record_path)
+        run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
+        return CellResult(str(cell), "done", 0, f"{summary(entries)} · {record_path}")
 
 
-def _failure(run: Run, error: Exception, started: float, status: str | None = None) -> CellResult:
-    """A failure is a value: a record with its status; the traceback goes to the run's folder."""
-    status = status or status_of(error)
-    # a record names no folder of this machine
-    text = traceback.format_exc().replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "")
-    run.folder.error.write_text(text, encoding="utf-8")
-    entry = {"type": type(error).__name__, "message": one_line(error) or type(error).__name__}
-    entries = run.entries(status) | {"error": entry | {"traceback": text[-TRACEBACK_CHARACTERS:]}}
+def _record_failure(attempt: "Attempt", error: Exception, started: float, status: str | None = None) -> CellResult:
+    """Write a record with the failure's status, and the traceback to the run directory."""
+    from harness.training.artifacts import remove_artifacts
+    from harness.training.attempt import failure_status
+
+    status = status or failure_status(error)
+    # a record holds no path of this machine
+    text = "".join(traceback.format_exception(error)).replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "")
+    attempt.run_dir.error.write_text(text, encoding="utf-8")
+    name, message = type(error).__name__, one_line(error) or type(error).__name__
+    entries = attempt.entries(status)
+    entries |= {"error": {"type": name, "message": message, "traceback": text[-TRACEBACK_CHARACTERS:]}}
     entries |= {"started": iso(started), "finished": iso(time.time())}
-    path = run.cell.record_path(run.cfg)
-    # the record last: what is younger than it would be a new attempt
-    run.folder.beat(status, step=entries["steps"], steps=run.cfg.train.max_steps, force=True)
-    record.write(entries, path)
-    detail = f"{entry['type']}: {entry['message'][:200]} · {run.folder.error} · rerun=failed tries again"
-    return CellResult(str(run.cell), status, 1, detail)
+    record_path = attempt.cell.record_path(attempt.cfg)
+    remove_artifacts(record_path)
+    # the record last: a younger file would mean a new attempt
+    attempt.run_dir.write_heartbeat(status, step=entries["steps"], steps=attempt.cfg.train.max_steps, force=True)
+    record.write(entries, record_path)
+    detail = f"{name}: {message[:200]} · {attempt.run_dir.error} · rerun=failed tries again"
+    return CellResult(str(attempt.cell), status, 1, detail)
 
 
-def status_of(error: Exception) -> str:
-    import torch
-
-    from harness.training.module import NonFiniteError
-
-    if isinstance(error, NonFiniteError):
-        return "nan"
-    text = str(error).lower()
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text:
-        return "oom"
-    return "failed"
-
-
-def report_line(outcome: CellResult, out: Any = None) -> None:
+def report_line(result: CellResult, file: Any = None) -> None:
     if rank() == 0:
-        print(f"{outcome.state}: {outcome.cell} · {outcome.detail}", file=out or sys.stdout, flush=True)
+        print(f"{result.state}: {result.cell} · {result.detail}", file=file or sys.stdout, flush=True)
 
 
 def summary(entries: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop. They only leave a mark: a run stops between two updates, when all of it is saved.
+"""Signals that ask a run to stop. They are only noted: a run stops between two updates, once everything is saved.
 
 SIGINT (Ctrl-C) and SIGTERM (scancel) end the run. SIGUSR2 is what submitit has SLURM send before a time limit: its
 handler, which queues the job again, is called once the run is saved. A preemption comes as either.
@@ -14,36 +14,37 @@ from typing import Any
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 SCHEDULER = signal.SIGUSR2
-STOPPED = 128  # exit statuses from here on: a signal ended the run
-REQUEUED = ("timeout", "preempted")  # states of a run whose job goes on later
+STOPPED = 128  # exit statuses from here on mean that a signal ended the run
+REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
 
 
 @dataclass
 class StopSignal:
-    number: int | None = None  # the signal that came
+    number: int | None = None  # the signal that was received
 
 
 @contextlib.contextmanager
 def catch_stop_signals() -> Iterator[StopSignal]:
-    """Signals leave a mark while this lasts; a second SIGINT or SIGTERM ends the process at once."""
-    mark = StopSignal()
+    """Note signals within this context; a second SIGINT or SIGTERM ends the process at once."""
+    stop_signal = StopSignal()
 
-    def leave(number: int, _frame: Any) -> None:
-        # what ends the job for good stands above what queues it again
-        mark.number = number if mark.number in (None, SCHEDULER) else mark.number
+    def note(number: int, _frame: Any) -> None:
+        # a signal that ends the job for good wins over one that queues it again
+        if stop_signal.number in (None, SCHEDULER):
+            stop_signal.number = number
         if number != SCHEDULER:
             signal.signal(number, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, leave) for number in NUMBERS}
+    before = {number: signal.signal(number, note) for number in NUMBERS}
     try:
-        yield mark
+        yield stop_signal
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def stop_status(number: int) -> str:
-    """What a signal means for a run: `timeout` or `preempted` if the job is to go on later, else `interrupted`."""
+    """What a signal means for a run: `timeout` or `preempted` if the job is queued again, else `interrupted`."""
     if not will_requeue(number):
         return "interrupted"
     # submitit's rule, whose count of time-outs decides whether the job is queued again
@@ -52,26 +53,26 @@ def stop_status(number: int) -> str:
 
 
 def will_requeue(number: int) -> bool:
-    """Whether the scheduler sent this signal to a job that it has not given up.
+    """Whether the scheduler sent this signal to a job that it will queue again.
 
-    SLURM warns of a preemption with SIGTERM, and ends a cancelled job with it; only the latter is no longer running.
+    SLURM sends SIGTERM before a preemption and to a cancelled job; the cancelled one is no longer running.
     """
     if number != signal.SIGTERM or not callable(signal.getsignal(SCHEDULER)) or "SLURM_JOB_ID" not in os.environ:
         return number == SCHEDULER
     try:
-        asked = subprocess.run(
+        squeue = subprocess.run(
             ["squeue", "--noheader", "--format=%T", f"--jobs={os.environ['SLURM_JOB_ID']}"],
             capture_output=True, text=True, timeout=20,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return asked.stdout.strip() == "RUNNING"
+    return squeue.stdout.strip() == "RUNNING"
 
 
 def requeue() -> None:
-    """Let the scheduler's handler do what it does: it queues the job again and ends this process.
+    """Call the scheduler's handler, which queues the job again and ends this process; nothing happens without one.
 
-    Raises submitit's UncompletedJobError where it will not; nothing happens where there is no such handler.
+    Raises submitit's UncompletedJobError if the job was queued again too often.
     """
     handler = signal.getsignal(SCHEDULER)
     if callable(handler):

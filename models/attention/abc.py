@@ -26,7 +26,13 @@ from models.attention.vanilla import softmax_attention
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.running_scores import running_scores
 from models.ops.running_share import running_share
-from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+from models.ops.running_softmax import (
+    advance,
+    empty_running_softmax,
+    running_softmax,
+    running_softmax_chunk,
+    with_state,
+)
 
 
 def abc(
@@ -40,13 +46,14 @@ def abc(
     dropout: float = 0.0,
 ) -> Tensor:
     """q (B, H, N, E), k and v (B, H, M, E), C_k and C_v (E, r), mask (B, M) True at padding -> (B, H, N, E)."""
-    slots = [
-        softmax_attention(
-            (control.mT * k.shape[-1] ** 0.5).expand(*k.shape[:2], -1, -1), x, x, key_padding_mask=key_padding_mask
-        )
-        for control, x in ((key_slots.to(k.dtype), k), (value_slots.to(v.dtype), v))
-    ]
+    slots = (write(x, control, key_padding_mask=key_padding_mask) for x, control in ((k, key_slots), (v, value_slots)))
     return softmax_attention(q, *slots, dropout=dropout)
+
+
+def write(x: Tensor, control: Tensor, *, key_padding_mask: Tensor | None) -> Tensor:
+    """softmax_s(X C)' X of x (B, H, M, E) and C (E, r): (B, H, r, E)."""
+    queries = (control.to(x.dtype).mT * x.shape[-1] ** 0.5).expand(*x.shape[:2], -1, -1)
+    return softmax_attention(queries, x, x, key_padding_mask=key_padding_mask)
 
 
 def causal_weights(
@@ -55,6 +62,14 @@ def causal_weights(
     """softmax( q_i' K~_i' / sqrt(E) ) of q and k (B, H, N, E), k's logits (B, H, N, r), mask (B, N): (B, H, N, r)."""
     scores = running_scores(q * q.shape[-1] ** -0.5, logits, k, key_padding_mask=key_padding_mask)
     return F.dropout(scores.softmax(-1), dropout)
+
+
+def log_sums(before: Tensor, logits: Tensor) -> Tensor:
+    """log of `before` (B, H, r), a log too, plus the exponentials so far, at each of the logits (B, H, n, r)."""
+    before = before[:, :, None]
+    if logits.shape[2] == 1:
+        return torch.logaddexp(before, logits.to(before.dtype))
+    return torch.cat([before, logits.to(before.dtype)], 2).logcumsumexp(2)[:, :, 1:]
 
 
 class ABC(MultiHead):
@@ -74,7 +89,7 @@ class ABC(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if slots < 1:
-            raise ValueError(f"ABC needs slots >= 1, not {slots}")
+            raise ValueError(f"ABC requires slots >= 1, not {slots}")
         self.key_slots = nn.Parameter(torch.empty(self.head_dim, slots))  # C_k, (E, r)
         self.value_slots = nn.Parameter(torch.empty(self.head_dim, slots))
         for control in (self.key_slots, self.value_slots):
@@ -95,13 +110,29 @@ class ABC(MultiHead):
         )
         return {"keys": keys, "values": values}
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        key_logits, value_logits = k @ self.key_slots, v @ self.value_slots  # (B, H, r)
-        _, keys = running_softmax_step(torch.zeros_like(key_logits), key_logits, k, state["keys"])
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        logits = k @ self.key_slots  # (B, H, n, r)
         with autocast_disabled(q):
-            scores = (keys[1] @ upcast(q)[..., None])[..., 0] * self.head_dim**-0.5
-        y, values = running_softmax_step(scores.softmax(-1), value_logits, v, state["values"])
+            keys = advance(state["keys"], logits, k)
+            if q.shape[2] == 1:
+                scores = upcast(q) @ keys[1].mT * self.head_dim**-0.5
+            else:
+                scores = self.scores(q, k, logits, state["keys"])
+        y, values = running_softmax_chunk(scores.softmax(-1), v @ self.value_slots, v, state["values"])
         return y, {"keys": keys, "values": values}
+
+    def scores(self, q: Tensor, k: Tensor, logits: Tensor, slots: tuple[Tensor, Tensor]) -> Tensor:
+        """<q_i, K~_i> / sqrt(E), (B, H, n, r), where `slots` come before the first token."""
+        count = logits.shape[-1]
+        rows = F.pad(q * self.head_dim**-0.5, (0, 0, count, 0))  # of the slots, which stand as tokens
+        return running_scores(rows, *with_state(logits, k, slots))[:, :, count:]
+
+    def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
+        pairs = {"keys": (k, self.key_slots), "values": (v, self.value_slots)}
+        return {name: write(x, control, key_padding_mask=key_padding_mask) for name, (x, control) in pairs.items()}
+
+    def attend_context(self, q: Tensor, state: State) -> Tensor:
+        return softmax_attention(q, state["keys"], state["values"], dropout=self.active_dropout)
 
 
 class CabABC(ABC):
@@ -125,8 +156,9 @@ class CabABC(ABC):
         state = super().empty_state(batch)
         return {name: log_sum for name, (log_sum, _) in state.items()}
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        logits = {"keys": k @ self.key_slots, "values": v @ self.value_slots}
-        state = {name: torch.logaddexp(state[name], a.to(state[name].dtype)) for name, a in logits.items()}
-        keys, values = ((a - state[name]).exp().to(upcast(q).dtype) for name, a in logits.items())
-        return ((self.weights(q, k, keys) * values).sum(-1, keepdim=True) * v).to(v.dtype), state
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        logits = {"keys": k @ self.key_slots, "values": v @ self.value_slots}  # (B, H, n, r)
+        sums = {name: log_sums(state[name], a) for name, a in logits.items()}
+        keys, values = ((a - sums[name]).exp().to(upcast(q).dtype) for name, a in logits.items())
+        y = ((self.weights(q, k, keys) * values).sum(-1, keepdim=True) * v).to(v.dtype)
+        return y, {name: log_sum[:, :, -1].clone() for name, log_sum in sums.items()}

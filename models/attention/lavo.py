@@ -7,22 +7,9 @@ Per head, with directions b_1 .. b_r, orthonormal at first (Table 1: r = 64, w =
     H          = mean_j ( <b_1, F_local,j>, .., <b_r, F_local,j> )                           (3, 4)
                  causal: j in the windows before the query's own; noncausal: all j
     F_global,i = sum_r p_ir H_r b_r,   p_i = softmax_r( s H_r <q_i, b_r> )                   (3)
-    y          = W_o (F_local + F_global) / 2                                                (§3.2)
-    cross: y   = W_o F_global with H = mean_j B x_j over the source                          (5, 6)
-
-The memory is r numbers per head: softmax(q X~') X~ with rows X~_r = H_r b_r is two products with B, so neither X~ nor
-anything of n r E numbers is made. They are made tile by tile and again in the backward pass, which is written out. With
-u = s q B', p = softmax(u H), y = p H, o = y B:
-
-    dy = do B',  dl = p (dy H - <p, dy H>),  dH = p dy + u dl,  dq = s (dl H) B,  dB = y' do + s (dl H)' q
+    y          = W_o (F_local + F_global) / 2;   cross: y = W_o F_global, H = mean_j B x_j   (§3.2; 5, 6)
 
 Time O(n (w + r) D), memory O(n D), decoding state O(w D + h r).
-
-Where the paper is silent: bases per head, trainable, not re-orthogonalised, r <= E (D-1); P per head, from zero (D-2);
-s = E^-1/2 in both halves, 1 in the global one with `global_scale` off (D-3); noncausal queries share one H over all
-tokens (D-4); the cross source is taken as it is, or through W_v with `cross_source="value"` (D-5); in the first causal
-window H = 0 and the local half is still halved (D-1b); padding is left out of sums and counts. Ablations of Table 9:
-`epe=False` drops P; `dissection=False` takes H over all j <= i (all j) of x itself and keeps the local half.
 
     B batch, N length, M source length, H heads, E head width, R bases, W windows
 """
@@ -37,8 +24,10 @@ from torch.autograd.function import once_differentiable
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
 from models.ops.banded import banded_attention
+from models.ops.dropout import apply_dropout, draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.ring import attend_to_ring
 
 CROSS_SOURCES = ("raw", "value")
 TILE = 2048  # queries whose r logits are held at once
@@ -92,13 +81,16 @@ def read(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(q X~') X~ of q (B, H, N, E) and bases (H, R, E): (B, H, N, E).
+    """softmax(q X~') X~ of q (B, H, N, E) and bases (H, R, E), with rows X~_r = H_r b_r: (B, H, N, E).
 
-    Memory H is (B, H, W, R), one for each `window` queries, or (B, H, 1, R), one for all of them.
+    Memory H is (B, H, W, R), one for each `window` queries, or (B, H, 1, R), one for all of them. With u = s q B', p =
+    softmax(u H), y = p H, o = y B, neither X~ nor anything of n r E numbers is made; backward is written out:
+
+        dy = do B',  dl = p (dy H - <p, dy H>),  dH = p dy + u dl,  dq = s (dl H) B,  dB = y' do + s (dl H)' q
     """
     if scale is None:
         scale = q.shape[-1] ** -0.5
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     per_memory = q.shape[2] if window is None else window
     with autocast_disabled(q):
         return _Read.apply(q, memory.to(q.dtype), bases.to(q.dtype), per_memory, dropout, scale, seed)
@@ -113,7 +105,7 @@ class _Read(torch.autograd.Function):
         for rows, memories in tiles(q.shape[2], window):
             h = spread(memory, memories, rows, window)  # (B, H, T, R)
             p = ((q[:, :, rows] @ bases.mT).mul_(h).mul_(scale)).softmax(-1, dtype=upcast(h).dtype)
-            out[:, :, rows] = (kept(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
+            out[:, :, rows] = (apply_dropout(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
         return out
 
     @staticmethod
@@ -128,7 +120,7 @@ class _Read(torch.autograd.Function):
                 u = (q[:, :, rows] @ bases.mT).mul_(scale)
                 p = (u * h).softmax(-1, dtype=dbases.dtype)
                 dy = upcast(grad[:, :, rows] @ bases.mT)
-                weights = kept(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
+                weights = apply_dropout(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
                 dh = weights * dy
                 y = (weights * h).to(q.dtype)
                 dl = dh * h  # p dp, so far
@@ -160,14 +152,6 @@ def gathered(rows: Tensor, memories: slice, window: int) -> Tensor:
     if memories.stop - memories.start == 1:
         return rows.sum(2, keepdim=True)
     return F.pad(rows, (0, 0, 0, -rows.shape[2] % window)).unflatten(2, (-1, window)).sum(3)
-
-
-def kept(p: Tensor, dropout: float, seed: int) -> Tensor:
-    """p with a share of its entries dropped, the same at every call with this seed."""
-    if not dropout:
-        return p
-    generator = torch.Generator(p.device).manual_seed(seed)
-    return p * torch.empty_like(p).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
 
 
 def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -210,6 +194,13 @@ def windows_before(x: Tensor, window: int) -> Tensor:
 class LAVO(Attention):
     """Multi-head LAVO. Self: 4 D^2 + 4 D + r D + h (2 w - 1) parameters; cross: 2 D^2 + 2 D + r D, + D^2 + D for W_v.
 
+    Our readings: each head has its own bases, which are trained and not made orthogonal again, r <= E (D-1). P is per
+    head and starts at zero (D-2). s = E^-1/2 in both halves; without `global_scale` it is 1 in the global one (D-3).
+    All noncausal queries share one H (D-4). The cross source is read raw, or through W_v with `cross_source="value"`
+    (D-5). In the first causal window H = 0 and the local half is still halved (D-1b). Padding is left out of sums and
+    counts. Table 9's ablations: `epe=False` drops P; `dissection=False` takes H over all j <= i (noncausal: all j) of x
+    itself.
+
     Raises ValueError for more bases than the head width has dimensions, a window below 1, or an unknown `cross_source`.
     """
 
@@ -233,9 +224,9 @@ class LAVO(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if not 1 <= bases <= self.head_dim:
-            raise ValueError(f"LAVO needs bases <= head width: {bases} bases, head width {self.head_dim}")
+            raise ValueError(f"LAVO requires bases <= head width: {bases} bases, head width {self.head_dim}")
         if window < 1:
-            raise ValueError(f"LAVO needs window >= 1, not {window}")
+            raise ValueError(f"LAVO requires window >= 1, not {window}")
         if cross_source not in CROSS_SOURCES:
             raise ValueError(f"cross_source is one of {', '.join(CROSS_SOURCES)}, not {cross_source}")
         self.window, self.dissection = window, dissection
@@ -257,8 +248,12 @@ class LAVO(Attention):
         source = self.source(x, context)
         if self.pattern.cross:
             return self.recall(x, self.context_state(source, key_padding_mask, carry)["memory"]), carry
+        # in this order, in which their gradients are added
+        q, v, k = (split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.v_proj, self.k_proj))
         y = lavo(
-            *(split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.k_proj, self.v_proj)),
+            q,
+            k,
+            v,
             self.bases,
             self.position_bias,
             window=self.window,
@@ -281,48 +276,37 @@ class LAVO(Attention):
         v = split_heads(context if self.v_proj is None else self.v_proj(context), self.head_dim)  # (B, H, M, E)
         return {"memory": mean_memory(v, self.bases, key_padding_mask), "carry": carry}
 
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        if not self.pattern.cross:
-            return super().chunk(x, state)
-        return self.recall(x, state["memory"]), state
-
     def recall(self, x: Tensor, memory: Tensor) -> Tensor:
         """What queries x (B, N, D) read of the memory (B, H, 1, R) of a context."""
         q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         y = read(q, memory, self.bases, dropout=self.active_dropout, scale=self.global_scale)
         return self.out_proj(merge_heads(y))
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         if self.pattern.cross:
-            return super().step(x_t, state)
-        x, q, k, v = (
-            y.unflatten(-1, (-1, self.head_dim))[:, :, None]  # (B, H, 1, E)
-            for y in (x_t, self.q_proj(x_t), self.k_proj(x_t), self.v_proj(x_t))
-        )
-        y, state = self.attend_step(q, k, v, x, state)
-        return self.out_proj(y.flatten(1)), state
-
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Query, key, value and input of one token, (B, H, 1, E) -> (B, H, 1, E)."""
-        seen, window, past, current = state["seen"], self.window, state["past"], state["current"]
-        slot = seen % window
-        state["k"][:, :, slot : slot + 1], state["v"][:, :, slot : slot + 1] = k, v
-        filled = min(seen + 1, window)
-        bias = None
-        if self.position_bias is not None:
-            # the ring's slots are in the order of age but for where it turns
-            bias = self.position_bias[:, :window].roll(slot + 1, 1)[:, None, :filled].to(q.dtype)
-        local = F.scaled_dot_product_attention(q, state["k"][:, :, :filled], state["v"][:, :, :filled], attn_mask=bias)
-        z = (local if self.dissection else x) @ self.bases.mT  # (B, H, 1, R)
-        if self.dissection:
-            count = seen - slot
-            if slot == 0:
-                past, current = past + current, torch.zeros_like(current)
-            current = current + z
+            return self.recall(x, state["memory"]), state
+        q, k, v = (split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.k_proj, self.v_proj))
+        seen, count = state["seen"], x.shape[1]
+        bias = None if self.position_bias is None else self.position_bias[:, : self.window]
+        local, state = attend_to_ring(q, k, v, state, bias=bias)
+        z = (local if self.dissection else split_heads(x, self.head_dim)) @ self.bases.mT  # (B, H, n, R)
+        window = self.window if self.dissection else 1
+        begun = seen % window  # tokens of the first token's window that came before
+        sums = upcast(F.pad(z, (0, 0, begun, -(begun + count) % window))).unflatten(2, (-1, window)).sum(3)
+        past, current = state["past"], state["current"]
+        if begun:
+            sums[:, :, :1] += current
         else:
-            count = seen + 1
-            past = past + z
-        memory = past / max(count, 1)
-        weights = (q @ self.bases.mT * memory * self.global_scale).softmax(-1)
-        y = (local + (weights * memory).to(q.dtype) @ self.bases) / 2
-        return y, {**state, "past": past, "current": current, "seen": seen + 1}
+            past = past + current
+        total = torch.cat([past, sums], 2).cumsum(2)
+        if self.dissection:  # a window remembers those before it
+            tokens, memory = seen - begun, total[:, :, :-1]
+            past, current = memory[:, :, -1:], sums[:, :, -1:]
+        else:  # a token remembers itself too
+            tokens, memory = seen + 1, total[:, :, 1:]
+            past, current = memory[:, :, -1:], torch.zeros_like(current)
+        tokens = tokens + window * torch.arange(memory.shape[2], device=x.device)[:, None]
+        rows = F.pad(q, (0, 0, begun, 0))
+        remembered = read(rows, memory / tokens.clamp(min=1), self.bases, window=window, scale=self.global_scale)
+        y = (local + remembered[:, :, begun:]) / 2
+        return self.out_proj(merge_heads(y)), {**state, "past": past.clone(), "current": current.clone()}

@@ -13,11 +13,11 @@ is given, which is not imitated (D-20). LRA's "local attention" is strided, anot
 
 from typing import ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
 from models.ops.banded import banded_attention
+from models.ops.ring import attend_to_ring
 
 
 def local(
@@ -52,7 +52,7 @@ class Local(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if window < 1:
-            raise ValueError(f"Local needs window >= 1, not {window}")
+            raise ValueError(f"Local requires window >= 1, not {window}")
         self.window = window
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
@@ -69,10 +69,5 @@ class Local(MultiHead):
     def empty_state(self, batch: int) -> State:
         return self.empty_cache(batch, self.window)
 
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        slot = state["seen"] % self.window  # of the token that has just left the window
-        state["k"][:, :, slot], state["v"][:, :, slot] = k, v
-        seen = state["seen"] + 1
-        filled = slice(0, min(seen, self.window))
-        y = F.scaled_dot_product_attention(q[:, :, None], state["k"][:, :, filled], state["v"][:, :, filled])
-        return y[:, :, 0], {**state, "seen": seen}
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
+        return attend_to_ring(q, k, v, state)

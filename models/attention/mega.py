@@ -7,23 +7,10 @@
     f(s) = (1 + erf((s - mu) / (sigma sqrt 2))) / 2,  mu = sqrt(1/2),  sigma = sqrt(1 / (4 pi))           (Laplace)
     x + y = x + u * ( SiLU(s + W_h (r * A)) - x )
 
-`Mega` attends to the whole sequence, `MegaChunk` inside chunks of c tokens, which the average crosses; P has 2 L - 1
-entries for sequences of L tokens at most, or 2 c - 1. Time O(N log N D + N^2 (Z + V)) and O(N log N D + N c (Z + V)).
-Memory O(N (D + Z + V)), one tile of scores, and P spread over all pairs once for the batch, O(N^2) and O(c^2). State of
-decoding: D n + (Z + V) times L or c numbers. The average is a convolution by FFT in `forward`, a recurrence in `step`.
-The noncausal pattern has a second average, of weights of its own, from the end to the token; the token itself is in
-both, as in the published code (a later version of it leaves it out of the second). Attention is single-headed: `heads`
-is accepted and changes nothing. P is the table of that code's "simple" bias. `attention` is softmax or laplace, which
-divides by the number of keys that a query sees: real tokens of its chunk, in the causal pattern up to its own (D-29).
+Time O(N log N D + N^2 (Z + V)), in chunks O(N log N D + N c (Z + V)). Memory O(N (D + Z + V)), one tile of scores, and
+P for all pairs once for the batch, O(N^2) or O(c^2). Decoding state: D n + (Z + V) times L or c numbers.
 
-Mega gates its own residual, so the layer gives what is to be added to it, y = u * (.. - x). In a post-LN backbone
-LN(x + y) is Mega's layer. In a pre-LN one all equations but the last read LN(x), and the last one gates x, which the
-backbone hands over as `residual` (D-28).
-
-Padding, on the right, is zero to the average and hidden as a key. `dropout` drops attention weights; Mega's further
-dropouts, on v, m and the output, are left to the backbone.
-
-    B batch, N length, D width, n modes, Z width of q and k, V width of v, c chunk, G chunks, T queries of a tile
+    B batch, N length, n modes, Z width of q and k, V width of v, c chunk, G chunks, T queries of a tile
 """
 
 import math
@@ -36,13 +23,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.convolution import fft_convolution
-from models.ops.exponential_kernel import exponential_kernel
+from models.ops.exponential_kernel import exponential_kernel, exponential_sums
+from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import upcast
+from models.ops.tiles import TileBudget
 
 STD = 0.02  # of weights at the start
 # scores of one tile: few and large ones, for backward adds up gradients of all keys once a tile (measured)
-TILE_CPU, TILE_ELSEWHERE = 2**21, 2**26
+TILE = TileBudget(2**21, 2**26)
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -107,8 +95,7 @@ def biased_attention(
             scores = scores.masked_fill(hidden[..., keys], torch.finfo(scores.dtype).min)
         return F.dropout(function.weigh(scores), dropout).to(v.dtype) @ v[:, :, keys]
 
-    budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
-    size = max(1, budget // (batch * count * chunk))  # T
+    size = TILE.fit(q, batch * count * chunk)  # T
     if size >= chunk:
         out = attend(q, bias)
     else:
@@ -123,7 +110,7 @@ def biased_attention(
 
 def keys_seen(hidden: Tensor | None, chunk: int, *, causal: bool, device: torch.device) -> Tensor | int:
     """Number of keys that each query sees, 1 at least; hidden (B or 1, G, 1, c) or None -> (.., c or 1, 1)."""
-    if causal:  # padding stands on the right, after every token that counts
+    if causal:  # padding is on the right, after every token that counts
         return torch.arange(1, chunk + 1, device=device)[:, None]
     if hidden is None:
         return chunk
@@ -167,18 +154,34 @@ class MovingAverage(nn.Module):
         own = self.omega + sum(kernel[:, 0] for kernel in future)
         return F.silu(averages + own.to(x.dtype) * x)
 
-    def step(self, x_t: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """One token x_t (B, D) and h (B, D, n) -> (B, D) and the next h."""
+    def chunk(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The next n tokens x (B, n, D) and h (B, D, modes) -> (B, n, D), as rows of the causal `forward`, and h."""
         enter, leave, rates = self.coefficients()
-        h = rates.exp() * h + enter * upcast(x_t)[..., None]
-        return F.silu((h * leave).sum(-1).to(x_t.dtype) + self.omega * x_t), h
+        length = x.shape[1]
+        if length == 1:
+            h = rates.exp() * h + enter * upcast(x[:, 0])[..., None]
+            return F.silu((h * leave).sum(-1).to(x.dtype) + self.omega * x[:, 0])[:, None], h
+        averages = fft_convolution(x.mT, exponential_kernel(enter * leave, rates, length))  # (B, D, n)
+        left = exponential_kernel(leave * rates.exp() * h, rates, length).to(x.dtype)
+        h = (rates * length).exp() * h + enter * exponential_sums(upcast(x).mT, rates)
+        return F.silu((averages + left).mT + self.omega.to(x.dtype) * x), h
 
 
 class Mega(Attention):
     """Mega over chunks of `chunk` tokens, `max_length` if None: over the whole sequence. `hdim` is V, 2 D if None.
 
-    2 D (D + V) + (D + 1) (Z + V) + 3 D + V + 4 Z parameters, those of the average, and P. Raises ValueError for a size
-    below 1, an unknown `attention`, and a sequence longer than `max_length`.
+    2 D (D + V) + (D + 1) (Z + V) + 3 D + V + 4 Z parameters, those of the average, and P, the table of the published
+    code's "simple" bias: 2 L - 1 numbers, or 2 c - 1. Attention has one head: `heads` is accepted and changes nothing.
+
+    The average crosses chunks. The noncausal pattern has a second one with weights of its own, from the end to the
+    token; both contain the token itself, as in the published code. `attention` is softmax or laplace, which divides by
+    the number of keys that a query sees: real tokens of its chunk, in the causal pattern up to its own (D-29). Mega
+    gates its own residual, so the layer returns what is added to it, y = u * (.. - x). In a post-LN backbone LN(x + y)
+    is Mega's layer. In a pre-LN one the last equation gates x, which the backbone passes as `residual`, and all others
+    read LN(x) (D-28). Padding, on the right, is zero to the average and hidden as a key. `dropout` drops attention
+    weights; Mega's dropouts on v, m and the output are left to the backbone.
+
+    Raises ValueError for a size below 1, an unknown `attention`, and a sequence longer than `max_length`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -206,7 +209,7 @@ class Mega(Attention):
         sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk_size}
         for name, size in sizes.items():
             if size < 1:
-                raise ValueError(f"Mega needs {name} >= 1, not {size}")
+                raise ValueError(f"Mega requires {name} >= 1, not {size}")
         if attention not in FUNCTIONS:
             raise ValueError(f"Mega's attention is one of {', '.join(FUNCTIONS)}, not {attention}")
         self.function = FUNCTIONS[attention]
@@ -277,28 +280,40 @@ class Mega(Attention):
         }
 
     def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        seen = state["seen"]
-        if seen == self.max_length and self.fixed_length:
-            raise ValueError(f"decoding past max_length {self.max_length}")
-        m, h = self.average.step(x_t, state["h"])
-        u, q, k, r, s = self.read(m)
-        place = seen % self.chunk_size
-        state["k"][:, place], state["v"][:, place] = k, F.silu(self.v_proj(x_t))
-        k, v = state["k"][:, : place + 1], state["v"][:, : place + 1]
-        if self.function.by_count:
-            q = q / (place + 1)
-        bias = self.bias[self.chunk_size - 1 - place : self.chunk_size]
-        scores = upcast(k @ q[..., None])[..., 0] + bias  # (B, keys)
-        attended = (self.function.weigh(scores).to(v.dtype)[:, None] @ v)[:, 0]
-        y = self.write(x_t if residual is None else residual, u, r, s, attended)
-        return y, {**state, "h": h, "seen": seen + 1}
+        y, state = self.chunk(x_t[:, None], state, None if residual is None else residual[:, None])
+        return y[:, 0], state
 
     def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        rows = []
-        for x_t, residual_t in zip(x.unbind(1), (x if residual is None else residual).unbind(1), strict=True):
-            y_t, state = self.step(x_t, state, residual_t)
-            rows.append(y_t)
-        return torch.stack(rows, 1), state
+        seen, end = state["seen"], state["seen"] + x.shape[1]
+        if end > self.max_length and self.fixed_length:
+            raise ValueError(f"decoding past max_length {self.max_length}")
+        m, h = self.average.chunk(x, state["h"])
+        u, q, k, r, s = self.read(m)
+        v, rows = F.silu(self.v_proj(x)), []
+        while seen < end:  # in each of Mega's own chunks
+            size = min(end - seen, self.chunk_size - seen % self.chunk_size)
+            (now, q), (k_now, k), (v_now, v) = (y.tensor_split([size], 1) for y in (q, k, v))
+            rows.append(self.attend_chunk(now, k_now, v_now, state, seen % self.chunk_size))
+            seen += size
+        y = self.write(x if residual is None else residual, u, r, s, torch.cat(rows, 1))
+        return y, {**state, "h": h, "seen": end}
+
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State, first: int) -> Tensor:
+        """q, k (B, n, Z) and v (B, n, V) of the tokens from `first` on of one chunk, whose keys are kept: (B, n, V)."""
+        last = first + q.shape[1]
+        state["k"][:, first:last], state["v"][:, first:last] = k, v
+        k, v = state["k"][:, :last], state["v"][:, :last]
+        end = self.chunk_size
+        if last - first == 1:
+            count, bias = last, self.bias[end - last : end]
+        else:
+            query, key = torch.arange(first, last, device=q.device)[:, None], torch.arange(last, device=q.device)
+            count, bias = query + 1, self.bias[end - 1 + (key - query).clamp(max=0)]
+            bias = bias.masked_fill(key > query, float("-inf"))
+        if self.function.by_count:
+            q = q / count
+        scores = upcast(q @ k.mT) + upcast(bias)
+        return self.function.weigh(scores).to(v.dtype) @ v
 
 
 class MegaChunk(Mega):

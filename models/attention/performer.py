@@ -3,32 +3,23 @@
     phi(x) = m^-1/2 ( exp( W x E^-1/4 - |x|^2 E^-1/2 / 2 - c ) + eps )                            (Lemma 1, §2.4)
     o_i = phi(q_i)' S / max( phi(q_i)' z, floor ),   S = sum_j phi(k_j) v_j',  z = sum_j phi(k_j)
 
-Time O(N m D), memory O(N H m) with this kernel and O(N D) with the ReLU below. c keeps exp in range: the maximum of
-W x E^-1/4, for queries over features, for keys over features and positions. The latter looks at the future, so there is
-no causal self form (D-27); in the cross patterns the context is wholly visible and nothing leaks.
-
-W has orthogonal rows in blocks of E with the norms of Gaussian vectors, one matrix per head, drawn once and saved with
-the weights. CAB draws new, not orthogonal features at every training step; that is not imitated. floor is 1e-6 as in
-Google's code; `cab_compat` takes CAB's 0.1, which biases rows with a small sum (D-20). eps = 1e-4. Padding is left out
-of the maximum and of the sums. All is computed in float32, or float64. No attention weights are formed, so dropout
-drops nothing.
-
-`kernel="relu"` is generalised attention (§2.2), LRA's Performer but for ListOps: phi(x) = ReLU(W x) + 1e-3, without c
-and unscaled, or ReLU(x) + 1e-3 with `features=None`. The latter is what LRA ran: its 256 features are not drawn where
-features are "deterministic", its default.
+c keeps exp in range: the maximum of W x E^-1/4, for queries over features, for keys over features and positions. The
+latter sees the future, so there is no causal self form (D-27). In the cross patterns every query sees the context.
+Time O(N m D), memory O(N H m) with this kernel and O(N D) with the ReLU. Float32, or float64.
 
     B batch, N query length, M key length, H heads, E head width, m features
 """
 
 import math
+from functools import partial
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.attention.base import MultiHead, Pattern
-from models.ops.kernel_attention import segmented_kernel_attention
+from models.attention.base import MultiHead, Pattern, State
+from models.ops.kernel_attention import kernel_sums, read_sums, segmented_kernel_attention
 from models.ops.precision import autocast_disabled, upcast
 
 EPSILON, RELU_EPSILON = 1e-4, 1e-3
@@ -69,6 +60,11 @@ def features(x: Tensor, directions: Tensor, *, over: tuple[int, ...], hidden: Te
     return phi * directions.shape[1] ** -0.5
 
 
+def relu_features(x: Tensor, directions: Tensor | None) -> Tensor:
+    """The ReLU kernel's phi of x (B, H, N, E), along directions (H, m, E) or the channels: (B, H, N, m)."""
+    return F.relu(upcast(x) if directions is None else upcast(x) @ upcast(directions).mT) + RELU_EPSILON
+
+
 def generalised(
     q: Tensor,
     k: Tensor,
@@ -79,12 +75,8 @@ def generalised(
     floor: float = FLOOR,
 ) -> Tensor:
     """As `performer`, with the ReLU kernel, along directions (H, m, E) or along the m = E channels themselves."""
-
-    def phi(x: Tensor) -> Tensor:
-        along = upcast(x) if directions is None else upcast(x) @ upcast(directions).mT
-        return F.relu(along) + RELU_EPSILON
-
     count = q.shape[-1] if directions is None else directions.shape[1]
+    phi = partial(relu_features, directions=directions)
     return segmented_kernel_attention(q, k, v, phi, count, causal=False, key_padding_mask=key_padding_mask, floor=floor)
 
 
@@ -101,6 +93,15 @@ def orthogonal_features(heads: int, features: int, head_dim: int) -> Tensor:
 
 class Performer(MultiHead):
     """Multi-head FAVOR+ attention.
+
+    W has orthogonal rows in blocks of E with the norms of Gaussian vectors, one matrix per head, drawn once and saved
+    with the weights. CAB draws new features, not orthogonal ones, at every training step; that is not imitated. eps =
+    1e-4. floor is 1e-6 as in Google's code; `cab_compat` takes CAB's 0.1, which biases rows with a small sum (D-20).
+    Padding is left out of the maximum and of the sums. No attention weights are formed, so dropout drops nothing.
+
+    `kernel="relu"` is generalised attention (§2.2), LRA's Performer on all tasks but ListOps: phi(x) = ReLU(W x) +
+    1e-3, without c and unscaled, or ReLU(x) + 1e-3 with `features=None`. LRA ran the latter: it does not draw its 256
+    features where features are "deterministic", its default.
 
     Raises ValueError for an unknown kernel, for fewer than one feature, and for none with the exponential kernel.
     """
@@ -126,7 +127,7 @@ class Performer(MultiHead):
         if features is None and kernel == "exp":
             raise ValueError("Performer draws features for kernel exp: set features, or kernel=relu")
         if features is not None and features < 1:
-            raise ValueError(f"Performer needs features >= 1, not {features}")
+            raise ValueError(f"Performer requires features >= 1, not {features}")
         self.mix = KERNELS[kernel]
         self.floor = CAB_FLOOR if cab_compat else FLOOR
         directions = None if features is None else orthogonal_features(heads, features, self.head_dim)
@@ -134,3 +135,20 @@ class Performer(MultiHead):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return self.mix(q, k, v, self.directions, key_padding_mask=key_padding_mask, floor=self.floor)
+
+    def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
+        with autocast_disabled(k):
+            if self.mix is generalised:
+                phi_k = relu_features(k, self.directions)
+            else:
+                hidden = None if key_padding_mask is None else key_padding_mask[:, None, :, None]
+                phi_k = features(upcast(k), upcast(self.directions), over=(-2, -1), hidden=hidden)
+            return {"sums": kernel_sums(phi_k, v, key_padding_mask)}
+
+    def attend_context(self, q: Tensor, state: State) -> Tensor:
+        with autocast_disabled(q):
+            if self.mix is generalised:
+                phi_q = relu_features(q, self.directions)
+            else:
+                phi_q = features(upcast(q), upcast(self.directions), over=(-1,))
+            return read_sums(phi_q, state["sums"], floor=self.floor).to(q.dtype)

@@ -50,10 +50,10 @@ class RGLRUSWA(Attention):
 
     def empty_state(self, batch: int) -> State:
         """What the recurrence and the window keep."""
-        return {"recurrence": self.recurrence.init_state(batch), "local": self.local.init_state(batch)}
+        return {"recurrence": self.recurrence.empty_state(batch), "local": self.local.empty_state(batch)}
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        z, recurrence = self.recurrence.step(x_t, state["recurrence"])
-        v = self.v_proj(x_t).unflatten(-1, (self.heads, self.head_dim))  # (B, H, E)
-        y, local = self.local.step(z, v, state["local"])
-        return self.out_proj(y.flatten(1)), {"recurrence": recurrence, "local": local}
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        z, recurrence = self.recurrence.chunk(x, state["recurrence"])
+        v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, n, E)
+        y, local = self.local.chunk(z, v, state["local"])
+        return self.out_proj(merge_heads(y)), {"recurrence": recurrence, "local": local}

@@ -64,7 +64,7 @@ class MaskedProbSparse(ProbSparse):
     """The decoder's self-attention: x (B, N, D) -> (B, N, D).
 
     The chosen queries see keys up to their own; the others get the sum (not the mean) of the values up to theirs. The
-    choice depends on the whole sequence, so it is not causal (D-27); the future part of the input is zeros. With `mix`
+    choice depends on all positions, so it is not causal (D-27); the future part of the input is zeros. With `mix`
     the outputs of the heads (H, N, E) are read as (N, D) without a transposition: a position gets H neighbouring
     rows of one head. The published numbers have it (D-33).
     """

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from models.attention.base import State
 from models.backbones.decoder import DecoderConfig, LanguageModel
-from models.layers.positions import apply_rope, rope_frequencies
 from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope, rope_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class PerceiverConfig(DecoderConfig):
     latents: int
     """Number l of latents, 1 to `max_length`."""
     rotary: bool = True
-    """Whether queries and keys have rotary positions, beside `positions` of the embedding."""
+    """Whether queries and keys have rotary positions, in addition to `positions` of the embedding."""
     head_dim: int | None = None
     """Width E of a head; None: D / H."""
     output_bias: bool = True

@@ -4,23 +4,10 @@
     V = encoder(F)
     c = coarse(max_i summary(V_i))                   (Q, 3) centres of what is missing
     H = decoder(query([max, c]), V)
-    fine = {c_q + fold(H_q)} and the input           step^2 points around each centre, a square bent twice (FoldingNet)
+    fine = {c_q + fold(H_q)} and the input           step^2 points around each centre, a folded square (FoldingNet)
 
-The first `geometry_layers` layers are geometry-aware: what the k points around a query hold is merged into the output
-y_i of its attention, W' [y_i, max_j LeakyReLU(W [v_j - q_i, q_i] + b)] + b'. Positions are added before every encoder
-layer.
-
-`attention` fills the decoder's cross attention, the slot of LAVO Table 7; all else is softmax attention. Each of them
-is one of ours, the same for all models of a table: Xavier weights, and biases of queries, keys and values, where the
-published ones have weights of N(0, 0.02^2) and no such biases. Geometry networks stand only in the layers that use
-them; the published code makes them in every layer, 11.2 M parameters that nothing reads.
-
-LAVO (section 4.2) has 1,536 proxies, made by "a convolution module", and 3,584 queries of 2^2 points; it does not say
-which convolution. Here it is the grouper's last one: the second keeps all 2,048 points (`middle`), the fourth stands at
-the 1,536 farthest of them. The coarse cloud ends with as many farthest points of the input as there are queries, so
-here with all 2,048.
-
-A layer costs what its attentions do. Neighbours cost all distances in time, but chunks of them in memory.
+The attention under test fills the decoder's cross attention, the slot of LAVO Table 7; the others are softmax
+attention. Time of neighbours is that of all distances, memory that of chunks of them. Sizes of LAVO: D-35.
 
     B batch, N points of the input, M proxies, Q queries, S = step^2, D width, F width of the summary
 """
@@ -50,35 +37,40 @@ def pointwise(inputs: int, outputs: int) -> nn.Linear:
     return linear
 
 
-def initialise(module: nn.Module) -> None:
+def init_truncated_normal(module: nn.Module) -> None:
     """Give every Linear weights of N(0, 0.02^2) and a zero bias."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
 
 
-def spread(linear: nn.Linear, *parts: Tensor) -> Tensor:
-    """linear(cat(parts, -1)) of parts that broadcast: each is multiplied first, while it is small."""
+def linear_of_parts(linear: nn.Linear, *parts: Tensor) -> Tensor:
+    """linear(cat(parts, -1)) of parts that broadcast. Each is multiplied before it is expanded."""
     weights = linear.weight.split([part.shape[-1] for part in parts], 1)
     return sum(map(F.linear, parts, weights)) + linear.bias
 
 
-def perceptron(linear: Callable[[int, int], nn.Linear], inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+def mlp(linear: Callable[[int, int], nn.Linear], inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     """Linear, batch norm, LeakyReLU, Linear: (B, N, inputs) -> (B, N, outputs)."""
     return nn.Sequential(linear(inputs, hidden), BatchNorm(hidden), nn.LeakyReLU(SLOPE), linear(hidden, outputs))
 
 
-class Geometry(nn.Module):
-    """y (B, N, D) of an attention, merged with the points of source (B, M, D) at index (B, N, k) around each query."""
+class GeometryFusion(nn.Module):
+    """y (B, N, D) of an attention, merged with the k points of source (B, M, D) around each query, index (B, N, k).
+
+        W' [y_i, max_j LeakyReLU(W [v_j - q_i, q_i] + b)] + b'
+
+    Only the layers that use it have one. The published code makes one in every layer: 11.2 M parameters without a use.
+    """
 
     def __init__(self, dim: int):
         super().__init__()
         self.edges, self.merge = nn.Linear(2 * dim, dim), nn.Linear(2 * dim, dim)
-        self.apply(initialise)
+        self.apply(init_truncated_normal)
 
     def forward(self, y: Tensor, queries: Tensor, source: Tensor, index: Tensor) -> Tensor:
         near, own = edge_parts(self.edges, source, queries)
-        around = F.leaky_relu(gather_points(near, index).amax(2) + own, SLOPE)  # of the largest is the largest
+        around = F.leaky_relu(gather_points(near, index).amax(2) + own, SLOPE)  # LeakyReLU is monotone
         return self.merge(torch.cat([y, around], -1))
 
 
@@ -87,31 +79,31 @@ class EncoderLayer(TransformerLayer):
 
     def __init__(self, attention: Attention, dim: int, ffn_dim: int, dropout: float, *, geometry: bool):
         super().__init__(attention, LayerConfig(dim=dim, ffn_dim=ffn_dim, dropout=dropout))
-        self.geometry = Geometry(dim) if geometry else None
-        self.ffn.apply(initialise)
+        self.geometry = GeometryFusion(dim) if geometry else None
+        self.ffn.apply(init_truncated_normal)
 
     def forward(self, x: Tensor, index: Tensor) -> Tensor:
         """x (B, N, D), of each point its k nearest (B, N, k) -> (B, N, D)."""
         return self.feed_forward(self.geometry_attend(x, index))
 
     def geometry_attend(self, x: Tensor, index: Tensor) -> Tensor:
-        """The first half: each point sees all of them, and those around it."""
-        normal = self.attention_norm(x)
-        y, _ = self.attention(normal)
+        """Self-attention with its norm and residual, merged with the points around each point."""
+        normed = self.attention_norm(x)
+        y, _ = self.attention(normed)
         if self.geometry is not None:
-            y = self.geometry(y, normal, normal, index)
+            y = self.geometry(y, normed, normed, index)
         return x + self.dropout(y)
 
 
 class DecoderLayer(EncoderLayer):
-    """The same with a second attention, `cross`, that reads the proxies between the two halves."""
+    """The same with `cross` attention to the proxies between self-attention and feed-forward network."""
 
     def __init__(
         self, attention: Attention, cross: Attention, dim: int, ffn_dim: int, dropout: float, *, geometry: bool
     ):
         super().__init__(attention, dim, ffn_dim, dropout, geometry=geometry)
         self.cross, self.cross_norm, self.source_norm = cross, nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.cross_geometry = Geometry(dim) if geometry else None
+        self.cross_geometry = GeometryFusion(dim) if geometry else None
 
     def forward(self, x: Tensor, index: Tensor, source: Tensor, near: Tensor, carry: Any) -> tuple[Tensor, Any]:
         """x (B, Q, D) with index (B, Q, k), source (B, M, D) with near (B, Q, k) -> (x, carry for the next layer)."""
@@ -123,7 +115,7 @@ class DecoderLayer(EncoderLayer):
         return self.feed_forward(x + self.dropout(y)), carry
 
 
-class Bend(nn.Module):
+class FoldingLayer(nn.Module):
     """Places (B, Q, S, P) and features (B, Q, D) -> other places (B, Q, S, 3)."""
 
     def __init__(self, places: int, dim: int, hidden: int):
@@ -133,17 +125,17 @@ class Bend(nn.Module):
         self.rest = nn.Sequential(*half, BatchNorm(hidden // 2), nn.ReLU(), nn.Linear(hidden // 2, 3))
 
     def forward(self, places: Tensor, features: Tensor) -> Tensor:
-        return self.rest(spread(self.first, features.unsqueeze(2), places))
+        return self.rest(linear_of_parts(self.first, features.unsqueeze(2), places))
 
 
-class Fold(nn.Module):
+class FoldingNet(nn.Module):
     """Features (B, Q, D) -> step^2 points each, around the origin (B, Q, step^2, 3)."""
 
     def __init__(self, dim: int, hidden: int, step: int):
         super().__init__()
         side = torch.linspace(-1, 1, step)
         self.register_buffer("square", torch.cartesian_prod(side, side), persistent=False)
-        self.first, self.second = Bend(2, dim, hidden), Bend(3, dim, hidden)
+        self.first, self.second = FoldingLayer(2, dim, hidden), FoldingLayer(3, dim, hidden)
 
     def forward(self, features: Tensor) -> Tensor:
         return self.second(self.first(self.square, features), features)
@@ -154,7 +146,9 @@ class PoinTr(nn.Module):
 
     coarse: the predicted centres, then Q farthest points of the input, or all N of them. fine: the points around the
     centres, S for each, then the input. Both go to the loss. `attention` is called for each decoder layer's cross
-    attention as `attention(dim, heads, pattern=, max_length=, dropout=)`; the defaults are the published sizes.
+    attention as `attention(dim, heads, pattern=, max_length=, dropout=)`; the defaults are the published sizes. All
+    attention is that of this repository, the same for all models of a table: Xavier weights, and biases of queries,
+    keys and values, where the published one has weights of N(0, 0.02^2) and no such biases.
 
     Raises ValueError for sizes that do not fit: output_points is input_points + queries x step^2; see also `Grouper`.
     """
@@ -199,14 +193,14 @@ class PoinTr(nn.Module):
             )
         self.input_points, self.queries, self.geometry_neighbours = input_points, queries, geometry_neighbours
         self.grouper = Grouper(group_dim, points=input_points, middle=middle, proxies=proxies, neighbours=neighbours)
-        self.sampled = min(input_points, max(middle, queries))
+        self.samples = min(input_points, max(middle, queries))
 
-        self.position = perceptron(pointwise, 3, group_dim, dim)
-        self.input = perceptron(pointwise, group_dim, dim, dim)
-        self.summary = perceptron(pointwise, dim, feature_dim, feature_dim)
+        self.position = mlp(pointwise, 3, group_dim, dim)
+        self.input = mlp(pointwise, group_dim, dim, dim)
+        self.summary = mlp(pointwise, dim, feature_dim, feature_dim)
         self.coarse = nn.Sequential(
             nn.Linear(feature_dim, feature_dim), nn.ReLU(), nn.Linear(feature_dim, 3 * queries)
-        ).apply(initialise)
+        ).apply(init_truncated_normal)
         self.query = pointwise(feature_dim + 3, feature_dim)
         self.query_rest = nn.Sequential(
             nn.LeakyReLU(SLOPE), pointwise(feature_dim, feature_dim), nn.LeakyReLU(SLOPE), pointwise(feature_dim, dim)
@@ -220,34 +214,35 @@ class PoinTr(nn.Module):
             return attention(dim, heads, pattern=pattern, max_length=length, dropout=attention_dropout)
 
         self.encoder = nn.ModuleList(
-            EncoderLayer(softmax(proxies), dim, ffn_dim, dropout, geometry=place < geometry_layers)
-            for place in range(encoder_layers)
+            EncoderLayer(softmax(proxies), dim, ffn_dim, dropout, geometry=number < geometry_layers)
+            for number in range(encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(softmax(queries), cross(), dim, ffn_dim, dropout, geometry=place < geometry_layers)
-            for place in range(decoder_layers)
+            DecoderLayer(softmax(queries), cross(), dim, ffn_dim, dropout, geometry=number < geometry_layers)
+            for number in range(decoder_layers)
         )
         for previous, following in pairwise(self.decoder):
             following.cross.set_previous(previous.cross)
 
-        self.expand = perceptron(nn.Linear, dim, feature_dim, feature_dim)
+        self.expand = mlp(nn.Linear, dim, feature_dim, feature_dim)
         self.reduce = nn.Linear(feature_dim + dim + 3, dim)
-        self.fold = Fold(dim, folding_dim, step)
+        self.fold = FoldingNet(dim, folding_dim, step)
 
     def forward(self, partial: Tensor) -> tuple[Tensor, Tensor]:
         """Raises ValueError for a cloud of another number of points than `input_points`."""
         if partial.shape[1] != self.input_points:
             raise ValueError(f"a cloud of {partial.shape[1]} points, but input_points is {self.input_points}")
-        order = farthest_points(partial, self.sampled)
+        order = farthest_points(partial, self.samples)
         places, features = self.grouper(partial, order)  # (B, M, 3), (B, M, C)
         source = self.encode(places, features)  # (B, M, D)
 
-        whole = self.summary(source).amax(1, keepdim=True)  # (B, 1, F)
-        centres = self.coarse(whole[:, 0]).unflatten(-1, (-1, 3))  # (B, Q, 3)
-        x = self.decode(self.query_rest(spread(self.query, whole, centres)), centres, source, places)  # (B, Q, D)
+        summary = self.summary(source).amax(1, keepdim=True)  # (B, 1, F)
+        centres = self.coarse(summary[:, 0]).unflatten(-1, (-1, 3))  # (B, Q, 3)
+        queries = self.query_rest(linear_of_parts(self.query, summary, centres))  # (B, Q, D)
+        x = self.decode(queries, centres, source, places)  # (B, Q, D)
 
-        whole = self.expand(x).amax(1, keepdim=True)
-        points = self.fold(spread(self.reduce, whole, x, centres)) + centres.unsqueeze(2)  # (B, Q, S, 3)
+        summary = self.expand(x).amax(1, keepdim=True)
+        points = self.fold(linear_of_parts(self.reduce, summary, x, centres)) + centres.unsqueeze(2)  # (B, Q, S, 3)
         sample = gather_points(partial, order[:, : self.queries])
         return torch.cat([centres, sample], 1), torch.cat([points.flatten(1, 2), partial], 1)
 

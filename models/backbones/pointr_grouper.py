@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from models.ops.point_clouds import gather_points, neighbours
 
 SLOPE = 0.2  # of every LeakyReLU
-WIDTHS = (16, 4, 2, 2, 1)  # parts of the last width: 8, 32, 64, 64, 128 as published
+WIDTH_DIVISORS = (16, 4, 2, 2, 1)  # of the last width: 8, 32, 64, 64, 128 as published
 GROUPS = 4
 
 
 def edge_parts(linear: nn.Linear, features: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """What linear([f_j - f_i, f_i]) is the sum of: near_j (B, N, C) of features, own_i (B, Q, C) of centres."""
+    """linear([f_j - f_i, f_i]) = near_j + own_i: near (B, N, C') of features (B, N, C), own (B, Q, C') of centres."""
     near, own = linear.weight.chunk(2, 1)
     return F.linear(features, near), F.linear(centres, own - near, linear.bias)
 
@@ -43,33 +43,32 @@ class GraphConvolution(nn.Module):
 class Grouper(nn.Module):
     """A cloud (B, N, 3) -> (points of its proxies (B, proxies, 3), their features (B, proxies, dim)).
 
-    `middle` points are left after the second convolution. Raises ValueError for sizes that do not shrink, or hold fewer
-    points than a point has neighbours, and for a width that is no multiple of 16.
+    The second convolution keeps `middle` points, the fourth stands at `proxies` of them (D-35). Raises ValueError for
+    sizes that grow, for fewer points than `neighbours`, and for a width that is not a multiple of 16.
     """
 
     def __init__(self, dim: int, *, points: int, middle: int, proxies: int, neighbours: int):
         super().__init__()
-        if dim % WIDTHS[0]:
-            raise ValueError(f"group_dim {dim} is not a multiple of {WIDTHS[0]}")
+        if dim % WIDTH_DIVISORS[0]:
+            raise ValueError(f"group_dim {dim} is not a multiple of {WIDTH_DIVISORS[0]}")
         if not neighbours <= middle <= points or proxies > middle:
             sizes = f"input_points {points}, middle {middle}, proxies {proxies}, neighbours {neighbours}"
             raise ValueError(f"{sizes}: input_points >= middle >= proxies, and middle >= neighbours, must hold")
         self.middle, self.proxies, self.neighbours = middle, proxies, neighbours
-        first, *widths = [dim // part for part in WIDTHS]
+        first, *widths = [dim // divisor for divisor in WIDTH_DIVISORS]
         self.inputs = nn.Linear(3, first)
         nn.init.xavier_normal_(self.inputs.weight)
         self.convolutions = nn.ModuleList(map(GraphConvolution, [first, *widths], widths))
 
     def forward(self, points: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
         """`order` (B, middle or more): indices of the farthest points, as `farthest_points` gives them."""
-        whole, shrink, mix, last = self.convolutions
+        first, second, third, fourth = self.convolutions
         features, near = self.inputs(points), neighbours(points, points, self.neighbours)
-        features = whole(features, features, near)
+        features = first(features, features, near)
         order = order[:, : self.middle]
-        features = shrink(features, gather_points(features, order), gather_points(near, order))
+        features = second(features, gather_points(features, order), gather_points(near, order))
         centres = gather_points(points, order)
         near = neighbours(centres, centres, self.neighbours)
-        features = mix(features, features, near)
-        # farthest points of farthest points are the first of them
-        kept = slice(self.proxies)
-        return centres[:, kept], last(features, features[:, kept], near[:, kept])
+        features = third(features, features, near)
+        kept = slice(self.proxies)  # the first of the farthest points are the farthest among them
+        return centres[:, kept], fourth(features, features[:, kept], near[:, kept])

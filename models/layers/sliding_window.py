@@ -8,15 +8,13 @@ The paper prints w + 1 keys and calls them a window of w tokens: w it is (D-8). 
     B batch, N length, D width, H heads, E head width
 """
 
-from typing import Any
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers.positions import apply_rope, rope_frequencies
 from models.ops.banded import banded_attention
 from models.ops.heads import split_heads
+from models.ops.positions import apply_rope, rope_frequencies
+from models.ops.ring import Ring, attend_to_ring
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
@@ -38,7 +36,7 @@ class SlidingWindow(nn.Module):
         self.reach = (window - 1, 0) if causal else (window // 2, window // 2)
         self.q_proj, self.k_proj = linear(dim, dim), linear(dim, dim)
 
-    def turned(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    def rotated(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """Queries and keys, (B, H, N, E), of x (B, N, D) at the positions from `first` on."""
         positions = torch.arange(first, first + x.shape[1], device=x.device)
         both = torch.stack([split_heads(project(x), self.head_dim) for project in (self.q_proj, self.k_proj)])
@@ -46,22 +44,17 @@ class SlidingWindow(nn.Module):
 
     def forward(self, x: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
         """x (B, N, D), v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
-        q, k = self.turned(x, 0)
+        q, k = self.rotated(x, 0)
         left, right = self.reach
         return banded_attention(q, k, v, left=left, right=right, key_padding_mask=key_padding_mask, dropout=dropout)
 
-    def init_state(self, batch: int) -> dict[str, Any]:
+    def empty_state(self, batch: int) -> Ring:
         """Rings of the last `window` keys and values, 2 w D numbers, and the number of tokens seen."""
         heads = self.q_proj.in_features // self.head_dim
         ring = self.q_proj.weight.new_zeros(2, batch, heads, self.window, self.head_dim)
         return {"k": ring[0], "v": ring[1], "seen": 0}
 
-    def step(self, x_t: Tensor, v: Tensor, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
-        """One token, x_t (B, D) and v (B, H, E) -> (B, H, E), equal to the same row of the causal `forward`."""
-        seen = state["seen"]
-        q, k = self.turned(x_t[:, None], seen)  # (B, H, 1, E)
-        slot = seen % self.window  # of the token that has just left the window
-        state["k"][:, :, slot], state["v"][:, :, slot] = k[:, :, 0], v
-        filled = slice(0, min(seen + 1, self.window))
-        y = F.scaled_dot_product_attention(q, state["k"][:, :, filled], state["v"][:, :, filled])
-        return y[:, :, 0], {**state, "seen": seen + 1}
+    def chunk(self, x: Tensor, v: Tensor, state: Ring) -> tuple[Tensor, Ring]:
+        """The next n tokens, x (B, n, D) and v (B, H, n, E) -> (B, H, n, E), as rows of the causal `forward`."""
+        q, k = self.rotated(x, state["seen"])
+        return attend_to_ring(q, k, v, state)

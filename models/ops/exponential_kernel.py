@@ -3,7 +3,7 @@
     K_l = Re sum_n c_n e^{r_n l},  l = 0 .. L - 1
 
 With l = a T + b and T about sqrt(L) that is a product of matrices, (c_n e^{r_n a T}) times (e^{r_n b}): O(n sqrt(L))
-exponentials and numbers beside the kernel, where one exponential for each mode and each l would be O(n L).
+exponentials and numbers besides the kernel, while one exponential for each mode and each l would be O(n L).
 
     K kernels, D channels, n modes, L length
 """
@@ -11,9 +11,23 @@ exponentials and numbers beside the kernel, where one exponential for each mode 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from models.ops.precision import autocast_disabled
+
+
+def exponential_sums(x: Tensor, rates: Tensor) -> Tensor:
+    """sum_t e^{r_n (L - 1 - t)} x_t of x (B, D, L), real, and r (D, n): (B, D, n), the state that L tokens leave."""
+    length = x.shape[-1]
+    size = math.isqrt(length - 1) + 1  # T
+    count = -(-length // size)
+    with autocast_disabled(rates):
+        steps = torch.arange(size, device=rates.device, dtype=rates.real.dtype).flip(0)
+        blocks = size * steps[-count:]
+        x = F.pad(x, (size * count - length, 0)).unflatten(-1, (count, size)).to(rates.dtype)  # (B, D, A, T)
+        inside = torch.einsum("bdat,dnt->bdan", x, torch.exp(rates[..., None] * steps))
+        return torch.einsum("bdan,dna->bdn", inside, torch.exp(rates[..., None] * blocks))
 
 
 def exponential_kernel(coefficients: Tensor, rates: Tensor, length: int) -> Tensor:

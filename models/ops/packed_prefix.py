@@ -4,19 +4,9 @@ With keys k, values v and slot activations a_t = w(E^-1/2 P p_t) >= 0, one numbe
 
     z_t = E^-1/2 / t q_t sum_{j<=t} k_j' a_j,   u_t = softmax(z_t),   y_t = 1/t u_t sum_{j<=t} a_j' v_j     (7)
 
-Keys and values stand side by side in one memory m = [k v], F = 2E wide, or are the same, m = k = v, F = E: both sums
-are slices of S_t = sum_{j<=t} m_j' a_j. Tokens are cut into chunks of C; with S the sum before a chunk, inside it
-
-    G = tril(Q K'),  Z = G A + Q S_k,   W = tril(U A'),  Y = W V + U S_v'
-
-where 1/t is folded into Q and Y. O(N L E) time; kept for backward are the inputs and S at the start of each tile, so
-that no tensor has N L E numbers. Backward, with X the gradient of the sum after the chunk:
-
-    dW = tril(dY V'),  dU = dW A + dY S_v,   dZ = U * (dU - rowsum(U * dU)),   dG = tril(dZ A')
-    dQ = dG K + dZ S_k',   dK += dG' Q,   dV += W' dY,   dM += A X',   dA = G' dZ + dW' U + M X
-    X before the chunk = X + [Q' dZ, dY' U]
-
-All sums are taken in float32, or in float64. a >= 0 and 1/t keep everything bounded, so no maximum is needed.
+Keys and values are concatenated in one memory m = [k v], F = 2E wide, or are the same, m = k = v, F = E: both sums are
+slices of S_t = sum_{j<=t} m_j' a_j. Time O(N L E). The inputs and S at the start of each tile are kept for backward, so
+that no tensor has N L E numbers. All sums are in float32, or in float64; a >= 0 and 1/t keep everything bounded.
 
     B batch, H heads, N length, E head width, F memory width, L slots, C tokens of a chunk, G chunks of a tile, R = B H
 """
@@ -31,10 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.dropout import draw_seed, dropout_mask
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
-# numbers that one tile makes: on a CPU what the cache holds, elsewhere as many as make launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**21, 2**27
+TILE = TileBudget(2**21, 2**27)  # numbers
 MIN_CHUNKS = 8  # of a tile, so that the states kept for backward stay smaller than the inputs
 LN2 = math.log(2)
 
@@ -70,8 +61,7 @@ def packed_prefix(
     that are in no sum and in no count t. `slot_mask` (B, L) is True at slots that nobody reads. `dropout` is the share
     of a and of u dropped, whatever the mode of the calling module.
     """
-    # one draw from the common stream stands for all masks of this call, so that backward can make them again
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     plan = _Plan(activation, q.shape[-1] ** -0.5, dropout, seed)
     return _PackedPrefix.apply(q, memory, pack_k, pack_q, key_padding_mask, slot_mask, plan)
 
@@ -103,6 +93,33 @@ def packed_prefix_step(
     return y[:, :, 0].to(q.dtype), total
 
 
+def packed_prefix_chunk(
+    q: Tensor,
+    memory: Tensor,
+    pack_k: Tensor,
+    pack_q: Tensor,
+    total: Tensor,
+    seen: int,
+    *,
+    activation: Activation,
+    slot_mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """n tokens, q and pack_k (B, H, n, E), memory (B, H, n, F), otherwise as `packed_prefix_step`: y (B, H, n, E)."""
+    if q.shape[2] == 1:
+        token = (x[:, :, 0] for x in (q, memory, pack_k))
+        y, total = packed_prefix_step(*token, pack_q, total, seen, activation=activation, slot_mask=slot_mask)
+        return y[:, :, None], total
+    with autocast_disabled(q):
+        plan = _Plan(activation, q.shape[-1] ** -0.5, 0.0, 0)
+        call = _Call(q, memory, pack_k, pack_q, None, slot_mask, plan, seen)
+        y, after = torch.empty_like(q), torch.empty_like(total)
+        for tiles in call.groups():
+            rows = tiles[0].rows
+            *_, state = call.forward(tiles, y, total[rows].flatten(0, 1))
+            after[rows] = state.view_as(after[rows])
+    return y, after
+
+
 @dataclass(frozen=True)
 class _Plan:
     activation: Activation
@@ -112,6 +129,17 @@ class _Plan:
 
 
 class _PackedPrefix(torch.autograd.Function):
+    """Tokens are cut into chunks of C; with S the sum before a chunk, inside it, with 1/t folded into Q and Y,
+
+        G = tril(Q K'),  Z = G A + Q S_k,   W = tril(U A'),  Y = W V + U S_v'
+
+    Backward, with X the gradient of the sum after the chunk:
+
+        dW = tril(dY V'),  dU = dW A + dY S_v,   dZ = U * (dU - rowsum(U * dU)),   dG = tril(dZ A')
+        dQ = dG K + dZ S_k',   dK += dG' Q,   dV += W' dY,   dM += A X',   dA = G' dZ + dW' U + M X
+        X before the chunk = X + [Q' dZ, dY' U]
+    """
+
     @staticmethod
     def forward(ctx, q, memory, pack_k, pack_q, padding, slot_mask, plan):
         starts = []
@@ -119,12 +147,7 @@ class _PackedPrefix(torch.autograd.Function):
             call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, plan)
             y = torch.empty_like(q)
             for tiles in call.groups():
-                queries, state = call.pack_queries(tiles[0]), call.empty_sum(tiles[0])
-                for where in tiles:
-                    starts.append(state)
-                    tile = _Tile(call, where, queries, state)
-                    where.put(y, (tile.w @ tile.v).baddbmm_(tile.read, tile.s_v.mT), tile.share)
-                    state = tile.state
+                starts += call.forward(tiles, y, call.empty_sum(tiles[0]))[:-1]
         ctx.plan = plan
         ctx.save_for_backward(q, memory, pack_k, pack_q, padding, slot_mask, *starts)
         return y
@@ -171,7 +194,7 @@ class _PackedPrefix(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Where:
-    """Chunks of some examples, worked off together: `count` chunks of `size` tokens."""
+    """Chunks of some examples, computed together: `count` chunks of `size` tokens."""
 
     number: int
     rows: slice
@@ -221,17 +244,26 @@ class _Where:
 class _Call:
     """The inputs of one call, and how they are cut."""
 
-    def __init__(self, q, memory, pack_k, pack_q, padding, slot_mask, plan):
+    def __init__(self, q, memory, pack_k, pack_q, padding, slot_mask, plan, seen=0):
         self.q, self.memory, self.pack_k, self.slot_mask, self.plan = q, memory, pack_k, slot_mask, plan
         self.length, self.width, self.room = q.shape[2], q.shape[3], memory.shape[3]
         self.dtype = torch.promote_types(q.dtype, torch.float32)
         self.pack_q = pack_q.to(self.dtype) * plan.scale  # (B, H, L, E)
         self.valid = None
-        counts = torch.arange(1, self.length + 1, device=q.device)[None]
+        counts = torch.arange(seen + 1, seen + self.length + 1, device=q.device)[None]
         if padding is not None:
             self.valid = (~padding).to(self.dtype)[:, None, :, None]  # (B, 1, N, 1)
             counts = (~padding).cumsum(1).clamp(min=1)
         self.share = counts.to(self.dtype).reciprocal()[:, None, :, None]  # 1/t, (B or 1, 1, N, 1)
+
+    def forward(self, tiles: list[_Where], y: Tensor, state: Tensor) -> list[Tensor]:
+        """Fill y (B, H, N, E) at these tiles. Returns the sums (R, F, L) before each of them and after the last."""
+        queries, states = self.pack_queries(tiles[0]), [state]
+        for where in tiles:
+            tile = _Tile(self, where, queries, states[-1])
+            where.put(y, (tile.w @ tile.v).baddbmm_(tile.read, tile.s_v.mT), tile.share)
+            states.append(tile.state)
+        return states
 
     def keys(self, x: Tensor, dim: int) -> Tensor:
         return x.narrow(dim, 0, self.width)
@@ -249,18 +281,18 @@ class _Call:
         return pack_q.new_zeros(len(pack_q), self.room, pack_q.shape[1])
 
     def groups(self) -> list[list[_Where]]:
-        """Some examples after the others, in each from the first token on; a last short chunk is a tile of its own."""
+        """Tiles of some examples at a time, from the first token on; a last short chunk is a tile of its own."""
         (batch, heads), slots = self.q.shape[:2], self.pack_q.shape[2]
         # long chunks make larger C x C products, short ones more sums of F x L numbers
         size = min(self.length, max(32, min(math.isqrt(self.room * slots), 64)))
         numbers = heads * (size * (3 * self.width + 4 * slots + 2 * size) + self.room * slots)
-        chunks = max(1, (TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE) // numbers)
+        chunks = TILE.fit(self.q, numbers)
         rows = min(batch, max(1, chunks // MIN_CHUNKS))
         step = max(1, chunks // rows) * size
-        whole = self.length // size * size
-        edges = [(first, min(first + step, whole), size) for first in range(0, whole, step)]
-        if whole < self.length:
-            edges.append((whole, self.length, self.length - whole))
+        end = self.length // size * size
+        edges = [(first, min(first + step, end), size) for first in range(0, end, step)]
+        if end < self.length:
+            edges.append((end, self.length, self.length - end))
         examples = [slice(first, min(first + rows, batch)) for first in range(0, batch, rows)]
         return [
             [_Where(group * len(edges) + tile, examples[group], *edge) for tile, edge in enumerate(edges)]
@@ -281,8 +313,8 @@ class _Tile:
         self.pack_q = pack_q[: len(self.q)]  # of as many chunks as this tile has
         self.past = self.q.new_ones(where.size, where.size).tril()
         self.raw = plan.activation.value(self.p @ self.pack_q.mT)  # (G R, C, L)
-        generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else None
-        self.keep_a = self.keep(generator, plan.dropout)
+        generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else 0
+        self.keep_a = dropout_mask(self.raw, plan.dropout, generator)
         if call.valid is not None:
             valid = where.view(call.valid).expand(-1, -1, call.q.shape[1], -1, -1).flatten(0, 2)  # (G R, C, 1)
             self.keep_a = valid if self.keep_a is None else self.keep_a * valid
@@ -295,12 +327,6 @@ class _Tile:
             unread = call.slot_mask[where.rows][None, :, None, None]  # (1, b, 1, 1, L)
             z.view(where.count, len(unread[0]), -1, *z.shape[1:]).masked_fill_(unread, torch.finfo(z.dtype).min)
         self.u = z.softmax(-1)
-        self.keep_u = self.keep(generator, plan.dropout)
+        self.keep_u = dropout_mask(self.raw, plan.dropout, generator)
         self.read = self.u if self.keep_u is None else self.u * self.keep_u
         self.w = (self.read @ self.a.mT).mul_(self.past)
-
-    def keep(self, generator: torch.Generator | None, dropout: float) -> Tensor | None:
-        """Dropout's factors (G R, C, L), drawn in the same order at every call."""
-        if generator is None:
-            return None
-        return torch.empty_like(self.raw).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)

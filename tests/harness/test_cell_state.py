@@ -39,8 +39,8 @@ class Attempt:
         Submission(SLURM, "12_3", str(self.folder.path / "job.log"), "login", self.now - at).write(self.folder.path)
 
     def beat(self, state, *, held=False, at=0.0):
-        self.folder.claim()
-        self.folder.beat(state, step=3, steps=12, force=True)
+        self.folder.acquire()
+        self.folder.write_heartbeat(state, step=3, steps=12, force=True)
         path = self.folder.path / "heartbeat.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"time": self.now - at}))
         if not held:
@@ -189,10 +189,10 @@ def test_a_broken_job_file_is_ignored(attempt, text):
 
 
 def test_the_last_log_lines_are_the_run_s_and_its_job_s(attempt):
-    attempt.folder.claim()
+    attempt.folder.acquire()
     assert last_log_lines(attempt.folder.path) == []
-    attempt.folder.note("train 2/12")
-    attempt.folder.note("train 3/12")
+    attempt.folder.append_log("train 2/12")
+    attempt.folder.append_log("train 3/12")
     attempt.submitted()
     assert last_log_lines(attempt.folder.path) == ["train 3/12"]
     (attempt.folder.path / "job.log").write_text("one\ntwo\nthree\nKilled\n")

@@ -1,4 +1,4 @@
-"""Figures of circles: whose numbers stand where, who is left out and named, labels that do not meet, and the verb."""
+"""Figures of bubbles: whose numbers stand where, who is left out and named, labels that do not meet, and the verb."""
 
 import copy
 import itertools
@@ -10,18 +10,18 @@ import pytest
 from omegaconf import OmegaConf
 
 from harness.commands import report as verb
-from harness.commands.report import pictures
 from harness.errors import UsageError
 from harness.records import ledger
+from harness.records.collect import frame, load_records
 from harness.records.record import write
-from harness.report import bubble_plot, spec, tradeoff
+from harness.report import bubble_plot, spec_files, tradeoff
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
 synthetic = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))
 made, seeds, BASE = synthetic["record"], synthetic["seeds"], synthetic["BASE"]
-F1 = tradeoff.load_figure("luna/f1", CONF, PAPER)
-T11 = tradeoff.load_figure("lavo/t11", CONF, PAPER)
+F1 = spec_files.load_figure("luna/f1", CONF, PAPER)
+T11 = spec_files.load_figure("lavo/t11", CONF, PAPER)
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 
 
@@ -36,40 +36,40 @@ def everywhere(model, scores, speed=100.0, memory=1000.0, without=(), **kwargs):
 
 
 def ours(records, figure=T11):
-    return [panel for panel in tradeoff.panels(figure, records, PAPER) if panel.title.startswith("Ours")]
+    return [panel for panel in tradeoff.panels(figure, frame(records), PAPER) if panel.title.startswith("Ours")]
 
 
 def by_label(panel):
-    return {circle.label: circle for circle in panel.circles}
+    return {bubble.label: bubble for bubble in panel.bubbles}
 
 
 def text(panel):
     return " ".join(panel.lines)
 
 
-@pytest.mark.parametrize("name", spec.names(CONF, "figure"))
+@pytest.mark.parametrize("name", spec_files.available(CONF, "figure"))
 def test_every_figure_loads_and_has_a_panel(name):
-    assert tradeoff.panels(tradeoff.load_figure(name, CONF, PAPER), [], PAPER)
+    assert tradeoff.panels(spec_files.load_figure(name, CONF, PAPER), frame([]), PAPER)
 
 
-def test_the_papers_circles_are_the_ledgers_numbers():
-    (theirs, _) = tradeoff.panels(F1, [], PAPER)
-    accuracy = {c["row"]: c["number"] for c in ledger.cells("luna_table01", PAPER) if c["column"] == "Avg (w/o rtl)"}
-    at = [c for c in ledger.cells("luna_table02", PAPER) if c["condition"] == "input_length=4K"]
+def test_the_papers_bubbles_are_the_ledgers_numbers():
+    (theirs, _) = tradeoff.panels(F1, frame([]), PAPER)
+    accuracy = {c["row"]: c["number"] for c in ledger.entries("luna_table01", PAPER) if c["column"] == "Avg (w/o rtl)"}
+    at = [c for c in ledger.entries("luna_table02", PAPER) if c["condition"] == "input_length=4K"]
     speed = {c["row"]: c["number"] for c in at if c["column"] == "steps_per_second_relative"}
     memory = {c["row"]: c["number"] for c in at if c["column"] == "peak_memory_relative"}
     found = by_label(theirs)
     assert len(found) == 12 and len(accuracy) == 15
-    for label, circle in found.items():
+    for label, bubble in found.items():
         row = {"Sinkhorn Trans.": "Sinkhorn Trans"}.get(label, label)
-        assert (circle.accuracy, circle.speed, circle.memory) == (accuracy[label], speed[row], memory[row])
+        assert (bubble.accuracy, bubble.speed, bubble.memory) == (accuracy[label], speed[row], memory[row])
     luna = found["Luna-256"]
     assert (luna.accuracy, luna.speed, luna.memory, luna.kind) == (56.73, 4.3, 0.15, "own")
     assert found["Transformer"].kind == "reference" and found["Performer"].kind == "other"
 
 
 def test_rows_that_the_ledger_has_no_speed_of_are_named():
-    (theirs, _) = tradeoff.panels(F1, [], PAPER)
+    (theirs, _) = tradeoff.panels(F1, frame([]), PAPER)
     absent = set(F1.table.rows) - set(by_label(theirs))
     assert absent == {"Sparse Trans.", "Longformer", "Transformer (re-impl)"}
     assert all(label in text(theirs) for label in absent)
@@ -86,7 +86,7 @@ def test_ours_are_means_and_geometric_means():
     assert (lavo.accuracy, lavo.memory, lavo.kind) == (71.0, 0.25, "own")
     assert lavo.speed == pytest.approx(0.5 * 3 ** (1 / 5), abs=1e-4)
     assert lavo.half_width == pytest.approx(4.3027 / 3**0.5, abs=1e-3)  # t of two degrees of freedom, deviation 1
-    assert "Seeds: 3 a row; bars" in text(panel)
+    assert "Seeds: 3 per row; bars" in text(panel)
 
 
 def test_two_seeds_have_no_bar():
@@ -126,8 +126,8 @@ def test_failed_seeds_and_leaks_are_named():
     records.append(made("vanilla", "lra/text", 2, status="nan", examples_per_s=None, peak_memory_mb=None))
     (panel,) = ours(records)
     assert by_label(panel)["vanilla"].accuracy == 60.0
-    assert "Failed seeds, in no mean: vanilla (1 nan)." in panel.lines
-    assert "TEST LEAK, the test split chose the checkpoint: LAVO." in panel.lines
+    assert "Failed seeds, not in the mean: vanilla (1 nan)." in panel.lines
+    assert "TEST LEAK, checkpoint chosen on the test split: LAVO." in panel.lines
 
 
 def test_a_row_without_throughput_is_left_out_and_named():
@@ -139,12 +139,12 @@ def test_a_row_without_throughput_is_left_out_and_named():
 
 def test_nothing_is_relative_without_the_reference():
     (panel,) = ours(everywhere("lavo", [0.7]) + everywhere("vanilla", [0.6], without=["Image"]))
-    assert panel.circles == () and "Not placed without vanilla, the reference: LAVO." in text(panel)
+    assert panel.bubbles == () and "Not drawn, because the reference vanilla has no score: LAVO." in text(panel)
 
 
 def test_nothing_of_ours_says_which_command_makes_it():
     (panel,) = ours(seeds("lavo", "lra/text", [0.6]))
-    assert panel.circles == () and "python run.py table=lavo/t11 budget=reduced" in text(panel)
+    assert panel.bubbles == () and "python run.py table=lavo/t11 budget=reduced" in text(panel)
     assert "Without ListOps, Retrieval, Pathfinder, Image: LAVO" in text(panel)
 
 
@@ -159,7 +159,7 @@ def test_other_budgets_data_and_machines_have_panels_of_their_own(other):
     if "hardware" in other:  # the same cells: only their machine differs
         for record in records[10:]:
             record["cell"]["id"] = record["cell"]["id"][::-1]
-    found = [{label: circle.accuracy for label, circle in by_label(panel).items()} for panel in ours(records)]
+    found = [{label: bubble.accuracy for label, bubble in by_label(panel).items()} for panel in ours(records)]
     assert sorted(found, key=str) == [{"vanilla": 50.0, "Performer": 40.0}, {"vanilla": 60.0, "LAVO": 70.0}]
 
 
@@ -168,11 +168,11 @@ def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alon
     for label, row in F1.table.rows.items():
         for name, column in F1.table.columns.items():
             source = "slice:a" if name == "Text" else "synthetic"
-            cells[label, name] = made(
-                row.model, column.task, 1, 0.4, protocol=row.protocol, budget="reduced", source=source
-            )
-    panels = tradeoff.panels(F1, list(cells.values()), PAPER)
-    assert panels[0] == tradeoff.panels(F1, [], PAPER)[0]
+            own = {"settings": {key.removeprefix("model."): value for key, value in row.set.items()}}
+            own |= {"changed": {key: [None, value] for key, value in row.set.items()}, "protocol": row.protocol}
+            cells[label, name] = made(row.model, column.task, 1, 0.4, budget="reduced", source=source, **own)
+    panels = tradeoff.panels(F1, frame(list(cells.values())), PAPER)
+    assert panels[0] == tradeoff.panels(F1, frame([]), PAPER)[0]
     google, luna = panels[1:]  # protocols are never compared with each other
     data = "synthetic (ListOps, Image, Pathfinder); slice:a (Text)"
     assert google.title == f"Ours: reduced budget, protocol google\n{data}"
@@ -195,11 +195,11 @@ def test_smoke_runs_and_other_protocols_do_not_enter(stranger):
     assert panel == ours([])[0]
 
 
-def test_labels_cover_neither_each_other_nor_circles():
+def test_labels_cover_neither_each_other_nor_bubbles():
     discs = [(100 + 9 * (i % 4), 100 + 8 * (i // 4), 4.0 + i % 3) for i in range(12)] + [(8.0, 195.0, 5.0)]
     sizes = [(40.0, 8.0)] * len(discs)
     frame = (0.0, 0.0, 240.0, 200.0)
-    chosen = bubble_plot.place(discs, sizes, frame)
+    chosen = bubble_plot.place_labels(discs, sizes, frame)
     boxes = [
         (x + to[0] - 20, y + to[1] - 4, x + to[0] + 20, y + to[1] + 4)
         for (x, y, _), to in zip(discs, chosen, strict=True)
@@ -222,23 +222,27 @@ def places(tmp_path):
     }
 
 
+def draw(names, places, **settings):
+    return verb.draw_figures(names, frame(load_records(places["records"])), conf_root=CONF, paths=places, **settings)
+
+
 def test_drawn_checked_and_out_of_date(places):
     def check():
-        return pictures("lavo/t11", conf_root=CONF, paths=places, check=True)
+        return draw("lavo/t11", places, check=True)
 
     wanted = [places["figures"] / "lavo" / f"t11.{suffix}" for suffix in ("png", "pdf")]
     assert check() == wanted and not places["figures"].exists()  # check writes nothing
-    assert pictures("lavo/t11", conf_root=CONF, paths=places) == wanted
+    assert draw("lavo/t11", places) == wanted
     assert check() == []
     first = [path.read_bytes() for path in wanted]
-    pictures("lavo/t11", conf_root=CONF, paths=places)
+    draw("lavo/t11", places)
     assert [path.read_bytes() for path in wanted] == first  # the same records, the same bytes
     wanted[0].unlink()
     assert check() == wanted[:1]
     changed = made("lavo", "lra/text", 1, 0.75, examples_per_s=100.0, peak_memory_mb=1000.0)
     write(changed, places["records"] / "10.json")
     assert check() == wanted
-    pictures("lavo/t11", conf_root=CONF, paths=places)
+    draw("lavo/t11", places)
     assert check() == [] and wanted[0].read_bytes() != first[0]
 
 
@@ -266,8 +270,8 @@ def test_the_verb(places, capsys):
         ("accuracy: Avg (w/o rtl)", "accuracy: Avg (w/o)", "accuracy: there is no 'Avg (w/o)'"),
         ("reference: vanilla", "reference: vanila", "reference: there is no 'vanila': did you mean 'vanilla'"),
         ("own: [Luna-16", "own: [Luna-15", "own: there is no 'Luna-15'"),
-        ("  ledger: luna_table02", "  ledgers: luna_table02", "paper: there is no 'ledgers'"),
-        ("memory: {column", "memory: {columns", "paper.memory: there is no 'columns'"),
+        ("  ledger: luna_table02", "  ledgers: luna_table02", "paper.ledgers: unknown key; did you mean 'ledger'"),
+        ("memory: {column", "memory: {columns", "paper.memory.columns: unknown key"),
         ("{Sinkhorn Trans.: ", "{Sinkhorn: ", "paper.rows: there is no 'Sinkhorn'"),
         ("table: luna/t1 ", "table: luna/t9 ", "there is no table 'luna/t9'"),
     ],
@@ -279,7 +283,7 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
     (tmp_path / "table").symlink_to(CONF / "table")
     (tmp_path / "figure" / "bad.yaml").write_text(body.replace(old, new), encoding="utf-8")
     with pytest.raises(UsageError) as refused:
-        tradeoff.load_figure("bad", tmp_path, PAPER)
+        spec_files.load_figure("bad", tmp_path, PAPER)
     assert "bad.yaml" in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -289,4 +293,4 @@ def test_a_column_that_the_ledger_lacks_is_named(tmp_path):
     (tmp_path / "table").symlink_to(CONF / "table")
     (tmp_path / "figure" / "f1.yaml").write_text(body.replace("input_length=4K", "input_length=5K"), encoding="utf-8")
     with pytest.raises(UsageError, match=r"luna_table02\.csv has no steps_per_second_relative, input_length=5K"):
-        tradeoff.panels(tradeoff.load_figure("f1", tmp_path, PAPER), [], PAPER)
+        tradeoff.panels(spec_files.load_figure("f1", tmp_path, PAPER), frame([]), PAPER)

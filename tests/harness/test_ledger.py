@@ -50,8 +50,8 @@ def test_text_and_dashes_have_no_number():
 
 
 def test_direction_is_typed():
-    assert {cell["higher_is_better"] for cell in ledger.cells("lavo_table02", PAPER)} == {True, False}
-    assert {cell["higher_is_better"] for cell in ledger.cells("lavo_table01", PAPER)} == {None}
+    assert {cell["higher_is_better"] for cell in ledger.entries("lavo_table02", PAPER)} == {True, False}
+    assert {cell["higher_is_better"] for cell in ledger.entries("lavo_table01", PAPER)} == {None}
 
 
 def test_unknown_table_names_the_nearest():
@@ -73,7 +73,7 @@ def test_unknown_table_names_the_nearest():
         ("lavo_table11.csv", "accuracy %,true", "accuracy %,yes", "higher_is_better is 'yes'"),
         ("lavo_table11.csv", "paper,table,row", "paper,table,name", "columns are"),
         ("lavo_table11.csv", "lavo,11,vanilla,Text,,61.95", "lavo,11,vanilla", "fields"),
-        ("INDEX.csv", "lavo_table11.csv,lavo,11,60", "lavo_table11.csv,lavo,11,61", "60 cells, INDEX.csv says 61"),
+        ("INDEX.csv", "lavo_table11.csv,lavo,11,60", "lavo_table11.csv,lavo,11,61", "60 entries, INDEX.csv says 61"),
         ("INDEX.csv", "lavo_table11.csv", "lavo_table12.csv", "lavo_table12: in INDEX.csv, no file"),
         ("INDEX.csv", "lavo_table11.csv,lavo,11,60\n", "", "lavo_table11: not in INDEX.csv"),
     ],
@@ -91,11 +91,11 @@ def test_every_declared_average_is_checked(copied):
     declared = yaml.safe_load((PAPER / "averages.yaml").read_text(encoding="utf-8"))
     checked = 0
     for name, averages in declared["averages"].items():
-        columns = [cell["column"] for cell in ledger.cells(name, PAPER)]
+        columns = [cell["column"] for cell in ledger.entries(name, PAPER)]
         for average, parts in averages.items():
             assert {average, *parts} <= set(columns)
             checked += columns.count(average)
     assert checked == 10 + 15 + 15 + 6
     for name, exceptions in declared["exceptions"].items():
-        keys = {(cell["row"], cell["column"], cell["condition"]) for cell in ledger.cells(name, PAPER)}
+        keys = {(cell["row"], cell["column"], cell["condition"]) for cell in ledger.entries(name, PAPER)}
         assert {tuple(exception[:3]) for exception in exceptions} <= keys

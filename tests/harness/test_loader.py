@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from harness.training.loader import TrainLoader, sequential_batches
+from harness.training.loader import TrainLoader, sequential_indices
 
 
 class Numbers:
@@ -24,27 +24,27 @@ def drain(stream):
 
 
 def test_an_epoch_visits_every_example_once():
-    seen = joined(drain(TrainLoader(Numbers(12), steps=3, batch_size=4, micro=4, seed=1)))
+    seen = joined(drain(TrainLoader(Numbers(12), steps=3, batch_size=4, micro_batch_size=4, seed=1)))
     assert sorted(seen) == list(range(12))
 
 
 def test_epochs_differ_and_a_batch_may_straddle_them():
-    seen = joined(drain(TrainLoader(Numbers(10), steps=5, batch_size=4, micro=4, seed=1)))
+    seen = joined(drain(TrainLoader(Numbers(10), steps=5, batch_size=4, micro_batch_size=4, seed=1)))
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
     assert seen[:10] != seen[10:]
 
 
 def test_order_is_a_function_of_the_seed():
     def one(seed):
-        return drain(TrainLoader(Numbers(50), steps=9, batch_size=8, micro=8, seed=seed))
+        return drain(TrainLoader(Numbers(50), steps=9, batch_size=8, micro_batch_size=8, seed=seed))
 
     assert one(3) == one(3) != one(4)
 
 
 @pytest.mark.parametrize("stop", [1, 5, 12, 13])
-def test_a_restored_stream_goes_on_where_it_was(stop):
+def test_a_restored_stream_continues_where_it_was(stop):
     def fresh():
-        return TrainLoader(Numbers(10), steps=20, batch_size=4, micro=4, seed=7)
+        return TrainLoader(Numbers(10), steps=20, batch_size=4, micro_batch_size=4, seed=7)
 
     whole, first = drain(fresh()), fresh()
     steps = iter(first)
@@ -56,9 +56,11 @@ def test_a_restored_stream_goes_on_where_it_was(stop):
 
 @pytest.mark.parametrize(("micro", "world"), [(8, 1), (4, 1), (4, 2), (2, 2), (1, 4)])
 def test_an_update_holds_the_same_examples_however_it_is_shared(micro, world):
-    whole = drain(TrainLoader(Numbers(30), steps=6, batch_size=8, micro=8, seed=2))
+    whole = drain(TrainLoader(Numbers(30), steps=6, batch_size=8, micro_batch_size=8, seed=2))
     ranks = [
-        drain(TrainLoader(Numbers(30), steps=6, batch_size=8, micro=micro, seed=2, rank=rank, world=world))
+        drain(
+            TrainLoader(Numbers(30), steps=6, batch_size=8, micro_batch_size=micro, seed=2, rank=rank, world_size=world)
+        )
         for rank in range(world)
     ]
     per_update = 8 // (micro * world)
@@ -69,12 +71,10 @@ def test_an_update_holds_the_same_examples_however_it_is_shared(micro, world):
 
 def test_a_batch_that_cannot_be_shared_is_refused():
     with pytest.raises(ValueError, match="batch_size 10"):
-        TrainLoader(Numbers(30), steps=1, batch_size=10, micro=4, seed=0)
+        TrainLoader(Numbers(30), steps=1, batch_size=10, micro_batch_size=4, seed=0)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_evaluation_goes_through_every_example_once(world):
-    seen = [
-        i for rank in range(world) for b in sequential_batches(Numbers(23), 4, rank, world) for i in b["index"].tolist()
-    ]
+    seen = [i for rank in range(world) for indices in sequential_indices(23, 4, rank, world) for i in indices]
     assert sorted(seen) == list(range(23))

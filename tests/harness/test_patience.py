@@ -1,6 +1,7 @@
 """A run that gets no better for `train.patience` evaluations ends, tests its best weights, and stays ended."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -16,15 +17,15 @@ LONG = ["train.max_steps=40", "train.eval_every=4"]
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Validation scores that are told beforehand: the best at the second evaluation."""
-    real = TrainingCallback._score
+    """Fixed validation scores: the best at the second evaluation."""
+    real = TrainingCallback._evaluate_split
 
-    def score(self, trainer, experiment, name):
-        found = real(self, trainer, experiment, name)
+    def evaluate(self, trainer, module, name):
+        evaluation = real(self, trainer, module, name)
         step = trainer.global_step
-        return found | {"mse": 0.5 if step == 8 else 1.0 + step}
+        return replace(evaluation, metrics=evaluation.metrics | {"mse": 0.5 if step == 8 else 1.0 + step})
 
-    monkeypatch.setattr(TrainingCallback, "_score", score)
+    monkeypatch.setattr(TrainingCallback, "_evaluate_split", evaluate)
 
 
 @pytest.fixture
@@ -32,8 +33,8 @@ def run(places):
     return lambda *typed: run_cell(CellRequest(compose([*CELL, *LONG, *places, *typed])))
 
 
-def entries_of(outcome):
-    return record.read(outcome.detail.rpartition(" · ")[2])
+def entries_of(result):
+    return record.read(result.detail.rpartition(" · ")[2])
 
 
 def test_ends_after_so_many_and_tests_the_best(run, scripted):
@@ -62,10 +63,10 @@ def test_a_run_killed_before_its_record_does_not_train_on(run, scripted, monkeyp
 def test_a_signal_at_the_last_evaluation_loses_nothing(run, scripted, monkeypatch):
     real = TrainingCallback._evaluate
 
-    def evaluate(self, trainer, experiment, step):
-        real(self, trainer, experiment, step)
+    def evaluate(self, trainer, module, step):
+        real(self, trainer, module, step)
         if self.out_of_patience:
-            self.mark.number = 15
+            self.stop_signal.number = 15
 
     monkeypatch.setattr(TrainingCallback, "_evaluate", evaluate)
     assert run("train.patience=3").state == "done"

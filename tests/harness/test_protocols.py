@@ -1,49 +1,86 @@
-"""A task may name the protocol that is meant where none is typed."""
+"""A task names the protocol that is meant where none is typed."""
+
+import subprocess
+import sys
 
 import pytest
 
-from harness.commands.cli import swept_together
+from harness.commands.explain import explain
 from harness.config.cell import cell_of
-from harness.config.compose import compose, options, own_protocol, recipes, with_protocol
-from harness.config.sweep import expand
+from harness.config.compose import CONF, ROOT, compose, options, recipes
+from harness.config.overrides import rewrite
+from harness.config.resolvers import default_protocol
+from harness.config.sweep import compose_commands, expand, expand_all
 from harness.errors import UsageError
 
 ETTH1 = "task=forecasting/etth1"
 
 
-def test_a_task_brings_its_protocol():
-    assert compose([ETTH1]).protocol.name == "lavo"
+@pytest.mark.parametrize("task", [name for name, _ in options("task")])
+def test_every_task_names_one_that_has_a_recipe_for_it(task):
+    named = default_protocol(task, [CONF])
+    assert named in recipes(task)
+    assert compose([f"task={task}", "budget=smoke"]).protocol.name == named
+
+
+def test_one_that_is_typed_wins():
     assert compose([ETTH1, "protocol=cab"]).protocol.name == "cab"
-    assert compose([]).protocol.name == compose(["task=lra/text"]).protocol.name == "skyformer"
+    assert compose(["protocol=google"]).protocol.name == "google"
+    assert compose([]).protocol.name == "skyformer"
 
 
-def test_nothing_is_added_to_what_names_one():
-    assert with_protocol([ETTH1, "protocol=cab"]) == [ETTH1, "protocol=cab"]
-    assert with_protocol([ETTH1, "seed=2"]) == [ETTH1, "seed=2", "protocol=lavo"]
-    for typed in (["task=lra/text"], ["task=nowhere"], ["task=forecasting/etth1,lra/text"], ["seed=1"]):
-        assert with_protocol(typed) == typed
+def test_each_task_of_a_sweep_has_its_own():
+    swept = [[f"task={task}", "budget=smoke"] for task in ("lra/pathx", "lra/text", "forecasting/etth1")]
+    cells = [planned.cell for planned in expand_all(compose_commands(swept)).cells]
+    assert [(cell.task, cell.protocol) for cell in cells] == [
+        ("lra/pathx", "google"), ("lra/text", "skyformer"), ("forecasting/etth1", "lavo"),
+    ]  # fmt: skip
 
 
-def test_every_named_protocol_has_the_recipe():
-    for task, _ in options("task"):
-        assert own_protocol(task) in (None, *recipes(task))
+def test_a_sweep_as_it_is_typed():
+    typed = ["-m", "do=plan", "task=lra/path?,forecasting/etth1", "budget=smoke"]
+    done = subprocess.run([sys.executable, "run.py", *typed], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "lra/pathx · google" in done.stdout and "forecasting/etth1 · lavo" in done.stdout
 
 
-def test_a_task_of_ones_own_may_name_one(tmp_path):
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "mine.yaml").write_text("name: mine\nprotocol: luna\n")
-    assert with_protocol(["task=mine"], [str(tmp_path)]) == ["task=mine", "protocol=luna"]
+@pytest.fixture
+def own(tmp_path):
+    """A folder of configuration with a task of one's own."""
+    (tmp_path / "task" / "lra").mkdir(parents=True)
+    (tmp_path / "task" / "lra" / "mine.yaml").write_text(
+        "name: lra/mine\nprotocol: luna\n_target_: torch.nn.Identity\n"
+    )
+    for name in ("protocol/luna/lra", "budget/smoke"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "protocol" / "luna" / "lra" / "mine.yaml").write_text("train: {max_steps: 7}\n")
+    (tmp_path / "budget" / "smoke" / "lra.yaml").write_text("train: {batch_size: 3}\n")
+    return tmp_path
 
 
-def test_the_name_is_no_part_of_the_identity():
+def test_a_task_of_ones_own_names_one_too(own):
+    cfg = compose(["task=lra/mine", "budget=smoke"], [str(own)])
+    assert (cfg.protocol.name, cfg.train.max_steps) == ("luna", 7)
+    assert cfg.train.batch_size == 3, "what the budget has for the family"
+
+
+def test_a_task_that_names_none(own):
+    (own / "task" / "lra" / "mine.yaml").write_text("name: lra/mine\n")
+    with pytest.raises(Exception, match="Could not find") as error:
+        compose(["task=lra/mine", "budget=smoke"], [str(own)])
+    assert "task 'lra/mine' names no protocol: add protocol=" in explain(error.value, [])
+
+
+def test_it_is_no_part_of_the_identity():
     assert "protocol" not in cell_of(compose([ETTH1, "budget=smoke"])).config["task"]
 
 
-def test_a_table_narrowed_to_a_task_needs_no_protocol_and_takes_no_other():
+def test_a_table_narrowed_to_a_task_takes_no_protocol():
     typed = ["table=lavo/t8", ETTH1]
-    found = expand(compose(typed), [*typed, "protocol=lavo"]).cells
-    assert {planned.cell.task for planned in found} == {"forecasting/etth1"}
-    assert {planned.cell.protocol for planned in found} == {"lavo"}
+    for overrides in (typed, [*typed, "protocol=lavo"]):
+        found = expand(compose(typed), overrides).cells
+        assert {planned.cell.task for planned in found} == {"forecasting/etth1"}
+        assert {planned.cell.protocol for planned in found} == {"lavo"}
     with pytest.raises(UsageError, match="rows name their protocols"):
         expand(compose(typed), [*typed, "protocol=cab"])
 
@@ -60,4 +97,4 @@ def test_a_table_narrowed_to_a_task_needs_no_protocol_and_takes_no_other():
     ],
 )
 def test_a_task_and_its_protocol_are_composed_together(typed, meant):
-    assert swept_together(typed) == meant
+    assert rewrite(typed) == meant

@@ -1,12 +1,14 @@
 """Every recipe builds at every budget with every model, and trains a few steps; and it says what the papers say."""
 
+import functools
+
 import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from harness.config.build import on_meta
-from harness.config.cell import flatten
-from harness.config.compose import CONF, compose, options, recipes
+from harness.config.cell import cell_of, flatten
+from harness.config.compose import CONF, arguments, compose, options, recipes, with_model
 from harness.errors import UsageError
 from harness.training.run_cell import CellRequest, run_cell
 
@@ -15,8 +17,13 @@ MODELS = [name for name, _ in options("model") if name != "custom"]
 RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 
 
+@functools.cache
+def composed(protocol, task, budget):
+    return compose([f"task={task}", f"protocol={protocol}", f"budget={budget}"])
+
+
 def builds(model, protocol, task, budget):
-    cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", f"budget={budget}"])
+    cfg = with_model(composed(protocol, task, budget), model)
     if cfg.task.pattern not in get_class(cfg.model._target_).patterns:
         with pytest.raises(UsageError, match=f"has no {cfg.task.pattern} form"):
             on_meta(cfg)
@@ -37,6 +44,12 @@ def test_every_model_builds(model, budget):
     """At its settings for LRA; what the tables combine is in test_tables.py."""
     for task in ("lra/listops", "lra/image"):
         builds(model, "skyformer", task, budget)
+
+
+@pytest.mark.parametrize("model", MODELS[::8])
+def test_a_model_put_in_is_a_model_composed(model):
+    whole = compose([f"model={model}", "task=lra/listops", "protocol=skyformer", "budget=reduced"])
+    assert with_model(composed("skyformer", "lra/listops", "reduced"), model) == whole
 
 
 @pytest.mark.parametrize(("protocol", "task"), RECIPES)
@@ -61,20 +74,51 @@ def test_debug_aids_train(name, places):
     assert outcome.state == "done", outcome.detail
 
 
-@pytest.mark.parametrize("group", ["protocol", "budget"])
-def test_every_setting_is_one_that_its_model_reads(group):
+def test_every_setting_is_one_that_its_model_or_recipe_reads():
     """`settings: {lavo: {window: 256}}` has an effect only where the model's yaml, or the recipe, asks for it."""
-    for path in sorted((CONF / group).rglob("*.yaml")):
+    folder = CONF / "protocol"
+    for path in sorted(folder.rglob("*.yaml")):
         for model, keys in (OmegaConf.load(path).get("settings") or {}).items():
-            readers = [CONF / "model" / f"{model}.yaml"]
-            if group == "protocol":  # sizes that differ between models, which the recipe itself reads
-                readers += [
-                    path,
-                    CONF / "protocol" / f"{path.relative_to(CONF / 'protocol').parts[0].split('.')[0]}.yaml",
-                ]
-            text = "".join(reader.read_text(encoding="utf-8") for reader in readers)
-            for key in keys:
-                assert f"${{setting:{key}," in text, f"{path}: {model} reads no '{key}'"
+            recipe = folder / f"{path.relative_to(folder).parts[0].split('.')[0]}.yaml"
+            text = "".join(reader.read_text(encoding="utf-8") for reader in (yaml_of(model), path, recipe))
+            assert not [key for key in keys if f"${{setting:{key}," not in text], f"{path}: {model}"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_size_for_a_budget_is_one_that_the_model_reads(model):
+    text = yaml_of(model).read_text(encoding="utf-8")
+    places = {*TASKS, *(task.partition("/")[0] for task in TASKS), ""}
+    for place, sizes in (OmegaConf.load(yaml_of(model)).get("budgets") or {}).items():
+        budget, _, task = place.partition("/")
+        assert budget in ("reduced", "smoke") and task in places, f"{model}: {place}"
+        assert not [key for key in sizes if f"${{setting:{key}," not in text], f"{model}: {place}"
+
+
+def yaml_of(model):
+    return CONF / "model" / f"{model}.yaml"
+
+
+def test_the_most_specific_size_wins():
+    def window(*overrides):
+        return compose(["model=lavo", "protocol=skyformer", *overrides]).model.window
+
+    assert window("task=lra/text") == 256, "the recipe's"
+    assert window("task=lra/text", "budget=reduced") == 32, "the budget's"
+    assert window("task=lra/listops", "budget=reduced") == 8, "the budget's for this task"
+    assert window("task=lra/listops", "budget=reduced", "model.window=5") == 5, "what is typed"
+    abc = [
+        compose(["model=abc", f"task={task}", "budget=reduced"]).model.slots for task in ("completion/pcn", "lra/text")
+    ]
+    assert abc == [32, 64], "the family's, and the default"
+    reformer = ["model=reformer", "task=lra/text", "protocol=google"]
+    assert compose(reformer).model.buckets == 10
+    assert compose([*reformer, "budget=smoke"]).model.buckets is None, "null is a value"
+
+
+def test_sizes_for_budgets_are_neither_arguments_nor_identity():
+    cfg = compose(["model=lavo", "budget=smoke"])
+    assert "budgets" in cfg.model
+    assert "budgets" not in arguments(cfg.model) and "budgets" not in cell_of(cfg).config["model"]
 
 
 # what the published code and tables say of ListOps

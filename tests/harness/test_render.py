@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.report.layout import Block, Cell, Section, Table
+from harness.report.layout import Block, Section, Table, TableEntry
 from harness.report.render import latex, markdown, terminal, tidy_csv
-from harness.report.table import build
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
 pages = runpy.run_path(str(GOLDEN / "pages.py"))
+build = pages["build"]
 T11, RENDER, plain = (pages["T11"], pages["RENDER"], pages["plain"])
 example = synthetic["example"]
 EXAMPLE = build(T11, example())
@@ -43,7 +43,13 @@ def test_order_of_the_records_does_not_matter(suffix):
 
 def nasty():
     text = r'50% & $a_b^c #{x} ~\y|z| <b> *i* [0.5] "q" é ±Δτ≈≤≥↑↓–· 漢'
-    grid = Block(text, (Cell(text), Cell("b")), ((Cell("[1]", ("X1",)), Cell(text, bold=True)),), "lr", lines=(text,))
+    grid = Block(
+        text,
+        (TableEntry(text), TableEntry("b")),
+        ((TableEntry("[1]", ("X1",)), TableEntry(text, bold=True)),),
+        "lr",
+        lines=(text,),
+    )
     return Table("a/b", text, text, (Section(text, (grid,), (text,)),), (text,), (("X1", text),))
 
 
@@ -54,7 +60,7 @@ def test_latex_is_escaped():
     assert "\n[" not in text and "{[}1{]}" in text
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 @pytest.mark.parametrize("table", [EXAMPLE, nasty()], ids=["example", "special characters"])
 def test_latex_compiles(tmp_path, table):
     (tmp_path / "t11.tex").write_text(latex.render(table), encoding="utf-8")

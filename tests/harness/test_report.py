@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UsageError
-from harness.report import spec
+from harness.report import spec_files
 from harness.report.render import latex, markdown
-from harness.report.table import build
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
 pages = runpy.run_path(str(GOLDEN / "pages.py"))
+build = pages["build"]
 CONF, PAPER, T11, RENDER, plain = (pages["CONF"], pages["PAPER"], pages["T11"], pages["RENDER"], pages["plain"])
 made, seeds, example = synthetic["record"], synthetic["seeds"], synthetic["example"]
 EXAMPLE = build(T11, example())
@@ -67,7 +67,7 @@ def test_only_the_papers_recipe_on_full_data_stands_beside_the_paper(other):
 
 def test_no_paper_number_in_a_section_of_ours():
     section = EXAMPLE.sections[1]
-    printed = {cell.text for cell in T11.printed.values()}
+    printed = {cell.text for cell in T11.published.values()}
     shown = {cell.text for each in section.blocks for row in each.rows for cell in row}
     assert section.blocks and not shown & printed
 
@@ -92,7 +92,7 @@ def test_a_column_without_runs_is_no_list_of_not_run():
     (overview,) = table.sections[0].blocks
     assert [cell.text for cell in overview.header] == ["model", *T11.columns, "AVG"]
     assert rows(overview)["LAVO"] == ["65.28", "40.57", "80.17", "72.14", "40.55", "59.74"]
-    assert "≈ 150 GPU-hours a seed (A100)" in overview.lines[0]
+    assert "≈ 150 GPU-hours per seed (A100)" in overview.lines[0]
     assert plain(table).count("not run") == 1  # the summary's
     assert table.summary.endswith("50 not run")
 
@@ -110,7 +110,7 @@ def titles_of(table, needle):
 
 
 def test_a_column_that_sets_something_takes_what_sets_it():
-    t3 = spec.load("luna/t3", CONF, PAPER)
+    t3 = spec_files.load_table("luna/t3", CONF, PAPER)
     packed = {"backbone.pooling": ["cls", "packed"]}
     more = {"train.optimizer.lr": [1, 2]}
     luna = {"model": "luna", "task": "lra/text", "protocol": "luna"}
@@ -125,7 +125,7 @@ def test_a_column_that_sets_something_takes_what_sets_it():
 
 
 def test_rows_of_two_protocols_never_share_a_block():
-    t9 = spec.load("llp/t9", CONF, PAPER)
+    t9 = spec_files.load_table("llp/t9", CONF, PAPER)
     deep = {"backbone.layers": [3, 12]}
     table = build(t9, [
         made("vanilla", "lra/image", score=0.111, protocol="google"),
@@ -175,7 +175,7 @@ def test_an_average_needs_every_part():
     assert rows(block(records, "AVG"))["vanilla"][2:] == ["–", "not run (parts missing)"]
     missing = [record for record in records if record["cell"]["task"] != "lra/image"]
     assert not [each for each in build(T11, missing).sections[0].blocks if each.title.startswith("AVG")]
-    assert "no row has all of its parts" in plain(build(T11, missing))
+    assert "no row has a score in every column" in plain(build(T11, missing))
 
 
 def test_an_average_is_over_seeds_that_ended_everywhere():
@@ -272,9 +272,9 @@ def test_reduced_runs_are_ranked_and_their_ordering_compared():
     failed = [*records, made("performer", "lra/listops", 1, status="oom", **REDUCED)]
     assert list(rows(block(failed, "ListOps", 1)))[-1] == "Performer"
     assert "over 4 shared rows" in block(failed, "ListOps", 1).lines[0]
-    assert "needs >= 3 shared rows" in block(records[:4], "ListOps", 1).lines[0]
+    assert "takes at least 3 shared rows" in block(records[:4], "ListOps", 1).lines[0]
     first = [record for record in records if record["cell"]["seed"] == 1]
-    assert "needs >= 2 seeds" in block(first, "ListOps", 1).lines[0]
+    assert "takes at least 2 seeds" in block(first, "ListOps", 1).lines[0]
 
 
 def test_other_data_is_another_block():
@@ -285,7 +285,7 @@ def test_other_data_is_another_block():
     )
     other = {"source": "synthetic", "fingerprint": "cafe", "sizes": {}}
     mixed = [made("lavo", "lra/image", **REDUCED), made("vanilla", "lra/image", **REDUCED) | {"data": other}]
-    assert "Caution: these runs saw 2 different sets of data." in block(mixed, "Image", 1).lines
+    assert "Caution: these runs used 2 different data sets." in block(mixed, "Image", 1).lines
 
 
 def test_footnotes_stand_at_their_cells():
@@ -294,8 +294,8 @@ def test_footnotes_stand_at_their_cells():
     assert {row[0].text: row[1].notes for row in found.rows}["LAVO"] == ()
     assert all(row[1].notes == ("X12",) for row in found.rows if row[0].text != "LAVO")
     (overview,) = build(T11, []).sections[0].blocks
-    catch_stop_signals = {cell.text: cell.notes for cell in overview.header if cell.notes}
-    assert catch_stop_signals == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
+    noted = {cell.text: cell.notes for cell in overview.header if cell.notes}
+    assert noted == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
     page = build(T11, [])
     assert "<sup>X12</sup>" in markdown.render(page) and r"\textsuperscript{X12}" in latex.render(page)
     assert "vanilla [X12]" in plain(page)
@@ -310,7 +310,7 @@ def test_caption():
     for part in (
         "Protocol skyformer",
         "best_val from step 10,000 on",
-        "Seeds: 2 a row; the table asks for 3",
+        "Seeds: 2 per row; the table asks for 3",
         "GPU® A&B",
         "1 of 2 runs were made with uncommitted changes",
         "95 % t interval",

@@ -5,13 +5,13 @@ import io
 import runpy
 from pathlib import Path
 
-from harness.report import spec
-from harness.report.table import build
+from harness.report import spec_files
 
 GOLDEN = Path(__file__).parent / "golden_report"
 completion = runpy.run_path(str(GOLDEN / "crosses.py"))["completion"]
 pages = runpy.run_path(str(GOLDEN / "pages.py"))
-T7 = spec.load("lavo/t7", pages["CONF"], pages["PAPER"])
+build = pages["build"]
+T7 = spec_files.load_table("lavo/t7", pages["CONF"], pages["PAPER"])
 REDUCED = {"budget": "reduced", "source": "slice:a"}
 MODELS = [("lavo", 6.0, 8.0), ("vanilla", 7.0, 8.0)]  # score of chairs and of boxes
 

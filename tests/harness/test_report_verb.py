@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from harness.commands import report as verb
-from harness.commands.report import report
 from harness.errors import UsageError
+from harness.records.collect import frame, load_records
 from harness.records.record import write
-from harness.report import spec
+from harness.report import spec_files
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
@@ -28,41 +28,45 @@ def places(tmp_path):
     return {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
 
 
+def report(names, places, **settings):
+    return verb.report_tables(names, frame(load_records(places["records"])), conf_root=CONF, paths=places, **settings)
+
+
 def quiet():
     return Console(file=io.StringIO(), width=100)
 
 
 def test_report_writes_shows_and_checks(places):
     wanted = [places["tables"] / f"lavo/t11.{suffix}" for suffix in ("md", "tex", "csv")]
-    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == wanted
+    assert report("lavo/t11", places, check=True) == wanted
     assert not places["tables"].exists()  # check writes nothing
 
     page = quiet()
-    assert report("lavo/t11", conf_root=CONF, paths=places, console=page) == wanted
+    assert report("lavo/t11", places, console=page) == wanted
     for path, name in itertools.product(wanted, ["md", "tex", "csv"]):
         if path.suffix == f".{name}":
             assert path.read_text(encoding="utf-8") == (GOLDEN / f"t11.{name}").read_text(encoding="utf-8")
     assert "Paper budget" in page.file.getvalue()
     assert page.file.getvalue().splitlines()[-3:] == [str(path) for path in wanted]
 
-    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == []
+    assert report("lavo/t11", places, check=True) == []
     wanted[1].write_text("edited", encoding="utf-8")
-    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == [wanted[1]]
+    assert report("lavo/t11", places, check=True) == [wanted[1]]
     write(made("skyformer", "lra/text", 1, 0.6), places["records"] / "new.json")
-    assert report("lavo/t11", conf_root=CONF, paths=places, check=True) == wanted
+    assert report("lavo/t11", places, check=True) == wanted
 
 
 def test_all_is_every_table_and_only_the_formats_asked_for(places):
-    files = report("all", conf_root=CONF, paths=places, formats=["csv"], console=quiet())
-    assert files == [places["tables"] / f"{name}.csv" for name in spec.names(CONF)] and len(files) > 1
+    files = report("all", places, formats=["csv"], console=quiet())
+    assert files == [places["tables"] / f"{name}.csv" for name in spec_files.available(CONF)] and len(files) > 1
     with pytest.raises(UsageError, match="there is no format 'html'"):
-        report("all", conf_root=CONF, paths=places, formats=["html"])
+        report("all", places, formats=["html"])
 
 
 def test_a_broken_record_stops_the_report(places):
     (places["records"] / "bad.json").write_text("{", encoding="utf-8")
     with pytest.raises(UsageError, match=r"bad\.json"):
-        report("all", conf_root=CONF, paths=places, console=quiet())
+        report("all", places, console=quiet())
 
 
 def test_the_verb(places, capsys, monkeypatch):
@@ -86,13 +90,13 @@ def test_the_verb(places, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "old, new, says",
     [
-        ("tolerance: {reproduced: 1.0, close: 3.0}", "tolerance: {reproduced: 1.0}", "tolerance: there is no 'close'"),
-        ("protocol: skyformer", "protocols: skyformer", "keys: there is no 'protocols': did you mean 'protocol'"),
-        ("protocol: skyformer\n", "", "protocol is missing"),
+        ("tolerance: {reproduced: 1.0, close: 3.0}", "tolerance: {reproduced: 1.0}", "tolerance.close: missing"),
+        ("protocol: skyformer", "protocols: skyformer", "protocols: unknown key; did you mean 'protocol'"),
+        ("protocol: skyformer\n", "", "protocol: missing"),
         ("  LAVO: lavo\n", "", "there is no 'LAVO'"),
         ("  LAVO: lavo\n", "  LAVOO: lavo\n", "rows: there is no 'LAVOO': did you mean 'LAVO'"),
         ("  Image: {task", "  Imagee: {task", "averages.AVG: there is no 'Image'"),
-        ("metric: acc}\n\naver", "metrics: acc}\n\naver", "columns.Image: there is no 'metrics'"),
+        ("metric: acc}\n\naver", "metrics: acc}\n\naver", "columns.Image.metrics: unknown key; did you mean 'metric'"),
         ("ledger: lavo_table11", "ledger: lavo_table99", "no published table 'lavo_table99'"),
         ("columns: [Text]", "columns: [Texts]", "footnotes.X11.columns: there is no 'Texts'"),
         ("title: ", "title: [", "no yaml"),
@@ -104,6 +108,6 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "bad.yaml").write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(UsageError) as refused:
-        spec.load("bad", tmp_path, PAPER)
+        spec_files.load_table("bad", tmp_path, PAPER)
     message = str(refused.value)
     assert "bad.yaml" in message and says in message and "\n" not in message

@@ -17,7 +17,7 @@ from harness.training.run_cell import CellRequest, run_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
-# what must be equal; how long it took and how often it was resumed is another matter
+# entries that must be equal; times and the number of resumes may differ
 SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")
 
 
@@ -35,17 +35,17 @@ def run_here(folder, *overrides):
 @pytest.mark.parametrize("rule", ["best_val", "last"])
 @pytest.mark.parametrize("micro", [16, 4])
 @pytest.mark.parametrize("at", [1, 4, 6, 12])
-def test_a_stopped_run_goes_on_exactly(tmp_path, monkeypatch, rule, micro, at):
+def test_a_stopped_run_is_resumed_exactly(tmp_path, monkeypatch, rule, micro, at):
     """SIGTERM at a step with and without an evaluation, with and without accumulated gradients."""
     check_stopped_run(tmp_path, monkeypatch, at, f"train.select.rule={rule}", f"train.micro_batch_size={micro}")
 
 
-def test_running_means_and_rates_of_their_own_go_on_too(tmp_path, monkeypatch):
+def test_running_means_and_own_rates_are_resumed_too(tmp_path, monkeypatch):
     """S5's recipe: batch norm, and a parameter group beside the first."""
     check_stopped_run(tmp_path, monkeypatch, 6, "model=s5", "protocol=s5")
 
 
-def test_what_is_drawn_in_every_step_goes_on_too(tmp_path, monkeypatch):
+def test_random_draws_of_a_step_are_resumed_too(tmp_path, monkeypatch):
     """Informer draws its sample of keys anew."""
     check_stopped_run(tmp_path, monkeypatch, 6, "task=forecasting/etth1")
 
@@ -118,16 +118,16 @@ def test_kill_9_at_random_steps(tmp_path):
 
 @pytest.mark.slow
 def test_two_identical_commands_at_once(tmp_path):
-    """One runs; the other says so and exits cleanly; afterwards neither has anything to do."""
+    """One runs; the other reports that and exits with 0; a third one afterwards finds the cell done."""
     first = start(tmp_path / "once", *LONG)
     wait_for_checkpoint(first, tmp_path / "once")
     assert first.poll() is None, "the first command ended before the second was typed"
     second = start(tmp_path / "once", *LONG)
-    said, _ = second.communicate(timeout=120)
-    assert second.returncode == 0 and "another process is at it" in said
-    said, _ = first.communicate(timeout=300)
-    assert first.returncode == 0, said
+    output, _ = second.communicate(timeout=120)
+    assert second.returncode == 0 and "another process runs it" in output
+    output, _ = first.communicate(timeout=300)
+    assert first.returncode == 0, output
     third = start(tmp_path / "once", *LONG)
-    said, _ = third.communicate(timeout=120)
-    assert third.returncode == 0 and "already done" in said
+    output, _ = third.communicate(timeout=120)
+    assert third.returncode == 0 and "already done" in output
     assert the_record(tmp_path / "once")["resumes"] == 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.report.statistics import Agreement, Estimate, agreement, apart, estimate, kendall, verdict
+from harness.report.statistics import Agreement, Estimate, agreement, estimate, intervals_are_disjoint, kendall, verdict
 
 
 def test_statistics_are_the_hand_computed_ones():
@@ -38,9 +38,9 @@ def test_agreement_and_its_interval():
     wide = agreement({"a": [0.3, 0.3], "b": [0.1, 0.9], "c": [0.7, 0.7]}, theirs)
     assert wide.tau == 1.0 and wide.interval == pytest.approx((1 / 3, 1.0))
     assert wide == agreement({"a": [0.3, 0.3], "b": [0.1, 0.9], "c": [0.7, 0.7]}, theirs)
-    assert agreement({"a": [1.0, 1.0], "b": [2.0, 2.0]}, theirs).note == "needs >= 3 shared rows, there are 2"
+    assert agreement({"a": [1.0, 1.0], "b": [2.0, 2.0]}, theirs).note == "takes at least 3 shared rows; there are 2"
     single = agreement({"a": [3.0], "b": [2.0, 2.0], "c": [1.0, 1.0]}, theirs)
-    assert (single.tau, single.interval) == (-1.0, None) and "needs >= 2 seeds" in single.note
+    assert (single.tau, single.interval) == (-1.0, None) and "takes at least 2 seeds" in single.note
     assert agreement({"a": [1.0], "b": [1.0], "c": [1.0]}, theirs).tau is None
 
 
@@ -69,7 +69,7 @@ def test_verdict_is_decided_by_the_printed_digits():
     assert verdict(61.95, Estimate(60.95, None, 1), {"reproduced": 1.0, "close": 3.0}) == "reproduced"
 
 
-def test_apart_needs_two_intervals():
-    assert apart(Estimate(2.0, 0.4, 2), Estimate(1.0, 0.5, 2))
-    assert not apart(Estimate(2.0, 0.5, 2), Estimate(1.0, 0.5, 2))
-    assert not apart(Estimate(2.0, None, 1), Estimate(1.0, 0.1, 2))
+def test_disjoint_needs_two_intervals():
+    assert intervals_are_disjoint(Estimate(2.0, 0.4, 2), Estimate(1.0, 0.5, 2))
+    assert not intervals_are_disjoint(Estimate(2.0, 0.5, 2), Estimate(1.0, 0.5, 2))
+    assert not intervals_are_disjoint(Estimate(2.0, None, 1), Estimate(1.0, 0.1, 2))

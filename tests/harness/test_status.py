@@ -22,17 +22,17 @@ def test_from_nothing_to_done_and_again(places, capsys):
     assert "no run yet" in capsys.readouterr().out
 
     folder = RunDirectory(cell.folder(cfg))
-    folder.claim()
-    folder.beat("running", step=3, steps=12)
+    folder.acquire()
+    folder.write_heartbeat("running", step=3, steps=12)
     assert "running" in line(cfg, cell, capsys)
     folder.release()
-    folder.note("train 3/12")
+    folder.append_log("train 3/12")
     assert "dead" in (dead := line(cfg, cell, capsys)) and "step 3/12" in dead
 
     run_cell(CellRequest(cfg))
     assert "done" in line(cfg, cell, capsys)
-    folder.claim()
-    folder.beat("running", step=5, steps=12, force=True)
+    folder.acquire()
+    folder.write_heartbeat("running", step=5, steps=12, force=True)
     assert "running" in line(cfg, cell, capsys), "a second run is under way, whatever the first one left"
     folder.release()
 

@@ -9,11 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import hydra
 import pytest
 
 from harness.commands import cli, train
-from harness.config import sweep
-from harness.config.compose import compose, options
+from harness.config import overrides, sweep
+from harness.config.compose import compose, compose_once, options
 from harness.errors import UsageError
 from harness.launch import local
 from harness.training.run_cell import CellResult
@@ -42,25 +43,25 @@ LATTE = ",".join(name for name, _ in options("model") if name.startswith("latte"
     ],
 )
 def test_names_that_fit(typed, meant):
-    assert cli.globbed([typed]) == [meant]
+    assert overrides.rewrite([typed]) == [meant]
 
 
 def test_what_is_no_name_to_run_fits_nothing():
-    (found,) = cli.globbed(["model=*"])
+    (found,) = overrides.rewrite(["model=*"])
     assert "custom" not in found.split("=")[1].split(",")
-    (found,) = cli.globbed(["table=*"])
+    (found,) = overrides.rewrite(["table=*"])
     assert "all" not in found.split("=")[1].split(",")
 
 
 @pytest.mark.parametrize("typed", ["model=none*", "task=lra/nothing*", "model=glob(none*)"])
 def test_a_pattern_that_fits_nothing_is_refused(typed):
     with pytest.raises(UsageError, match="there is "):
-        cli.globbed([typed])
+        overrides.rewrite([typed])
 
 
 def test_a_mistyped_name_beside_a_pattern_is_not_lost():
     with pytest.raises(UsageError, match="lavoo"):
-        cli.globbed(["model=latte*,lavoo"])
+        overrides.rewrite(["model=latte*,lavoo"])
 
 
 @pytest.mark.parametrize("name", ["slurm", "background"])
@@ -96,10 +97,16 @@ def given(monkeypatch):
 
 
 def test_commands_that_differ_in_their_seed_are_composed_once(monkeypatch, given):
-    composed = []
-    monkeypatch.setattr(cli, "compose", lambda words, search: composed.append(words) or compose(words, search))
+    composed, by_hydra = [], hydra.compose
+
+    def counted(name, overrides):
+        composed.append(overrides)
+        return by_hydra(name, overrides)
+
+    monkeypatch.setattr(hydra, "compose", counted)
+    compose_once.cache_clear()
     assert cli.dispatch_all(SWEPT, "here") == 5
-    assert composed == [(f"model={model}", "budget=smoke", "train.max_steps=7") for model in ("local", "lavo")]
+    assert composed == [[f"model={model}", "budget=smoke", "train.max_steps=7"] for model in ("local", "lavo")]
     ((commands, place),) = given
     assert place == "here" and [list(command.overrides) for command in commands] == SWEPT
     assert [(one.cfg.model.name, one.cfg.seed) for one in commands] == [
@@ -296,6 +303,6 @@ def test_data_that_are_not_there_are_asked_for_before_a_job_is_made(typed, tmp_p
 
 
 def test_m_may_stand_anywhere():
-    assert cli.flags_first(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
-    assert cli.flags_first(["model=a", "--multirun"]) == ["--multirun", "model=a"]
-    assert cli.flags_first(["model=a", "--cfg", "job"]) == ["model=a", "--cfg", "job"]
+    assert overrides.rewrite(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
+    assert overrides.rewrite(["model=a", "--multirun"]) == ["--multirun", "model=a"]
+    assert overrides.rewrite(["model=a", "--cfg", "job"]) == ["model=a", "--cfg", "job"]

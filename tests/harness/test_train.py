@@ -1,5 +1,6 @@
 """One cell: its record, its failures, what is run again."""
 
+import functools
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import torch
 
 from harness.config.compose import compose
 from harness.records import record
-from harness.training import module
+from harness.training import attempt, evaluate
 from harness.training.callback import TrainingCallback
 from harness.training.module import TaskModule
 from harness.training.run_cell import CellRequest, run_cell
@@ -32,9 +33,9 @@ def one_record(tmp_path):
     return entries
 
 
-def test_a_record_says_everything(cell, tmp_path):
-    outcome = cell()
-    assert (outcome.state, outcome.code) == ("done", 0)
+def test_a_record_is_complete(cell, tmp_path):
+    result = cell()
+    assert (result.state, result.code) == ("done", 0)
     entries = one_record(tmp_path)
     best, last = entries["metrics"]["best"], entries["metrics"]["last"]
     assert best["test"]["n"] == best["val"]["n"] == last["val"]["n"] == 96
@@ -49,10 +50,14 @@ def test_a_record_says_everything(cell, tmp_path):
     assert 5 < entries["baseline"]["test"] < 40
     assert 0 < entries["parameters"]["attention"] < entries["parameters"]["total"]
     assert entries["changed"] == {} and entries["resumes"] == 0
+    test = entries["evaluations"]["test"]
+    assert test["status"] == "done" and test["metrics"] | {"n": test["n"]} == best["test"]
+    assert test["seconds"] > 0 and test["peak_memory_mb"] > 0 and entries["artifacts"] == {}
+    assert (entries["tested_weights_sha256"] == entries["weights_sha256"]) == (best["step"] == 12)
     assert str(tmp_path) not in json.dumps(entries), "a path of this machine is in the record"
 
 
-def test_the_second_time_is_no_work(cell, tmp_path, monkeypatch):
+def test_the_second_command_trains_nothing(cell, tmp_path, monkeypatch):
     cell()
     before = {path: path.stat().st_mtime_ns for path in records(tmp_path)}
     monkeypatch.setattr(TrainingCallback, "on_train_start", lambda *_: pytest.fail("trained again"))
@@ -78,16 +83,15 @@ def test_seeds_differ(cell, tmp_path):
 
 
 def test_the_test_split_is_scored_once_and_on_the_selected_weights(cell, tmp_path, monkeypatch):
+    seen, real = [], evaluate.evaluate
 
-    seen, truth = [], module.evaluate
-
-    def spy(trainer, module, split, size):
-        found = truth(trainer, module, split, size)
-        seen.append((split, {k: v.clone() for k, v in module.model.state_dict().items()}, found))
-        return found
+    def spy(trainer, module, split, batch_size, **options):
+        evaluation = real(trainer, module, split, batch_size, **options)
+        seen.append((split, {k: v.clone() for k, v in module.model.state_dict().items()}, evaluation.values()))
+        return evaluation
 
     monkeypatch.setattr("harness.training.callback.evaluate", spy)
-    monkeypatch.setattr("harness.training.module.evaluate", spy)
+    monkeypatch.setattr("harness.training.attempt.evaluate", spy)
     cell("train.select.after=0.5")
     entries = one_record(tmp_path)
     passes = [entry for entry in seen if entry[0] is seen[-1][0]]
@@ -110,8 +114,8 @@ def test_nan_is_a_value_and_rerun_failed_tries_again(cell, tmp_path, monkeypatch
     monkeypatch.setattr(
         TaskModule, "training_step", lambda self, batch, index: healthy(self, batch, index) * float("nan")
     )
-    outcome = cell()
-    assert (outcome.state, outcome.code) == ("nan", 1)
+    result = cell()
+    assert (result.state, result.code) == ("nan", 1)
     entries = one_record(tmp_path)
     assert entries["status"] == "nan" and entries["metrics"] is None and "not finite" in entries["error"]["message"]
     monkeypatch.setattr(TaskModule, "training_step", healthy)
@@ -121,7 +125,7 @@ def test_nan_is_a_value_and_rerun_failed_tries_again(cell, tmp_path, monkeypatch
     assert one_record(tmp_path)["status"] == "done"
 
 
-def test_a_score_that_is_no_number_is_a_value_too(cell, tmp_path, monkeypatch):
+def test_a_score_that_is_nan_is_a_value_too(cell, tmp_path, monkeypatch):
     from models.backbones.encoder import EncoderClassifier
 
     healthy = EncoderClassifier.forward
@@ -145,8 +149,8 @@ def test_a_failure_leaves_a_record_a_traceback_and_a_status(cell, tmp_path, monk
         raise error
 
     monkeypatch.setattr(TaskModule, "training_step", fail)
-    outcome = cell()
-    assert (outcome.state, outcome.code) == (status, 1)
+    result = cell()
+    assert (result.state, result.code) == (status, 1)
     assert one_record(tmp_path)["error"]["type"] == type(error).__name__
     (text,) = (tmp_path / "outputs").rglob("error.txt")
     assert "Traceback" in text.read_text()
@@ -164,13 +168,13 @@ def test_after_a_failure_the_work_so_far_is_not_lost(cell, tmp_path, monkeypatch
     monkeypatch.setattr(TaskModule, "training_step", fail_at_seven)
     assert cell().state == "failed"
     assert cell("rerun=failed").state == "done"
-    assert steps == [*range(8), *range(4, 12)], "it should go on from the checkpoint of step 4"
+    assert steps == [*range(8), *range(4, 12)], "it should resume from the checkpoint of step 4"
     broken = one_record(tmp_path)
     cell("rerun=all")
     assert one_record(tmp_path)["weights_sha256"] == broken["weights_sha256"]
 
 
-def test_a_second_run_that_was_stopped_goes_on_although_there_is_a_record(cell, tmp_path, monkeypatch):
+def test_a_second_run_that_was_stopped_is_resumed_although_there_is_a_record(cell, tmp_path, monkeypatch):
     cell()
     first = one_record(tmp_path)
     finish = TrainingCallback.on_train_batch_end
@@ -188,12 +192,69 @@ def test_a_second_run_that_was_stopped_goes_on_although_there_is_a_record(cell, 
     assert second["resumes"] == 1 and second["weights_sha256"] == first["weights_sha256"]
 
 
+def test_the_model_and_the_trainer_are_built_once(cell, monkeypatch):
+    """Refusals come from the same objects that train."""
+    from lightning.pytorch import Trainer
+
+    from models.backbones.encoder import EncoderClassifier
+
+    built = []
+    for made in (Trainer, EncoderClassifier):
+        real = made.__init__
+
+        @functools.wraps(real)
+        def counted(self, *args, real=real, made=made, **kwargs):
+            built.append(made.__name__)
+            real(self, *args, **kwargs)
+
+        monkeypatch.setattr(made, "__init__", counted)
+    assert cell().state == "done"
+    assert sorted(built) == ["EncoderClassifier", "Trainer"]
+
+
+def test_memory_that_a_model_does_not_find_is_recorded(cell, tmp_path, monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(attempt, "build", fail)
+    result = cell()
+    assert (result.state, result.code) == ("oom", 1) and one_record(tmp_path)["parameters"]["total"] == 0
+    assert "OutOfMemoryError" in one_record(tmp_path)["error"]["traceback"]
+
+
+def test_a_checkpoint_of_another_version_is_refused(cell, tmp_path):
+    """It is named, it stays, and rerun=all trains from the start."""
+    cell()
+    (checkpoint,) = (tmp_path / "outputs").rglob("last.ckpt")
+    for record_file in records(tmp_path):
+        record_file.unlink()
+    saved = torch.load(checkpoint, weights_only=True)
+    state = saved["callbacks"].pop("TrainingCallback")
+    saved["callbacks"]["Course"] = {"tally": state["state"], "rng": state["rng"]}  # as versions before 2 wrote it
+    torch.save(saved, checkpoint)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "outputs").rglob("*")}
+    result = cell()
+    assert (result.state, result.code) == ("refused", 2) and "\n" not in result.detail
+    assert str(checkpoint) in result.detail and "rerun=all" in result.detail
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "outputs").rglob("*")}
+    assert cell("rerun=all").state == "done"
+
+
+def test_a_checkpoint_that_is_cut_short_is_refused(cell, tmp_path):
+    cell()
+    for record_file in records(tmp_path):
+        record_file.unlink()
+    (checkpoint,) = (tmp_path / "outputs").rglob("last.ckpt")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    assert cell().state == "refused"
+
+
 def test_a_refused_cell_touches_nothing(cell, tmp_path):
-    outcome = cell("model=lavo", "model.bases=64")
-    assert (outcome.state, outcome.code) == ("refused", 2) and "these would fit" in outcome.detail
+    result = cell("model=lavo", "model.bases=64")
+    assert (result.state, result.code) == ("refused", 2) and "these would fit" in result.detail
     assert not (tmp_path / "outputs").exists() and not (tmp_path / "data").exists()
 
 
-def test_what_is_not_the_recipe_is_said(cell, tmp_path):
+def test_a_change_of_the_recipe_is_recorded(cell, tmp_path):
     cell("train.optimizer.lr=0.002")
     assert one_record(tmp_path)["changed"] == {"train.optimizer.lr": [1e-4, 0.002]}

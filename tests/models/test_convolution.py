@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.layers.convolution import ShortConvolution, fft_convolution
+from models.layers.convolution import ShortConvolution
+from models.ops.fft_convolution import fft_convolution
 
 
 def direct(u, kernel):
@@ -68,14 +69,14 @@ def test_short_convolution_is_the_direct_sum(taps, ahead, causal, length):
     torch.testing.assert_close(layer(x), expected)
 
 
-def test_short_convolution_steps_equal_the_whole():
+def test_short_convolution_chunks_equal_the_whole():
     layer = ShortConvolution(5, 4).double()
     x = draw(2, 9, 5)
-    state, y = layer.init_state(2), layer(x)
-    for t in range(9):
-        y_t, state = layer.step(x[:, t], state)
+    state, y = layer.empty_state(2), layer(x)
+    for some, expected in zip(x.split([1, 1, 5, 2], 1), y.split([1, 1, 5, 2], 1), strict=True):
+        rows, state = layer.chunk(some, state)
         assert state.shape == (2, 3, 5)
-        torch.testing.assert_close(y_t, y[:, t])
+        torch.testing.assert_close(rows, expected)
 
 
 @pytest.mark.parametrize("causal", [True, False])

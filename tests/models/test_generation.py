@@ -68,7 +68,7 @@ def test_a_text_is_scored_in_windows_of_max_length(length):
 def test_a_text_is_scored_with_a_state_in_one_pass(name):
     """With all tokens before each as its context, some models past the length that they are trained on."""
     model = stirred(name, positions="none")
-    text = tokens(60 if name in ("latte", "linear_transformer", "luna_16", "s5") else 41)
+    text = tokens(60 if name in ("latte", "linear_transformer", "luna", "s5") else 41)
     expected = model(text[:, :-1]).log_softmax(-1).gather(2, text[:, 1:, None])[..., 0]
     for chunk_size in (16, 100):
         scores = loglikelihood_streaming(model, text, chunk_size=chunk_size)

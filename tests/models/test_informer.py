@@ -142,9 +142,9 @@ def test_the_control_reads_the_label_alone():
 
 def test_evaluation_repeats_and_examples_do_not_see_each_other():
     model, (past, past_time, future_time) = informer(), inputs(batch=3)
-    whole = model(past, past_time, future_time)
+    full = model(past, past_time, future_time)
     alone = torch.cat([model(*(x[b : b + 1] for x in (past, past_time, future_time))) for b in range(3)])
-    assert torch.allclose(whole, alone, atol=1e-12) and torch.equal(whole, model(past, past_time, future_time))
+    assert torch.allclose(full, alone, atol=1e-12) and torch.equal(full, model(past, past_time, future_time))
 
 
 def test_number_of_parameters():

@@ -49,7 +49,7 @@ def test_nearest_equals_a_tree():
 
 
 def test_nearest_far_from_the_origin():
-    """Products of coordinates of 1e3 in float32 err by 0.1, more than what sets these points apart."""
+    """Products of coordinates of 1e3 in float32 have errors of 0.1, more than the distances of these points."""
     a, b = (1000 + cloud(200, seed=seed, dtype=torch.float32) / 10 for seed in (0, 1))
     distance, index = nearest(a, b)
     exact, where = all_pairs(a.double(), b.double()).min(-1)

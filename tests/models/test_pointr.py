@@ -8,7 +8,7 @@ from zoo import CLASSES, load
 
 from models.attention.base import Attention, Pattern
 from models.attention.vanilla import Vanilla
-from models.backbones.pointr import Bend, DecoderLayer, EncoderLayer, Fold, PoinTr, spread
+from models.backbones.pointr import DecoderLayer, EncoderLayer, FoldingLayer, FoldingNet, PoinTr, linear_of_parts
 from models.backbones.pointr_grouper import Grouper
 from models.ops.point_clouds import farthest_points, nearest
 
@@ -58,7 +58,7 @@ def test_every_model_completes_and_learns(name):
 
 
 def test_the_control_reads_the_proxies_in_its_geometry_alone():
-    """Its attention is zeros; the first decoder layer still looks at the points near each query, as in the others."""
+    """Its attention is zeros; the first decoder layer still sees the points near each query, as in the others."""
     model, points = pointr("no_cross").train(), cloud()
     assert numbers(model) == numbers(pointr()) - 3 * numbers(Vanilla(16, 2, pattern="noncausal_cross", max_length=9))
     with torch.no_grad():
@@ -76,8 +76,8 @@ def test_both_clouds_end_with_the_input():
     points = cloud()
     coarse, fine = pointr()(points)
     assert torch.equal(fine[:, 36:], points)
-    for ours, whole, order in zip(coarse[:, 9:], points, farthest_points(points, 9), strict=True):
-        assert torch.equal(ours, whole[order])
+    for ours, partial, order in zip(coarse[:, 9:], points, farthest_points(points, 9), strict=True):
+        assert torch.equal(ours, partial[order])
 
 
 def test_more_queries_than_points_of_the_input():
@@ -175,14 +175,14 @@ def test_the_geometry_aware_layers():
     source, source_places = torch.randn(7, 16).double(), cloud(7, seed=1)[0]
     own, near = indices(places, places, 3), indices(places, source_places, 3)
 
-    def gaze(layer, x):
-        normal = layer.attention_norm(x)
-        return x + merged(layer.geometry, heads_of(layer.attention, normal, normal), normal, places, normal, places, 3)
+    def geometry_attend(layer, x):
+        normed = layer.attention_norm(x)
+        return x + merged(layer.geometry, heads_of(layer.attention, normed, normed), normed, places, normed, places, 3)
 
-    after = gaze(layer, x)
+    after = geometry_attend(layer, x)
     torch.testing.assert_close(layer(x[None], own)[0], after + layer.ffn(layer.ffn_norm(after)), atol=1e-12, rtol=0)
 
-    after = gaze(decoder, x)
+    after = geometry_attend(decoder, x)
     queries, keys = decoder.cross_norm(after), decoder.source_norm(source)
     seen = heads_of(decoder.cross, queries, keys)
     after = after + merged(decoder.cross_geometry, seen, queries, places, keys, source_places, 3)
@@ -222,29 +222,29 @@ def test_the_grouper():
 
 def test_the_fold():
     torch.manual_seed(0)
-    fold, features = stir(Fold(5, 8, 3)).train(), torch.randn(2, 4, 5).double()
+    fold, features = stir(FoldingNet(5, 8, 3)).train(), torch.randn(2, 4, 5).double()
     points = torch.tensor([[a, b] for a in (-1.0, 0, 1) for b in (-1.0, 0, 1)]).double()
     rows = features.unsqueeze(2).expand(-1, -1, 9, -1)
 
-    def bend(part: Bend, places):
+    def fold_once(part: FoldingLayer, places):
         norm, _, middle, last_norm, _, last = part.rest
         x = part.first(torch.cat([rows, places], -1)).flatten(0, 2)  # statistics over all points of all queries
         x = middle(F.batch_norm(x, None, None, norm.weight, norm.bias, training=True).relu())
         x = last(F.batch_norm(x, None, None, last_norm.weight, last_norm.bias, training=True).relu())
         return x.view(2, 4, 9, 3)
 
-    expected = bend(fold.second, bend(fold.first, points.expand(2, 4, 9, 2)))
+    expected = fold_once(fold.second, fold_once(fold.first, points.expand(2, 4, 9, 2)))
     torch.testing.assert_close(fold(features), expected, atol=1e-12, rtol=0)
 
 
 def test_parts_that_broadcast():
     linear, parts = nn.Linear(9, 4).double(), [torch.randn(2, 1, 2), torch.randn(2, 5, 3), torch.randn(5, 4)]
     parts = [part.double() for part in parts]
-    whole = torch.cat([parts[0].expand(-1, 5, -1), parts[1], parts[2].expand(2, -1, -1)], -1)
-    torch.testing.assert_close(spread(linear, *parts), linear(whole), atol=1e-12, rtol=0)
+    joined = torch.cat([parts[0].expand(-1, 5, -1), parts[1], parts[2].expand(2, -1, -1)], -1)
+    torch.testing.assert_close(linear_of_parts(linear, *parts), linear(joined), atol=1e-12, rtol=0)
 
 
-# what holds of the whole
+# properties of the model
 
 
 def test_the_order_of_the_input_matters_only_in_which_point_is_first():
@@ -281,13 +281,13 @@ def test_sixteen_bits():
 
 
 def test_gradients_reach_every_parameter():
-    # batch norm in evaluation, and two channels in each group: those of one batch or channel take a bias out again
+    # batch norm in evaluation and two channels in each group: statistics of one batch or channel cancel a bias
     model = pointr(group_dim=32)
     _, fine = model(cloud())
     (fine * torch.randn(60, 3, dtype=torch.float64)).sum().backward()
-    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 1e-9]
+    idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 1e-9]
     # a softmax does not see what is added to all scores of a query
-    assert [name for name in still if not name.endswith("k_proj.bias")] == []
+    assert [name for name in idle if not name.endswith("k_proj.bias")] == []
     assert all(p.grad is not None for p in model.parameters())
 
 
@@ -327,7 +327,7 @@ def chamfer(a, b):
     return sum((nearest(x, y)[0] + 1e-12).sqrt().mean() for x, y in ((a, b), (b, a))) / 2
 
 
-def test_two_clouds_are_learnt():
+def test_two_clouds_are_learned():
     torch.manual_seed(0)
     complete = F.normalize(torch.randn(2, 60, 3), dim=-1) * torch.tensor([[[0.5]], [[1.5]]])
     partial = complete[complete[..., 0] > complete[..., 0].median(-1, keepdim=True).values].view(2, -1, 3)[:, :24]

@@ -7,19 +7,17 @@ count, so that nobody takes it for one that is. LAVO's and Luna's digits are rou
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
+from harness.config.compose import default_arguments
 from models.attention.base import Attention, Pattern
 from models.backbones.decoder import DecoderLM
 from models.backbones.seq2seq import Seq2Seq
 
-FOLDER = Path(__file__).resolve().parents[2] / "conf" / "model"
 CUT_OFF = ("latte", "llp")
 PLUS = {"norm_kind": "rmsnorm", "ffn": "glu"}  # Latte's "++"; the hidden width of the gated network is 3072 too
 PG19 = {"vocab_size": 48_520, "max_length": 8192, "dim": 768, "heads": 12, "layers": 12, "ffn_dim": 3072}
@@ -34,10 +32,7 @@ SUMMARIES |= {"ffn_dim": 2048, "positions": "learned", "shared": False}
 
 def attention(name: str, **changed: Any) -> Callable[..., Attention]:
     """What conf/model/<name>.yaml builds, in the papers' sizes, but for what is `changed`."""
-    config = OmegaConf.create({"model": OmegaConf.load(FOLDER / f"{name}.yaml"), "settings": {}})
-    hyper = OmegaConf.to_container(config.model, resolve=True) | changed
-    del hyper["name"]
-    hyper.pop("budgets", None)
+    hyper = default_arguments(name) | changed
     module, _, cls = hyper.pop("_target_").rpartition(".")
     return lambda *args, **kwargs: getattr(importlib.import_module(module), cls)(*args, **hyper, **kwargs)
 
@@ -164,7 +159,4 @@ def print_table() -> None:
 
 
 if __name__ == "__main__":
-    from harness.config.schema import register
-
-    register()
     print_table()

@@ -4,8 +4,9 @@ import pytest
 import torch
 from golden import golden, needs_golden
 
-from models.layers import rglru
 from models.layers.rglru import RGLRU, NormalisedRGLRU
+from models.ops import rglru
+from models.ops.tiles import TileBudget
 
 ROLES = {
     "a_param": "decay",
@@ -47,7 +48,7 @@ def test_published_numbers():
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("tile", [1, 60, 2**20])
 def test_gradcheck(tile, padded, reverse, monkeypatch):
-    monkeypatch.setattr(rglru, "TILE_CPU", tile)
+    monkeypatch.setattr(rglru, "TILE", TileBudget(tile, tile))
     model, mask = layer(), None
     if padded:
         mask = torch.rand(2, 23, generator=torch.Generator().manual_seed(1)) < 0.4
@@ -61,14 +62,14 @@ def test_gradcheck(tile, padded, reverse, monkeypatch):
 
 
 @pytest.mark.parametrize("normalised", [False, True])
-def test_steps_equal_the_whole(normalised):
+def test_chunks_equal_the_whole(normalised):
     model = NormalisedRGLRU(6, 2, causal=True).double() if normalised else layer()
     x = draw(2, 9, 6)
-    state, y = model.init_state(2), model(x)
-    for t in range(9):
-        y_t, state = model.step(x[:, t], state)
+    state, y = model.empty_state(2), model(x)
+    for some, expected in zip(x.split([1, 1, 5, 2], 1), y.split([1, 1, 5, 2], 1), strict=True):
+        rows, state = model.chunk(some, state)
         assert state["h"].shape == (2, 6)
-        torch.testing.assert_close(y_t, y[:, t])
+        torch.testing.assert_close(rows, expected)
 
 
 def test_reverse_reads_from_the_end():

@@ -69,25 +69,39 @@ def test_every_combination_builds_and_trains(norm, kind, ffn, positions):
 def test_decoding_equals_forward(name, slots):
     model = seq2seq(name, slots=slots, stir=0.3, norm="pre", final_norm=True, embedding_std=1.0)
     source, target = padded(tokens(17)), tokens(12)
-    whole = model(source, target)
+    expected = model(source, target)
     with torch.no_grad():
         state, rows = model.init_state(source), []
         for token in target.unbind(1):
             logits, state = model.step(token, state)
             rows.append(logits)
-    torch.testing.assert_close(torch.stack(rows, 1), whole, atol=1e-9, rtol=0)
+    torch.testing.assert_close(torch.stack(rows, 1), expected, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize(("name", "slots"), FILLED)
 def test_padding_and_later_tokens_change_nothing(name, slots):
     model = seq2seq(name, slots=slots, stir=0.1)
     source, target, other = padded(tokens(17)), tokens(12), tokens(12, seed=1)
-    whole = model(source, target)
+    expected = model(source, target)
     longer = torch.nn.functional.pad(source, (0, 4))
-    torch.testing.assert_close(model(longer, target), whole, atol=1e-10, rtol=0)
-    torch.testing.assert_close(model(source[2:, :5], target[2:]), whole[2:], atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(longer, target), expected, atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(source[2:, :5], target[2:]), expected[2:], atol=1e-10, rtol=0)
     changed = torch.cat([target[:, :7], other[:, 7:]], 1)
-    torch.testing.assert_close(model(source, changed)[:, :7], whole[:, :7], atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(source, changed)[:, :7], expected[:, :7], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "luna", "lavo"])
+def test_decoding_projects_the_source_once(name):
+    """However many tokens follow, the encoder's states are read by `init_state` alone."""
+    model = seq2seq(name)
+    state = model.init_state(padded(tokens(17)))
+    calls = []
+    for linear in model.modules():
+        if isinstance(linear, torch.nn.Linear):
+            linear.register_forward_hook(lambda _, inputs, output: calls.append(inputs[0].shape[1:]))
+    for token in tokens(5).unbind(1):
+        _, state = model.step(token, state)
+    assert calls and all(17 not in shape for shape in calls)
 
 
 LIVELY = {"stir": 0.3, "norm": "pre", "shared": False, "embedding_std": 1.0}  # greedy targets of many tokens
@@ -111,6 +125,7 @@ def test_translation_stops_when_every_target_has_ended():
     ends = [row.tolist().index(stop) if stop in row else 15 for row in endless]
     stopped = translate(model, tokens(17), bos_id=2, eos_id=stop, max_new_tokens=15)
     assert ends[0] > 0
+    assert translate(model, tokens(17), bos_id=2, max_new_tokens=0).shape == (3, 0)
     assert torch.equal(stopped, endless[:, : min(max(ends) + 1, 15)])
     alone = translate(model, tokens(17)[:1], bos_id=2, eos_id=stop, max_new_tokens=15)
     assert torch.equal(alone, endless[:1, : ends[0] + 1])

@@ -1,16 +1,14 @@
 """Every model in `conf/model/`, in a size for tests."""
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
+from harness.config.compose import CONF, default_arguments
 from models.attention.base import Attention, Pattern
 
-FOLDER = Path(__file__).resolve().parents[2] / "conf" / "model"
 DIM, HEADS, MAX_LENGTH = 16, 2, 64
 # hyper-parameters that a model shares with these names are set to these values
 TINY = {
@@ -35,9 +33,7 @@ TINY = {
 
 def load(name: str, *, tiny: bool = True) -> tuple[type[Attention], dict[str, Any]]:
     """(class, its own hyper-parameters, in the tiny size or its own) of a yaml."""
-    config = OmegaConf.create({"model": OmegaConf.load(FOLDER / f"{name}.yaml"), "settings": {}})
-    hyper = OmegaConf.to_container(config.model, resolve=True)
-    del hyper["name"]
+    hyper = default_arguments(name)
     module, _, cls = hyper.pop("_target_").rpartition(".")
     if tiny:
         hyper.update({key: value for key, value in TINY.items() if key in hyper})
@@ -45,7 +41,7 @@ def load(name: str, *, tiny: bool = True) -> tuple[type[Attention], dict[str, An
 
 
 UNMIXED = ("custom", "no_cross")  # a user's own, and the control that reads nothing: test_no_cross.py
-EVERY = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in UNMIXED)
+EVERY = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem not in UNMIXED)
 NAMES = [name for name in EVERY if issubclass(load(name)[0], Attention)]
 DECODERS = [name for name in EVERY if name not in NAMES]  # models that take the whole decoder's place
 CLASSES = {name: load(name)[0] for name in NAMES}
@@ -57,13 +53,13 @@ CAUSAL_SELF = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
 ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]
 
 
-def build(name: str, pattern: Pattern, *, seed: int = 0, stir: bool = True, **overrides: Any) -> Attention:
-    """A tiny model in evaluation mode. `stir` moves every parameter, so that none hides behind a zero."""
+def build(name: str, pattern: Pattern, *, seed: int = 0, perturb: bool = True, **overrides: Any) -> Attention:
+    """A tiny model in evaluation mode. `perturb` moves every parameter, so that none hides behind a zero."""
     torch.manual_seed(seed)
     cls, hyper = load(name)
     arguments = {"pattern": pattern, "max_length": MAX_LENGTH, **hyper, **overrides}
     model = cls(arguments.pop("dim", DIM), arguments.pop("heads", HEADS), **arguments).eval()
-    if stir:
+    if perturb:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.1 * torch.randn_like(parameter)

@@ -1,12 +1,12 @@
 r"""A table in LaTeX: one `table` float for each block, with booktabs' rules.
 
 The file is a fragment: `\usepackage{booktabs}` in the preamble, `\input{t11}` where it belongs. pdfLaTeX, XeLaTeX and
-LuaLaTeX take it as it is; it holds ASCII alone.
+LuaLaTeX accept it; it is plain ASCII.
 """
 
 import unicodedata
 
-from harness.report.layout import Block, Cell, Table
+from harness.report.layout import Block, Table, TableEntry
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -45,27 +45,27 @@ SPECIAL = {
 def render(table: Table) -> str:
     lines = [
         f"% Made from the records by: {table.command}; changes are lost.",
-        r"% Needs \usepackage{booktabs}.",
+        r"% Requires \usepackage{booktabs}.",
     ]
     for section in table.sections:
         for block in section.blocks:
             lines += ["", *_block(f"{table.title}: {section.title}. ", block)]
     notes = [f"{name}: {text}." for name, text in table.footnotes]
-    said = [f"{section.title}: {line}" for section in table.sections for line in section.lines]
+    facts = [f"{section.title}: {line}" for section in table.sections for line in section.lines]
     lines += ["", r"\begin{flushleft}", r"\footnotesize"]
-    said = [f"Published numbers: {table.summary}.", *said, *table.caption, *notes]
-    lines += [rf"{escape(line)}\par" for line in said]
+    lines_below = [f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
+    lines += [rf"{escape(line)}\par" for line in lines_below]
     return "\n".join([*lines, r"\end{flushleft}"]) + "\n"
 
 
 def _block(start: str, block: Block) -> list[str]:
-    under = [rf"\par\smallskip\noindent {escape(line)}" for line in block.lines]
+    below = [rf"\par\smallskip\noindent {escape(line)}" for line in block.lines]
     return [
         r"\begin{table}[htbp]",
         r"\footnotesize",
         r"\setlength{\tabcolsep}{4pt}",
-        rf"\caption{{{escape(start + block.title)}{_sup(block.notes)}}}",
-        r"\makebox[\textwidth][c]{%",  # a wide one stands out of both margins alike
+        rf"\caption{{{escape(start + block.title)}{_superscript(block.notes)}}}",
+        r"\makebox[\textwidth][c]{%",  # a wide table extends into both margins equally
         rf"\begin{{tabular}}{{@{{}}{block.align}@{{}}}}",
         r"\toprule",
         _row(block.header),
@@ -73,21 +73,21 @@ def _block(start: str, block: Block) -> list[str]:
         *(_row(row) for row in block.rows),
         r"\bottomrule",
         r"\end{tabular}}",
-        *under,
+        *below,
         r"\end{table}",
     ]
 
 
-def _row(cells: tuple[Cell, ...]) -> str:
-    return " & ".join(_cell(cell) for cell in cells) + r" \\"
+def _row(entries: tuple[TableEntry, ...]) -> str:
+    return " & ".join(_entry(entry) for entry in entries) + r" \\"
 
 
-def _cell(cell: Cell) -> str:
-    text = escape(cell.text)
-    return (rf"\textbf{{{text}}}" if cell.bold else text) + _sup(cell.notes)
+def _entry(entry: TableEntry) -> str:
+    text = escape(entry.text)
+    return (rf"\textbf{{{text}}}" if entry.bold else text) + _superscript(entry.notes)
 
 
-def _sup(notes: tuple[str, ...]) -> str:
+def _superscript(notes: tuple[str, ...]) -> str:
     return rf"\textsuperscript{{{escape(', '.join(notes))}}}" if notes else ""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from urllib.parse import quote
 
-from harness.report.layout import Block, Cell, Picture, Table
+from harness.report.layout import Block, Picture, Table, TableEntry
 
 
 def render(table: Table) -> str:
@@ -24,42 +24,42 @@ def render(table: Table) -> str:
     lines += _pictures(table.pictures)
     lines += ["## How to read this", ""]
     lines += [f"- {escape(line)}" for line in table.caption]
-    lines += [f"- {_sup((name,))} {escape(text)}" for name, text in table.footnotes]
+    lines += [f"- {_superscript((name,))} {escape(text)}" for name, text in table.footnotes]
     return "\n".join(lines) + "\n"
 
 
 def _block(block: Block) -> list[str]:
     rule = ["---" if side == "l" else "---:" for side in block.align]
-    rows = [_row([_cell(cell) for cell in row]) for row in block.rows]
-    under = [line for text in block.lines for line in ("", escape(text))]
-    title = f"### {escape(block.title)}{_sup(block.notes)}"
-    return [title, "", _row([_cell(cell) for cell in block.header]), _row(rule), *rows, *under]
+    rows = [_row([_entry(entry) for entry in row]) for row in block.rows]
+    below = [line for text in block.lines for line in ("", escape(text))]
+    title = f"### {escape(block.title)}{_superscript(block.notes)}"
+    return [title, "", _row([_entry(entry) for entry in block.header]), _row(rule), *rows, *below]
 
 
 def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
     if pictures:
-        yield from ("## Pictures", "", "Test examples as the model of the lowest seed has them.", "")
-    for place, group in groupby(pictures, key=lambda picture: picture.place):
-        yield from (f"### {escape(place)}", "")
+        yield from ("## Pictures", "", "Test examples, predicted by the model of the lowest seed.", "")
+    for heading, group in groupby(pictures, key=lambda picture: picture.heading):
+        yield from (f"### {escape(heading)}", "")
         for picture in group:
             caption = escape(picture.caption)
             yield from (caption, "", f"![{caption}]({quote(picture.link)})", "")
 
 
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _row(texts: list[str]) -> str:
+    return f"| {' | '.join(texts)} |"
 
 
-def _cell(cell: Cell) -> str:
-    text = escape(cell.text)
-    return (f"**{text}**" if cell.bold else text) + _sup(cell.notes)
+def _entry(entry: TableEntry) -> str:
+    text = escape(entry.text)
+    return (f"**{text}**" if entry.bold else text) + _superscript(entry.notes)
 
 
-def _sup(notes: tuple[str, ...]) -> str:
+def _superscript(notes: tuple[str, ...]) -> str:
     return f"<sup>{escape(', '.join(notes))}</sup>" if notes else ""
 
 
 def escape(text: str) -> str:
-    """Plain text, as text: `|` would end a cell, `<` start a tag, `*` or `_` emphasis."""
+    """Escapes plain text: `|` would end an entry, `<` start a tag, `*` or `_` emphasis."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", text)

@@ -1,13 +1,13 @@
-"""A table on the terminal: colour and rules where there is one, aligned plain text where there is a file or a pipe."""
+"""A table on the terminal: colour and rules on a terminal, aligned plain text in a file or a pipe."""
 
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.report.layout import Block, Cell, Table
+from harness.report.layout import Block, Table, TableEntry
 
-WIDTH = 100  # of plain text; a terminal has its own
+WIDTH = 100  # of plain text; a terminal sets its own
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
 ASCII = str.maketrans(
     {
@@ -59,13 +59,13 @@ class _Page:
             self.line(line, "dim")
 
     def block(self, block: Block) -> None:
-        self.line(block.title + _marks(block.notes), "bold")
+        self.line(block.title + _note_ids(block.notes), "bold")
         frame = box.SIMPLE_HEAD if self.console.is_terminal and not self.ascii else None
         grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
-        for cell, side in zip(block.header, block.align, strict=True):
-            grid.add_column(self.text(cell), justify="left" if side == "l" else "right", overflow="fold")
+        for entry, side in zip(block.header, block.align, strict=True):
+            grid.add_column(self.text(entry), justify="left" if side == "l" else "right", overflow="fold")
         for row in block.rows:
-            grid.add_row(*(self.text(cell) for cell in row))
+            grid.add_row(*(self.text(entry) for entry in row))
         self.console.print(grid)
         for line in block.lines:
             self.line(line)
@@ -73,15 +73,15 @@ class _Page:
     def line(self, text: str, style: str = "") -> None:
         self.console.print(Text(self.plain(text), style=style))
 
-    def text(self, cell: Cell) -> Text:
-        style = f"{TONES[cell.tone]} bold" if cell.bold else TONES[cell.tone]
+    def text(self, entry: TableEntry) -> Text:
+        style = f"{TONES[entry.tone]} bold" if entry.bold else TONES[entry.tone]
         # a plain page has no bold face
-        mark = "*" if cell.bold and not self.console.is_terminal else ""
-        return Text(self.plain(cell.text + mark + _marks(cell.notes)), style=style)
+        star = "*" if entry.bold and not self.console.is_terminal else ""
+        return Text(self.plain(entry.text + star + _note_ids(entry.notes)), style=style)
 
     def plain(self, text: str) -> str:
         return text.translate(ASCII).encode("ascii", "replace").decode() if self.ascii else text
 
 
-def _marks(notes: tuple[str, ...]) -> str:
+def _note_ids(notes: tuple[str, ...]) -> str:
     return "".join(f" [{name}]" for name in notes)

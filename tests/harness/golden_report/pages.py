@@ -5,12 +5,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.report import spec
+from harness.records.collect import frame
+from harness.report import groups, select, spec_files, table
 from harness.report.render import latex, markdown, terminal, tidy_csv
 
 ROOT = Path(__file__).resolve().parents[3]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
-T11 = spec.load("lavo/t11", CONF, PAPER)
+T11 = spec_files.load_table("lavo/t11", CONF, PAPER)
+
+
+def build(asked, records):
+    """The page of a table from records, as do=report makes it."""
+    selected = select.select(frame(records), asked)
+    return table.build_table(asked, groups.group_scores(selected, asked))
 
 
 def plain(table, width=100, **kwargs):

@@ -1,0 +1,133 @@
+"""What was typed, as Hydra reads it, and settings written in Hydra's grammar. All rewriting of overrides is here.
+
+A default protocol takes no rewriting: `conf/config.yaml` reads it from the task's yaml.
+"""
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from harness.config.compose import NAMED, options
+from harness.errors import UsageError
+
+MULTIRUN = ("-m", "--multirun")
+# do=bench compares what its lists name within one run: they are no sweep
+BENCH_LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.what"}
+
+
+def rewrite(arguments: Sequence[str]) -> list[str]:
+    """The arguments of run.py in the form that Hydra takes. Raises UsageError for a pattern that fits no name.
+
+    `model=a,b -m`              -> `-m model=a,b`: Hydra takes flags before settings
+    `task=lra/*`                -> `task=lra/image,lra/listops,...`
+    `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
+    `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
+    """
+    return choices_together(bench_lists(expand_patterns(flags_first(arguments))))
+
+
+def flags_first(arguments: Sequence[str]) -> list[str]:
+    flags = [argument for argument in arguments if argument in MULTIRUN]
+    return [*flags[:1], *(argument for argument in arguments if argument not in MULTIRUN)]
+
+
+def expand_patterns(arguments: Sequence[str]) -> list[str]:
+    """Replace patterns (`*`, `?`, `[]`) by the names of the group that fit."""
+    expanded = []
+    for argument in arguments:
+        group, equals, value = argument.partition("=")
+        # logger=[csv,tensorboard] is Hydra's list of several at once
+        if not equals or group not in NAMED or value.startswith("[") or not set(value) & set("*?["):
+            expanded.append(argument)
+            continue
+        names = [name for name, _ in options(group)]
+        patterns = [value[5:-1]] if value.startswith("glob(") else value.split(",")
+        found = dict.fromkeys(name for pattern in patterns for name in fitting(pattern, group, names))
+        expanded.append(f"{group}={','.join(found)}")
+    return expanded
+
+
+def fitting(pattern: str, group: str, names: Sequence[str]) -> list[str]:
+    if pattern in names:
+        return [pattern]
+    found = [name for name in fnmatch.filter(names, pattern) if name not in ("all", "custom")]
+    if not found:
+        raise UsageError(f"no {group} fits {pattern}: there is {', '.join(names)}")
+    return found
+
+
+def bench_lists(arguments: Sequence[str]) -> list[str]:
+    """`model=a,b` becomes `model=a bench.models=[a,b]`, so that model.key=value belongs to the first."""
+    if "do=bench" not in arguments:
+        return list(arguments)
+    rewritten = []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals or key not in BENCH_LISTS:
+            rewritten.append(argument)
+            continue
+        rewritten.append(f"{BENCH_LISTS[key]}=[{value.strip('[]')}]")
+        if key == "model":
+            rewritten.append(argument.split(",")[0])
+    return rewritten
+
+
+def choices_together(arguments: Sequence[str]) -> list[str]:
+    """Where one of task and protocol is swept, sweep the other one too, over its only value.
+
+    Hydra composes what is not swept once on its own, and a protocol may have no recipe for the default task.
+    """
+    typed = typed_values(arguments)
+    pair = [key for key in ("task", "protocol") if key in typed]
+    swept = [key for key in pair if "," in typed[key] or typed[key].startswith("choice(")]
+    if not set(arguments) & set(MULTIRUN) or len(pair) < 2 or len(swept) != 1:
+        return list(arguments)
+    (single,) = set(pair) - set(swept)
+    return [f"{single}=choice({typed[single]})" if word.startswith(f"{single}=") else word for word in arguments]
+
+
+def typed_values(overrides: Iterable[str]) -> dict[str, str]:
+    """{key: value as it was typed}"""
+    pairs = (override.lstrip("+~").partition("=") for override in overrides)
+    return {key: value for key, equals, value in pairs if equals}
+
+
+def key_of(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def to_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """{"model.segments": [16, 32]} -> ["model.segments=[16,32]"]: Hydra reads these as the same values."""
+    return [f"{key}={in_grammar(value)}" for key, value in settings.items()]
+
+
+def in_grammar(value: Any) -> str:
+    """A value in Hydra's grammar of overrides."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value, resolve=True, enum_to_str=True)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{in_grammar(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(in_grammar, value)) + "]"
+    if isinstance(value, str):
+        return value if is_plain(value) else quoted(value)
+    return json.dumps(value) if value is None or isinstance(value, (bool, int)) else repr(value)
+
+
+def is_plain(text: str) -> bool:
+    """Whether Hydra reads an unquoted text as this very string, not as a number, null, a list or a sweep."""
+    if not re.fullmatch(r"[A-Za-z_/][\w/.\-]*", text):
+        return False
+    return OverridesParser.create().parse_override(f"key={text}").value() == text
+
+
+def quoted(text: str) -> str:
+    """Within single quotes; Hydra reads a backslash there only where it stands before a quote."""
+    escaped = re.sub(r"(\\*)'", lambda found: 2 * found[1] + r"\'", text)
+    trailing = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{trailing * chr(92)}'"

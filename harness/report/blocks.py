@@ -1,0 +1,284 @@
+"""The blocks of a page: groups of scores and published numbers as grids of text."""
+
+from collections.abc import Mapping, Sequence
+
+from harness.report.groups import Group
+from harness.report.layout import Block, TableEntry
+from harness.report.scores import Score, clear_winner, verdict_of
+from harness.report.spec import TableSpec
+from harness.report.statistics import agreement
+
+TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
+EMPTY = TableEntry("–", tone="muted")
+MEAN_HEADER = "ours: mean ± CI (n)"
+
+
+def comparison_block(spec: TableSpec, group: Group) -> Block:
+    """Each row: the paper's number, ours, the difference and the verdict."""
+    column, rows = group.column, []
+    decimals = spec.decimals(column)
+    for row, score in in_order_of_rows(spec, group.scores):
+        published = spec.published.get((row, column))
+        notes = (*spec.footnotes_of(row=row), *spec.footnotes_of(row=row, column=column))
+        paper = TableEntry(published.text, notes) if published else TableEntry("–")
+        if score is None:
+            ours = [EMPTY, EMPTY, TableEntry(_not_run(spec, column), tone="muted")]
+        else:
+            mean, verdict = score.estimate, verdict_of(spec, row, column, score) or "–"
+            delta = _signed(mean.mean - published.number, decimals) if mean and published else "–"
+            ours = [_score_entry(score, decimals, group.winner)]
+            ours += [TableEntry(delta), TableEntry(verdict, tone=TONES.get(verdict, "muted"))]
+        rows.append((_row_entry(spec, row, score.setting if score else ""), paper, *ours))
+    header = ("model", "paper", MEAN_HEADER, "Δ", "verdict")
+    title = f"{_heading(spec, column)}{_chance_text(spec, group)}"
+    notes = spec.footnotes_of(column=column)
+    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrl", notes=notes, lines=group.data_notes)
+
+
+def ranking_block(spec: TableSpec, group: Group) -> Block:
+    """Our rows of one budget and source of data, best first, and their ordering against the paper's."""
+    decimals = spec.decimals(group.column)
+    rows = []
+    for score in group.scores:
+        ours = score.estimate
+        above_chance = _signed(ours.mean - group.chance, decimals) if ours and group.chance is not None else "–"
+        entries = (
+            above_chance,
+            f"{score.parameters:,}" if score.parameters else "–",
+            f"{score.examples_per_s:,.3g}" if score.examples_per_s else "–",
+            group.source,
+        )
+        row = _row_entry(spec, score.row, score.setting), _score_entry(score, decimals, group.winner)
+        rows.append((*row, *map(TableEntry, entries)))
+    guess = "chance" if spec.chance else "baseline"
+    header = ("model", MEAN_HEADER, f"Δ to {guess}", "parameters", "examples/s", "data")
+    title = f"{_heading(spec, group.column)} · {group.where}{_chance_text(spec, group)}"
+    lines = (_ordering(spec, group), *group.data_notes)
+    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrrl", lines=lines)
+
+
+def mean_block(spec: TableSpec, group: Group) -> Block:
+    """Averages of our rows, best first, and their ordering against the paper's."""
+    decimals = spec.decimals(group.column)
+    rows = [(_row_entry(spec, score.row), _score_entry(score, decimals, group.winner)) for score in group.scores]
+    header = (TableEntry("model"), TableEntry(MEAN_HEADER))
+    title = f"{_heading(spec, group.column)} · {group.where}"
+    return Block(title, header, tuple(rows), "lr", lines=(_ordering(spec, group),))
+
+
+def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
+    """The columns of an average that the paper does not print; no block if none of them was measured.
+
+    At the paper's budget every row of the table has a line, elsewhere only the rows that were run.
+    """
+    parts = {name: group for name, group in mean.parts.items() if name in spec.unpublished}
+    if not any(group.scores for group in parts.values()):
+        return []
+    scores = {(name, s.row, s.setting): s for name, group in parts.items() for s in group.scores}
+    measured = {row for _, row, _ in scores}
+    listed = [row for row in spec.rows if row in measured or mean.comparable]
+    body = []
+    for row in [*listed, *sorted(measured - set(listed))]:
+        for setting in sorted({setting for _, other, setting in scores if other == row} or {""}):
+            found = {name: scores.get((name, row, setting)) for name in parts}
+            entries = (
+                _score_entry(s, spec.decimals(name), parts[name].winner) if s else EMPTY for name, s in found.items()
+            )
+            body.append((_row_entry(spec, row, setting), *entries))
+    body += _baseline_row(spec, parts)
+    lines = _shared_notes({spec.short_name(name): group.data_notes for name, group in parts.items()})
+    if not mean.scores and not mean.comparable:
+        lines.append(_no_average([mean.column]))
+    header = [TableEntry("model")]
+    header += [TableEntry(spec.short_name(name), spec.footnotes_of(column=name)) for name in parts]
+    title = f"Parts of {_heading(spec, mean.column)} · {mean.where}"
+    return [Block(title, tuple(header), tuple(body), "l" + "r" * len(parts), lines=tuple(lines))]
+
+
+def category_block(spec: TableSpec, group: Group) -> Block:
+    """A line for each category, a column for each row that has a score: there may be many categories."""
+    scores = group.scores
+    if group.comparable:
+        scores = [score for _, score in in_order_of_rows(spec, group.scores) if score]
+    shown = [score for score in scores if score.by_seed]
+    names = [score.row + (f" ({score.setting})" if score.setting else "") for score in shown]
+    decimals, body = spec.decimals(group.column), []
+    for category, measured in group.categories.items():
+        by_row = {(score.row, score.setting): score for score in measured}
+        best = clear_winner(measured, spec.higher_is_better(group.column))
+        own = [by_row[score.row, score.setting] for score in shown]
+        body.append((TableEntry(category), *(TableEntry(s.text(decimals), bold=s is best) for s in own)))
+    header = tuple(map(TableEntry, ("category", *names)))
+    title = f"{_heading(spec, group.column)} · by category · {group.where}"
+    return Block(title, header, tuple(body), "l" + "r" * len(names))
+
+
+def overview_block(spec: TableSpec, columns: Sequence[str]) -> Block:
+    """The paper's numbers alone, for columns without a comparable run of ours."""
+    published = [column for column in columns if column not in spec.unpublished]
+    header = [TableEntry("model")]
+    for column in published:
+        name = column if spec.unit else f"{column} {_arrow(spec, column)}"
+        header.append(TableEntry(name, spec.footnotes_of(column=column)))
+    body = []
+    for row in (row for row in spec.rows if not spec.is_ours(row)):
+        numbers = {column: spec.published.get((row, column)) for column in published}
+        entries = (
+            TableEntry(number.text if number else "–", spec.footnotes_of(row=row, column=column))
+            for column, number in numbers.items()
+        )
+        body.append((TableEntry(row, spec.footnotes_of(row=row)), *entries))
+    lines = []
+    if tasks := [column for column in columns if column in spec.columns]:
+        hours = spec.hours_of(tasks) * len(spec.rows)
+        names = dict.fromkeys(spec.short_name(column) for column in tasks)
+        not_run = f"Not run at the paper budget: {', '.join(names)}"
+        lines.append(f"{not_run}; all {len(spec.rows)} rows ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
+    if means := [column for column in columns if column in spec.averages]:
+        lines.append(_no_average(means))
+    units = dict.fromkeys(spec.unit_of(column) for column in columns)
+    title = f"The paper's numbers, {' and '.join(units)}; no comparable run of ours yet"
+    return Block(title, tuple(header), tuple(body), "l" + "r" * len(published), lines=tuple(lines))
+
+
+def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
+    """Columns that no paper prints side by side, a line for each row that was run or measured.
+
+    A number that is the same for every seed stands alone, any other with its interval and its seeds.
+    """
+    lines_of: dict[tuple[str, str], dict[str, Score]] = {}
+    for group in groups:
+        for score in group.scores:
+            lines_of.setdefault((score.row, score.setting), {})[group.column] = score
+    order = list(spec.rows)
+    body = []
+    for row, setting in sorted(
+        lines_of, key=lambda line: (order.index(line[0]) if line[0] in order else len(order), line)
+    ):
+        entries = [_row_entry(spec, row, setting)]
+        for group in groups:
+            score = lines_of[row, setting].get(group.column)
+            entries.append(_own_entry(score, spec.decimals(group.column), group.winner) if score else EMPTY)
+        body.append(tuple(entries))
+    header = [TableEntry("model")]
+    header += [TableEntry(_heading(spec, g.column), spec.footnotes_of(column=g.column)) for g in groups]
+    notes = _shared_notes({g.column: g.data_notes for g in groups if spec.columns[g.column].metric})
+    for group in groups:
+        column = spec.columns[group.column]
+        notes += [f"{group.column} = {column.formula}."] * (column.formula is not None)
+    settings: dict[str, list[str]] = {}
+    for group in groups:
+        if (point := spec.columns[group.column].bench) is not None:
+            settings.setdefault(f"do=bench, {point.what} at {point.length:,} tokens: {group.data}.", []).append(
+                group.column
+            )
+    notes += [f"{', '.join(names)}: {setting}" for setting, names in settings.items()]
+    return Block(where, tuple(header), tuple(body), "l" + "r" * len(groups), lines=tuple(notes))
+
+
+def _own_entry(score: Score, decimals: int, best: Score | None) -> TableEntry:
+    ours = score.estimate
+    if ours is None or score.failures:
+        return _score_entry(score, decimals, best)
+    spread = f" ± {ours.half_width:,.{decimals}f} ({ours.n})" if ours.half_width else ""
+    return TableEntry(f"{ours.mean:,.{decimals}f}{spread}", bold=score is best)
+
+
+def in_order_of_rows(spec: TableSpec, scores: Sequence[Score]) -> list[tuple[str, Score | None]]:
+    """(row, score) in the paper's order, then models that its table lacks. A row has a line for each setting."""
+    ordered = sorted(scores, key=lambda score: (score.row, score.setting))
+    lines: list[tuple[str, Score | None]] = []
+    for row in spec.rows:
+        lines += [(row, score) for score in ordered if score.row == row] or [(row, None)]
+    return lines + [(score.row, score) for score in ordered if score.row not in spec.rows]
+
+
+def row_name(spec: TableSpec, row: str) -> str:
+    return f"{row} (not in the paper)" if spec.is_ours(row) else row
+
+
+def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
+    """A row's name. A row that the paper lacks has its footnotes here, other rows at their published numbers."""
+    text = row_name(spec, row) + (f" ({setting})" if setting else "")
+    return TableEntry(text, spec.footnotes_of(row=row) if spec.is_ours(row) else ())
+
+
+def _score_entry(score: Score, decimals: int, best: Score | None) -> TableEntry:
+    return TableEntry(score.text(decimals), bold=score is best, tone="" if score.by_seed else "bad")
+
+
+def _heading(spec: TableSpec, column: str) -> str:
+    """`Text, accuracy % ↑`"""
+    unit = spec.unit_of(column)
+    return f"{column}{', ' if unit else ''}{unit} {_arrow(spec, column)}".rstrip()
+
+
+def _arrow(spec: TableSpec, column: str) -> str:
+    return {True: "↑", False: "↓", None: ""}[spec.higher_is_better(column)]
+
+
+def _chance_text(spec: TableSpec, group: Group) -> str:
+    """` · chance 17.10 (majority class)`, to stand behind a column's title."""
+    if group.parts:
+        return ""
+    if group.chance is None:
+        return " · chance not measured" if spec.chance else ""
+    guess = "chance" if spec.chance else "baseline"
+    return f" · {guess} {group.chance:.{spec.decimals(group.column)}f} ({', '.join(group.chance_names)})"
+
+
+def _baseline_row(spec: TableSpec, parts: Mapping[str, Group]) -> list[tuple[TableEntry, ...]]:
+    """A last line with the score of a guess, where it is known."""
+    names = sorted({name for group in parts.values() for name in group.chance_names})
+    if not names:
+        return []
+    known = ("–" if g.chance is None else f"{g.chance:.{spec.decimals(name)}f}" for name, g in parts.items())
+    return [tuple(TableEntry(text, tone="muted") for text in (f"baseline: {', '.join(names)}", *known))]
+
+
+def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each sentence once, after the names of the columns it is true of, unless it is true of all."""
+    columns_of: dict[str, list[str]] = {}
+    for column, sentences in notes.items():
+        for sentence in sentences:
+            columns_of.setdefault(sentence, []).append(column)
+    return [
+        sentence if len(columns) == len(notes) else f"{', '.join(columns)}: {sentence}"
+        for sentence, columns in columns_of.items()
+    ]
+
+
+def _no_average(names: Sequence[str]) -> str:
+    return f"Not averaged, because no row has a score in every column: {', '.join(names)}."
+
+
+def _ordering(spec: TableSpec, group: Group) -> str:
+    """Our ordering against the paper's, over rows of the paper that have a score here in one configuration."""
+    single = [score for score in group.scores if score.by_seed and not score.setting]
+    ours = {score.row: list(score.by_seed.values()) for score in single if score.row in spec.rows}
+    theirs = {row: number.number for (row, column), number in spec.published.items() if column == group.column}
+    result = agreement(ours, theirs)
+    start = "Ordering against the paper's column: Kendall τ"
+    if result.tau is None:
+        return f"{start} {result.note}."
+    if result.interval is None:
+        return f"{start} = {result.tau:.2f} over {result.rows} shared rows; {result.note}."
+    low, high = result.interval
+    spread = f"[{low:.2f}, {high:.2f}]"
+    return f"{start} = {result.tau:.2f} {spread} over {result.rows} shared rows (95 % bootstrap over seeds)."
+
+
+def _not_run(spec: TableSpec, column: str) -> str:
+    """Verdict of a row that was not run, with the cost of one seed; an average costs nothing more."""
+    if column in spec.averages:
+        return "not run (parts missing)"
+    return f"not run (≈ {_hours(spec.hours_of([column]))} GPU-hours)"
+
+
+def _hours(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _signed(value: float, decimals: int) -> str:
+    """`+0.42`; zero is `+0.00`, never `-0.00`."""
+    return f"{round(value, decimals) + 0.0:+.{decimals}f}"

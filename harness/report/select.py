@@ -1,0 +1,135 @@
+"""Which cells belong to which row and column of a table.
+
+A cell belongs to a row by its model and its changes to the recipe. One cell may measure several columns, which differ
+in their metric alone. A cell that fits no row stands under the name of its model.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from harness.config.cell import flatten
+from harness.config.table_rows import format_settings, settings_key
+from harness.report.formula import evaluate
+from harness.report.spec import Column, TableSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_SOURCE = "none"  # of a column without a run
+UNKNOWN_SOURCE = "unknown"  # of a run that broke off before it had its data
+PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
+
+
+def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.DataFrame]]":
+    """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols are left out.
+
+    A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
+    set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
+    of bench measurements have no cells.
+    """
+    cells = _with_column_settings(cells[cells["budget"] != "smoke"], spec)
+    selected, tasks = {}, [name for name, column in spec.columns.items() if column.task]
+    for protocol in spec.protocols:
+        part, of_protocol = spec.for_protocol(protocol), cells[cells["protocol"] == protocol]
+        selected[protocol] = {column: _column_cells(of_protocol, part, column) for column in tasks}
+    return selected
+
+
+def _with_column_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
+    """The cells with `changed` as the columns of the table see it: what a column sets counts as changed, even in a
+    recipe that has this value anyway."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for column in spec.columns.values():
+        for key, value in settings_key(column.set) if column.task else ():
+            values.setdefault(column.task, {}).setdefault(key, set()).add(value)
+    changed = []
+    for config, task, already in zip(cells["config"], cells["task"], cells["changed"], strict=True):
+        flat = flatten(config) if task in values else {}
+        used = {key: json.dumps(flat.get(key), sort_keys=True) for key in values.get(task, {})}
+        more = {(key, value) for key, value in used.items() if value in values[task][key]}
+        changed.append(tuple(sorted({*already, *more})) if more else already)
+    return cells.assign(changed=changed)
+
+
+def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.DataFrame":
+    """The cells of one protocol that measure a column.
+
+    A cell that broke off before its task was built has no metric yet; it stands in every column of its task. The
+    settings of the columns decide which one of a task a cell belongs to. The baseline is known for one metric.
+    """
+    column = spec.columns[name]
+    same_task = [other for other in spec.columns.values() if other.task == column.task]
+    cells = cells[cells["task"] == column.task]
+    if metrics := {other.metric for other in same_task if other.metric}:
+        cells = cells[cells["metric"].isna() | cells["metric"].isin(metrics)]
+    own, others = set(settings_key(column.set)), [set(settings_key(other.set)) for other in same_task]
+    meanings = spec.meanings(column.task)
+    kept, rows, settings = [], [], []
+    for index, model, changed in zip(cells.index, cells["model"], cells["changed"], strict=True):
+        owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
+        exact = [row for row, owner in owners if owner == name]
+        pairs = set(changed)
+        if exact:
+            row, setting = exact[0], ""
+        elif owners or not own <= pairs or any(own < other <= pairs for other in others):
+            continue  # another row or column has it
+        else:
+            beyond = format_settings(pair for pair in changed if pair not in own)
+            row, setting = (model, beyond) if label is None else (label, beyond or PLAIN_RECIPE)
+        kept.append(index)
+        rows.append(row)
+        settings.append(setting)
+    cells = cells.loc[kept].assign(row=rows, setting=settings)
+    return _with_score(cells, column)
+
+
+def _with_score(cells: "pd.DataFrame", column: Column) -> "pd.DataFrame":
+    """The cells with their number in a column. An evaluation that did not end well gives its status to the cell."""
+    if column.evaluation is not None:
+        found = [evaluations.get(column.evaluation) or {} for evaluations in cells["evaluations"]]
+        ended = zip(cells["status"], found, strict=True)
+        cells["status"] = [each.get("status", status) if status == "done" else status for status, each in ended]
+        cells["score"] = [(each.get("metrics") or {}).get(column.metric) for each in found]
+    elif column.metric is not None:
+        cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
+    elif column.formula is not None:
+        cells["score"] = [evaluate(column.formula, config) for config in cells["config"]]
+    else:
+        cells["score"] = cells[column.record_field]
+    if column.evaluation is not None or column.metric is None:
+        cells[["baseline", "baseline_name"]] = None
+    else:
+        cells.loc[cells["metric"] != column.metric, ["baseline", "baseline_name"]] = None
+    return cells
+
+
+def source_choices(known: dict[str, list[str]]) -> list[dict[str, str]]:
+    """Data that a comparison over several columns may use, {column: source}; `known` are the sources of each column.
+
+    For each source there is one choice, which takes it in every column that has it.
+    """
+    choices = []
+    for source in sorted({source for sources in known.values() for source in sources}) or [NO_SOURCE]:
+        choice = {column: source if source in own else (*own, NO_SOURCE)[0] for column, own in known.items()}
+        choices += [choice] * (choice not in choices)
+    return choices
+
+
+def by_sources(columns: "dict[str, pd.DataFrame]") -> "list[tuple[dict[str, str], dict[str, pd.DataFrame]]]":
+    """For each choice of data: the choice, and the cells of each column on it or on data that nobody knows."""
+    known = {column: sorted(set(cells["source"]) - {UNKNOWN_SOURCE}) for column, cells in columns.items()}
+    return [
+        (choice, {c: cells[cells["source"].isin([choice[c], UNKNOWN_SOURCE])] for c, cells in columns.items()})
+        for choice in source_choices(known)
+    ]
+
+
+def describe_sources(sources: dict[str, str]) -> str:
+    """`full data`, or `synthetic (ListOps, Image); slice:imdb-2k (Text)`."""
+    columns: dict[str, list[str]] = {}
+    for column, source in sources.items():
+        columns.setdefault(source, []).append(column)
+    columns.pop(NO_SOURCE, None)
+    if len(columns) == 1:
+        return f"{next(iter(columns))} data"
+    return "; ".join(f"{source} ({', '.join(names)})" for source, names in columns.items()) or "no data"

@@ -1,0 +1,92 @@
+"""Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml` and looks up the published numbers that they name."""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.config.validation import parse
+from harness.errors import UsageError, did_you_mean, one_line
+from harness.records import ledger
+from harness.report.figure_spec import FigureSpec
+from harness.report.spec import PublishedNumber, TableSpec, require_known
+
+ALL = "all"  # `table=all` is no table: it stands for all of them
+
+
+def available(conf_root: str | os.PathLike[str], group: str = "table") -> list[str]:
+    """Names of the tables or figures."""
+    folder = Path(conf_root) / group
+    found = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+    return sorted(name for name in found if name != ALL)
+
+
+def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> TableSpec:
+    """The table `<conf_root>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit."""
+    with _reading(name, conf_root, "table") as raw:
+        spec = parse(TableSpec, raw, "")
+        if spec.ledger is None:
+            return spec
+        return spec.model_copy(update={"published": _published_numbers(spec, spec.ledger, paper_root)})
+
+
+def load_figure(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> FigureSpec:
+    """The figure `<conf_root>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
+    with _reading(name, conf_root, "figure") as raw:
+        if isinstance(raw.get("table"), str):
+            raw["table"] = load_table(raw["table"], conf_root, paper_root)
+        return parse(FigureSpec, raw, "")
+
+
+@contextlib.contextmanager
+def _reading(name: str, conf_root: str | os.PathLike[str], group: str) -> Iterator[dict[str, Any]]:
+    """The keys of `<conf_root>/<group>/<name>.yaml` with its name; a UsageError inside the block names the file."""
+    path = Path(conf_root) / group / f"{name}.yaml"
+    if not path.is_file():
+        known = did_you_mean(name, available(conf_root, group))
+        raise UsageError(f"there is no {group} '{name}': {known} (python run.py do=list)")
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
+    if not isinstance(raw, dict):
+        raise UsageError(f"{path}: a mapping expected")
+    try:
+        yield raw | {"name": name}
+    except (UsageError, ValueError) as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _published_numbers(
+    spec: TableSpec, table: str, root: str | os.PathLike[str]
+) -> dict[tuple[str, str], PublishedNumber]:
+    """(row, column) -> what the paper prints there.
+
+    Every row of the ledger must have a row here, every column a number. Raises UsageError and ValueError.
+    """
+    entries = ledger.entries(table, root)
+    averages = {name: (average.column or name, average.condition) for name, average in spec.averages.items()}
+    columns = {name: (column.column or name, column.condition) for name, column in spec.columns.items()}
+    for name in (*spec.unpublished, *spec.own_columns):
+        del columns[name]
+    published = {}
+    for name, place in (columns | averages).items():
+        here = [entry for entry in entries if (entry["column"], entry["condition"]) == place]
+        if not here:
+            known = did_you_mean(name, {entry["column"] for entry in entries})
+            raise UsageError(f"columns: {table}.csv has no {name}: {known}")
+        papers = [label for label, row in spec.rows.items() if not row.ours]
+        require_known("rows", papers, {entry["row"] for entry in entries})
+        require_known(f"{table}.csv: rows", {entry["row"] for entry in here}, spec.rows)
+        for entry in here:
+            if not math.isnan(entry["number"]):
+                published[entry["row"], name] = PublishedNumber(
+                    entry["value"], entry["number"], bool(entry["higher_is_better"]), entry["unit"]
+                )
+        if not any(column == name for _, column in published):
+            raise UsageError(f"columns: {table}.csv prints no number in {name}")
+    return published

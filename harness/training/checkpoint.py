@@ -1,0 +1,43 @@
+"""Checkpoints of a run: whether one can be resumed, and what its weights hash to."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from harness.errors import UsageError, one_line
+from harness.training import fsdp
+
+FORMAT = 2  # of what the callback saves; raised when an older checkpoint can no longer be resumed
+CALLBACK = "TrainingCallback"  # its key in a checkpoint
+
+
+def check_resumable(path: Path) -> None:
+    """Raises UsageError for a checkpoint that this version did not write."""
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        written = saved.get("callbacks", {}).get(CALLBACK, {}).get("format")
+    except Exception as error:
+        raise UsageError(f"{path} cannot be read ({one_line(error)}): rerun=all trains from the start") from error
+    if written != FORMAT:
+        raise UsageError(
+            f"{path} was written by another version and cannot be resumed: rerun=all trains from the start"
+        )
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """sha256 over names, types and values of all weights: equal for two runs only if they agree to the last bit.
+
+    A collective call where the model is sharded.
+    """
+    return state_sha256(model.state_dict())
+
+
+def state_sha256(state: dict[str, Any]) -> str:
+    sha = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        sha.update(name.encode() + str(tensor.dtype).encode())
+        sha.update(fsdp.full_tensor(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,158 @@
+"""One pass over a split: its metrics, and the scores of every example for paired comparison.
+
+Every example is scored exactly once, on any number of devices.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from harness.records import provenance
+from harness.records.atomic import write_bytes_atomic
+from harness.training import fsdp
+from harness.training.artifacts import npz
+from harness.training.loader import sequential_indices
+from harness.training.module import NonFiniteError, TaskModule
+from tasks.base import Batch, Split
+
+
+class PeakMemory:
+    """Peak memory of a run and of each pass within it, in MiB; a pass resets the device's own counter."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self._earlier = 0.0
+
+    def reset(self) -> None:
+        provenance.reset_peak_memory(self.device)
+        self._earlier = 0.0
+
+    def total(self) -> float:
+        """Since `reset`."""
+        self._earlier = max(self._earlier, provenance.peak_memory_mb(self.device))
+        return self._earlier
+
+    @contextmanager
+    def of_pass(self) -> Iterator[Callable[[], float]]:
+        """Gives a function that returns the peak since the pass began."""
+        self.total()
+        provenance.reset_peak_memory(self.device)
+        yield lambda: provenance.peak_memory_mb(self.device)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    metrics: dict[str, float]
+    n: int  # examples scored
+    seconds: float
+    peak_memory_mb: float
+    scores: dict[str, np.ndarray]  # (n,) each, in the order of the split
+
+    def values(self) -> dict[str, float]:
+        """Metrics and `n`, as `metrics` of a record holds them."""
+        return self.metrics | {"n": self.n}
+
+    def entry(self, predictions: Path, *, write: bool) -> dict[str, Any]:
+        """The entry of a record's `evaluations`. The scores are saved to `predictions`, a compressed npz."""
+        data = npz(self.scores)
+        if write:
+            write_bytes_atomic(predictions, data)
+        return {
+            "status": "done",
+            "message": None,
+            "metrics": self.metrics,
+            "n": self.n,
+            "seconds": round(self.seconds, 3),
+            "peak_memory_mb": round(self.peak_memory_mb, 1),
+            "predictions": {"sha256": hashlib.sha256(data).hexdigest(), "scores": sorted(self.scores)},
+        }
+
+
+def evaluate(
+    trainer: pl.Trainer,
+    module: TaskModule,
+    split: Split,
+    batch_size: int,
+    *,
+    peak_memory: PeakMemory,
+    metrics: Callable[[], MetricCollection] | None = None,
+    score: Callable[[nn.Module, Batch, MetricCollection], dict[str, Tensor]] | None = None,
+) -> Evaluation:
+    """Score a split with the current weights. `metrics` and `score` replace the task's own.
+
+    Raises RuntimeError if an example was not scored exactly once, and NonFiniteError for a metric that is not finite.
+    """
+    make_metrics, score = metrics or module.task.metrics, score or module.task.score
+    rank, world_size = trainer.global_rank, trainer.world_size
+    started = time.monotonic()
+    with peak_memory.of_pass() as peak, evaluation_mode(module.model), trainer.precision_plugin.val_step_context():
+        accumulated = make_metrics().to(module.device)
+        parts: list[tuple[int, dict[str, Tensor]]] = []  # (first example of a batch, its scores)
+        failure = None
+        try:
+            for indices in sequential_indices(len(split), batch_size, rank, world_size):
+                parts.append((indices.start, score(module.model, on_device(split.batch(indices), module), accumulated)))
+            if fsdp.is_sharded(module.model) and lacks_last_batch(split, batch_size, rank, world_size):
+                # a sharded model runs on all devices together: repeat a batch, whose scores do not count
+                repeated = on_device(split.batch(range(min(batch_size, len(split)))), module)
+                score(module.model, repeated, make_metrics().to(module.device))
+        except Exception as error:
+            failure = error
+        if trainer.strategy.reduce_boolean_decision(failure is not None, all=False):
+            raise failure or RuntimeError("the evaluation failed on another device")
+        scores = gathered(parts)
+        scored = {len(array) for array in scores.values()} or {0}
+        if scored != {len(split)}:
+            raise RuntimeError(f"{min(scored)} examples were scored of {len(split)}")
+        values = {name: float(value) for name, value in accumulated.compute().items()}
+    if broken := [name for name, value in values.items() if not math.isfinite(value)]:
+        raise NonFiniteError(f"{broken[0]} of an evaluation is not finite (step {trainer.global_step})")
+    return Evaluation(values, len(split), time.monotonic() - started, peak(), scores)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """No dropout and no gradients; the model's mode is restored."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
+def on_device(batch: Batch, module: TaskModule) -> Batch:
+    return {name: tensor.to(module.device) for name, tensor in batch.items()}
+
+
+def lacks_last_batch(split: Split, batch_size: int, rank: int, world_size: int) -> bool:
+    """Whether other devices have a batch in the last round of `sequential_indices` and this one has none."""
+    return 0 < len(split) % (batch_size * world_size) <= batch_size * rank
+
+
+def gathered(parts: list[tuple[int, dict[str, Tensor]]]) -> dict[str, np.ndarray]:
+    """The scores of all devices in the order of the split."""
+    own = [(start, {name: as_array(values) for name, values in scores.items()}) for start, scores in parts]
+    everyone = [own]
+    if torch.distributed.is_initialized():
+        everyone = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(everyone, own)
+    ordered = [scores for _, scores in sorted((part for each in everyone for part in each), key=lambda part: part[0])]
+    return {name: np.concatenate([scores[name] for scores in ordered]) for name in (ordered[0] if ordered else {})}
+
+
+def as_array(values: Tensor) -> np.ndarray:
+    values = values.detach().cpu()
+    return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).numpy()

@@ -1,0 +1,102 @@
+"""Lightning's Trainer for one cell: devices, accumulation, precision, loggers, the cluster environment."""
+
+import contextlib
+import ctypes
+import logging
+import math
+import os
+import warnings
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from harness.config.instantiate import instantiate
+from harness.errors import UsageError
+from harness.records.run_directory import RunDirectory
+
+
+def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: Callback) -> pl.Trainer:
+    """The Trainer that `trainer=` and the recipe configure; it writes nothing yet. Raises UsageError."""
+    silence_lightning()
+    train, trusted = cfg.train, list(cfg.trusted_packages)
+    if train.clip_norm and train.clip_value:
+        raise UsageError("train.clip_norm and train.clip_value are both set: set one of them to null")
+    world_size = devices_of(cfg)
+    return instantiate(
+        OmegaConf.to_container(cfg.trainer, resolve=True),
+        "trainer",
+        trusted,
+        max_steps=train.max_steps,
+        precision=train.precision,
+        accumulate_grad_batches=micro_batches(train, world_size),
+        gradient_clip_val=train.clip_norm or train.clip_value,
+        gradient_clip_algorithm="norm" if train.clip_norm else "value",
+        callbacks=[callback],
+        plugins=[cluster_environment(world_size)],
+        logger=[instantiate(config, "logger", trusted, save_dir=str(run_dir.path)) for config in cfg.logger.values()],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        default_root_dir=str(run_dir.path),
+    )
+
+
+def devices_of(cfg: DictConfig) -> int:
+    """Devices that share one cell, on all nodes."""
+    devices = cfg.trainer.devices
+    return (devices if isinstance(devices, int) else 1) * cfg.trainer.num_nodes
+
+
+def micro_batch_size(train: Any, world_size: int) -> int:
+    """Examples in one forward pass of one device."""
+    return train.micro_batch_size or max(1, train.batch_size // world_size)
+
+
+def micro_batches(train: Any, world_size: int) -> int:
+    """Forward passes of one device in one update. Raises UsageError where they do not fill it."""
+    if train.batch_tokens:
+        tokens = train.micro_batch_tokens or train.batch_tokens
+        return max(1, math.ceil(train.batch_tokens / (tokens * world_size)))
+    size = micro_batch_size(train, world_size)
+    if train.batch_size % (size * world_size):
+        raise UsageError(
+            f"train.batch_size={train.batch_size} is not a multiple of {size} examples on {world_size} devices"
+        )
+    return train.batch_size // (size * world_size)
+
+
+def cluster_environment(world_size: int) -> Any:
+    """Lightning's cluster environment. Requeueing belongs to `harness.training.signals` alone."""
+    if world_size == 1:
+        return LightningEnvironment()  # one process, whatever job it is part of
+    if TorchElasticEnvironment.detect():
+        return TorchElasticEnvironment()
+    if SLURMEnvironment.detect():
+        return SLURMEnvironment(auto_requeue=False)
+    return LightningEnvironment()
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to reuse the memory that a step freed; does nothing on other systems.
+
+    By default glibc returns every large tensor to the kernel, and the next step pays for its pages again: 0.28 of the
+    0.71 seconds of a step on 16 x 512 tokens. No number changes.
+    """
+    trim_threshold, mmap_max = -1, -4  # malloc.h
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(trim_threshold, 2**31 - 1)
+
+
+def silence_lightning() -> None:
+    """Hide Lightning's messages, which repeat our progress lines. Importing Lightning resets these levels."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")

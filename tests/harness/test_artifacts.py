@@ -1,0 +1,246 @@
+"""Artifacts of a record: small, digested, never a reason to lose it; figures are linked from the page of a table."""
+
+import io
+import json
+import runpy
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from harness.commands.report import report_tables
+from harness.config.cell import Cell
+from harness.config.compose import compose
+from harness.records.collect import frame, load_records
+from harness.records.record import write
+from harness.report import spec_files
+from harness.report.pictures import pictures_of
+from harness.report.select import select
+from harness.training import fsdp
+from harness.training.artifacts import MAX_BYTES, MAX_PNG_BYTES, encoded, save_artifacts
+from harness.training.run_cell import CellRequest, run_cell
+from tasks.base import Task
+
+GOLDEN = Path(__file__).parent / "golden_report"
+synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
+crosses = runpy.run_path(str(GOLDEN / "crosses.py"))
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+CONF, PAPER, T11 = pages["CONF"], pages["PAPER"], pages["T11"]
+made = synthetic["record"]
+CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+
+
+def sketch(self, model):
+    figure = Figure(figsize=(3, 2))
+    figure.subplots().plot([0, 1, float(sum(weight.sum() for weight in model.parameters()))])
+    return {"png": figure}
+
+
+@pytest.fixture
+def cell(places, tmp_path_factory):
+    data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
+    return lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+
+
+def files(tmp_path):
+    return {path.suffix: path for path in (tmp_path / "records").rglob("*.*")}
+
+
+def test_a_task_without_artifacts_leaves_no_file(cell, tmp_path):
+    assert cell().state == "done"
+    assert set(files(tmp_path)) == {".json"}
+
+
+def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeypatch):
+    cell()
+    plain = json.loads(files(tmp_path)[".json"].read_text())
+
+    def noisy(self, model):
+        assert not model.training and not torch.is_grad_enabled()
+        torch.rand(7)
+        return sketch(self, model)
+
+    monkeypatch.setattr(Task, "artifacts", noisy)
+    torch.manual_seed(3)
+    assert cell("rerun=all").state == "done"
+    found = files(tmp_path)
+    assert found[".png"] == found[".json"].with_suffix(".png") and set(found) == {".json", ".png"}
+    assert found[".png"].read_bytes()[:4] == b"\x89PNG"
+    drawn = json.loads(found[".json"].read_text())
+    assert all(plain[key] == drawn[key] for key in ("metrics", "weights_sha256", "config", "selection"))
+    assert drawn["artifacts"] == {found[".png"].name: sha256(found[".png"].read_bytes()).hexdigest()}
+
+
+def test_artifacts_that_fail_lose_no_record(cell, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Task, "artifacts", sketch)
+    cell()
+    assert ".png" in files(tmp_path)
+
+    def broken(self, model):
+        raise RuntimeError("no ink\nat all")
+
+    monkeypatch.setattr(Task, "artifacts", broken)
+    assert cell("rerun=all").state == "done"
+    assert set(files(tmp_path)) == {".json"}, "the figure of another run stands beside this record"
+    lines = [line for line in (capsys.readouterr().err).splitlines() if "no artifacts" in line]
+    assert len(lines) == 1 and "RuntimeError: no ink" in lines[0]
+
+
+def test_a_failed_run_removes_those_of_an_earlier_one(cell, tmp_path, monkeypatch):
+    monkeypatch.setattr(Task, "artifacts", sketch)
+    cell()
+    monkeypatch.setattr("harness.training.module.TaskModule.training_step", lambda *_: 1 / 0)
+    assert cell("rerun=all").state == "failed"
+    assert set(files(tmp_path)) == {".json"}
+
+
+def test_a_sharded_model_makes_none(cell, tmp_path, monkeypatch):
+    sharded = SimpleNamespace(**vars(fsdp) | {"is_sharded": lambda module: True})
+    monkeypatch.setattr("harness.training.attempt.fsdp", sharded)
+    monkeypatch.setattr(Task, "artifacts", sketch)
+    assert cell().state == "done"
+    assert set(files(tmp_path)) == {".json"}
+
+
+class Maker:
+    def __init__(self, contents):
+        self.contents = contents
+
+    def artifacts(self, model):
+        return self.contents
+
+
+def noise(pixels):
+    figure = Figure(figsize=(6, 6))
+    image = torch.rand(pixels, pixels, generator=torch.Generator().manual_seed(0))
+    figure.subplots().imshow(image.numpy(), interpolation="nearest")
+    return figure
+
+
+MODEL = torch.nn.Linear(2, 2)
+
+
+def save(tmp_path, contents):
+    lines = []
+    saved = save_artifacts(Maker(contents), MODEL, tmp_path / "a-s1-01234567.json", lines.append)
+    return saved, lines
+
+
+def test_equal_figures_have_equal_bytes_and_the_generator_is_left_alone(tmp_path):
+    state = torch.get_rng_state()
+    first, _ = save(tmp_path, {"png": noise(2)})
+    assert torch.equal(torch.get_rng_state(), state)
+    assert save(tmp_path, {"png": noise(2)})[0] == first
+    data = (tmp_path / "a-s1-01234567.png").read_bytes()
+    assert b"Software" not in data and b"Creation" not in data
+
+
+def test_a_large_figure_has_a_lower_resolution():
+    sizes = [len(encoded("png", noise(pixels))) for pixels in (2, 200)]
+    assert max(sizes) < MAX_PNG_BYTES
+
+
+def test_texts_sounds_and_arrays_are_kept(tmp_path):
+    arrays = {"x": np.arange(3), "y": np.ones((2, 2), np.float32)}
+    contents = {"sample.txt": "naïve", "sample.wav": b"RIFF", "curves.npz": arrays}
+    saved, lines = save(tmp_path, contents)
+    assert lines == [] and sorted(path.name for path in tmp_path.iterdir()) == sorted(saved)
+    read = {name.removeprefix("a-s1-01234567."): (tmp_path / name).read_bytes() for name in saved}
+    assert read["sample.txt"] == "naïve".encode() and read["sample.wav"] == b"RIFF"
+    loaded = np.load(io.BytesIO(read["curves.npz"]))
+    assert all(np.array_equal(loaded[name], arrays[name]) for name in arrays)
+    assert saved == {name: sha256((tmp_path / name).read_bytes()).hexdigest() for name in saved}
+    assert save(tmp_path, contents)[0] == saved
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "reason"),
+    [
+        ("wav", bytes(MAX_BYTES + 1), "more than"),
+        ("json", "{}", "cannot be named"),
+        ("../a.txt", "a", "cannot be named"),
+        ("txt", 7, "not int"),
+    ],
+)
+def test_an_artifact_that_is_not_allowed_costs_one_line_and_spares_the_others(tmp_path, suffix, content, reason):
+    (tmp_path / "a-s1-01234567.old.txt").write_text("of an earlier attempt")
+    (tmp_path / "a-s1-01234567.json").write_text("the record")
+    (tmp_path / "a-s10-0123456.txt").write_text("another cell")
+    saved, lines = save(tmp_path, {suffix: content, "b.txt": "kept"})
+    assert set(saved) == {"a-s1-01234567.b.txt"} and len(lines) == 1 and reason in lines[0]
+    assert {path.name for path in tmp_path.iterdir()} == {*saved, "a-s1-01234567.json", "a-s10-0123456.txt"}
+
+
+def kept(tmp_path, record, drawn=True):
+    """The record as a run leaves it, with its picture."""
+    path = tmp_path / "records" / Cell(record["cell"]["id"], record["config"]).path
+    path = path.with_name(f"{path.name}.json")
+    record["artifacts"] = {path.with_suffix(".png").name: "ab" * 32} if drawn else {}
+    write(record, path)
+    if drawn:
+        path.with_suffix(".png").write_bytes(b"")
+    return record
+
+
+def shown(tmp_path, asked, records):
+    page = tmp_path / "tables" / "lavo" / "page.md"
+    found = pictures_of(select(frame(records), asked), asked, tmp_path / "records", page)
+    return [(one.heading, one.caption) for one in found]
+
+
+def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
+    reduced = {"budget": "reduced", "source": "synthetic"}
+    records = [
+        kept(tmp_path, made("lavo", "lra/text", 1), drawn=False),
+        kept(tmp_path, made("lavo", "lra/text", 2)),
+        kept(tmp_path, made("lavo", "lra/text", 3)),
+        kept(tmp_path, made("lavo", "lra/text", 1, **reduced)),
+        kept(tmp_path, made("vanilla", "lra/text", 2, **reduced)),
+        kept(tmp_path, made("vanilla", "lra/text", 1, budget="smoke")),
+        kept(tmp_path, made("performer", "lra/text", 1, status="nan")),
+        kept(tmp_path, made("linformer", "lra/text", 1, changed={"model.bases": [1, 2]}, settings={"bases": 2})),
+        kept(tmp_path, made("reformer", "lra/text", 1, protocol="google")),
+        kept(tmp_path, made("mixer_x", "lra/listops", 1)),
+    ]
+    assert shown(tmp_path, T11, records) == [
+        ("lra/text", "vanilla · seed 2 · reduced budget, synthetic data"),
+        ("lra/text", "LAVO · seed 2 · paper budget, full data"),
+        ("lra/listops", "mixer_x (not in the paper) · seed 1 · paper budget, full data"),
+    ]
+
+
+def test_columns_of_one_run_show_it_once_and_columns_that_set_something_are_places_of_their_own(tmp_path):
+    t7, t8 = (spec_files.load_table(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
+    assert len(shown(tmp_path, t7, [kept(tmp_path, crosses["completion"]("lavo"))])) == 1
+    records = [kept(tmp_path, crosses["forecast"]("no_cross", "ETTh1", features)) for features in "MS"]
+    assert shown(tmp_path, t8, records) == [
+        (f"forecasting/etth1, task.features={features}", "no cross attention (not in the paper) · seed 1 · paper budget"
+         ", full data") for features in "SM"
+    ]  # fmt: skip
+
+
+def test_the_page_links_it_and_check_sees_a_new_one(tmp_path):
+    records = [kept(tmp_path, made("lavo", "lra/text", 1)), kept(tmp_path, made("vanilla", "lra/text", 1), drawn=False)]
+    places = {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
+    settings = {"conf_root": CONF, "paths": places, "console": Console(file=io.StringIO())}
+
+    def report(**more):
+        return report_tables("lavo/t11", frame(load_records(places["records"])), **settings, **more)
+
+    page = report()[0]
+    text = page.read_text(encoding="utf-8")
+    (link,) = [line for line in text.splitlines() if line.startswith("![")]
+    target = link.rpartition("](")[2].rstrip(")")
+    assert (page.parent / target).resolve() == next((tmp_path / "records").rglob("*.png")).resolve()
+    assert "## Pictures" in text and report(check=True) == []
+    kept(tmp_path, records[1])
+    assert report(check=True) == [page]
+    for path in (tmp_path / "records").rglob("*.png"):
+        path.unlink()
+    report()
+    assert "Pictures" not in page.read_text(encoding="utf-8")

@@ -1,0 +1,192 @@
+"""Columns other than test metrics: a record's field, an evaluation, a formula, a measurement; list settings."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.records.collect import frame
+from harness.report import groups, select, spec_files, table
+from harness.report.formula import evaluate
+from harness.report.measurements import load_measurements
+
+GOLDEN = Path(__file__).parent / "golden_report"
+made = runpy.run_path(str(GOLDEN / "synthetic.py"))["record"]
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+CONF, PAPER, RENDER, ROOT = pages["CONF"], pages["PAPER"], pages["RENDER"], pages["ROOT"]
+REDUCED = {"budget": "reduced", "source": "synthetic"}
+HEAD = """
+title: t
+ledger: null
+protocol: skyformer
+seeds: [1]
+gpu_hours: 1
+rows: {softmax: vanilla, small: {model: lavo, set: {model.window: 16}}, large: {model: lavo, set: {model.window: 64}}}
+"""
+MEASURED = {
+    name: {
+        "kind": "bench",
+        "name": name,
+        "settings": {
+            "layers": None,
+            "pattern": "causal_self",
+            "dim": 8,
+            "heads": 1,
+            "batch": 1,
+            "precision": "float32",
+        },
+        "hardware": {"gpu": None, "cpu": "CPU", "threads": 1},
+        "versions": {"torch": "2"},
+        "models": {"vanilla": {}, "lavo": {"window": window}},
+        "points": [
+            {"model": "vanilla", "what": "forward", "length": 64, "status": "skipped: about 18 s a call"},
+            {"model": "lavo", "what": "forward", "length": 64, "status": "ok", "ms": 1.25 * window, "memory_mb": 3.0},
+        ],
+    }
+    for name, window in (("one", 16), ("two", 64))
+}
+
+
+@pytest.fixture
+def spec_of(tmp_path):
+    def load(columns, head=HEAD):
+        (tmp_path / "table").mkdir(exist_ok=True)
+        (tmp_path / "table" / "own.yaml").write_text(f"{head}columns:\n  {columns}\n", encoding="utf-8")
+        return spec_files.load_table("own", tmp_path, PAPER)
+
+    return load
+
+
+def page(spec, records, measurements=MEASURED):
+    selected = select.select(frame(records), spec)
+    return table.build_table(spec, groups.group_scores(selected, spec, measurements))
+
+
+def grid(page, place=0):
+    """{row: texts} of a block."""
+    return {row[0].text: [entry.text for entry in row[1:]] for row in page.sections[0].blocks[place].rows}
+
+
+def lavo(window, seed=1, **kwargs):
+    return made("lavo", "lra/text", seed, settings={"window": window}, changed={"model.window": [8, window]}, **kwargs)
+
+
+def test_a_field_of_the_record_is_a_column_of_each_budget(spec_of):
+    spec = spec_of("memory: {task: lra/text, field: peak_memory_mb}\n  parameters: {task: lra/text, field: parameters}")
+    records = [lavo(16, 1, **REDUCED), lavo(16, 2, **REDUCED), lavo(64, **REDUCED), lavo(64, peak_memory_mb=99.0)]
+    records[1]["peak_memory_mb"] += 10
+    shown = page(spec, records)
+    (section,) = shown.sections
+    assert [block.title for block in section.blocks] == ["paper budget, full data", "reduced budget, synthetic data"]
+    assert [entry.text for entry in section.blocks[0].header[1:]] == ["memory, MiB ↓", "parameters"]
+    assert grid(shown, 0) == {"large": ["99", "72,514"]}
+    assert grid(shown, 1) == {"small": ["818 ± 64 (2)", "72,514"], "large": ["812", "72,514"]}
+    assert {row["row"]: row["ours_mean"] for row in shown.tidy if row["column"] == "parameters"} == {
+        "small": "72514.0000", "large": "72514.0000"
+    }  # fmt: skip
+    assert shown.summary == "none" and all(RENDER[suffix](shown) for suffix in RENDER)
+
+
+def test_a_further_evaluation_is_a_column_and_its_failure_a_value(spec_of):
+    spec = spec_of("long: {task: lra/text, metric: acc, evaluation: length_8192, unit: '%', higher_is_better: true}")
+    ended = {"status": "done", "message": None, "metrics": {"acc": 41.5}, "n": 10}
+    records = [
+        lavo(16, evaluations={"length_8192": ended}),
+        lavo(64, evaluations={"length_8192": ended | {"status": "oom", "metrics": None}}),
+        made("vanilla", "lra/text", status="nan"),
+    ]
+    assert grid(page(spec, records)) == {"softmax": ["nan"], "small": ["41.50"], "large": ["oom"]}
+    assert grid(page(spec, [lavo(16)])) == {"small": ["no test score"]}  # the test score does not stand in for it
+
+
+def test_a_measurement_is_a_column_without_cells_and_two_rows_may_be_one_model(spec_of):
+    point = "measurements: [one, two], what: forward, length: 64"
+    spec = spec_of(f"time: {{bench: {{{point}}}}}\n  memory: {{bench: {{{point}, quantity: memory_mb}}}}")
+    shown = page(spec, [])
+    assert grid(shown) == {
+        "softmax": ["skipped", "skipped"],
+        "small": ["20.0", "3.0"],
+        "large": ["80.0", "3.0"],
+    }
+    (block,) = shown.sections[0].blocks
+    assert block.lines == ("time, memory: do=bench, forward at 64 tokens: one layer, causal_self, width 8, 1 heads, "
+                           "batch 1, float32; CPU, 1 threads; torch 2.",)  # fmt: skip
+    alone = page(spec, [], {"one": MEASURED["one"]})
+    assert grid(alone) == {"softmax": ["skipped", "skipped"], "small": ["20.0", "3.0"]}
+    assert "no measurement 'two' yet (python run.py do=bench)" in alone.sections[0].blocks[0].lines[0]
+
+
+def test_a_formula_is_computed_from_the_config_of_the_cell(spec_of):
+    spec = spec_of("steps per seed: {task: lra/text, formula: train.max_steps / model.window}")
+    assert grid(page(spec, [lavo(16), lavo(64)])) == {"small": ["3,125"], "large": ["781"]}
+
+
+@pytest.mark.parametrize(
+    "formula, value",
+    [("2 * a.b ** 2 - 1", 17.0), ("log2(a.c) // 2 + max(a.b, 1)", 4.0), ("-a.b % 2", 1.0)],
+)
+def test_formula(formula, value):
+    assert evaluate(formula, {"a": {"b": 3, "c": 4.0}}) == value
+
+
+@pytest.mark.parametrize(
+    "formula, says",
+    [
+        ("a.d", "the config has no number 'a.d': did you mean 'a.c' or 'a.b'"),
+        ("a.name", "the config has no number 'a.name'"),
+        ("__import__('os')", "is no arithmetic"),
+        ("a.b.__class__", "the config has no number"),
+        ("[a.b][0]", "is no arithmetic"),
+        ("9 ** 99", "an exponent over"),
+        ("a.b / 0", "division by zero"),
+        ("2 +", "invalid syntax"),
+    ],
+)
+def test_nothing_but_arithmetic_is_evaluated(formula, says):
+    with pytest.raises(UsageError) as refused:
+        evaluate(formula, {"a": {"b": 3, "c": 4.0, "name": "x"}})
+    assert says in str(refused.value) and formula in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "columns, says",
+    [
+        ("x: {task: lra/text}", "columns.x: one of metric, field, formula, bench is expected, not none"),
+        ("x: {task: lra/text, metric: acc, field: parameters}", "is expected, not metric and field"),
+        ("x: {task: lra/text, field: parameter}", "columns.x.field: "),
+        ("x: {task: lra/text, metric: acc}", "columns.x: a metric that is published neither here nor in an average"),
+        ("x: {field: parameters}", "columns.x: a column has a task, or bench without a task"),
+        ("x: {bench: {measurements: [one], what: forwards, length: 1}}", "columns.x.bench.what: "),
+    ],
+)
+def test_a_mistake_in_a_column_is_named(spec_of, columns, says):
+    with pytest.raises(UsageError) as refused:
+        spec_of(columns)
+    assert "own.yaml: " in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_list_is_one_setting(spec_of):
+    """A list value has commas of its own; a row may set it, and any other list is shown in full."""
+    rows = "rows: {long: {model: longnet, set: {model.segments: [64, 128]}}, plain: longnet}\n"
+    spec = spec_of("parameters: {task: lra/text, field: parameters}", HEAD.partition("rows:")[0] + rows)
+
+    def longnet(segments, **more):
+        changed = {"model.segments": [[32], segments]} | more
+        return made("longnet", "lra/text", settings={"segments": segments, "n": len(more)}, changed=changed)
+
+    records = [longnet([64, 128]), longnet([64, 256]), longnet([64, 128], **{"model.subln": [False, True]})]
+    assert list(grid(page(spec, records))) == [
+        "long", "plain (model.segments=[64, 128], model.subln=true)", "plain (model.segments=[64, 256])"
+    ]  # fmt: skip
+    assert frame(records[:1])["changed"][0] == (("model.segments", "[64, 128]"),)
+
+
+def test_the_committed_table_of_ours_has_every_kind_of_column():
+    spec = spec_files.load_table("latte/costs", CONF, PAPER)
+    records = [made(model, "lra/listops", protocol="latte", **REDUCED) for model in ("latte", "latte_rglru_swa")]
+    for record in records:
+        record["config"]["train"]["batch_size"] = 32
+    shown = grid(page(spec, records, load_measurements(ROOT / "results" / "bench")))
+    assert shown["Latte"] == ["72,514", "16,384", "1,600,000", "296.3", "812", "23.6", "108.9", "152.9"]
+    assert shown["Latte-RGLRU-SWA++"][-3:] == ["79.2", "286.5", "266.5"]

@@ -1,0 +1,130 @@
+"""Batches by tokens: the bound, the order, the division between devices, and a cell that trains with them."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.errors import UsageError
+from harness.records import record
+from harness.training.run_cell import CellRequest, run_cell
+from harness.training.token_loader import TokenLoader, update_bounds
+from tests.harness.test_resume import check_stopped_run
+
+SIZES = np.random.Generator(np.random.PCG64(0)).integers(3, 40, size=101)
+BOUND = 200
+
+
+class Sentences:
+    def __init__(self, sizes=SIZES):
+        self.sizes = np.asarray(sizes)
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def lengths(self):
+        return self.sizes
+
+    def batch(self, indices):
+        return {"index": torch.as_tensor(np.asarray(indices))}
+
+
+def loader(*, steps=30, seed=1, micro_batches=1, **options):
+    return TokenLoader(Sentences(), steps=steps, batch_tokens=BOUND, micro_batches=micro_batches, seed=seed, **options)
+
+
+def drain(batches):
+    return [batch["index"].tolist() for batch in batches]
+
+
+def test_an_epoch_visits_every_example_once_within_the_bound():
+    one = loader()
+    epoch = drain(loader(steps=2 * one.updates_per_epoch))
+    first, second = epoch[: one.updates_per_epoch], epoch[one.updates_per_epoch :]
+    assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(101)) and first != second
+    assert all(len(batch) * SIZES[batch].max() <= BOUND for batch in first)
+    padding = sum(len(batch) * SIZES[batch].max() for batch in first) / SIZES.sum()
+    assert padding < 1.15, "examples of a batch are of similar length"
+
+
+def test_order_is_a_function_of_the_seed():
+    assert drain(loader(seed=3)) == drain(loader(seed=3)) != drain(loader(seed=4))
+
+
+@pytest.mark.parametrize("stop", [1, 13, 14, 29])
+def test_it_resumes_from_any_position(stop):
+    whole, first = drain(loader(micro_batches=2)), loader(micro_batches=2)
+    batches = iter(first)
+    head = [next(batches)["index"].tolist() for _ in range(stop)]
+    second = loader(micro_batches=2)
+    second.load_state_dict(first.state_dict())
+    assert head + drain(second) == whole
+
+
+@pytest.mark.parametrize("mean_over", ["examples", "tokens"])
+@pytest.mark.parametrize(("micro_batches", "world_size"), [(3, 1), (1, 2), (2, 4)])
+def test_an_update_holds_the_same_examples_however_it_is_divided(micro_batches, world_size, mean_over):
+    """And the weighted mean over its parts is the mean over its examples or tokens."""
+    values, weights = np.random.Generator(np.random.PCG64(1)).normal(size=101), np.ones(101)
+    if mean_over == "tokens":
+        weights = SIZES
+    updates = drain(loader(steps=40))
+    parts, means, counts = [[] for _ in updates], np.zeros(len(updates)), np.zeros(len(updates), int)
+    for rank in range(world_size):
+        one = loader(steps=40, micro_batches=micro_batches, rank=rank, world_size=world_size, mean_over=mean_over)
+        for place, batch in enumerate(one):
+            index = batch["index"].numpy()
+            mean = (values[index] * weights[index]).sum() / weights[index].sum()
+            means[place // micro_batches] += one.loss_scale * mean / (micro_batches * world_size)
+            counts[place // micro_batches] += one.examples if rank == 0 else 0
+            if one.loss_scale:
+                parts[place // micro_batches] += index.tolist()
+                share = BOUND / (micro_batches * world_size)
+                assert len(index) * SIZES[index].max() <= share + SIZES[index].max()
+    assert [sorted(part) for part in parts] == [sorted(update) for update in updates]
+    assert counts.tolist() == [len(update) for update in updates]
+    expected = [(values[u] * weights[u]).sum() / weights[u].sum() for u in map(np.array, updates)]
+    assert means == pytest.approx(np.array(expected))
+
+
+def test_bounds_are_the_widest_that_hold():
+    assert update_bounds(np.array([1, 1, 2, 3, 3, 9]), 6) == [0, 3, 5, 6]
+
+
+@pytest.mark.parametrize(("sizes", "reason"), [([3, 201], "less than the longest example, 201"), (None, "lengths")])
+def test_what_cannot_be_cut_by_tokens_is_refused(sizes, reason):
+    split = Sentences(sizes)
+    if sizes is None:
+        split.lengths = lambda: None
+    with pytest.raises(UsageError, match=reason):
+        TokenLoader(split, steps=1, batch_tokens=BOUND, micro_batches=1, seed=0)
+
+
+@pytest.mark.parametrize("micro", ["null", "300"])
+def test_a_cell_stopped_in_training_is_resumed_exactly(tmp_path, monkeypatch, micro):
+    check_stopped_run(tmp_path, monkeypatch, 6, "train.batch_tokens=640", f"train.micro_batch_tokens={micro}")
+
+
+def test_micro_batches_of_unequal_size_train_the_same_weights(places):
+    typed = ["task=lra/listops", "model=vanilla", "budget=smoke", "trainer=cpu", "resources.cpus=1", *places]
+    typed += ["train.batch_tokens=640", "backbone.dropout=0", "backbone.attention_dropout=0"]
+    losses = []
+    for micro in ("null", "250"):
+        cfg = compose([*typed, f"train.micro_batch_tokens={micro}", "rerun=all"])
+        result = run_cell(CellRequest(cfg))
+        assert result.state == "done", result.detail
+        entries = record.read(cell_of(cfg).record_path(cfg))
+        losses.append([entries["metrics"]["last"]["val"]["loss"], entries["tokens"], entries["examples"]])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert entries["update"] == {"examples": None, "micro_batch_size": None, "devices": 1, "tokens": 640}
+
+
+def test_tokens_of_an_update_are_identity_only_where_they_are_set():
+    typed = ["model=vanilla", "task=lra/listops", "budget=smoke"]
+    assert "batch_tokens" not in cell_of(compose(typed)).config["train"]
+    by_tokens = cell_of(compose([*typed, "train.batch_tokens=640", "train.micro_batch_tokens=64"]))
+    assert by_tokens.config["train"]["batch_tokens"] == 640
+    assert by_tokens.id == cell_of(compose([*typed, "train.batch_tokens=640"])).id

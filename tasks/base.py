@@ -1,7 +1,7 @@
 """What a task is: data in splits, a loss, metrics, and the score of guessing.
 
-The harness knows a task through this page alone. A task never sees the trainer, the record or the attention: it gets a
-model (the backbone with the attention inside) and batches, and says how well the one does on the other.
+The harness knows a task through this interface alone. A task never sees the trainer, the record or the attention: it
+gets a model (the backbone with the attention inside) and batches, and scores the model on the batches.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from torchmetrics import MetricCollection
 from models.attention.base import Pattern
 
 Batch = dict[str, Tensor]
-# (what is being done, how much is done, of how much): drawn as a bar or a line by whoever listens
+# (what is being done, how much is done, of how much), shown as a bar or a line
 Progress = Callable[[str, int, int], None]
 
 
@@ -26,21 +26,21 @@ class DataError(ValueError):
 
 
 def at_least(least: int, **values: int | None) -> None:
-    """Raises ValueError for a setting that is less; None is none."""
+    """Raises ValueError for a setting that is less than `least`. None is not a value."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"{name}={value} is less than {least}")
 
 
 def one_of(known: Collection[str], **values: str) -> None:
-    """Raises ValueError for a setting that is none of those known."""
+    """Raises ValueError for a setting that is not one of those known."""
     for name, value in values.items():
         if value not in known:
             raise ValueError(f"{name}={value!r} is none of {', '.join(known)}")
 
 
 class Split(Protocol):
-    """Examples that are addressed by number, so that the order is the harness' and a resumed run repeats it."""
+    """Examples that are addressed by number, so that the harness chooses the order and a resumed run repeats it."""
 
     def __len__(self) -> int: ...
 
@@ -55,8 +55,8 @@ class Split(Protocol):
 class DataInfo:
     """Where the examples came from; goes into every record.
 
-    `source` is `full` (the paper's data), `slice:<name>` (a part of it) or `synthetic` (a stand-in, or the paper's
-    generator with other settings). Only `full` may stand beside a paper's number.
+    `source` is `full` (the paper's data), `slice:<name>` (a part of it) or `synthetic` (generated data in its place, or
+    the paper's generator with other settings). Only `full` may be compared with a paper's number.
     """
 
     source: str
@@ -92,22 +92,22 @@ class Task(ABC):
 
     pattern: Pattern
     vocab_size: int | None = None  # token ids are 0, ..., vocab_size - 1; None: the examples hold no token ids
-    samples: Path | None = None  # a picture of examples that `prepare` left beside the data
+    samples: Path | None = None  # a picture of examples that `prepare` wrote next to the data
 
     def check_source(self) -> None:
-        """Raises DataError for what nobody but the user can give, a path above all; a run asks before it begins."""
+        """Raises DataError for what only the user can give, such as a path. A run asks before it begins."""
         return
 
     @abstractmethod
     def prepare(self, progress: Progress) -> None:
-        """Download or generate what is missing under the data folder; no work if all is there. Raises DataError."""
+        """Download or generate what is missing under the data folder. Raises DataError."""
 
     @abstractmethod
     def load(self) -> DataInfo:
         """Open the prepared data. Raises DataError, naming `do=prepare`, if it is not there."""
 
     def check_is_prepared(self) -> None:
-        """Raises DataError, naming `do=prepare`, if `load` would not find its data; quick where a manifest tells."""
+        """Raises DataError, naming `do=prepare`, if `load` would not find its data; a manifest is enough to tell."""
         self.load()
 
     @abstractmethod
@@ -116,7 +116,7 @@ class Task(ABC):
 
     @abstractmethod
     def backbone_kwargs(self) -> dict[str, object]:
-        """What a backbone must know of the data before any is loaded: keyword arguments of its constructor."""
+        """Keyword arguments of a backbone's constructor: what it must know before any data are loaded."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -143,7 +143,7 @@ class Task(ABC):
         return ()
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
-        """Small files to keep beside the record, by the end of their name: what the model does on a few test examples.
+        """Small files to keep with the record, by the end of their name: what the model does on a few test examples.
 
         A value is a Figure (made without pyplot) for "png", a str for "....txt", bytes, or a dict of arrays for
         "....npz". Called once after the test, in evaluation mode and without gradients. No number may depend on it.

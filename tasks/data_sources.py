@@ -1,7 +1,7 @@
-"""Where published data are had from: a download that resumes and is checked, an archive, a text file, two libraries.
+"""Where published data come from: a download that resumes and is checked, an archive, a text file, two libraries.
 
-All of it is hostile until read: whatever is wrong comes out as one DataError, in one line, that names the file, where
-in it, and what to do (`hint` is that command). Nothing here writes anything but the download it is asked for.
+All input is treated as hostile. Whatever is wrong becomes one DataError, in one line, that names the file, the place in
+it, and what to do (`hint` is that command). Nothing is written but the download that was asked for.
 """
 
 import contextlib
@@ -57,18 +57,18 @@ class Download:
         return copy
 
     def fetch(self, folder: Path, hint: str, progress: Progress) -> Path:
-        """The checked file in `folder`; what is there is kept, what was begun goes on. Raises DataError."""
+        """The checked file in `folder`; a file that is there is kept, a part of one is resumed. Raises DataError."""
         file, part = folder / self.name, folder / f"{self.name}.part"
         manual = f"run it again, or put that file at {file} yourself, then {hint}"
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = stack.enter_context(open(folder / f".{self.name}.lock", "wb"))
-                fcntl.flock(lock, fcntl.LOCK_EX)  # another process that fetches it is waited for
+                fcntl.flock(lock, fcntl.LOCK_EX)  # waits for another process that fetches it
                 if not file.exists():
                     self._transfer(part, progress)
                     if wrong := self._wrong(part):
-                        part.unlink()  # going on from a wrong beginning would never end well
+                        part.unlink()  # resuming a wrong file would never end well
                         raise DataError(f"{self.url}: {wrong}, thrown away; {manual}")
                     os.replace(part, file)
             except (OSError, http.client.HTTPException) as error:
@@ -151,7 +151,7 @@ def archive(file: Path, wanted: Callable[[str], bool], hint: str) -> Iterator[tu
                     yield member.name, members.extractfile(member)
     except DataError:
         raise
-    except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile has no end of them
+    except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile raises many kinds
         raise DataError(f"{file}: {one_line(error)[:120]}; put the whole archive there, then {hint}") from error
 
 
@@ -216,7 +216,7 @@ def from_hub(name: str, revision: str, splits: Sequence[str], hint: str) -> dict
 def from_tfds(name: str, folder: Path, splits: Sequence[str], hint: str) -> dict[str, Any]:
     """Splits of a TensorFlow data set, prepared below `folder` or read from there. Raises DataError.
 
-    What is prepared there is read without TensorFlow; preparing it needs TensorFlow once, on any machine.
+    What is prepared there is read without TensorFlow; preparing it requires TensorFlow once, on any machine.
     """
     try:
         import tensorflow_datasets as tfds

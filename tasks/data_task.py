@@ -80,12 +80,12 @@ class DataTask(Task):
     @property
     def hint(self) -> str:
         """The command that a message ends with."""
-        words = ["python run.py do=prepare", f"task={self.name}"]
-        words += [f"protocol={self.protocol}"] if self.protocol else []
-        words += [f"task.source={self.source}"] if self.source != getattr(type(self), "source", None) else []
-        words += [f"task.path={self.path}"] if self.path else []
-        words += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
-        return " ".join(words)
+        command = ["python run.py do=prepare", f"task={self.name}"]
+        command += [f"protocol={self.protocol}"] if self.protocol else []
+        command += [f"task.source={self.source}"] if self.source != getattr(type(self), "source", None) else []
+        command += [f"task.path={self.path}"] if self.path else []
+        command += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
+        return " ".join(command)
 
     def check_source(self) -> None:
         if self.path is None and self._source.requires_path:

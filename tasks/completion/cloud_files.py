@@ -30,7 +30,7 @@ SIZES = {"F": (4, 8), "I": (1, 2, 4, 8), "U": (1, 2, 4, 8)}
 MEMBER_LIMIT = data_sources.LARGEST_MEMBER
 
 
-class Broken(Exception):
+class FormatError(Exception):
     """What is wrong in a file, and where: a line or a record."""
 
     def __init__(self, what: str, line: int = 1, record: int | None = None):
@@ -78,7 +78,7 @@ def read_cloud(file: Path, hint: str) -> np.ndarray:
     try:
         points, first_line = reader(data)
         return _checked(points, first_line)
-    except Broken as error:
+    except FormatError as error:
         raise DataError(f"{file}:{error.line}: {error}; put the whole file there, then {hint}") from error
 
 
@@ -114,24 +114,24 @@ def lzf(data: bytes, size: int) -> bytes:
 
 
 def read_pcd(data: bytes) -> tuple[np.ndarray, int | None]:
-    """Points (n, 3), and the line of the first, if they are lines. Raises Broken."""
+    """Points (n, 3), and the line of the first, if they are lines. Raises FormatError."""
     header, body = read_header(data)
     return BODIES[header.data](header, body)
 
 
 def read_header(data: bytes) -> tuple[Header, bytes]:
-    """The header, and what comes after. Raises Broken."""
+    """The header, and what comes after. Raises FormatError."""
     found: dict[str, tuple[int, list[str]]] = {}
     for number, line, rest in _header_lines(data):
         key, *values = line.split() or ["#"]
         if key.startswith("#"):
             continue
         if key in found:
-            raise Broken(f"a second {key}", number)
+            raise FormatError(f"a second {key}", number)
         found[key] = number, values
         if key == "DATA":
             return _header(found, number), data[rest:]
-    raise Broken(f"no DATA in the first {HEADER_LINES} lines; it is no PCD file, or a part of one")
+    raise FormatError(f"no DATA in the first {HEADER_LINES} lines; it is no PCD file, or a part of one")
 
 
 def _header_lines(data: bytes) -> Iterator[tuple[int, str, int]]:
@@ -144,7 +144,7 @@ def _header_lines(data: bytes) -> Iterator[tuple[int, str, int]]:
         try:
             yield number, data[start:end].decode("utf-8"), end + 1
         except UnicodeDecodeError as error:
-            raise Broken("the header is no UTF-8 text", number) from error
+            raise FormatError("the header is no UTF-8 text", number) from error
         start = end + 1
 
 
@@ -155,40 +155,40 @@ def _header(found: dict[str, tuple[int, list[str]]], last: int) -> Header:
     def values(key: str, default: list[str] | None = None) -> list[str]:
         given = found[key][1] if key in found else default
         if not given:
-            raise Broken(f"no {key} in the header", line(key))
+            raise FormatError(f"no {key} in the header", line(key))
         return given
 
     def numbers(key: str, most: int, default: list[str] | None = None) -> list[int]:
-        words = values(key, default)
-        for word in words:
+        tokens = values(key, default)
+        for word in tokens:
             if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) <= most):
-                raise Broken(f"{key} {word[:20]!r} is no number from 0 to {most:,}", line(key))
-        return [int(word) for word in words]
+                raise FormatError(f"{key} {word[:20]!r} is no number from 0 to {most:,}", line(key))
+        return [int(word) for word in tokens]
 
     names, types = values("FIELDS"), values("TYPE")
     sizes, counts = numbers("SIZE", 8), numbers("COUNT", MOST_COLUMNS, ["1"] * len(names))
     for key, given in (("SIZE", sizes), ("TYPE", types), ("COUNT", counts)):
         if len(given) != len(names):
-            raise Broken(f"{len(given)} of {key} for {len(names)} FIELDS", line(key))
+            raise FormatError(f"{len(given)} of {key} for {len(names)} FIELDS", line(key))
     if sum(counts) > MOST_COLUMNS:
-        raise Broken(f"{sum(counts):,} columns are more than {MOST_COLUMNS:,}", line("COUNT"))
+        raise FormatError(f"{sum(counts):,} columns are more than {MOST_COLUMNS:,}", line("COUNT"))
     for name, size, kind, count in zip(names, sizes, types, counts, strict=True):
         if size not in SIZES.get(kind, ()):
-            raise Broken(f"field {name[:20]!r} of TYPE {kind[:20]!r} and SIZE {size}", line("TYPE"))
+            raise FormatError(f"field {name[:20]!r} of TYPE {kind[:20]!r} and SIZE {size}", line("TYPE"))
         if name in ("x", "y", "z") and (kind != "F" or count != 1):
-            raise Broken(f"field {name} is {count} of TYPE {kind}, not one of TYPE F", line("TYPE"))
+            raise FormatError(f"field {name} is {count} of TYPE {kind}, not one of TYPE F", line("TYPE"))
     for name in ("x", "y", "z"):
         if names.count(name) != 1:
-            raise Broken(f"{names.count(name)} fields {name}, not one", line("FIELDS"))
+            raise FormatError(f"{names.count(name)} fields {name}, not one", line("FIELDS"))
     width, height = (numbers(key, MOST_POINTS, ["1"])[0] for key in ("WIDTH", "HEIGHT"))
     points = numbers("POINTS", MOST_POINTS, [str(width * height)])[0]
     if "WIDTH" in found and points != width * height:
-        raise Broken(f"POINTS {points} are not WIDTH {width} x HEIGHT {height}", line("POINTS"))
+        raise FormatError(f"POINTS {points} are not WIDTH {width} x HEIGHT {height}", line("POINTS"))
     if not points:
-        raise Broken("zero points", line("POINTS"))
+        raise FormatError("zero points", line("POINTS"))
     kind = values("DATA")[0]
     if kind not in BODIES:
-        raise Broken(f"DATA {kind[:20]!r} is none of {', '.join(BODIES)}", line("DATA"))
+        raise FormatError(f"DATA {kind[:20]!r} is none of {', '.join(BODIES)}", line("DATA"))
     return Header(names, sizes, counts, points, kind, last)
 
 
@@ -197,27 +197,27 @@ def _ascii(header: Header, body: bytes) -> tuple[np.ndarray, int]:
     body = body.rstrip()
     lines = body.count(b"\n") + 1 if body else 0
     if lines != header.points:
-        raise Broken(f"{lines} lines of points instead of POINTS {header.points}", header.lines + lines)
+        raise FormatError(f"{lines} lines of points instead of POINTS {header.points}", header.lines + lines)
     if len(body) > header.points * (columns * LONGEST_NUMBER + 2):
-        raise Broken(f"more than {LONGEST_NUMBER} characters a number", first)
+        raise FormatError(f"more than {LONGEST_NUMBER} characters a number", first)
     rows = [line.split() for line in body.split(b"\n")]
     for number, row in enumerate(rows):
         if len(row) != columns:
-            raise Broken(f"{len(row)} numbers instead of {columns}", first + number)
+            raise FormatError(f"{len(row)} numbers instead of {columns}", first + number)
     wanted = [header.column(name) for name in "xyz"]
-    words = [[row[column] for column in wanted] for row in rows]
-    for number, row in enumerate(words):
+    tokens = [[row[column] for column in wanted] for row in rows]
+    for number, row in enumerate(tokens):
         if max(map(len, row)) > LONGEST_NUMBER:
-            raise Broken(f"a number of more than {LONGEST_NUMBER} characters", first + number)
+            raise FormatError(f"a number of more than {LONGEST_NUMBER} characters", first + number)
     try:
-        return np.array(words, dtype=f"S{LONGEST_NUMBER}").astype(np.float64), first
+        return np.array(tokens, dtype=f"S{LONGEST_NUMBER}").astype(np.float64), first
     except ValueError as error:
-        for number, row in enumerate(words):
+        for number, row in enumerate(tokens):
             for word in row:
                 if not _is_number(word):
                     text = word[:20].decode(errors="replace")
-                    raise Broken(f"{text!r} is no number", first + number) from error
-        raise Broken(data_sources.one_line(error)[:80], first) from error
+                    raise FormatError(f"{text!r} is no number", first + number) from error
+        raise FormatError(data_sources.one_line(error)[:80], first) from error
 
 
 def _is_number(word: bytes) -> bool:
@@ -231,9 +231,9 @@ def _is_number(word: bytes) -> bool:
 def _binary(header: Header, body: bytes) -> tuple[np.ndarray, None]:
     needed = header.points * header.stride
     if not needed <= len(body) < needed + header.stride:
-        whole = len(body) // header.stride
+        complete = len(body) // header.stride
         what = f"{len(body):,} bytes of points instead of {needed:,} for POINTS {header.points}"
-        raise Broken(what, header.lines, min(whole, header.points) + 1)
+        raise FormatError(what, header.lines, min(complete, header.points) + 1)
     layout = {
         "names": ["x", "y", "z"],
         "formats": [header.number(name) for name in "xyz"],
@@ -248,13 +248,13 @@ def _compressed(header: Header, body: bytes) -> tuple[np.ndarray, None]:
     packed, size = (int(value) for value in np.frombuffer(body[:8].ljust(8, b"\0"), "<u4"))
     needed = header.points * header.stride
     if size != needed:
-        raise Broken(f"{size:,} bytes of points instead of {needed:,} for POINTS {header.points}", header.lines)
+        raise FormatError(f"{size:,} bytes of points instead of {needed:,} for POINTS {header.points}", header.lines)
     if packed > len(body) - 8:
-        raise Broken(f"{max(0, len(body) - 8):,} compressed bytes instead of {packed:,}", header.lines)
+        raise FormatError(f"{max(0, len(body) - 8):,} compressed bytes instead of {packed:,}", header.lines)
     try:
         unpacked = lzf(body[8 : 8 + packed], size)
     except ValueError as error:
-        raise Broken(str(error), header.lines) from error
+        raise FormatError(str(error), header.lines) from error
     found = []
     for name in "xyz":
         found.append(np.frombuffer(unpacked, header.number(name), header.points, header.before(name) * header.points))
@@ -265,41 +265,41 @@ BODIES = {"ascii": _ascii, "binary": _binary, "binary_compressed": _compressed}
 
 
 def read_npy(data: bytes) -> tuple[np.ndarray, None]:
-    """Points (n, 3), the first columns of an array (n, 3 or more) of floats. Raises Broken."""
+    """Points (n, 3), the first columns of an array (n, 3 or more) of floats. Raises FormatError."""
     stream = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, transposed, dtype = read(stream)
     except Exception as error:  # numpy parses the header as Python, and raises what that does
-        raise Broken(f"no .npy file ({data_sources.one_line(error)[:80]})") from error
+        raise FormatError(f"no .npy file ({data_sources.one_line(error)[:80]})") from error
     if dtype.kind != "f":
-        raise Broken(f"an array of {dtype.name[:20]}, not of floats")
+        raise FormatError(f"an array of {dtype.name[:20]}, not of floats")
     if len(shape) != 2 or not 3 <= shape[1] <= MOST_COLUMNS or shape[0] > MOST_POINTS:
-        raise Broken(f"an array of shape {str(shape)[:60]}, not (n, 3) with n up to {MOST_POINTS:,}")
+        raise FormatError(f"an array of shape {str(shape)[:60]}, not (n, 3) with n up to {MOST_POINTS:,}")
     body, count = data[stream.tell() :], shape[0] * shape[1]
     if len(body) != count * dtype.itemsize:
         row = min(len(body) // (shape[1] * dtype.itemsize), shape[0]) + 1
-        raise Broken(f"{len(body):,} bytes instead of {count * dtype.itemsize:,}", record=row)
+        raise FormatError(f"{len(body):,} bytes instead of {count * dtype.itemsize:,}", record=row)
     array = np.frombuffer(body, dtype).reshape(shape, order="F" if transposed else "C")
     return array[:, :3], None
 
 
 def read_npz(data: bytes) -> tuple[np.ndarray, None]:
-    """As `read_npy`, of the only array of an archive. Raises Broken."""
+    """As `read_npy`, of the only array of an archive. Raises FormatError."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
             if len(members) != 1:
-                raise Broken(f"{len(members)} arrays, not one")
+                raise FormatError(f"{len(members)} arrays, not one")
             with archive.open(members[0]) as stream:
                 inner = stream.read(MEMBER_LIMIT + 1)
-    except Broken:
+    except FormatError:
         raise
     except Exception as error:  # zipfile has no end of them
-        raise Broken(f"no .npz file ({data_sources.one_line(error)[:80]})") from error
+        raise FormatError(f"no .npz file ({data_sources.one_line(error)[:80]})") from error
     if len(inner) > MEMBER_LIMIT:
-        raise Broken(f"more than {MEMBER_LIMIT >> 20} MiB")
+        raise FormatError(f"more than {MEMBER_LIMIT >> 20} MiB")
     return read_npy(inner)
 
 
@@ -308,12 +308,12 @@ READERS = {".pcd": read_pcd, ".npy": read_npy, ".npz": read_npz}
 
 def _checked(points: np.ndarray, first_line: int | None) -> np.ndarray:
     if not len(points):
-        raise Broken("zero points")
+        raise FormatError("zero points")
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = np.ascontiguousarray(points, np.float32)
     for row in np.flatnonzero(~np.isfinite(narrow).all(1))[:1].tolist():
         what = f"a coordinate is {points[row][~np.isfinite(narrow[row])][0]:.4g}, no finite number"
         if first_line is None:
-            raise Broken(what, record=row + 1)
-        raise Broken(what, first_line + row)
+            raise FormatError(what, record=row + 1)
+        raise FormatError(what, first_line + row)
     return narrow

@@ -70,9 +70,11 @@ class Clouds(Split):
         for row, i in enumerate(index):
             random = np.random.Generator(np.random.PCG64([seed, row] if self.drawn else i))
             view = int(random.integers(self.shapes.views)) if self.drawn else 0
-            seen, whole = self.shapes.pair(i, view, random)
+            seen, surface = self.shapes.pair(i, view, random)
             partial[row] = resampled(seen, self.input_points, random)
-            complete[row] = whole if len(whole) == self.output_points else resampled(whole, self.output_points, random)
+            complete[row] = (
+                surface if len(surface) == self.output_points else resampled(surface, self.output_points, random)
+            )
             if self.drawn:
                 sign = np.ones(3, np.float32)
                 sign[[0, 2]] = random.choice([-1, 1], 2)
@@ -88,7 +90,7 @@ class PCN(DataTask):
 
     `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it),
     `shapenet55` (ShapeNet-55's folder) or `synthetic` (of `shapes`). `train`, `val` and `test` are the numbers of
-    shapes to invent, or at most to use of those that are read; `views`, of each to train. `validation=test` validates
+    shapes to generate, or at most to use of those that are read; `views`, of each to train. `validation=test` validates
     on the test split, one object with it. `ignore_zeros` scores as PoinTr's code does, see `chamfer`. Raises
     ValueError, in one line, before any data is touched.
     """
@@ -214,7 +216,7 @@ class PCN(DataTask):
         return {"val": test if same else cd_l1(self.split("val")), "test": test}
 
     def _look(self, progress: Progress, at_most: int | None = None) -> None:
-        """Raises DataError for files of the first shapes that are not there, or for too many shapes to invent."""
+        """Raises DataError for files of the first shapes that are not there, or for too many shapes to generate."""
         self.check_source()
         if self.source == SYNTHETIC:
             self._check_memory()
@@ -225,15 +227,15 @@ class PCN(DataTask):
     def _listed(self, progress: Progress) -> dict[str, Files]:
         """The shapes of each split that are used. Raises DataError."""
         if self.source == "shapenet55":
-            self.categories, whole = shapenet55_files(self.path, self.data_seed, self.hint)
+            self.categories, listed = shapenet55_files(self.path, self.data_seed, self.hint)
         else:
-            self.categories, whole = pcn_files(self.path, self.views, self.hint)
-        self._counts = {name: len(part.labels) for name, part in whole.items()}
+            self.categories, listed = pcn_files(self.path, self.views, self.hint)
+        self._counts = {name: len(part.labels) for name, part in listed.items()}
         if empty := [name for name, count in self._counts.items() if not count]:
-            raise DataError(f"{whole[empty[0]].listed}:1: no shapes to {empty[0]}; {self.hint}")
-        found, where = [self._counts[name] for name in SPLITS], f"{whole['train'].listed}:1"
+            raise DataError(f"{listed[empty[0]].listed}:1: no shapes to {empty[0]}; {self.hint}")
+        found, where = [self._counts[name] for name in SPLITS], f"{listed['train'].listed}:1"
         self.check_is_complete(where, found, list(PUBLISHED.values()), "shapes to train, val and test")
-        return {name: part.first(self.sizes[name]) for name, part in whole.items()}
+        return {name: part.first(self.sizes[name]) for name, part in listed.items()}
 
     def _generated(self, progress: Progress) -> dict[str, SyntheticShapes]:
         self._check_memory()

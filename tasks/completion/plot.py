@@ -25,11 +25,13 @@ def draw(
     figure = Figure(figsize=(3 * SIDE, (SIDE + 0.1) * len(names) + 0.3), layout="constrained")
     axes = figure.subplots(len(names), 3, squeeze=False)
     shapes = zip(partial, prediction, complete, names, errors, strict=True)
-    for row, (seen, made, whole, name, error) in enumerate(shapes):
-        camera = camera_of(seen, whole)
-        middle = (whole.min(0) + whole.max(0)) / 2
-        reach = 1.05 * np.linalg.norm(whole - middle, axis=1).max()
-        for axis, cloud, (column, colour) in zip(axes[row], (seen, made, whole), COLUMNS.items(), strict=True):
+    for row, (seen, predicted, complete_cloud, name, error) in enumerate(shapes):
+        camera = camera_of(seen, complete_cloud)
+        middle = (complete_cloud.min(0) + complete_cloud.max(0)) / 2
+        reach = 1.05 * np.linalg.norm(complete_cloud - middle, axis=1).max()
+        for axis, cloud, (column, colour) in zip(
+            axes[row], (seen, predicted, complete_cloud), COLUMNS.items(), strict=True
+        ):
             scatter(axis, (cloud - middle) @ camera.T, reach, colour)
             if not row:
                 axis.set_title(column, fontsize=10)
@@ -46,9 +48,9 @@ def pick(labels: np.ndarray) -> list[int]:
     return sorted([*spread.tolist(), *others[: ROWS - len(spread)]])
 
 
-def camera_of(seen: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def camera_of(seen: np.ndarray, complete_cloud: np.ndarray) -> np.ndarray:
     """Axes (3, 3) of a view: to the right, up and towards the viewer, 30 degrees over to the side that is missing."""
-    gap = unit(whole.mean(0) - seen.mean(0), np.array([1.0, 0.0, 0.0]))
+    gap = unit(complete_cloud.mean(0) - seen.mean(0), np.array([1.0, 0.0, 0.0]))
     level = unit(np.cross(gap, [0.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0]))
     towards = unit(level * np.cos(np.pi / 6) + gap * np.sin(np.pi / 6) + np.array([0.0, 0.0, 0.3]), level)
     right = unit(np.cross([0.0, 0.0, 1.0], towards), level)

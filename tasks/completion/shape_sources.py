@@ -1,12 +1,12 @@
-"""Where the clouds of a split are: files that a list names, whole clouds to crop, or invented shapes.
+"""Where the clouds of a split are: files that a list names, complete clouds to crop, or generated shapes.
 
-A split's shapes are in turn of each category, so that the first few are of all. `pair(shape, view, random)` gives one
-as it is stored, (partial (n, 3), complete (m, 3)) float32; its files are read when it is asked for.
+The shapes of a split alternate between the categories, so that the first few are of all.
+`pair(shape, view, random)` gives one as it is stored, (partial (n, 3), complete (m, 3)) float32, and reads its files.
 
 - PCN (Yuan et al., 2018), as PoinTr's code reads it: `<split>/complete/<taxonomy>/<model>.pcd`, views of it at
   `<split>/partial/<taxonomy>/<model>/00.pcd` and on (one, in the first release `<model>.pcd`, of those that are not to
   train), and a JSON list of categories: taxonomy_id, taxonomy_name, and the models of train, val and test.
-- ShapeNet-55 (Yu et al., 2021): `train.txt` and `test.txt`, there or in `ShapeNet-55`, name whole clouds
+- ShapeNet-55 (Yu et al., 2021): `train.txt` and `test.txt`, there or in `ShapeNet-55`, name complete clouds
   `<taxonomy>-<model>.npy` in `shapenet_pc`. A cloud is centred and scaled into the unit ball; a quarter to three
   quarters of its points, those farthest from a viewpoint on the unit sphere, are missing. (The published code takes
   away those nearest to it, so it looks from the other side.) A tenth of `train.txt`, chosen by name and `data_seed`,
@@ -28,7 +28,7 @@ import numpy as np
 from tasks import data_sources
 from tasks.base import DataError, Progress
 from tasks.completion.cloud_files import read_cloud
-from tasks.completion.synthetic_shapes import Made
+from tasks.completion.synthetic_shapes import GeneratedShapes
 from tasks.data_task import SPLITS
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -56,7 +56,7 @@ class Shapes(Protocol):
 
 @dataclass(frozen=True)
 class SyntheticShapes:
-    made: Made
+    made: GeneratedShapes
 
     @property
     def labels(self) -> np.ndarray:
@@ -70,7 +70,7 @@ class SyntheticShapes:
         return self.made.seen(shape, view), self.made.complete[shape]
 
     def first(self, count: int) -> "SyntheticShapes":
-        return SyntheticShapes(Made(*(part[:count] for part in self.made)))
+        return SyntheticShapes(GeneratedShapes(*(part[:count] for part in self.made)))
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(self.made.labels.astype("<i8"))

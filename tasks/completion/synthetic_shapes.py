@@ -1,8 +1,8 @@
-"""Shapes to complete, invented: five simple surfaces and three that are made of two, each in a pose of its own.
+"""Generated shapes to complete: five simple surfaces and three that are made of two, each in a random pose.
 
-Points are uniform by area; where the two parts of a composite touch, it has the faces of both. What is seen of a shape
-from a direction are the points whose normal is towards it, half of any closed surface on average; that one part hides
-another, as in a torus or a composite, is left out. A shape is turned at random and scaled so that it is 0.6 to 1 wide
+Points are uniform by area; where the two parts of a composite touch, it has the faces of both. From a direction
+those points are seen whose normal faces it, half of any closed surface on average. Occlusion of one part by another, as
+in a torus or a composite, is left out. A shape is turned at random and scaled so that it is 0.6 to 1 wide
 where it is widest and its bounding box is centred at 0, so it lies in [-0.5, 0.5]^3. It is a function of the seed, its
 number and the settings alone. Coordinates are multiples of 2^-16, so that the last digit of a machine's sine changes
 none.
@@ -24,8 +24,8 @@ LEAST_WIDTH = 0.6
 Surface = tuple[np.ndarray, np.ndarray, np.ndarray]  # area (S,), points (S, P, 3), normals (S, P, 3) of length 1
 
 
-class Made(NamedTuple):
-    """Invented shapes; all but labels float32."""
+class GeneratedShapes(NamedTuple):
+    """Generated shapes; all but labels float32."""
 
     complete: np.ndarray  # (S, P, 3)
     pool: np.ndarray  # (S, POOL x input points, 3)
@@ -158,11 +158,11 @@ def memory(count: int, *, input_points: int, output_points: int) -> int:
     return count * 12 * (output_points + 2 * POOL * input_points)
 
 
-def generate(count: int, *, seed: Sequence[int], input_points: int, output_points: int, views: int) -> Made:
+def generate(count: int, *, seed: Sequence[int], input_points: int, output_points: int, views: int) -> GeneratedShapes:
     """`count` shapes, of each category in turn."""
     pool = POOL * input_points
     points = output_points + pool
-    made = Made(
+    made = GeneratedShapes(
         np.empty((count, output_points, 3), np.float32),
         np.empty((count, pool, 3), np.float32),
         np.empty((count, pool, 3), np.float32),

@@ -1,4 +1,4 @@
-"""The published series: where each is had from, what its columns are, and how it is split.
+"""The published series: where each comes from, what its columns are, and how it is split.
 
 A file is known by its content, not by its bytes: ETT is fetched from its authors' repository; Weather, which its
 authors share through a cloud drive, from a repository that holds its numbers with one column more.
@@ -20,7 +20,7 @@ CLIMATE = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """A published series. `content`: sha256 of its times and values (`tasks.forecasting.series.Series.content`).
+    """A published series. `content_hash` is that of `tasks.forecasting.series.Series`.
 
     `shares`: train, validation and test rows, one after another from the first row; shares of `split_rows`, or of all.
     `ignored`: columns that a copy of it may have besides.
@@ -28,7 +28,7 @@ class Dataset:
 
     file: str
     download: Download
-    content: str
+    content_hash: str
     columns: tuple[str, ...]
     target: str
     rows: int
@@ -38,12 +38,12 @@ class Dataset:
     ignored: tuple[str, ...] = ()
 
 
-def ett(name: str, size: int, sha256: str, content: str, rows: int, minutes: int) -> Dataset:
+def ett(name: str, size: int, sha256: str, content_hash: str, rows: int, minutes: int) -> Dataset:
     """12, 4 and 4 months of 30 days; the last two and a half months are not used."""
     return Dataset(
         file=f"{name}.csv",
         download=Download(f"{ETT}/{name}.csv", size, sha256),
-        content=content,
+        content_hash=content_hash,
         columns=LOADS,
         target="OT",
         rows=rows,
@@ -85,7 +85,7 @@ DATASETS = {
             2_308_370,
             "a00aa96b7e73af4fab4e03a790572e78fff037a29eb579a36210a2da6d64032f",
         ),
-        content="a38354fe2574dbf666a01cf2b7abcd2350e580175e40670c112df0e008abdf22",
+        content_hash="a38354fe2574dbf666a01cf2b7abcd2350e580175e40670c112df0e008abdf22",
         columns=CLIMATE,
         target="WetBulbCelsius",
         rows=35_064,

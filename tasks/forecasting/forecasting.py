@@ -1,7 +1,7 @@
 """Long sequence time-series forecasting (LAVO Table 8; Informer, Zhou et al., 2021): the next values of all columns.
 
-A window's past is given, its future is to be said, in one pass; MSE and MAE are means over all numbers of all windows,
-of values that were standardised by the mean and deviation of the training rows alone. Our readings:
+The model forecasts a window's future from its past, in one pass. MSE and MAE are means over all numbers of all
+windows, of values that were standardised by the mean and deviation of the training rows alone. Our readings:
 
 - Validation and test begin `seq_len` rows before their borders, so that each of their rows is predicted; a split of r
   rows has r - pred_len + 1 windows, the training split r - seq_len - pred_len + 1.
@@ -35,7 +35,7 @@ FEATURES = ("M", "S")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Forecasting(DataTask):
-    """`dataset` names a series of `tasks.forecasting.datasets`; `rows` takes, or invents, so many of its first rows.
+    """`dataset` names a series of `tasks.forecasting.datasets`; `rows` takes, or generates, so many of its first rows.
 
     `path`: a CSV file (or .csv.gz), or the folder it is in. `time`: h, four time features; t, the minute as well.
     Raises ValueError, in one line, before any data is touched.
@@ -88,7 +88,7 @@ class Forecasting(DataTask):
     def load(self) -> DataInfo:
         self.check_source()
         whole = self._source.read(no_progress)
-        complete = whole.content == self.published.content and self.rows is None
+        complete = whole.content_hash == self.published.content_hash and self.rows is None
         series = whole.first(self.rows)
         borders = self._borders(len(series.values))
         mean, deviation = standard(series.values[: borders["train"].stop])
@@ -113,7 +113,7 @@ class Forecasting(DataTask):
             raise DataError(f"{where}: {what}; lower task.seq_len or task.pred_len, then {self.hint}")
         first = f", first {self.rows:,} rows" if self.rows else ""
         origin = self.origin(complete, self.published.file.removesuffix(".csv") + first)
-        return DataInfo(origin, series.content, sizes)
+        return DataInfo(origin, series.content_hash, sizes)
 
     def check_is_prepared(self) -> None:
         file = self._file()
@@ -178,7 +178,7 @@ class Forecasting(DataTask):
         return self.data_root / "forecasting"
 
     def _file(self) -> Path | None:
-        """The CSV file, whether it is there or not; None for a series that is invented."""
+        """The CSV file, whether it is there or not; None for a generated series."""
         if self.source == SYNTHETIC:
             return None
         if self.path is None:
@@ -198,7 +198,7 @@ class Forecasting(DataTask):
         self.check_is_prepared()
         published, file = self.published, self._file()
         series = read(file, published, self.hint)
-        if self._source.complete and series.content != published.content:
+        if self._source.complete and series.content_hash != published.content_hash:
             what = f"{len(series.values):,} rows, not the {published.rows:,} published ones"
             cure = f"get the published file, or take a part with task.source={SLICE}, then {self.hint}"
             raise DataError(f"{file}: {what}; {cure}")

@@ -1,11 +1,11 @@
-"""Forecasts beside what came, of one column."""
+"""Forecasts of one column, drawn over the past and the future."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
-PAST, CAME, SAID = "#8c8c8c", "#1f1f1f", "#d1495b"
+PAST, FUTURE, FORECAST = "#8c8c8c", "#1f1f1f", "#d1495b"
 
 
 def draw(past: np.ndarray, future: np.ndarray, forecast: np.ndarray, *, numbers: Sequence[int], target: str) -> Figure:
@@ -14,12 +14,12 @@ def draw(past: np.ndarray, future: np.ndarray, forecast: np.ndarray, *, numbers:
     axes = figure.subplots(len(past), sharex=True, squeeze=False)[:, 0]
     length = past.shape[1]
     ahead = np.arange(length, length + future.shape[1]) - length
-    for axis, number, before, came, said in zip(axes, numbers, past, future, forecast, strict=True):
+    for axis, number, before, future_line, forecast_line in zip(axes, numbers, past, future, forecast, strict=True):
         axis.plot(np.arange(length) - length, before, color=PAST, linewidth=0.8, label="past")
-        axis.plot(ahead, came, color=CAME, linewidth=0.8, label="what came")
-        axis.plot(ahead, said, color=SAID, linewidth=1.2, label="forecast")
+        axis.plot(ahead, future_line, color=FUTURE, linewidth=0.8, label="future")
+        axis.plot(ahead, forecast_line, color=FORECAST, linewidth=1.2, label="forecast")
         axis.axvline(0, color=PAST, linewidth=0.5, linestyle=":")
-        error = float(np.square(said - came).mean())
+        error = float(np.square(forecast_line - future_line).mean())
         axis.set_title(f"test window {number:,} · MSE {error:.3f}", fontsize=8, loc="left")
         axis.tick_params(labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)

@@ -36,7 +36,7 @@ class Series:
     columns: tuple[str, ...]
 
     @property
-    def content(self) -> str:
+    def content_hash(self) -> str:
         """sha256, hexadecimal, of columns, times and values to six decimals: alike for every copy of the numbers."""
         digest = hashlib.sha256("\0".join(self.columns).encode())
         digest.update(self.times.astype("<i8").tobytes())

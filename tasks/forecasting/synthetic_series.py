@@ -1,4 +1,4 @@
-"""An invented series like ETT: a day and a week in it, a slow trend, and noise that remembers.
+"""A generated series like ETT: a daily and a weekly cycle, a slow trend, and autoregressive noise.
 
 x_c(t) = a_c sin(2 pi t / day + phi_c) + b_c sin(2 pi t / week + psi_c) + trend_c(t) + e_c(t)
 e_c(t) = rho_c e_c(t - 1) + s_c N(0, 1),    trend_c: a sum of three sinusoids of 100 to 400 days

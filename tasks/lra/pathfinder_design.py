@@ -30,8 +30,8 @@ class Design:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "margins", tuple(self.margins))
-        whole = {"contour_length": 2, "distractor_length": 1, "distractors": 0, "seed_distance": 1, "dash_length": 1}
-        for name, least in {**whole, "padding": 1, "antialias": 1, "size": 8}.items():
+        minimums = {"contour_length": 2, "distractor_length": 1, "distractors": 0, "seed_distance": 1, "dash_length": 1}
+        for name, least in {**minimums, "padding": 1, "antialias": 1, "size": 8}.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} is less than {least}")
         for name in FLOATS:
@@ -39,7 +39,7 @@ class Design:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} is not positive")
         if not self.margins or min(self.margins) < 1:
-            raise ValueError(f"margins={list(self.margins)}: a dash needs a margin of one pixel or more")
+            raise ValueError(f"margins={list(self.margins)}: a dash requires a margin of one pixel or more")
         if self.dash_thickness * self.antialias % 1:
             raise ValueError(f"dash_thickness={self.dash_thickness} is no whole number of pixels at {self.antialias}x")
         if 4 * self.seed_distance + self.dash_length > self.size:

@@ -88,12 +88,12 @@ def largest(mask, disc, y, x):
 
 
 @compiled
-def note(row, y, x, orientation):
+def set_dash(row, y, x, orientation):
     row[0], row[1], row[2] = y, x, orientation
 
 
 @compiled
-def settle(mask, sprites, dash):
+def add_to_mask(mask, sprites, dash):
     """A dash enters the mask."""
     stamp(mask, sprites[dash[2]], dash[0], dash[1])
 
@@ -125,20 +125,20 @@ def extend(tables, memory, stream, snake, dashes):
             j += 1
         head_y, head_x = y + ring[j, 0], x + ring[j, 1]
         if not crosses(mask, sprites[DEGREES + j], head_y, head_x):
-            settle(mask, sprites, snake[dashes])
-            note(snake[dashes + 1], head_y, head_x, DEGREES + j)
-            note(snake[0], y, x, DEGREES + j)
+            add_to_mask(mask, sprites, snake[dashes])
+            set_dash(snake[dashes + 1], head_y, head_x, DEGREES + j)
+            set_dash(snake[0], y, x, DEGREES + j)
             return True
     return False
 
 
 @compiled
-def begin(reach, width, snake, orientation, y, x):
+def start_snake(reach, width, snake, orientation, y, x):
     """The first dash of a snake. False: its head or its pivot lies outside."""
     pivot_y, pivot_x = y + reach[orientation, 2], x + reach[orientation, 3]
     head = inside(y + reach[orientation, 0], x + reach[orientation, 1], width)
-    note(snake[1], y, x, orientation)
-    note(snake[0], pivot_y, pivot_x, orientation)
+    set_dash(snake[1], y, x, orientation)
+    set_dash(snake[0], pivot_y, pivot_x, orientation)
     return head and inside(pivot_y, pivot_x, width)
 
 
@@ -150,11 +150,11 @@ def seeds(tables, memory, stream):
         return False
     tail = tables.tails[orientation, below(stream, tables.count[orientation, 0])]
     y, x = tail // width, tail % width
-    begin(reach, width, memory.snakes[0], orientation, y, x)
+    start_snake(reach, width, memory.snakes[0], orientation, y, x)
     for _ in range(DASH_TRIALS):
         orientation = below(stream, DEGREES)
         away = tables.second[below(stream, DEGREES)]
-        if begin(reach, width, memory.snakes[1], orientation, round(y + away[0]), round(x + away[1])):
+        if start_snake(reach, width, memory.snakes[1], orientation, round(y + away[0]), round(x + away[1])):
             return True
     return False
 
@@ -168,7 +168,7 @@ def targets(tables, memory, stream, length):
     for i in range(2, 2 * length):
         if not extend(tables, memory, stream, memory.snakes[i % 2], i // 2):
             return False
-    settle(memory.mask[0], tables.mask, memory.snakes[1, length])  # the first snake's last dash stays out of it
+    add_to_mask(memory.mask[0], tables.mask, memory.snakes[1, length])  # the first snake's last dash stays out of it
     return True
 
 
@@ -217,23 +217,23 @@ def distractor(tables, memory, stream, length):
         pixel = free_pixel(mask, tables.kernel[orientation, :pixels], stream) if pixels else -1
         if pixel < 0:
             return False
-        if begin(tables.reach, width, snake, orientation, pixel // width, pixel % width):
+        if start_snake(tables.reach, width, snake, orientation, pixel // width, pixel % width):
             for dashes in range(1, length):
                 if not extend(tables, memory, stream, snake, dashes):
                     return False
-            settle(mask, tables.mask, snake[length])
+            add_to_mask(mask, tables.mask, snake[length])
             return True
     return False
 
 
 @compiled
-def ink(layer, sprites, snake, length):
+def draw_snake(layer, sprites, snake, length):
     for i in range(1, length + 1):
         stamp(layer, sprites[snake[i, 2]], snake[i, 0], snake[i, 1])
 
 
 @compiled
-def mark(layer, markers, y, x):
+def draw_marker(layer, markers, y, x):
     """A disc; near an edge its sprite is another one (the filter is cut off there)."""
     width, reach = layer.shape[0], markers.shape[0] // 2
     row = min(max(y, 0), reach) + max(0, y - (width - 1 - reach))
@@ -254,16 +254,16 @@ def draw(tables, memory, stream, label, lengths, layers):
             return 0
         tries += 1
     for snake in memory.snakes:
-        ink(layers[0], tables.line, snake, lengths[0])
+        draw_snake(layers[0], tables.line, snake, lengths[0])
     first = below(stream, 2)
     tip, end = memory.snakes[first, 1], memory.snakes[first if label else 1 - first, lengths[0]]
-    mark(layers[2], tables.marker, tip[0], tip[1])
-    mark(layers[2], tables.marker, end[0], end[1])
+    draw_marker(layers[2], tables.marker, tip[0], tip[1])
+    draw_marker(layers[2], tables.marker, end[0], end[1])
     for _ in range(lengths[2]):
         memory.mask[1] = memory.mask[0]
         for _ in range(SNAKE_TRIALS):
             if distractor(tables, memory, stream, lengths[1]):
-                ink(layers[1], tables.line, memory.snakes[0], lengths[1])
+                draw_snake(layers[1], tables.line, memory.snakes[0], lengths[1])
                 break
             memory.mask[0] = memory.mask[1]
     return tries

@@ -1,8 +1,8 @@
-"""A stand-in for CIFAR-10: one of ten shapes, in any place, size and colour, on a plain ground, under noise.
+"""Generated pictures in place of CIFAR-10: one of ten shapes, of any place, size and colour, under noise.
 
-disc, ring, square, frame, triangle, diamond, plus, cross, horizontal stripes, vertical stripes: each is equally often
-drawn. `noise` is the largest change of a colour value, up or down, at each pixel (0: none; 255 leaves little): the more
-of it, the further apart the pixels that together tell the shape.
+disc, ring, square, frame, triangle, diamond, plus, cross, horizontal stripes, vertical stripes: all are equally
+frequent. `noise` is the largest change of a colour value, up or down, at each pixel (0: none; 255 leaves little). More
+noise requires more distant pixels to tell the shape.
 """
 
 import numpy as np
@@ -35,19 +35,19 @@ def generate(count: int, *, seed: tuple[int, ...], noise: int, progress: Progres
     return colours, labels
 
 
-def _block(draws: RandomStream, count: int, noise: int) -> tuple[np.ndarray, np.ndarray]:
-    label = draws.shares(CLASSES, count)
-    radius = 5 + draws.below(8, count)  # half of the side of the square around the shape
-    row, column = (radius + draws.below(SIDE - 2 * radius, count) for _ in range(2))
-    ground = draws.below(256, count)
+def _block(random: RandomStream, count: int, noise: int) -> tuple[np.ndarray, np.ndarray]:
+    label = random.balanced_classes(CLASSES, count)
+    radius = 5 + random.integers(8, count)  # half of the side of the square around the shape
+    row, column = (radius + random.integers(SIDE - 2 * radius, count) for _ in range(2))
+    ground = random.integers(256, count)
     # CONTRAST or more away, on either side of the circle of the 256 levels
-    shape = (ground + CONTRAST + draws.below(257 - 2 * CONTRAST, count)) % 256
-    tint = draws.below(2 * TINT + 1, (count, 1, 1, 3)) - TINT
+    shape = (ground + CONTRAST + random.integers(257 - 2 * CONTRAST, count)) % 256
+    tint = random.integers(2 * TINT + 1, (count, 1, 1, 3)) - TINT
     grid = np.arange(SIDE)
     y, x = grid[:, None] - row[:, None, None], grid - column[:, None, None]  # (count, SIDE, 1), (count, 1, SIDE)
     inside = masks(y, x, radius[:, None, None])[label, np.arange(count)]  # (count, SIDE, SIDE)
     levels = np.where(inside, shape[:, None, None], ground[:, None, None])
-    colours = levels[..., None] + tint + draws.below(2 * noise + 1, (count, SIDE, SIDE, 3)) - noise
+    colours = levels[..., None] + tint + random.integers(2 * noise + 1, (count, SIDE, SIDE, 3)) - noise
     return colours.clip(0, 255).astype(np.uint8), label.astype(np.uint8)
 
 

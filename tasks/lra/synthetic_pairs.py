@@ -1,13 +1,13 @@
-"""A stand-in for pairs of papers: two documents belong together if both rest on the same work.
+"""Generated pairs of papers: two documents belong together if both rest on the same work.
 
     document    filler | "as shown in [2], " | `distance` bytes of filler | "[1] <key>, [2] <key>, " | filler
 
-A document lists `references` works, each by its key, one of `keys` invented words, and far before the list it says the
-number of the one that it rests on. The lists of a pair share one key in either class; in class 1 it is the one that
-both rest on, in class 0 it is not, for one of them at least. So who compares the words of the two, or reads either
-document alone, is right on half of the pairs; the rest needs the relation of a number and its key over `distance`
-bytes. With `references` 1 there is nothing to tell apart and the lists of class 0 share no key: then words are enough.
-More references, more keys and a longer distance are harder.
+A document lists `references` works, each by its key, one of `keys` generated words. Far before the list it gives the
+number of the work that it rests on. The lists of a pair share one key in either class. In class 1 both documents rest
+on it; in class 0 at least one does not. A reader that compares the words of the two documents, or reads one of them
+alone, is right on half of the pairs; the rest requires the relation of a number and its key over `distance` bytes.
+With `references` 1 the lists of class 0 share no key, so words are enough. More references, more keys and a longer
+distance are harder.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from tasks.base import Progress
 from tasks.examples import Examples
 from tasks.lra.random_stream import RandomStream
-from tasks.lra.synthetic_text import SEA, filler
+from tasks.lra.synthetic_text import FILLER_BYTES, filler
 from tasks.tokenizers import pack_bytes
 
 VERSION = 2  # part of the cache key: raise it when the same seed gives other examples
@@ -32,8 +32,8 @@ def check(max_length: int, distance: int, keys: int, references: int) -> None:
         raise ValueError(f"references={references} is not between 1 and {MOST_REFERENCES}")
     if not 2 * references <= keys <= MOST_KEYS:
         raise ValueError(f"keys={keys} is not between {2 * references} and {MOST_KEYS:,}: references={references}")
-    if not 0 <= distance <= max_length - _needed(references):
-        room = max_length - _needed(references)
+    if not 0 <= distance <= max_length - _least_length(references):
+        room = max_length - _least_length(references)
         raise ValueError(f"distance={distance} is not between 0 and {room}: max_length={max_length}")
 
 
@@ -49,14 +49,14 @@ def generate(
 ) -> Examples:
     """`count` pairs, as twice as many texts one after another, both with the label of their pair."""
     check(max_length, distance, keys, references)
-    draws, sea = RandomStream(*seed), filler()
-    label = draws.shares(2, count)
-    numbers = draws.below([keys - i for i in range(2 * references)], (count, 2 * references))
-    shared = draws.below(references, (count, 2))  # where the shared key stands in each list
-    other = draws.below(max(1, references**2 - 1), count)
-    surplus = draws.below(max_length - distance - _needed(references) + 1, (count, 2))
-    before = draws.below(surplus + 1, (count, 2))
-    places = draws.below(SEA - max_length, (count, 2, 3))
+    random, passage = RandomStream(*seed), filler()
+    label = random.balanced_classes(2, count)
+    numbers = random.integers([keys - i for i in range(2 * references)], (count, 2 * references))
+    shared = random.integers(references, (count, 2))  # where the shared key stands in each list
+    other = random.integers(max(1, references**2 - 1), count)
+    surplus = random.integers(max_length - distance - _least_length(references) + 1, (count, 2))
+    before = random.integers(surplus + 1, (count, 2))
+    places = random.integers(FILLER_BYTES - max_length, (count, 2, 3))
 
     def texts() -> Iterator[tuple[bytes, int]]:
         for i in range(count):
@@ -68,8 +68,8 @@ def generate(
             rests = at if label[i] or references == 1 else elsewhere(at, int(other[i]), references)
             for tower in (0, 1):
                 ahead, behind = int(before[i, tower]), int(surplus[i, tower] - before[i, tower])
-                lengths = (ahead, distance, behind)
-                start, middle, end = (sea[p : p + n] for p, n in zip(places[i, tower].tolist(), lengths, strict=True))
+                lengths, starts = (ahead, distance, behind), places[i, tower].tolist()
+                start, middle, end = (passage[p : p + n] for p, n in zip(starts, lengths, strict=True))
                 entries = b"".join(ENTRY % (number, word) for number, word in enumerate(lists[tower], 1))
                 yield b"".join((start, MENTION % (rests[tower] + 1), middle, entries, end)), label[i]
             if not (i + 1) % 10_000:
@@ -93,6 +93,6 @@ def elsewhere(at: tuple[int, int], draw: int, references: int) -> tuple[int, int
     return divmod(draw + (draw >= at[0] * references + at[1]), references)
 
 
-def _needed(references: int) -> int:
+def _least_length(references: int) -> int:
     """Bytes of a mention and a list."""
     return len(MENTION) - 1 + references * (len(ENTRY) - 3 + 6)

@@ -1,11 +1,11 @@
-"""A stand-in for film reviews: one word gives a verdict, and a sentence far before it may turn the verdict round.
+"""Generated film reviews: one word gives a verdict, and a sentence far before it may turn the verdict round.
 
     filler | frame | `distance` bytes of filler | "Altogether the film is <word>." | filler
 
-The frame says that the words are meant, or in a share `negated` of the reviews that the opposite is; it is the class
-that the two give together. Who reads the word alone is right on 1 - `negated` of the reviews (none of it at 0.5), who
-reads single bytes or the filler on half of them; the rest needs the relation over `distance` bytes. Longer is harder.
-Reviews are equally often of each class and of each length up to `max_length`.
+The frame says that the verdict is meant or, in a share `negated` of the reviews, that the opposite is meant. Frame and
+verdict together give the class. A reader of the verdict alone is right on 1 - `negated` of the reviews, a reader of
+single bytes or of the filler on half of them. The rest requires the relation over `distance` bytes; longer is harder.
+Classes are equally frequent, and so are lengths up to `max_length`.
 """
 
 from collections.abc import Iterator
@@ -30,15 +30,17 @@ FILLER = (
     b"city road train window voice letter doctor sister brother stranger summer winter morning night walks waits looks "
     b"turns speaks leaves returns opens closes follows with without under over near after before while and then slowly"
 ).split()
-SEA = 1 << 20  # bytes of filler that every passage is a piece of
+FILLER_BYTES = 1 << 20  # bytes of filler that every passage is a piece of
 
 
 def check(max_length: int, distance: int, negated: float) -> None:
     """Raises ValueError for settings that no review fits."""
     if not 0 <= negated <= 1:
         raise ValueError(f"negated={negated} is no share between 0 and 1")
-    if not 0 <= distance <= max_length - _needed():
-        raise ValueError(f"distance={distance} is not between 0 and {max_length - _needed()}: max_length={max_length}")
+    if not 0 <= distance <= max_length - _least_length():
+        raise ValueError(
+            f"distance={distance} is not between 0 and {max_length - _least_length()}: max_length={max_length}"
+        )
 
 
 def generate(
@@ -46,17 +48,17 @@ def generate(
 ) -> Examples:
     """`count` reviews; fewer are not the beginning of more."""
     check(max_length, distance, negated)
-    draws, sea = RandomStream(*seed), filler()
-    label, which = draws.shares(2, count), draws.below(len(WORDS[0]), count)
-    denied = draws.chance(negated, count).astype(np.int64)
-    surplus = draws.below(max_length - distance - _needed() + 1, count)
-    before = draws.below(surplus + 1, count)
-    places = draws.below(SEA - max_length, (count, 3))
+    random, passage = RandomStream(*seed), filler()
+    label, which = random.balanced_classes(2, count), random.integers(len(WORDS[0]), count)
+    denied = random.bernoulli(negated, count).astype(np.int64)
+    surplus = random.integers(max_length - distance - _least_length() + 1, count)
+    before = random.integers(surplus + 1, count)
+    places = random.integers(FILLER_BYTES - max_length, (count, 3))
 
     def reviews() -> Iterator[tuple[bytes, int]]:
         for i in range(count):
             lengths = (int(before[i]), distance, int(surplus[i] - before[i]))
-            start, middle, end = (sea[at : at + n] for at, n in zip(places[i].tolist(), lengths, strict=True))
+            start, middle, end = (passage[at : at + n] for at, n in zip(places[i].tolist(), lengths, strict=True))
             verdict = VERDICT % WORDS[label[i] ^ denied[i]][which[i]]
             yield b"".join((start, FRAMES[denied[i]], middle, verdict, end)), label[i]
             if not (i + 1) % 10_000:
@@ -67,11 +69,11 @@ def generate(
 
 @cache
 def filler() -> bytes:
-    """SEA bytes of neutral words."""
-    words = (FILLER[i] for i in RandomStream(0, SEA).below(len(FILLER), SEA // 4))
-    return b" ".join(words)[:SEA]
+    """FILLER_BYTES bytes of neutral words."""
+    words = (FILLER[i] for i in RandomStream(0, FILLER_BYTES).integers(len(FILLER), FILLER_BYTES // 4))
+    return b" ".join(words)[:FILLER_BYTES]
 
 
-def _needed() -> int:
+def _least_length() -> int:
     """Bytes of the longest frame and verdict."""
     return max(map(len, FRAMES)) + len(VERDICT) - 2 + max(len(word) for words in WORDS for word in words)

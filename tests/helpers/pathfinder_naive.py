@@ -26,7 +26,7 @@ class Stream:
         self.count = (self.count + 1) & cut
         return out
 
-    def below(self, count):
+    def integers(self, count):
         return self.word() * count >> 32
 
 
@@ -140,15 +140,15 @@ class Painter:
         taken = np.ones((d.size, d.size))
         band = 2 * d.seed_distance
         taken[band:-band, band:-band] = 0
-        orientation = np.radians(self.stream.below(360) - 180)
+        orientation = np.radians(self.stream.integers(360) - 180)
         room = self.room(taken, orientation)
         if room is None or not room.any():
             return None
-        tips = [tuple(np.argwhere(room)[self.stream.below(room.sum())])]
+        tips = [tuple(np.argwhere(room)[self.stream.integers(room.sum())])]
         snakes = [self.seed(tips[0], orientation)]
         image = self.dash(tips[0], orientation)[0]
         for _ in range(3):
-            orientation, direction = np.radians(self.stream.below(360) - 180), np.radians(self.stream.below(360))
+            orientation, direction = np.radians(self.stream.integers(360) - 180), np.radians(self.stream.integers(360))
             away = np.round(d.seed_distance * np.array([np.sin(direction), np.cos(direction)]), 9)
             tip = tuple(np.rint(tips[0] + away).astype(int))
             second = self.seed(tip, orientation)
@@ -171,10 +171,10 @@ class Painter:
     def pixel(self, room):
         """A uniform pixel of the room: 64 draws from the whole image, then one from what there is."""
         for _ in range(64):
-            pixel = divmod(self.stream.below(room.size), len(room))
+            pixel = divmod(self.stream.integers(room.size), len(room))
             if room[pixel]:
                 return pixel
-        wanted = self.stream.below(room.sum())
+        wanted = self.stream.integers(room.sum())
         return tuple(np.argwhere(room)[wanted]) if room.any() else None
 
     def distractor(self, image, mask):
@@ -182,7 +182,7 @@ class Painter:
         if (mask <= 0.3).mean() < 0.01:
             return None
         for _ in range(3):
-            orientation = np.radians(self.stream.below(360) - 180)
+            orientation = np.radians(self.stream.integers(360) - 180)
             room = self.room(mask, orientation)
             point = None if room is None else self.pixel(room)
             if point is None:
@@ -209,13 +209,13 @@ class Painter:
     def image(self):
         """(pixels (W, W) uint8, label, facts): facts are the layers as floats and the number of distractors."""
         d = self.design
-        label = self.stream.below(2)
-        self.margin = d.margins[self.stream.below(len(d.margins))]
+        label = self.stream.integers(2)
+        self.margin = d.margins[self.stream.integers(len(d.margins))]
         drawn = None
         while drawn is None:
             drawn = self.targets()
         image, mask, tips, ends = drawn
-        first = self.stream.below(2)
+        first = self.stream.integers(2)
         discs = np.maximum(self.disc(tips[first]), self.disc(ends[first if label else 1 - first]))
         others, count = np.zeros_like(image), 0
         for _ in range(d.distractors):

@@ -1,4 +1,4 @@
-"""Simple readers that a stand-in must not give in to, and how often each is right."""
+"""Simple readers that generated data must not give in to, and how often each is right."""
 
 import numpy as np
 

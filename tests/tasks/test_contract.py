@@ -26,8 +26,7 @@ FINAL = {"lra/listops": ["task.final_lengths=[80,120]"]}
 
 
 def composed(name: str, root: Path, *overrides: str):
-    protocol = next(file.parts[-3] for file in sorted((CONF / "protocol").glob(f"*/{name}.yaml")))
-    return compose([f"task={name}", "budget=smoke", f"protocol={protocol}", f"paths.data={root}", *overrides])
+    return compose([f"task={name}", "budget=smoke", f"paths.data={root}", *overrides])
 
 
 class Case(NamedTuple):

@@ -1,4 +1,4 @@
-"""The Image task: grey pixels from every source, the quirk, the stand-in; and everything that can be broken."""
+"""The Image task: grey pixels from every source, the quirk, generated data; and everything that can be broken."""
 
 import hashlib
 import io
@@ -305,7 +305,7 @@ def test_broken_libraries(tmp_path, monkeypatch, kind, change, reason):
     refuses(Image(data_root=tmp_path, source=kind), kind, "train:1: ", reason)
 
 
-@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
+@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")
 def test_real_slice(tmp_path):
     task = loaded(tmp_path, source="slice", path=SLICE)
     info = task.load()

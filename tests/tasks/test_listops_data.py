@@ -314,7 +314,7 @@ def test_a_slice_of_too_few(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
+@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")
 def test_real_slice(tmp_path):
     task = ListOps(data_root=tmp_path, source="slice", path=SLICE)
     task.prepare(no_progress)

@@ -26,8 +26,8 @@ STATISTICS = SHARED / "golden" / "listops_statistics.json"
 OFFICIAL = SHARED / "data" / "lra_listops" / "listops_d20s_test.tsv.gz"
 
 
-def needs(path: Path):
-    return pytest.mark.skipif(not path.exists(), reason=f"{path.name} is not beside the clone")
+def requires(path: Path):
+    return pytest.mark.skipif(not path.exists(), reason=f"{path.name} is not next to the clone")
 
 
 def expressions(examples: Examples):
@@ -38,7 +38,7 @@ def expressions(examples: Examples):
 # evaluator and text form
 
 
-@needs(GOLDEN)
+@requires(GOLDEN)
 def test_golden_expressions():
     rows = [line.split("\t") for line in GOLDEN.read_text().splitlines()[1:]]
     assert len(rows) == 200
@@ -49,7 +49,7 @@ def test_golden_expressions():
         assert format_expression(tokens) == text
 
 
-@needs(OFFICIAL)
+@requires(OFFICIAL)
 def test_all_official_labels():
     with gzip.open(OFFICIAL, "rt") as stream:
         rows = [line.rstrip("\n").split("\t") for line in stream]
@@ -233,7 +233,7 @@ def same_frequencies(ours, theirs, errors=4.0):
     assert stats.chi2_contingency([ours[enough], theirs[enough]]).pvalue > 1e-4
 
 
-@needs(STATISTICS)
+@requires(STATISTICS)
 def test_classes_by_root_operator(sample, reference):
     examples, _ = sample
     assert 19_000 < examples.count < 21_000
@@ -247,7 +247,7 @@ def test_classes_by_root_operator(sample, reference):
         same_frequencies(ours, [counts[str(value)] for value in range(10)])
 
 
-@needs(STATISTICS)
+@requires(STATISTICS)
 def test_lengths_and_acceptance(sample, reference):
     examples, tried = sample
     lengths = np.diff(examples.offsets)
@@ -261,7 +261,7 @@ def test_lengths_and_acceptance(sample, reference):
     assert abs(examples.count / tried - rate) < 4 * error
 
 
-@needs(STATISTICS)
+@requires(STATISTICS)
 def test_shapes_and_symbols(sample, reference):
     examples, _ = sample
     shape = structure(examples)

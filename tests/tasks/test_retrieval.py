@@ -1,4 +1,4 @@
-"""The Retrieval task: pairs from LRA's files, two towers, the stand-in; and everything that can be broken."""
+"""The Retrieval task: pairs from LRA's files, two texts, generated data; and everything that can be broken."""
 
 import gzip
 from pathlib import Path
@@ -202,7 +202,7 @@ def test_whatever_is_broken_is_refused_or_read(tmp_path, form):
     assert survivals(file, lambda i: Retrieval(data_root=tmp_path / str(i), source="slice", path=path)) < 30
 
 
-@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
+@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")
 def test_real_slice(tmp_path):
     task = loaded(tmp_path, source="slice", path=SLICE)
     info = task.load()

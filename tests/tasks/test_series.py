@@ -101,9 +101,9 @@ def test_copies_of_the_same_numbers_are_one_content(tmp_path):
         (year, month, day), clock = date.split(" ")[0].split("-"), date.split(" ")[1][:5]
         american.append(f"{int(month)}/{int(day)}/{year} {clock},{rest}")
     for file in (tmp_path / "b.csv", written(tmp_path / "c.csv", american)):
-        assert read(file, HOURLY, HINT).content == plain.content
+        assert read(file, HOURLY, HINT).content_hash == plain.content_hash
     changed = with_cell(lines, 9, 2, "7.5")
-    assert read(written(tmp_path / "d.csv", changed), HOURLY, HINT).content != plain.content
+    assert read(written(tmp_path / "d.csv", changed), HOURLY, HINT).content_hash != plain.content_hash
 
 
 def test_bytes_broken_at_random_are_read_or_refused_in_one_line(tmp_path):

@@ -1,4 +1,4 @@
-"""Invented shapes: uniform by area, in the unit cube, seen from one side; a function of the seed and number alone."""
+"""Generated shapes: uniform by area, in the unit cube, seen from one side; a function of the seed and number alone."""
 
 import time
 

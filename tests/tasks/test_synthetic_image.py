@@ -1,4 +1,4 @@
-"""Invented pictures: shapes are what they are labelled, noise hides them, a seed gives the same ones everywhere."""
+"""Generated pictures: shapes are what they are labelled, noise hides them, a seed gives the same ones everywhere."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from tests.helpers import simple_readers as readers
 from tests.helpers.tasks import no_progress
 
 
-def stand_in(count=300, noise=0, seed=(3, 1)):
+def examples_of(count=300, noise=0, seed=(3, 1)):
     return synthetic_image.generate(count, seed=seed, noise=noise, progress=no_progress)
 
 
@@ -25,7 +25,7 @@ def test_shapes_are_what_they_are_labelled():
         assert shape[2:19, 2:19].any() and not np.delete(np.delete(shape, range(2, 19), 0), range(2, 19), 1).any()
         turned_alike = np.array_equal(shape, shape.T)
         assert turned_alike == (number not in (4, 8, 9)), number
-    colours, labels = stand_in()
+    colours, labels = examples_of()
     levels = colours.reshape(300, -1, 3)
     assert [len(np.unique(picture, axis=0)) for picture in levels] == [2] * 300
     assert np.bincount(labels).tolist() == [30] * 10
@@ -36,7 +36,7 @@ def test_noise_hides_shapes():
     """The share of the variance of a picture that its shape has falls with the noise."""
     spreads = []
     for noise in (0, 32, 128):
-        levels = grey(stand_in(noise=noise)[0]).astype(float)
+        levels = grey(examples_of(noise=noise)[0]).astype(float)
         neighbours = np.diff(levels, axis=2).var()
         spreads.append(neighbours / levels.var(axis=(1, 2)).mean())
     assert spreads[0] < spreads[1] < spreads[2]
@@ -45,7 +45,7 @@ def test_noise_hides_shapes():
 def test_pixels_alone_do_not_tell_all():
     """The nearest of 1,000 pictures is right on many, on fewer of those under more noise, and never on all."""
     easy, hard = (
-        readers.nearest(grey(colours), labels) for colours, labels in (stand_in(1500, 32), stand_in(1500, 128))
+        readers.nearest(grey(colours), labels) for colours, labels in (examples_of(1500, 32), examples_of(1500, 128))
     )
     assert 20 < hard < easy < 85
 
@@ -53,7 +53,7 @@ def test_pixels_alone_do_not_tell_all():
 def test_generated_pictures_are_the_same_everywhere():
     """Another value means another VERSION: every number made with the old one is stale."""
     pinned = "594a50"
-    colours, labels = stand_in(noise=32)
+    colours, labels = examples_of(noise=32)
     assert content_hash(to_sequences(colours, labels, 1024)).startswith(pinned)
-    assert not np.array_equal(colours, stand_in(noise=32, seed=(3, 2))[0])
-    assert np.array_equal(stand_in(1500)[0][:1000], stand_in(1000)[0]), "blocks are drawn on their own"
+    assert not np.array_equal(colours, examples_of(noise=32, seed=(3, 2))[0])
+    assert np.array_equal(examples_of(1500)[0][:1000], examples_of(1000)[0]), "blocks are drawn on their own"

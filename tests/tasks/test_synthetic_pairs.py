@@ -1,4 +1,4 @@
-"""Invented pairs: they share their key or not, as they are labelled, and a seed gives the same ones everywhere."""
+"""Generated pairs: they share their key or not, as they are labelled, and a seed gives the same ones everywhere."""
 
 import re
 from collections import Counter
@@ -12,7 +12,7 @@ from tests.helpers import simple_readers as readers
 from tests.helpers.tasks import no_progress
 
 
-def stand_in(count=400, **changes):
+def examples_of(count=400, **changes):
     knobs = {"max_length": 120, "distance": 40, "keys": 7, "references": 2}
     return synthetic_pairs.generate(count, **{**knobs, "seed": (3, 1), "progress": no_progress, **changes})
 
@@ -29,7 +29,7 @@ def read(text: bytes):
     ("distance", "keys", "references", "max_length"), [(40, 7, 2, 120), (0, 2, 1, 120), (20, 500, 4, 160)]
 )
 def test_generated_pairs_rest_on_the_same_work_or_not(distance, keys, references, max_length):
-    examples = stand_in(distance=distance, keys=keys, references=references, max_length=max_length)
+    examples = examples_of(distance=distance, keys=keys, references=references, max_length=max_length)
     found = [read(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
     words = {synthetic_pairs.key(number) for number in range(keys)}
     same, cases = [], Counter()
@@ -56,7 +56,7 @@ def test_words_alone_do_not_tell_the_class(gram):
     """Standard deviation of a guess on 1,000 pairs: 1.6 %."""
     score = {}
     for references in (1, 2):
-        examples = stand_in(3000, references=references, keys=32)
+        examples = examples_of(3000, references=references, keys=32)
         texts = [bytes(row) for row in np.split(examples.tokens, examples.offsets[1:-1])]
         first, second = (readers.counts(texts[tower::2], gram) for tower in (0, 1))
         both = np.c_[np.minimum(first, second), abs(first - second)]
@@ -80,5 +80,5 @@ def test_no_two_keys_are_the_same():
 def test_generated_pairs_are_the_same_everywhere():
     """Another value means another VERSION: every number made with the old one is stale."""
     pinned = "c564c7"
-    assert content_hash(stand_in()).startswith(pinned)
-    assert content_hash(stand_in(seed=(3, 2))) != content_hash(stand_in())
+    assert content_hash(examples_of()).startswith(pinned)
+    assert content_hash(examples_of(seed=(3, 2))) != content_hash(examples_of())

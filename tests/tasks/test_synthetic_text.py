@@ -1,4 +1,4 @@
-"""Invented reviews: what they say is what they are labelled, and a seed gives the same ones everywhere."""
+"""Generated reviews: what they say is what they are labelled, and a seed gives the same ones everywhere."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.helpers import simple_readers as readers
 from tests.helpers.tasks import no_progress
 
 
-def stand_in(count=400, **changes):
+def examples_of(count=400, **changes):
     settings = {"max_length": 200, "distance": 40, "negated": 0.5, "seed": (3, 1), "progress": no_progress, **changes}
     return synthetic_text.generate(count, **settings)
 
@@ -24,7 +24,7 @@ def parts(data: bytes):
 
 @pytest.mark.parametrize(("distance", "negated"), [(40, 0.5), (0, 0.0), (90, 1.0), (17, 0.25)])
 def test_generated_reviews_mean_what_they_are_labelled(distance, negated):
-    examples = stand_in(distance=distance, negated=negated)
+    examples = examples_of(distance=distance, negated=negated)
     found = [parts(bytes(row)) for row in np.split(examples.tokens, examples.offsets[1:-1])]
     assert [favour ^ denied for favour, denied, _ in found] == examples.labels.tolist()
     assert {between for _, _, between in found} == {distance}
@@ -40,7 +40,7 @@ def test_words_alone_do_not_tell_the_class(gram):
     """Standard deviation of a guess on 1,000 reviews: 1.6 %."""
     score = {}
     for negated in (0.5, 0.0):
-        examples = stand_in(3000, negated=negated)
+        examples = examples_of(3000, negated=negated)
         texts = [bytes(row) for row in np.split(examples.tokens, examples.offsets[1:-1])]
         score[negated] = readers.linear(readers.counts(texts, gram), examples.labels)
     assert abs(score[0.5] - 50) < 6.4
@@ -50,5 +50,5 @@ def test_words_alone_do_not_tell_the_class(gram):
 def test_generated_reviews_are_the_same_everywhere():
     """Another value means another VERSION: every number made with the old one is stale."""
     pinned = "214e27"
-    assert content_hash(stand_in()).startswith(pinned)
-    assert content_hash(stand_in(seed=(3, 2))) != content_hash(stand_in())
+    assert content_hash(examples_of()).startswith(pinned)
+    assert content_hash(examples_of(seed=(3, 2))) != content_hash(examples_of())

@@ -1,4 +1,4 @@
-"""The Text task: reviews from every source, the splits, the stand-in; and everything that can be broken."""
+"""The Text task: reviews from every source, the splits, generated data; and everything that can be broken."""
 
 import functools
 import gzip
@@ -291,7 +291,7 @@ def test_broken_libraries(tmp_path, monkeypatch, kind):
     refuses(Text(data_root=tmp_path, source=kind), kind, "train:1: label '-1'")
 
 
-@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not beside the clone")
+@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")
 def test_real_slice(tmp_path):
     task = loaded(tmp_path, source="slice", path=SLICE)
     info = task.load()

@@ -36,6 +36,7 @@ def leaks(layer: Attention) -> dict[str, float]:
     return found
 
 
+@torch.no_grad()
 def decoding_differences(layer: Attention) -> dict[str, float]:
     """{method: the largest difference of its outputs from those of `forward`} over LENGTH tokens.
 

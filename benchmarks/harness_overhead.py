@@ -2,9 +2,9 @@
 
     python -m benchmarks.harness_overhead [--rounds 5] [--steps 200] [override ...]
 
-Both train the same model on the same batches in the same precision with the same optimiser; the loop does nothing else.
-The harness' figure is the one that its record states: the optimiser's updates with all callbacks, without evaluations.
-Goal: at least 0.95 of the loop's.
+Both train the same model on the same batches with the same optimiser in the same precision; the loop does nothing else.
+The harness' number is the one in its record: updates with all callbacks, without evaluations. Goal: at least 0.95 of
+the loop's.
 """
 
 import argparse
@@ -30,14 +30,14 @@ GOAL = 0.95
 
 
 def through_the_harness(cfg: DictConfig) -> float:
-    with redirect_stderr(StringIO()) as said:
-        outcome = run_cell(CellRequest(cfg))
-    if outcome.state != "done":
-        raise SystemExit(f"{outcome.detail}\n{said.getvalue()}")
+    with redirect_stderr(StringIO()) as stderr:
+        result = run_cell(CellRequest(cfg))
+    if result.state != "done":
+        raise SystemExit(f"{result.detail}\n{stderr.getvalue()}")
     return record.read(cell_of(cfg).record_path(cfg))["examples_per_s"]
 
 
-def bare(cfg: DictConfig) -> float:
+def bare_loop(cfg: DictConfig) -> float:
     torch.manual_seed(cfg.seed)
     built, train = build(cfg), cfg.train
     built.task.load()
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("overrides", nargs="*", help="of the cell; by default LAVO on ListOps, reduced")
     options = parser.parse_args()
-    keep_freed_memory()  # the loop is to have what a run has
+    keep_freed_memory()  # as a run does
     with tempfile.TemporaryDirectory() as folder:
         places = [f"paths.{name}={folder}/{name}" for name in ("data", "outputs", "records")]
         steps = [f"train.max_steps={options.steps}", f"train.eval_every={options.steps}", "rerun=all"]
@@ -79,15 +79,15 @@ def main() -> None:
         ratios = []
         for number in range(options.rounds):
             cfg = compose([*CELL, *options.overrides, *places, *steps, *sizes])
-            # the first turn changes hands: whoever goes second finds the machine warm
-            turns = [through_the_harness, bare][:: 1 if number % 2 == 0 else -1]
+            # they alternate in going first: the second finds a warm machine
+            turns = [through_the_harness, bare_loop][:: 1 if number % 2 == 0 else -1]
             if not number:
                 through_the_harness(cfg)  # makes the data, uncounted
             rate = {turn: turn(cfg) for turn in turns}
-            ratios.append(rate[through_the_harness] / rate[bare])
+            ratios.append(rate[through_the_harness] / rate[bare_loop])
             print(
                 f"round {number + 1}: harness {rate[through_the_harness]:.1f} examples/s, "
-                f"loop {rate[bare]:.1f}, ratio {ratios[-1]:.3f}",
+                f"loop {rate[bare_loop]:.1f}, ratio {ratios[-1]:.3f}",
                 flush=True,
             )
     ratio = statistics.median(ratios)

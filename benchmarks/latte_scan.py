@@ -1,4 +1,4 @@
-"""Other ways to compute causal Latte, to be timed against `models.ops.running_softmax`.
+"""Peers of the Latte benchmarks: other ways to compute causal Latte than `models.ops.running_softmax`.
 
     o_t = sum_l p_tl sum_{s<=t} e^{theta_sl} v_s / alpha_tl,   alpha_tl = sum_{s<=t} e^{theta_sl}
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.listops_generation [--rounds 5] [--out outputs/benchmarks/listops_generation.json]
 
-The peer is the naive twin of the tests, at LRA's settings, with numpy's median and sum (as published) and with plain
-Python's, which is the faster of the two. Goal: 20 times the published algorithm on one core, 40 times on two.
+The peer is the naive twin of the tests at LRA's settings, with numpy's median and sum (as published) and with plain
+Python's, which are faster. Goal: 20 times the published algorithm on one core, 40 times on two.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Peer of the Luna benchmarks: causal Luna token by token, as its equation stands."""
+"""Peer of the Luna benchmarks: causal Luna token by token, a transcription of its equation."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from models.ops.packed_prefix import Activation
 def luna_loop(q: Tensor, memory: Tensor, pack_k: Tensor, pack_q: Tensor, *, activation: Activation) -> Tensor:
     """The same as `packed_prefix` with neither masks nor dropout: one state, updated N times.
 
-    Tokens are taken by `unbind`, and their outputs put together once, so that the backward pass is linear in N too.
+    `unbind` and one `cat` keep the backward pass linear in N.
     """
     width = q.shape[-1]
     scale = width**-0.5

@@ -1,11 +1,11 @@
-"""What a user sees when something is wrong: one line that says what, where and the next command."""
+"""Errors that a user can cause. Each is one line that says what is wrong, where, and which command comes next."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UsageError(Exception):
-    """The command cannot be carried out as typed. One line; exit code 2; nothing was touched."""
+    """The command cannot be carried out as typed: a message of one line, exit code 2, no file changed."""
 
 
 def one_line(text: object) -> str:
@@ -13,9 +13,9 @@ def one_line(text: object) -> str:
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """`: did you mean 'lavo'?`, or the options themselves where none is near."""
+    """`did you mean 'lavo'?`, or all options where none is close."""
     options = sorted(options)
-    near = difflib.get_close_matches(word, options, n=3, cutoff=0.6)
-    if near:
-        return "did you mean " + " or ".join(f"'{option}'" for option in near) + "?"
+    matches = difflib.get_close_matches(word, options, n=3, cutoff=0.6)
+    if matches:
+        return "did you mean " + " or ".join(f"'{option}'" for option in matches) + "?"
     return f"there is: {', '.join(options)}" if options else "there is none yet"

@@ -1,27 +1,28 @@
-"""Progress that a person can watch and a log can keep: a rich bar on a terminal, else one plain line now and then."""
+"""Progress of long work: a rich bar on a terminal, elsewhere a plain line every few seconds; both go to a log."""
 
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-EVERY_S = 10.0
+LINE_INTERVAL_S = 10.0
 
 
 def clock(seconds: float) -> str:
+    """`2:43:09`, or `1:05` below an hour."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 class Progress:
-    """Several named bars, one after the other; `update` is cheap enough to call at every step.
+    """Several named bars. `update` is cheap enough to call at every step.
 
-    `note` also receives every plain line (the run's log), whether or not a terminal shows bars instead.
+    `log` receives every plain line, whether or not a terminal shows bars instead. `silent`: print nothing.
     """
 
-    def __init__(self, note: Callable[[str], None] | None = None, *, silent: bool = False):
-        self._note = note
+    def __init__(self, log: Callable[[str], None] | None = None, *, silent: bool = False):
+        self._log = log
         self._silent = silent
         self._live: Any = None
         self._bars: dict[str, Any] = {}
@@ -55,7 +56,7 @@ class Progress:
                 self._bars[what] = self._live.add_task(what, total=total, completed=done, detail=detail)
         if self._live is not None:
             self._live.update(self._bars[what], completed=done, total=total, detail=detail)
-        if now - self._printed[what] >= EVERY_S:
+        if now - self._printed[what] >= LINE_INTERVAL_S:
             self._printed[what] = now
             start, first = self._started[what]
             rate = (done - first) / max(now - start, 1e-9)
@@ -64,7 +65,7 @@ class Progress:
             self._line(f"{line} {detail}".rstrip(), shown=self._live is not None)
 
     def say(self, line: str) -> None:
-        """One line that stays."""
+        """Print a line that stays above the bars."""
         if self._live is not None:
             self._live.console.print(line, highlight=False, markup=False)
             self._line(line, shown=True)
@@ -74,8 +75,8 @@ class Progress:
     def _line(self, line: str, *, shown: bool) -> None:
         if not shown and not self._silent:
             print(line, file=sys.stderr, flush=True)
-        if self._note is not None:
-            self._note(line)
+        if self._log is not None:
+            self._log(line)
 
     def close(self) -> None:
         if self._live is not None:

@@ -165,7 +165,7 @@ class CachedTask(DataTask):
         except CacheError as error:
             raise DataError(f"{error}; run: {self.hint}") from error
         for name, split in found.items():
-            self._check_vocabulary(name, split)
+            self.check_vocabulary(name, split)
         return found
 
     def folder(self, cached: CachedSet) -> Path:
@@ -185,7 +185,7 @@ class CachedTask(DataTask):
         except BrokenProcessPool as error:
             raise DataError(f"a generating process died (memory?); try task.workers=1 with {self.hint}") from error
 
-    def _check_vocabulary(self, split: str, found: AnyExamples) -> None:
+    def check_vocabulary(self, split: str, found: AnyExamples) -> None:
         """Raises DataError for an id that the vocabulary does not have."""
         number = 0  # of the shard's first example
         for shard in found.shards:

@@ -3,9 +3,8 @@
     python -m benchmarks.attention [--only C4 C6] [--rounds 5] [--threads 2] [--out results/bench/goals-cpu.json]
 
 Every line is a ratio of medians of alternating samples (harness/records/timing.py), a slope, a byte count or an
-error, with the goal that it is held against. Sequence lengths are in tokens; `core` is the mixing alone, `layer` has
-projections.
-The JAX scan is timed where jax is installed (pip install "jax[cpu]"), in a process of its own.
+error, with its goal. Sequence lengths are in tokens. A `core` is the mixing alone, a `layer` has projections. The JAX
+scan is timed in a process of its own if jax is installed (pip install "jax[cpu]").
 """
 
 import argparse
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from benchmarks.attention.subjects import Line
+    from benchmarks.attention.workloads import Measurement
 
-# freed memory goes back to the kernel by default, and each first touch of a page costs more than the arithmetic:
-# set for both sides, before the process starts
+# glibc returns freed memory to the kernel by default, and the first touch of each page then costs more than the
+# arithmetic; set for ours and the peers alike, before the process starts
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**36)}
 
 
@@ -38,31 +37,31 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.attention", *sys.argv[1:]], os.environ | MALLOC)
     import torch
 
-    from benchmarks.attention import decoding, numbers, speed
-    from benchmarks.attention.subjects import Line, Setting
+    from benchmarks.attention import decoding, memory_and_accuracy, speed
+    from benchmarks.attention.workloads import Measurement, Timer
     from harness.records.atomic import write_atomic
     from harness.records.provenance import git, hardware, versions
 
     torch.set_num_threads(args.threads)
-    lines: list[Line] = []
+    lines: list[Measurement] = []
     print(f"{'':5}{'':78}{'measured':>12}{'goal':>12}")
-    goals = decoding.GOALS | numbers.GOALS | speed.GOALS  # those that compile for minutes come last
+    goals = decoding.GOALS | memory_and_accuracy.GOALS | speed.GOALS  # those that compile for minutes come last
     for id in args.only or goals:
         try:
-            for line in goals[id](Setting(rounds=args.rounds)):
+            for line in goals[id](Timer(rounds=args.rounds)):
                 lines.append(line)
                 print(show(line), flush=True)
         except ModuleNotFoundError as error:
             print(f"{id:5}not measured: {error} (pip install -e .[bench])")
     print(f"{sum(line.met for line in lines)} of {len(lines)} goals met")
     machine = hardware(torch.device("cpu"))
-    if (
-        args.only and args.out.is_file()
-    ):  # every line is a ratio within its own run: those of one machine may stand together
+    if args.only and args.out.is_file():  # lines are ratios within a run, so runs of one machine may be combined
         kept = json.loads(args.out.read_text(encoding="utf-8"))
         if kept["hardware"] != machine:
             raise SystemExit(f"{args.out} was measured on another machine: measure all goals, or name another --out")
-        lines += [Line(**{key: old[key] for key in FIELDS}) for old in kept["lines"] if old["id"] not in args.only]
+        lines += [
+            Measurement(**{key: old[key] for key in FIELDS}) for old in kept["lines"] if old["id"] not in args.only
+        ]
     measured = {
         "schema": 1,
         "kind": "goals",
@@ -78,7 +77,7 @@ def main() -> None:
     print(f"written to {args.out}")
 
 
-def show(line: "Line") -> str:
+def show(line: "Measurement") -> str:
     value = f"{line.value:.3g} {line.unit}"
     mark = "" if line.met else "  missed"
     return f"{line.id:5}{line.what:78}{value:>12}{'>=' if line.at_least else '<=':>6} {line.goal:<8.3g}{mark}"

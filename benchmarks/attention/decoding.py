@@ -1,4 +1,4 @@
-"""C12: one more token, against softmax attention to a cache that is there already."""
+"""C12: the time of one more token, against softmax attention to a filled cache."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.attention.subjects import Line, Setting
+from benchmarks.attention.workloads import Measurement, Timer
 from models.attention.lavo import LAVO
 from models.ops.packed_prefix import ACTIVATIONS, packed_prefix_step
 from models.ops.running_softmax import empty_running_softmax, running_softmax_step
@@ -47,7 +47,7 @@ def lavo(length: int) -> Callable[[], object]:
 
 
 def cached(length: int) -> dict[str, Callable[[], object]]:
-    """Softmax attention to `length` keys: torch's, and two products."""
+    """Softmax attention to `length` keys: torch's fused kernel, and two matrix products."""
     q = torch.randn(1, HEADS, 1, WIDTH)
     k, v = torch.randn(2, 1, HEADS, length, WIDTH)
     return {
@@ -57,18 +57,20 @@ def cached(length: int) -> dict[str, Callable[[], object]]:
 
 
 @torch.no_grad()
-def c12(setting: Setting) -> Iterator[Line]:
+def c12(timer: Timer) -> Iterator[Measurement]:
     goals = {"Latte": (latte, 20.0), "LAVO": (lavo, 15.0), "Luna": (luna, 35.0)}
     ours = {name: make(LATE) for name, (make, _) in goals.items()}
     peers = cached(LATE)
-    times = setting.seconds(ours | peers)
+    times = timer.seconds(ours | peers)
     best = min(times[name] for name in peers)
     for name, (_, goal) in goals.items():
         what = f"{name}, one token at {LATE:,} (12 heads of 64), vs the better softmax with a cache"
-        yield Line("C12", what, best / times[name], goal)
+        yield Measurement("C12", what, best / times[name], goal)
     for name, (make, _) in goals.items():
-        both = setting.seconds({"early": make(EARLY), "late": ours[name]})
-        yield Line("C12", f"{name}, one token at {LATE:,} vs at {EARLY:,}", both["late"] / both["early"], 1.1, False)
+        both = timer.seconds({"early": make(EARLY), "late": ours[name]})
+        yield Measurement(
+            "C12", f"{name}, one token at {LATE:,} vs at {EARLY:,}", both["late"] / both["early"], 1.1, False
+        )
 
 
 GOALS = {"C12": c12}

@@ -8,10 +8,10 @@ import torch
 
 
 class JaxLatte:
-    """`call` runs the scan once, there, on inputs that were sent once. Raises ImportError where there is no jax."""
+    """`call` runs the scan once in that process, on inputs that were sent once. Raises ImportError without jax."""
 
     def __init__(self, unroll: int, heads: int, leaves: Sequence[torch.Tensor], what: str):
-        import jax  # noqa: F401  (a missing package is said here, not in the other process)
+        import jax  # noqa: F401  (a missing package is an error here, not in the other process)
 
         self.unroll = unroll
         context = multiprocessing.get_context("spawn")

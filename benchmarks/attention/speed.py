@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention.latte_worker import JaxLatte
-from benchmarks.attention.subjects import (
-    Line,
-    Setting,
-    Subject,
-    heads,
-    latte_core,
-    lavo_subject,
+from benchmarks.attention.workloads import (
+    Measurement,
+    Timer,
+    Workload,
+    latte_workload,
+    lavo_workload,
     longnet,
-    luna_subject,
-    ratios,
-    sdpa,
+    luna_workload,
+    random_heads,
+    softmax_workload,
+    speedups,
 )
 from benchmarks.latte_scan import layer, loop, materialised
 from benchmarks.luna_loop import luna_loop
@@ -31,7 +31,7 @@ from models.ops.running_softmax import running_softmax
 LATTE_LAYERS = {"C1": (2, 4, 128, 128, 4.0, 10.0), "C2": (1, 8, 512, 128, 2.4, 5.5)}
 
 
-def c1_c2(setting: Setting, id: str) -> Iterator[Line]:
+def c1_c2(timer: Timer, id: str) -> Iterator[Measurement]:
     """Latte layers of Listing 1 at 65,536 tokens against the paper's scan in JAX at the better of two unrolls."""
     for batch, number, dim, latents, forward_goal, train_goal in [LATTE_LAYERS[id]]:
         generator = torch.Generator().manual_seed(0)
@@ -39,7 +39,7 @@ def c1_c2(setting: Setting, id: str) -> Iterator[Line]:
             torch.randn(*shape, generator=generator) * gain
             for shape, gain in (((batch, 65536, dim), 1.0), *(((dim, n), dim**-0.5) for n in (latents, latents, dim)))
         )
-        ours = Subject(partial(layer, running_softmax, number), x, q, k, v)
+        ours = Workload(partial(layer, running_softmax, number), x, q, k, v)
         for goal, what, call in (
             (forward_goal, "forward", ours.forward),
             (train_goal, "forward + backward", ours.train),
@@ -49,49 +49,49 @@ def c1_c2(setting: Setting, id: str) -> Iterator[Line]:
             peers = [JaxLatte(unroll, number, (x, q, k, v), what) for unroll in unrolls]
             try:
                 names = {f"jax {peer.unroll}": peer.call for peer in peers}
-                times = setting.seconds(
-                    {"ours": call, **names}, rest_s=0.4, helpers=[peer.pid for peer in peers], least_s=0.0
+                times = timer.seconds(
+                    {"ours": call, **names}, pause_s=0.4, worker_pids=[peer.pid for peer in peers], min_sample_s=0.0
                 )
             finally:
                 for peer in peers:
                     peer.close()
             best = min(times[name] for name in names)
             size = f"layer B={batch} H={number} D={dim}, 65,536"
-            yield Line(id, f"Latte {size} vs the paper's scan in JAX, {what}", best / times["ours"], goal)
+            yield Measurement(id, f"Latte {size} vs the paper's scan in JAX, {what}", best / times["ours"], goal)
 
 
-def c3(setting: Setting) -> Iterator[Line]:
+def c3(timer: Timer) -> Iterator[Measurement]:
     """The same layer, in torch, token by token and with all prefix sums at once."""
     generator = torch.Generator().manual_seed(0)
     leaves = [torch.randn(2, 4096, 128, generator=generator)]
     leaves += [torch.randn(128, n, generator=generator) * 128**-0.5 for n in (128, 128, 128)]
-    ours = Subject(partial(layer, running_softmax, 4), *leaves)
+    ours = Workload(partial(layer, running_softmax, 4), *leaves)
     for name, core, goals in (("loop", loop, (15, 25)), ("materialised sums", materialised, (20, 17))):
-        yield from ratios(
-            "C3", f"Latte layer, 4,096, vs {name}", setting, ours, Subject(partial(layer, core, 4), *leaves), goals
+        yield from speedups(
+            "C3", f"Latte layer, 4,096, vs {name}", timer, ours, Workload(partial(layer, core, 4), *leaves), goals
         )
 
 
-def c4(setting: Setting) -> Iterator[Line]:
+def c4(timer: Timer) -> Iterator[Measurement]:
     for length, goal in ((4096, 7.0), (16384, 24.0)):
-        yield from ratios(
+        yield from speedups(
             "C4",
             f"Latte core (8 heads of 32, 32 latents), {length:,}, vs softmax",
-            setting,
-            latte_core(8, length),
-            sdpa(8, length, 32),
+            timer,
+            latte_workload(8, length),
+            softmax_workload(8, length, 32),
             (goal, goal),
         )
 
 
-def c5(setting: Setting) -> Iterator[Line]:
+def c5(timer: Timer) -> Iterator[Measurement]:
     """Logits that jump by hundreds, against logits that do not."""
-    q, logits, v = heads(8, 16384, 32, 32, 32)
+    q, logits, v = random_heads(8, 16384, 32, 32, 32)
     stairs = logits + 100.0 * (torch.arange(16384) // 64)[:, None]  # every tile rises by more than the fast path bears
-    calm, wild = (Subject(lambda q, k, v: running_softmax(q.softmax(-1), k, v), q, k, v) for k in (logits, stairs))
-    times = setting.both({"calm": calm, "wild": wild})
+    calm, wild = (Workload(lambda q, k, v: running_softmax(q.softmax(-1), k, v), q, k, v) for k in (logits, stairs))
+    times = timer.forward_and_train({"calm": calm, "wild": wild})
     for name, place in (("forward", 0), ("forward + backward", 1)):
-        yield Line(
+        yield Measurement(
             "C5",
             f"always-stable path vs fast path, 16,384, {name}",
             times["wild"][place] / times["calm"][place],
@@ -99,18 +99,18 @@ def c5(setting: Setting) -> Iterator[Line]:
             at_least=False,
         )
     finite = all(torch.isfinite(t).all() for t in (wild.forward(), *wild.train()))
-    yield Line("C5", "share of finite numbers under jumps of hundreds", float(finite), 1.0, unit="")
+    yield Measurement("C5", "share of finite numbers under jumps of hundreds", float(finite), 1.0, unit="")
 
 
-def c6(setting: Setting) -> Iterator[Line]:
+def c6(timer: Timer) -> Iterator[Measurement]:
     goals = {1024: (1.0, 1.0), 8192: (6.5, 5.5), 16384: (12.5, 10.5), 32768: (22.0, None)}
     for length, goal in goals.items():
-        yield from ratios(
+        yield from speedups(
             "C6",
             f"LAVO (4 heads of 64, r 64, w 256), {length:,}, vs softmax",
-            setting,
-            lavo_subject(length),
-            sdpa(4, length, 64),
+            timer,
+            lavo_workload(length),
+            softmax_workload(4, length, 64),
             goal,
         )
 
@@ -127,70 +127,70 @@ def global_materialised(q: Tensor, x: Tensor, bases: Tensor) -> Tensor:
     return ((rows @ q[..., None] / 8).softmax(-2) * rows).sum(-2)
 
 
-def c7(setting: Setting) -> Iterator[Line]:
-    def subject(function: Callable[..., Tensor], length: int) -> Subject:
-        q, x = heads(4, length, 64, 64)
-        return Subject(
+def c7(timer: Timer) -> Iterator[Measurement]:
+    def workload(function: Callable[..., Tensor], length: int) -> Workload:
+        q, x = random_heads(4, length, 64, 64)
+        return Workload(
             function, q, x, torch.linalg.qr(torch.randn(4, 64, 64, generator=torch.Generator().manual_seed(0)))[0]
         )
 
-    yield from ratios(
+    yield from speedups(
         "C7",
         "LAVO, global half only, 16,384, vs softmax",
-        setting,
-        subject(global_only, 16384),
-        sdpa(4, 16384, 64),
+        timer,
+        workload(global_only, 16384),
+        softmax_workload(4, 16384, 64),
         (30, 30),
     )
-    yield from ratios(
+    yield from speedups(
         "C7",
         "LAVO, global half only, 4,096, vs materialised",
-        setting,
-        subject(global_only, 4096),
-        subject(global_materialised, 4096),
+        timer,
+        workload(global_only, 4096),
+        workload(global_materialised, 4096),
         (14, 14),
     )
 
 
-def c8(setting: Setting) -> Iterator[Line]:
-    yield from ratios(
+def c8(timer: Timer) -> Iterator[Measurement]:
+    yield from speedups(
         "C8",
         "Luna core (8 heads of 32, 32 slots), 16,384, vs softmax",
-        setting,
-        luna_subject(packed_prefix, 16384),
-        sdpa(8, 16384, 32),
+        timer,
+        luna_workload(packed_prefix, 16384),
+        softmax_workload(8, 16384, 32),
         (20, 20),
     )
-    yield from ratios(
+    yield from speedups(
         "C8",
         "Luna core, 4,096, vs loop",
-        setting,
-        luna_subject(packed_prefix, 4096),
-        luna_subject(luna_loop, 4096),
+        timer,
+        luna_workload(packed_prefix, 4096),
+        luna_workload(luna_loop, 4096),
         (28, None),
     )
 
 
-def c9(setting: Setting) -> Iterator[Line]:
+def c9(timer: Timer) -> Iterator[Measurement]:
     for length, goals in ((16384, (3.5, 3.0)), (32768, (6.0, None))):
-        ours = Subject(longnet((2048, 4096, 8192), (1, 2, 4), number=4), *heads(4, length, 64, 64, 64))
+        ours = Workload(longnet((2048, 4096, 8192), (1, 2, 4), number=4), *random_heads(4, length, 64, 64, 64))
         what = f"LongNet (2048,1)(4096,2)(8192,4), {length:,}, vs softmax"
-        yield from ratios("C9", what, setting, ours, sdpa(4, length, 64), goals)
+        yield from speedups("C9", what, timer, ours, softmax_workload(4, length, 64), goals)
 
 
-def c10(setting: Setting) -> Iterator[Line]:
-    q, k, v = heads(4, 8192, 64, 64, 64)
+def c10(timer: Timer) -> Iterator[Measurement]:
+    q, k, v = random_heads(4, 8192, 64, 64, 64)
     bias = torch.zeros(4, 256)
-    window = Subject(lambda q, k, v, bias: banded_attention(q, k, v, left=255, right=0, bias=bias), q, k, v, bias)
-    times = setting.both({"window": window, "softmax": sdpa(4, 8192, 64)})
-    yield Line(
+    window = Workload(lambda q, k, v, bias: banded_attention(q, k, v, left=255, right=0, bias=bias), q, k, v, bias)
+    times = timer.forward_and_train({"window": window, "softmax": softmax_workload(4, 8192, 64)})
+    yield Measurement(
         "C10",
         "window of 256 with learnable bias, 8,192, vs softmax, forward",
         times["window"][0] / times["softmax"][0],
         0.12,
         at_least=False,
     )
-    yield Line(
+    yield Measurement(
         "C10",
         "the same, forward + backward vs its own forward",
         times["window"][1] / times["window"][0],
@@ -199,29 +199,31 @@ def c10(setting: Setting) -> Iterator[Line]:
     )
 
 
-def c11(setting: Setting) -> Iterator[Line]:
+def c11(timer: Timer) -> Iterator[Measurement]:
     """Slopes of time over length."""
     makers = {
-        "Latte core": (partial(latte_core, 8), 65536),
-        "Luna core": (partial(luna_subject, packed_prefix), 65536),
-        "LAVO": (lavo_subject, 131072),
+        "Latte core": (partial(latte_workload, 8), 65536),
+        "Luna core": (partial(luna_workload, packed_prefix), 65536),
+        "LAVO": (lavo_workload, 131072),
         "LAVO, global half": (
-            lambda n: Subject(global_only, *heads(4, n, 64, 64), torch.linalg.qr(torch.randn(4, 64, 64))[0]),
+            lambda n: Workload(global_only, *random_heads(4, n, 64, 64), torch.linalg.qr(torch.randn(4, 64, 64))[0]),
             131072,
         ),
         "window of 256": (
-            lambda n: Subject(partial(banded_attention, left=255, right=0), *heads(4, n, 64, 64, 64)),
+            lambda n: Workload(partial(banded_attention, left=255, right=0), *random_heads(4, n, 64, 64, 64)),
             65536,
         ),
     }
     for name, (make, longest) in makers.items():
         lengths = [4096 * 4**i for i in range(int(math.log(longest / 4096, 4)) + 1)]
         lengths += [longest] if lengths[-1] != longest else []
-        subjects = {n: make(n) for n in lengths}
+        workloads = {n: make(n) for n in lengths}
         for what, kind in (("forward", "forward"), ("forward + backward", "train")):
-            times = setting.seconds({str(n): getattr(subject, kind) for n, subject in subjects.items()})
+            times = timer.seconds({str(n): getattr(workload, kind) for n, workload in workloads.items()})
             slope = exponent(lengths, [times[str(n)] for n in lengths])
-            yield Line("C11", f"{name}, 4,096 to {longest:,}, time ~ n^a, {what}", slope, 1.05, at_least=False, unit="")
+            yield Measurement(
+                "C11", f"{name}, 4,096 to {longest:,}, time ~ n^a, {what}", slope, 1.05, at_least=False, unit=""
+            )
 
 
 GOALS = {

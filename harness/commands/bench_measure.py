@@ -72,7 +72,7 @@ def measure_points(
                 status[name] = str(error)
             except (torch.cuda.OutOfMemoryError, MemoryError):
                 status[name] = OOM
-        timings = time_alternating(calls, device=device, rounds=cfg.bench.rounds, gate=device.type == "cpu")
+        timings = time_alternating(calls, device=device, rounds=cfg.bench.rounds, retry_disturbed=device.type == "cpu")
         for name in builders:
             point = {"model": name, "what": what, "length": length, "status": status.get(name, OK)}
             if name in timings:

@@ -22,7 +22,8 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     """The verb. Without `table=` and `figure=` it means all. Exit status 1 if `check=true` finds a difference."""
     from harness.config.compose import CONF
     from harness.records.collect import frame, load_records
-    from harness.report.bench_tables import load_measurements, pages
+    from harness.report.bench_tables import pages
+    from harness.report.measurements import load_measurements
 
     tables, figures = (_names_in(overrides, group) for group in ("table", "figure"))
     if not tables and not figures:
@@ -97,7 +98,9 @@ def report_tables(
         files += made
         terminal.show(table, console)
         if smoke and name == names[-1]:
-            console.print(f"\n{smoke} runs of budget=smoke stand in no table: they only prove that it runs (do=status)")
+            console.print(
+                f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)"
+            )
         console.print("\n" + "\n".join(map(str, made)), markup=False, soft_wrap=True)
     return files
 
@@ -112,7 +115,7 @@ def draw_figures(
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
-    With `check`, draws nothing and returns the files that show something else than the records do. Raises UsageError.
+    With `check`, draws nothing and returns the files that differ from the records. Raises UsageError.
     """
     from harness.report import bubble_plot, tradeoff
     from harness.report.spec_files import available, load_figure

@@ -2,17 +2,20 @@
 
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from harness.config.compose import search_path
+from harness.config.depends_on import parse_depends_on
 from harness.config.sweep import Command, Plan, expand_all
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress
+from harness.training.dependency import Dependency
 from harness.training.rank import launched_as_group, rank
 from harness.training.run_cell import CellRequest, CellResult, report_line
 from harness.training.signals import catch_stop_signals
@@ -30,14 +33,7 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
     `launcher`: HERE, or a scheduler of `harness.launch.queue`.
     """
     plan, cfg = expand_all(commands), commands[0].cfg
-    search = search_path()
-    records = {
-        planned.cell.id: (str(planned.cell), str(planned.cell.record_path(planned.cfg))) for planned in plan.cells
-    }
-    requests = [
-        CellRequest(planned.cfg, planned.overrides, search, needs=[records[id] for id in planned.depends_on])
-        for planned in plan.cells
-    ]
+    requests = requests_of(plan, search_path())
     if launcher != HERE:
         from harness.launch.submit import submit
 
@@ -45,6 +41,29 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
     if cfg.n_jobs * devices_per_cell(cfg) > 1 and not launched_as_group():
         return report_results(run_workers(requests, plan.levels(), cfg), plan)
     return report_results(run_sequential(announce_each(requests), fail_fast=cfg.fail_fast), plan)
+
+
+def requests_of(plan: Plan, search: Sequence[str]) -> list[CellRequest]:
+    """The request of each planned cell, with the cells that it depends on and those that start from its weights."""
+    planned_by_id = {planned.cell.id: planned for planned in plan.cells}
+    dependencies, dependents = defaultdict(list), defaultdict(list)
+    for planned in plan.cells:
+        for id, entry in zip(planned.depends_on, planned.cfg.depends_on, strict=True):
+            first, weights = planned_by_id[id], parse_depends_on(entry).weights
+            record, run_dir = first.cell.record_path(first.cfg), first.cell.folder(first.cfg)
+            dependencies[planned.cell.id].append(Dependency(id, str(first.cell), str(record), str(run_dir), weights))
+            if weights:
+                dependents[id].append(str(planned.cell.record_path(planned.cfg)))
+    return [
+        CellRequest(
+            planned.cfg,
+            planned.overrides,
+            search,
+            depends_on=dependencies[planned.cell.id],
+            dependents=dependents[planned.cell.id],
+        )
+        for planned in plan.cells
+    ]
 
 
 def announce_each(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:

@@ -143,8 +143,9 @@ class Config:
     settings: dict[str, Any] = field(default_factory=dict)
     protocol: Recipe = field(default_factory=Recipe)
     budget: Scale = field(default_factory=Scale)
-    # cells to be done before this one: the overrides in which each differs, as "task=mlm/wikipedia train.max_steps=100"
-    depends_on: list[str] = field(default_factory=list)
+    # cells to be done before this one: the overrides in which each differs, "task=mlm/wikipedia train.max_steps=100",
+    # or {cell: "<overrides>", weights: [prefixes of parameters that start from its weights]}
+    depends_on: list[Any] = field(default_factory=list)
     train: Train = field(default_factory=Train)
 
     table: Any = None

@@ -4,7 +4,6 @@ A table's cells are its rows x columns x seeds. Rows whose model, and columns wh
 are named and left out.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import Cell, cell_of, with_seed
 from harness.config.compose import CONF, compose, compose_once, folders, options, recipes, search_path, with_model
+from harness.config.depends_on import parse_depends_on
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.resolvers import default_protocol
 from harness.config.schema import Budget
@@ -79,26 +79,24 @@ def expand_all(commands: Sequence[Command]) -> Plan:
 SHARED = ("model", "budget", "seed", "trusted_packages", "paths", "trainer", "resources", "cluster", "checkpoint")
 
 
-def add_with_dependencies(
-    planned: PlannedCell, cells: dict[str, PlannedCell], dependents: tuple[str, ...] = ()
-) -> None:
-    """Add a cell after those that it depends on. `dependents`: ids of the cells that depend on it.
+def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], dependents: tuple[str, ...] = ()) -> str:
+    """Add a cell after those that it depends on, and return its id, which follows from theirs.
 
-    Raises UsageError for a cycle.
+    `dependents`: ids of the cells that depend on it, without those of their own dependencies. Raises UsageError for a
+    cycle.
     """
-    if planned.cell.id in cells:
-        return
     if planned.cell.id in dependents:
         raise UsageError(f"depends_on: a cycle, {planned.cell} depends on itself")
     shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
     ids = []
-    for typed in planned.cfg.depends_on:
-        overrides = (*shared, *shlex.split(typed))
+    for entry in planned.cfg.depends_on:
+        overrides = (*shared, *parse_depends_on(entry).overrides)
         cfg = compose(overrides, search_path())
-        earlier = PlannedCell(overrides, cfg, cell_of(cfg))
-        add_with_dependencies(earlier, cells, (*dependents, planned.cell.id))
-        ids.append(earlier.cell.id)
-    cells[planned.cell.id] = replace(planned, depends_on=tuple(ids))
+        first = PlannedCell(overrides, cfg, cell_of(cfg))
+        ids.append(add_with_dependencies(first, cells, (*dependents, planned.cell.id)))
+    cell = cell_of(planned.cfg, ids) if ids else planned.cell
+    cells.setdefault(cell.id, replace(planned, cell=cell, depends_on=tuple(ids)))
+    return cell.id
 
 
 def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:

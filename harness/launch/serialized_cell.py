@@ -1,6 +1,7 @@
 """A cell request as a YAML file: the configuration resolved, every path absolute. Later edits do not change it."""
 
 import secrets
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.schema import Config
+from harness.training.dependency import Dependency
 from harness.training.run_cell import CellRequest
 
 TASK_PATHS = ("data_root", "path")  # keys of a task that hold a path
@@ -21,7 +23,8 @@ def write(path: Path, request: CellRequest) -> None:
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
         "since": request.since,
-        "needs": [[name, str(Path(path).absolute())] for name, path in request.needs],
+        "depends_on": [asdict(absolute(dependency)) for dependency in request.depends_on],
+        "dependents": [str(Path(path).absolute()) for path in request.dependents],
         "config": resolved(request.cfg),
     }
     path.write_text(yaml.dump(serialized, Dumper=Dumper, sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -30,7 +33,13 @@ def write(path: Path, request: CellRequest) -> None:
 def read(path: Path) -> CellRequest:
     serialized = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
     cfg = OmegaConf.merge(OmegaConf.structured(Config), serialized.pop("config"))
-    return CellRequest(cfg, **serialized)
+    depends_on = [Dependency(**entry) for entry in serialized.pop("depends_on")]
+    return CellRequest(cfg, **serialized, depends_on=depends_on)
+
+
+def absolute(dependency: Dependency) -> Dependency:
+    record, run_dir = (str(Path(path).absolute()) for path in (dependency.record, dependency.run_dir))
+    return replace(dependency, record=record, run_dir=run_dir, weights=list(dependency.weights))
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:

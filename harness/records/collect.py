@@ -1,4 +1,4 @@
-"""Records -> a tidy frame: one row per cell. Nothing is skipped: a broken record is an error that names its file."""
+"""Records -> a tidy frame: one row per cell. A broken record is an error that names its file, never skipped."""
 
 import hashlib
 import json
@@ -43,12 +43,12 @@ def load_records(root: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
-    """One row per cell, columns COLUMNS. What a failed cell does not know is missing (None or NaN), never zero.
+    """One row per cell, columns COLUMNS. Unknown values of a failed cell are None or NaN, never zero.
 
     `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
     `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
-    names; `artifacts` are names of files beside it. `source` says which part of the data was used, `origin` what the
-    task calls the place they came from.
+    names; `artifacts` are names of files in its folder. `source` says which part of the data was used, `origin`
+    what the task calls their place.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     """
@@ -60,7 +60,7 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
 def _row(entries: dict[str, Any]) -> dict[str, Any]:
     metric = entries["metric"] or {"name": None, "higher_is_better": None}
     selection, baseline = entries["selection"], entries["baseline"] or {}
-    # a cell that broke off has no result, whatever it had measured on the way
+    # a cell that did not finish has no result, although it may have measured something
     metrics = entries["metrics"] if entries["status"] == "done" else None
     point = (metrics or {}).get("last" if selection["rule"] == "last" else "best") or {}
     test, parameters, hardware = point.get("test") or {}, entries["parameters"] or {}, entries["hardware"]
@@ -105,7 +105,7 @@ def variant(config: dict[str, Any]) -> str:
 
 
 def recipe(config: dict[str, Any]) -> dict[str, Any]:
-    """What a config says about a cell beside its seed."""
+    """A cell's identity without its seed."""
     return {key: config[key] for key in IDENTITY if key in config and key != "seed"}
 
 

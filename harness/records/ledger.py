@@ -1,7 +1,7 @@
 """The ledger: the published numbers, one CSV per table in `results/paper/`, transcribed as printed.
 
 Columns `paper,table,row,column,condition,value,unit,higher_is_better,note`. `value` is the printed string (empty for a
-dash; hyper-parameters and formulas are text); the loaded frame adds `number`, NaN where the print is none.
+dash; hyper-parameters and formulas are text); the loaded frame adds `number`, NaN where no number is printed.
 `INDEX.csv` says how many entries each table has, `averages.yaml` which of its columns are means of others.
 """
 
@@ -42,7 +42,7 @@ def entries(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
         found = list(reader)
     for line, entry in enumerate(found, 2):
         if None in entry or None in entry.values():
-            raise UsageError(f"{path}: row {line} has not {len(COLUMNS)} fields")
+            raise UsageError(f"{path}: row {line} does not have {len(COLUMNS)} fields")
         if entry["higher_is_better"] not in TRUTH:
             raise UsageError(
                 f"{path}: row {line}: higher_is_better is '{entry['higher_is_better']}', not true or false"
@@ -73,7 +73,7 @@ def decimals(text: str) -> int:
 
 
 def validate(root: str | os.PathLike[str]) -> list[str]:
-    """What is wrong with the ledger, one line each; empty if nothing is."""
+    """Problems of the ledger, one line each."""
     index = tables(root)
     files = {path.stem for path in Path(root).glob("*.csv")} - {"INDEX"}
     problems = [f"{name}: in INDEX.csv, no file" for name in sorted(index.keys() - files)]

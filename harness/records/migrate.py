@@ -104,8 +104,8 @@ def converted(old: dict[str, Any]) -> dict[str, Any]:
     new["config"] = converted_config(new["config"])
     cell = cell_in(new["config"])
     new["changed"] = {key: recipe_and_used(key, pair) for key, pair in new["changed"].items()}
-    if cell.model != old["cell"]["model"]:  # Luna: its slots are a setting now
-        new["changed"] |= {key: pair for key, pair in changes(cell).items() if key == "model.slots"}
+    if cell.model != old["cell"]["model"]:  # Luna: what its yaml set is set against the recipe of `luna` now
+        new["changed"] |= {key: pair for key, pair in changes(cell).items() if key.startswith("model.")}
     return new | {
         "schema_version": record.SCHEMA_VERSION,
         "cell": new["cell"] | cell.names(),

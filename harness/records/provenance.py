@@ -1,4 +1,4 @@
-"""Where a number was made: code, packages, machine."""
+"""What a result was computed with: commit, package versions, hardware, and the memory it took."""
 
 import contextlib
 import importlib.metadata
@@ -11,23 +11,23 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-SNAPSHOT = "SNAPSHOT.json"  # what git said, in a copy of the code that is no repository
+SNAPSHOT = "SNAPSHOT.json"  # the commit, in a copy of the code that is not a repository
 PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "numpy", "datasets")
 
 
 def git(root: Path) -> dict[str, Any]:
-    """Commit and whether tracked files differ from it; sha null outside a repository."""
+    """The commit (`sha`, None outside a repository) and whether tracked files differ from it (`dirty`)."""
     with contextlib.suppress(FileNotFoundError):
         return json.loads((root / SNAPSHOT).read_text(encoding="utf-8"))
 
-    def ask(*args: str) -> str | None:
+    def output(*args: str) -> str | None:
         try:
             done = subprocess.run(["git", "-C", str(root), *args], capture_output=True, text=True, timeout=10)
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    return {"sha": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain", "--untracked-files=no"))}
+    return {"sha": output("rev-parse", "HEAD"), "dirty": bool(output("status", "--porcelain", "--untracked-files=no"))}
 
 
 def versions() -> dict[str, str]:
@@ -64,18 +64,18 @@ def cpu_name() -> str:
 
 
 def reset_peak_memory(device: Any) -> None:
-    """Forget earlier peaks, so that cells that share a process do not inherit them."""
+    """Start a new measurement, so that a cell does not inherit the peak of an earlier one in the same process."""
     import torch
 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
-        with contextlib.suppress(OSError):  # not Linux, or a locked-down container: the peak is the process' own
+        with contextlib.suppress(OSError):  # not Linux, or no permission: the peak of the whole process counts
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory_mb(device: Any) -> float:
-    """Largest resident set (CPU) or allocation (CUDA) since the reset."""
+    """Largest resident set (CPU) or allocation (CUDA) since the reset, in MiB."""
     import torch
 
     if device.type == "cuda":
@@ -83,10 +83,10 @@ def peak_memory_mb(device: Any) -> float:
     return resident_mb("VmHWM")
 
 
-def resident_mb(which: str = "VmRSS") -> float:
-    """Resident set of this process, now or (`VmHWM`) at its peak."""
+def resident_mb(field: str = "VmRSS") -> float:
+    """Resident set of this process in MiB: now (`VmRSS`) or at its peak (`VmHWM`)."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
-        return int(re.search(which + r":\s+(\d+)", status)[1]) / 2**10
+        return int(re.search(field + r":\s+(\d+)", status)[1]) / 2**10
     except (OSError, TypeError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # not Linux: there is only the peak
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # not Linux: only the peak is known

@@ -2,7 +2,6 @@
 
 owner            locked (flock) by the process that runs the cell; the kernel unlocks it when that process dies
 heartbeat.json   state, step, host, pid; rewritten every few seconds while that process lives
-format           version of the directory's contents
 job.json         the job that the cell was last submitted in
 metrics.csv      one row per evaluation
 log.txt          the progress lines
@@ -29,7 +28,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.records.atomic import remove_temporaries, write_atomic
 
-FORMAT = 2  # raised when a run that an older version began can no longer be resumed
 HEARTBEAT_INTERVAL_S = 5.0
 DEAD_AFTER_S = 60.0  # without a heartbeat, where the lock of another host cannot be seen
 ENDED_STATES = ("interrupted", "timeout", "preempted", "refused", "done", "failed", "oom", "nan")
@@ -62,8 +60,6 @@ class RunDirectory:
             os.close(descriptor)  # some file systems keep locks to one node
             return False
         remove_temporaries(self.checkpoints)
-        if not self.last.exists():
-            write_atomic(self.path / "format", f"{FORMAT}\n")
         self._lock, self._heartbeat = descriptor, None
         self._released.clear()
         threading.Thread(target=self._repeat_heartbeat, daemon=True).start()
@@ -76,15 +72,6 @@ class RunDirectory:
                 os.close(self._lock)
                 self._lock = None
 
-    def is_from_older_version(self) -> bool:
-        """Whether the last checkpoint here was begun by a version whose runs cannot be resumed."""
-        if not self.last.exists():
-            return False
-        try:
-            return int((self.path / "format").read_text(encoding="utf-8")) < FORMAT
-        except (OSError, ValueError):
-            return True
-
     def clear(self) -> None:
         """Delete what an earlier attempt left, except the file `owner`, which is locked."""
         for path in (self.metrics, self.log, self.error, self.path / "heartbeat.json"):
@@ -92,7 +79,6 @@ class RunDirectory:
         for folder in (self.checkpoints, self.predictions):
             shutil.rmtree(folder, ignore_errors=True)
         self.checkpoints.mkdir(parents=True)
-        write_atomic(self.path / "format", f"{FORMAT}\n")
 
     def write_config(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:
         write_atomic(self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(config), durable=False)
@@ -144,10 +130,6 @@ class RunDirectory:
         header, *rows = text[: text.rfind("\n") + 1].splitlines()  # a kill may have cut the last line short
         kept = [row for row in rows if int(row.split(",")[0]) <= step]
         write_atomic(self.metrics, "\n".join([header, *kept]) + "\n")
-
-    # names that harness/training still uses
-    claim, describe, beat, note = acquire, write_config, write_heartbeat, append_log
-    add_metrics, keep_metrics_until = append_metrics, drop_metrics_after
 
 
 def read_heartbeat(path: Path) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
-"""Time and memory of calls, honest on a machine that others use too.
+"""Time and memory of calls on a machine that other processes use too.
 
-Candidates take turns within one run, so that whatever slows the machine slows all of them. A sample lasts at least
-`least_s`; one during which other processes took more than a tenth of a core is thrown away and taken again. Devices are
-synchronised. Medians and quartiles, no means.
+Candidates alternate within one run, so whatever slows the machine slows all of them. A sample lasts at least
+`min_sample_s`. A sample during which other processes took more than a tenth of a core is discarded and taken again.
+Devices are synchronised. Results are medians and quartiles.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from typing import Any
 
 from harness.records.provenance import peak_memory_mb, reset_peak_memory, resident_mb
 
-FOREIGN = 0.1  # share of a core that others may use during a sample
-PATIENCE = 4  # samples that may be thrown away for each that counts
+MAX_OTHER_LOAD = 0.1  # fraction of a core that other processes may use during a sample
+MAX_RETRIES = 4  # discarded samples for each that counts
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one call. `disturbed`: so many of the samples were taken although others used the machine."""
+    """Seconds of one call. `disturbed`: the number of samples during which other processes used the machine."""
 
     samples: tuple[float, ...]
     disturbed: int = 0
@@ -52,36 +52,38 @@ def time_alternating(
     *,
     device: Any,
     rounds: int = 5,
-    least_s: float = 0.05,
-    gate: bool = True,
-    rest_s: float = 0.0,
-    helpers: Sequence[int] = (),
+    min_sample_s: float = 0.05,
+    retry_disturbed: bool = True,
+    pause_s: float = 0.0,
+    worker_pids: Sequence[int] = (),
 ) -> dict[str, Timing]:
-    """Timings of calls that alternate, `rounds` samples of each. A first call of each is not counted.
+    """Timings of calls that alternate, `rounds` samples of each. The first call of each is not counted.
 
-    `gate` throws disturbed samples away. `rest_s`: pause before each sample, and one uncounted call after it, for
-    candidates whose threads would disturb the next one's. `helpers`: process ids whose work is ours.
+    `retry_disturbed`: discard disturbed samples and take them again, at most MAX_RETRIES for each that counts.
+    `pause_s`: seconds of rest before each sample, followed by one uncounted call, for candidates whose threads would
+    disturb the next one's. `worker_pids`: processes whose CPU time belongs to the candidates.
     """
     calls, samples = {}, {name: [] for name in candidates}
     for name, function in candidates.items():
         function()
-        calls[name] = max(1, round(least_s / _seconds(function, 1, device)))
-    disturbed, spare = dict.fromkeys(candidates, 0), PATIENCE * rounds * len(candidates)
+        calls[name] = max(1, round(min_sample_s / _seconds(function, 1, device)))
+    disturbed, retries = dict.fromkeys(candidates, 0), MAX_RETRIES * rounds * len(candidates)
     for _ in range(rounds):
         for name, function in candidates.items():
             while True:
-                if rest_s:
-                    time.sleep(rest_s)
+                if pause_s:
+                    time.sleep(pause_s)
                     function()
-                before = _foreign_s(helpers)
+                before = _other_cpu_s(worker_pids)
                 start = time.perf_counter()
                 seconds = _seconds(function, calls[name], device)
-                quiet = _foreign_s(helpers) - before <= FOREIGN * (time.perf_counter() - start) + _TICK
-                if quiet or not gate or spare == 0:
+                used = _other_cpu_s(worker_pids) - before
+                undisturbed = used <= MAX_OTHER_LOAD * (time.perf_counter() - start) + _CPU_TIME_RESOLUTION_S
+                if undisturbed or not retry_disturbed or retries == 0:
                     break
-                spare -= 1
+                retries -= 1
             samples[name].append(seconds / calls[name])
-            disturbed[name] += gate and not quiet
+            disturbed[name] += retry_disturbed and not undisturbed
     return {name: Timing(tuple(samples[name]), disturbed[name]) for name in candidates}
 
 
@@ -94,30 +96,30 @@ def _seconds(function: Callable[[], object], calls: int, device: Any) -> float:
     return time.perf_counter() - start
 
 
-_TICK = 2 / os.sysconf("SC_CLK_TCK")  # what the counters below cannot tell from nothing
+_CPU_TIME_RESOLUTION_S = 2 / os.sysconf("SC_CLK_TCK")  # of the counters below
 
 
-def _foreign_s(helpers: Sequence[int]) -> float:
-    """CPU seconds that this machine has given to other processes; 0 where nobody tells."""
+def _other_cpu_s(worker_pids: Sequence[int]) -> float:
+    """CPU seconds that this machine has given to other processes; 0 where /proc does not exist."""
     ticks = os.sysconf("SC_CLK_TCK")
     try:
         with open("/proc/stat", encoding="ascii") as file:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
-        ours = 0
-        for pid in helpers:
+        workers = 0
+        for pid in worker_pids:
             with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-                ours += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))  # user and system ticks
+                workers += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))  # user and system ticks
     except (OSError, ValueError):
         return 0.0
     own = os.times()
-    busy = (user + nice + system + irq + softirq + steal - ours) / ticks
+    busy = (user + nice + system + irq + softirq + steal - workers) / ticks
     return busy - own.user - own.system - own.children_user - own.children_system
 
 
 def peak_mb(function: Callable[[], object], device: Any, *, warm: bool = True) -> float:
-    """Memory that a call takes on top of what is there: resident set (CPU) or allocator (CUDA), in MiB.
+    """Memory that a call takes in addition to what is allocated: resident set (CPU) or allocator (CUDA), in MiB.
 
-    `warm`: of a second call, because what a first one leaves behind (compiled kernels, pools) is no cost of the method.
+    `warm`: measure a second call, because what the first one leaves (compiled kernels, pools) is no cost of the method.
     """
     if warm:
         function()
@@ -128,7 +130,7 @@ def peak_mb(function: Callable[[], object], device: Any, *, warm: bool = True) -
         synchronize(device)
         before = torch.cuda.memory_allocated(device) / 2**20
     else:
-        give_back_freed_memory()
+        return_freed_memory()
         before = resident_mb()
     reset_peak_memory(device)
     result = function()
@@ -138,8 +140,8 @@ def peak_mb(function: Callable[[], object], device: Any, *, warm: bool = True) -
     return max(0.0, peak - before)
 
 
-def give_back_freed_memory() -> None:
-    """Have glibc return what is freed, now and from now on: it must not pass for what is there (`train` keeps it)."""
+def return_freed_memory() -> None:
+    """Make glibc return freed memory to the kernel, now and later, so that it is not counted. Training keeps it."""
     trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # malloc.h
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -165,9 +167,9 @@ def crossover(sizes: Sequence[int], ours: Sequence[float], peer: Sequence[float]
     gaps = [math.log(a / b) for a, b in zip(ours, peer, strict=True)]
     if not gaps or gaps[-1] >= 0:
         return None
-    place = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
-    if place is None:
+    last_above = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
+    if last_above is None:
         return float(sizes[0])
-    share = gaps[place] / (gaps[place] - gaps[place + 1])
-    low, high = math.log(sizes[place]), math.log(sizes[place + 1])
-    return math.exp(low + share * (high - low))
+    fraction = gaps[last_above] / (gaps[last_above] - gaps[last_above + 1])
+    low, high = math.log(sizes[last_above]), math.log(sizes[last_above + 1])
+    return math.exp(low + fraction * (high - low))

@@ -1,33 +1,16 @@
-"""What do=bench measured, as a page, a picture and on the terminal."""
+"""Measurements of do=bench as a page, a picture, and on the terminal."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError, did_you_mean, one_line
 from harness.records.atomic import write_atomic
 from harness.records.timing import crossover, exponent
+from harness.report.measurements import describe_setting
 from harness.report.render.markdown import escape
-from harness.report.scores import Score
-from harness.report.spec import BenchPoint, RowSpec
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 Series = list[dict[str, Any]]
-
-
-def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
-    """{name: measurement} of a folder. Raises UsageError for a file that is none."""
-    found = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            measured = json.loads(path.read_text(encoding="utf-8"))
-            PAGES[measured["kind"]]
-            [point["status"] for point in measured.get("points", ())]  # schema 1 had another key
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path} is no measurement: {one_line(error)}; move it away or measure again") from error
-        found[measured["name"]] = measured
-    return found
 
 
 def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path, str]:
@@ -59,41 +42,6 @@ def show(measured: dict[str, Any]) -> None:
         page.print(table)
     for line in notes(measured):
         page.print(line, markup=False, soft_wrap=True)
-
-
-def bench_scores(
-    point: BenchPoint, rows: Mapping[str, RowSpec], measurements: Mapping[str, dict[str, Any]]
-) -> tuple[list[Score], str]:
-    """What each row of a table took at one point, and how that was measured; rows without a measurement are left out.
-
-    A row takes the first measurement that has its model with its `model.*` settings. Raises UsageError for a
-    measurement that is not there.
-    """
-    for name in point.measurements:
-        if measurements.get(name, {}).get("kind") != "bench":
-            known = [each for each, measured in measurements.items() if measured["kind"] == "bench"]
-            raise UsageError(f"there is no measurement '{name}': {did_you_mean(name, known)} (python run.py do=bench)")
-    chosen = [measurements[name] for name in point.measurements]
-    scores = []
-    for label, row in rows.items():
-        measured = next((each for each in chosen if _has_row(each, row)), None)
-        for found in measured["points"] if measured else ():
-            if (found["model"], found["what"], found["length"]) != (row.model, point.what, point.length):
-                continue
-            if found["status"] == "ok":
-                scores.append(Score(label, "", {0: found[point.quantity]}, {}))
-            else:
-                scores.append(Score(label, "", {}, {found["status"].split(":")[0]: 1}))
-    return scores, "; ".join(dict.fromkeys(describe_setting(measured) for measured in chosen))
-
-
-def _has_row(measured: dict[str, Any], row: RowSpec) -> bool:
-    """Was the model of a row measured with the row's own settings?"""
-    if row.model not in measured["models"]:
-        return False
-    hyper = measured["models"][row.model]
-    own = {key.removeprefix("model."): value for key, value in row.set.items() if key.startswith("model.")}
-    return all(key in hyper and hyper[key] == value for key, value in own.items())
 
 
 def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]]:
@@ -129,7 +77,7 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
 
 
 def slope(points: Series, key: str) -> str:
-    """Of the upper half of the lengths: below, fixed costs are what is seen."""
+    """Exponent over the upper half of the lengths; fixed costs dominate the lower half."""
     kept = [point for point in points[(len(points) - 1) // 2 :] if point[key] > 0]
     value = exponent([point["length"] for point in kept], [point[key] for point in kept])
     return "" if value is None else f"{value:.2f}"
@@ -139,19 +87,10 @@ def milliseconds(value: float) -> str:
     return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
 
 
-def describe_setting(measured: dict[str, Any]) -> str:
-    s, machine = measured["settings"], measured["hardware"]
-    where = machine["gpu"] or f"{machine['cpu']}, {machine['threads']} threads"
-    what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
-    return (
-        f"{what}, {s['pattern']}, width {s['dim']}, {s['heads']} heads, batch {s['batch']}, {s['precision']}; {where}; "
-        f"torch {measured['versions']['torch']}"
-    )
-
-
 def notes(measured: dict[str, Any]) -> list[str]:
     lines = [
-        "Medians; in brackets how many times faster than the peer in the same run. Slopes: the upper half of lengths.",
+        "Medians; in brackets the speedup over the peer in the same run. "
+        "Slopes are fitted to the upper half of the lengths.",
     ]
     disturbed = sum(point.get("disturbed", 0) for point in measured["points"])
     if disturbed:

@@ -13,10 +13,10 @@ EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
 
 
-def beside_paper_block(spec: TableSpec, group: Group) -> Block:
-    """Each row with the paper's number, ours, their difference and the verdict."""
+def comparison_block(spec: TableSpec, group: Group) -> Block:
+    """Each row: the paper's number, ours, the difference and the verdict."""
     column, rows = group.column, []
-    decimals, best = spec.decimals(column), clear_winner(group.scores, spec.higher_is_better(column))
+    decimals = spec.decimals(column)
     for row, score in in_order_of_rows(spec, group.scores):
         published = spec.published.get((row, column))
         notes = (*spec.footnotes_of(row=row), *spec.footnotes_of(row=row, column=column))
@@ -26,7 +26,7 @@ def beside_paper_block(spec: TableSpec, group: Group) -> Block:
         else:
             mean, verdict = score.estimate, verdict_of(spec, row, column, score) or "–"
             delta = _signed(mean.mean - published.number, decimals) if mean and published else "–"
-            ours = [_score_entry(score, decimals, best)]
+            ours = [_score_entry(score, decimals, group.winner)]
             ours += [TableEntry(delta), TableEntry(verdict, tone=TONES.get(verdict, "muted"))]
         rows.append((_row_entry(spec, row, score.setting if score else ""), paper, *ours))
     header = ("model", "paper", MEAN_HEADER, "Δ", "verdict")
@@ -37,7 +37,7 @@ def beside_paper_block(spec: TableSpec, group: Group) -> Block:
 
 def ranking_block(spec: TableSpec, group: Group) -> Block:
     """Our rows of one budget and source of data, best first, and their ordering against the paper's."""
-    decimals, best = spec.decimals(group.column), clear_winner(group.scores, spec.higher_is_better(group.column))
+    decimals = spec.decimals(group.column)
     rows = []
     for score in group.scores:
         ours = score.estimate
@@ -48,7 +48,7 @@ def ranking_block(spec: TableSpec, group: Group) -> Block:
             f"{score.examples_per_s:,.3g}" if score.examples_per_s else "–",
             group.source,
         )
-        row = _row_entry(spec, score.row, score.setting), _score_entry(score, decimals, best)
+        row = _row_entry(spec, score.row, score.setting), _score_entry(score, decimals, group.winner)
         rows.append((*row, *map(TableEntry, entries)))
     guess = "chance" if spec.chance else "baseline"
     header = ("model", MEAN_HEADER, f"Δ to {guess}", "parameters", "examples/s", "data")
@@ -59,8 +59,8 @@ def ranking_block(spec: TableSpec, group: Group) -> Block:
 
 def mean_block(spec: TableSpec, group: Group) -> Block:
     """Averages of our rows, best first, and their ordering against the paper's."""
-    decimals, best = spec.decimals(group.column), clear_winner(group.scores, spec.higher_is_better(group.column))
-    rows = [(_row_entry(spec, score.row), _score_entry(score, decimals, best)) for score in group.scores]
+    decimals = spec.decimals(group.column)
+    rows = [(_row_entry(spec, score.row), _score_entry(score, decimals, group.winner)) for score in group.scores]
     header = (TableEntry("model"), TableEntry(MEAN_HEADER))
     title = f"{_heading(spec, group.column)} · {group.where}"
     return Block(title, header, tuple(rows), "lr", lines=(_ordering(spec, group),))
@@ -69,24 +69,25 @@ def mean_block(spec: TableSpec, group: Group) -> Block:
 def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
     """The columns of an average that the paper does not print; no block if none of them was measured.
 
-    Beside the paper every row of the table has a line, elsewhere the rows that were run.
+    At the paper's budget every row of the table has a line, elsewhere only the rows that were run.
     """
     parts = {name: group for name, group in mean.parts.items() if name in spec.unpublished}
     if not any(group.scores for group in parts.values()):
         return []
     scores = {(name, s.row, s.setting): s for name, group in parts.items() for s in group.scores}
-    best = {name: clear_winner(group.scores, spec.higher_is_better(name)) for name, group in parts.items()}
     measured = {row for _, row, _ in scores}
-    listed = [row for row in spec.rows if row in measured or mean.beside_paper]
+    listed = [row for row in spec.rows if row in measured or mean.comparable]
     body = []
     for row in [*listed, *sorted(measured - set(listed))]:
         for setting in sorted({setting for _, other, setting in scores if other == row} or {""}):
             found = {name: scores.get((name, row, setting)) for name in parts}
-            entries = (_score_entry(s, spec.decimals(name), best[name]) if s else EMPTY for name, s in found.items())
+            entries = (
+                _score_entry(s, spec.decimals(name), parts[name].winner) if s else EMPTY for name, s in found.items()
+            )
             body.append((_row_entry(spec, row, setting), *entries))
     body += _baseline_row(spec, parts)
     lines = _shared_notes({spec.short_name(name): group.data_notes for name, group in parts.items()})
-    if not mean.scores and not mean.beside_paper:
+    if not mean.scores and not mean.comparable:
         lines.append(_no_average([mean.column]))
     header = [TableEntry("model")]
     header += [TableEntry(spec.short_name(name), spec.footnotes_of(column=name)) for name in parts]
@@ -97,7 +98,7 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
 def category_block(spec: TableSpec, group: Group) -> Block:
     """A line for each category, a column for each row that has a score: there may be many categories."""
     scores = group.scores
-    if group.beside_paper:
+    if group.comparable:
         scores = [score for _, score in in_order_of_rows(spec, group.scores) if score]
     shown = [score for score in scores if score.by_seed]
     names = [score.row + (f" ({score.setting})" if score.setting else "") for score in shown]
@@ -113,7 +114,7 @@ def category_block(spec: TableSpec, group: Group) -> Block:
 
 
 def overview_block(spec: TableSpec, columns: Sequence[str]) -> Block:
-    """The paper's numbers alone, for columns without a score of ours beside the paper."""
+    """The paper's numbers alone, for columns without a comparable run of ours."""
     published = [column for column in columns if column not in spec.unpublished]
     header = [TableEntry("model")]
     for column in published:
@@ -132,11 +133,11 @@ def overview_block(spec: TableSpec, columns: Sequence[str]) -> Block:
         hours = spec.hours_of(tasks) * len(spec.rows)
         names = dict.fromkeys(spec.short_name(column) for column in tasks)
         not_run = f"Not run at the paper budget: {', '.join(names)}"
-        lines.append(f"{not_run}; all {len(spec.rows)} rows ≈ {_hours(hours)} GPU-hours a seed ({spec.gpu}).")
+        lines.append(f"{not_run}; all {len(spec.rows)} rows ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
     if means := [column for column in columns if column in spec.averages]:
         lines.append(_no_average(means))
     units = dict.fromkeys(spec.unit_of(column) for column in columns)
-    title = f"The paper's numbers, {' and '.join(units)}; nothing of ours stands beside them"
+    title = f"The paper's numbers, {' and '.join(units)}; no comparable run of ours yet"
     return Block(title, tuple(header), tuple(body), "l" + "r" * len(published), lines=tuple(lines))
 
 
@@ -150,7 +151,6 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
         for score in group.scores:
             lines_of.setdefault((score.row, score.setting), {})[group.column] = score
     order = list(spec.rows)
-    best = {g.column: clear_winner(g.scores, spec.higher_is_better(g.column)) for g in groups}
     body = []
     for row, setting in sorted(
         lines_of, key=lambda line: (order.index(line[0]) if line[0] in order else len(order), line)
@@ -158,7 +158,7 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
         entries = [_row_entry(spec, row, setting)]
         for group in groups:
             score = lines_of[row, setting].get(group.column)
-            entries.append(_own_entry(score, spec.decimals(group.column), best[group.column]) if score else EMPTY)
+            entries.append(_own_entry(score, spec.decimals(group.column), group.winner) if score else EMPTY)
         body.append(tuple(entries))
     header = [TableEntry("model")]
     header += [TableEntry(_heading(spec, g.column), spec.footnotes_of(column=g.column)) for g in groups]
@@ -249,7 +249,7 @@ def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _no_average(names: Sequence[str]) -> str:
-    return f"No {', '.join(names)} of ours: no row has all of its parts."
+    return f"Not averaged, because no row has a score in every column: {', '.join(names)}."
 
 
 def _ordering(spec: TableSpec, group: Group) -> str:

@@ -1,4 +1,4 @@
-"""Panels of bubbles as PNG and PDF: speed against accuracy, the radius is memory, every bubble has its name beside it.
+"""Panels of bubbles as PNG and PDF: speed against accuracy, the radius is memory, every bubble has a label.
 
 Lengths are in points (1/72 inch): labels and radii are the same in both files.
 """
@@ -13,12 +13,13 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.tradeoff import FigureSpec, Panel
+from harness.report.figure_spec import FigureSpec
+from harness.report.tradeoff import Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito: told apart by colour-blind readers, and in grey
+# Okabe and Ito: colour-blind readers can distinguish these, and they differ in grey
 COLOURS = {"other": "#56B4E9", "reference": "#999999", "own": "#D55E00"}
 MEANING = {"other": "other models", "reference": "reference", "own": "the paper's own"}
 LARGEST = 15.0  # radius of the most memory in the figure
@@ -63,7 +64,7 @@ def draw(figure: FigureSpec, panels: Sequence[Panel], paths: Sequence[Path]) -> 
     page.suptitle(figure.title, fontsize=10)
     _legend(page, panels, scale)
     page.draw_without_rendering()
-    page.set_layout_engine("none")  # labels find their places in what the layout has settled
+    page.set_layout_engine("none")  # the layout is final before labels are placed
     for axis, panel in zip(grid.flat, panels, strict=False):
         _labels(axis, panel, scale)
     digest = digest_of(figure, panels)
@@ -135,7 +136,7 @@ def _wrapped(text: str, width: int) -> str:
 
 
 def _labels(axis: "Axes", panel: Panel, scale: float) -> None:
-    """Each name where it covers no other name, no bubble and no frame, as near to its bubble as that allows."""
+    """Each label as near to its bubble as possible without covering another label, a bubble or the frame."""
     from matplotlib.patheffects import withStroke
 
     points = 72 / axis.figure.dpi
@@ -157,9 +158,11 @@ def _labels(axis: "Axes", panel: Panel, scale: float) -> None:
 def place_labels(
     discs: Sequence[tuple[float, float, float]], sizes: Sequence[tuple[float, float]], frame: Box
 ) -> list[tuple[float, float]]:
-    """Middle of each label, from the middle of its disc. `discs`: x, y, radius; `sizes`: width, height of the labels.
+    """Offset of each label's centre from the centre of its disc.
 
-    Each label in turn takes the cheapest of the places around its disc, given where the others are; a few rounds.
+    `discs`: x, y, radius; `sizes`: width, height of the labels.
+
+    Each label in turn takes the cheapest position around its disc, given the others; this is repeated a few times.
     """
     offsets = [
         [_offset(disc[2], size, *way) for way in product(GAPS, DIRECTIONS)]
@@ -176,7 +179,7 @@ def place_labels(
 
 
 def _offset(radius: float, size: tuple[float, float], gap: float, angle: float) -> tuple[float, float]:
-    """Of a label whose edge is `gap` away from the disc, in a direction."""
+    """Offset of a label whose edge is `gap` away from the disc, in the direction `angle`."""
     x, y = math.cos(angle), math.sin(angle)
     half = min(size[0] / 2 / abs(x) if x else math.inf, size[1] / 2 / abs(y) if y else math.inf)
     return (radius + gap + half) * x, (radius + gap + half) * y
@@ -195,7 +198,7 @@ def _cost(
     others: Sequence[Box],
     frame: Box,
 ) -> float:
-    """Points of distance; what is covered, crossed or cut off counts as many of them."""
+    """Cost of a position: its distance in points, and penalties for what it covers, crosses or cuts off."""
     left, bottom, right, top = box = _box(disc, to, size)
     cost = 0.3 * math.hypot(*to)
     cost += 1000 * (left < frame[0] or bottom < frame[1] or right > frame[2] or top > frame[3])
@@ -204,7 +207,9 @@ def _cost(
     way = [(disc[0] + to[0] * step / 6, disc[1] + to[1] * step / 6) for step in range(7)]
     cost += 40 * sum(any(_distance(other, x, y) < 1 for x, y in way) for other in others)
     near = [other for other in discs if other != disc]
-    cost += sum(max(0, 6 - _distance(box, x, y) + radius) for x, y, radius in near)  # whose name would it be?
+    cost += sum(
+        max(0, 6 - _distance(box, x, y) + radius) for x, y, radius in near
+    )  # a label near two bubbles is ambiguous
     return cost + 20 * sum(any(math.dist((x, y), other[:2]) < other[2] for x, y in way) for other in near)
 
 
@@ -213,5 +218,5 @@ def _meet(one: Box, other: Box) -> bool:
 
 
 def _distance(box: Box, x: float, y: float) -> float:
-    """From a point to a box; zero inside."""
+    """Distance from a point to a box; zero inside."""
     return math.hypot(max(box[0] - x, 0, x - box[2]), max(box[1] - y, 0, y - box[3]))

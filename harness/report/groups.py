@@ -1,15 +1,15 @@
 """Groups of scores that may be compared: one column, one protocol, one budget, the same data.
 
-The cells that may stand beside the paper's numbers are a group of their own in each column. Groups hold all that a
-page says of them, so that rendering reads no record.
+The cells that may be compared with the paper's numbers form one group per column. A group holds everything that a page
+shows of it, so that rendering reads no record.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.report.bench_tables import bench_scores
-from harness.report.scores import Score, average, rank, score_rows
+from harness.report.measurements import bench_scores
+from harness.report.scores import Score, average, clear_winner, rank, score_rows
 from harness.report.select import by_sources, describe_sources
 from harness.report.spec import TableSpec
 
@@ -23,15 +23,16 @@ BENCH = "bench"  # budget of a group that do=bench measured
 class Group:
     """`column`: a column or an average of the table; `parts`: the groups of the columns that it averages.
 
-    `chance`: score of a guess that ignores the input, in the column's unit. `categories`: a metric in each category of
-    the test examples, where the task measures them one by one.
+    `winner`: the best score, if it is clear of the runner-up. `chance`: score of a guess that ignores the input, in the
+    column's unit. `categories`: a metric in each category of the test examples, where the task measures them so.
     """
 
     column: str
     budget: str
     data: str  # "full data"
-    beside_paper: bool
+    comparable: bool
     scores: tuple[Score, ...]
+    winner: Score | None = None
     chance: float | None = None
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
@@ -44,7 +45,7 @@ class Group:
 
     @property
     def where(self) -> str:
-        return "paper budget" if self.beside_paper else f"{self.budget} budget, {self.data}"
+        return "paper budget" if self.comparable else f"{self.budget} budget, {self.data}"
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,16 @@ def group_scores(
     for protocol, columns in selected.items():
         part = spec.for_protocol(protocol)
         compared = {name: columns[name] for name in part.compared_columns}
-        beside = {name: cells[_stands_beside_paper(cells)] for name, cells in compared.items()}
-        others = {name: cells[~_stands_beside_paper(cells)] for name, cells in compared.items()}
+        paper = {name: cells[_is_comparable(cells)] for name, cells in compared.items()}
+        others = {name: cells[~_is_comparable(cells)] for name, cells in compared.items()}
         own = {name: columns[name] for name in part.own_columns if name in columns}
         results.append(
             ProtocolResults(
                 spec=part,
-                paper=tuple(_paper_groups(part, beside)),
+                paper=tuple(_paper_groups(part, paper)),
                 others=tuple(_other_groups(part, others)),
                 other_means=tuple(_other_means(part, others)),
-                paper_facts=_run_facts(part, beside.values()),
+                paper_facts=_run_facts(part, paper.values()),
                 other_facts=_run_facts(part, others.values()),
                 own=tuple(_own_groups(part, own, measurements)),
                 own_facts=_run_facts(part, own.values()),
@@ -94,7 +95,7 @@ def group_scores(
     return results
 
 
-def _stands_beside_paper(cells: "pd.DataFrame") -> "pd.Series":
+def _is_comparable(cells: "pd.DataFrame") -> "pd.Series":
     """The paper's budget, the recipe unchanged, the full data. A cell that broke off early does not know its data."""
     return (cells["budget"] == "paper") & (cells["setting"] == "") & cells["source"].isin(["full", "unknown"])
 
@@ -147,15 +148,18 @@ def _own_groups(
 
 
 def _column_group(
-    spec: TableSpec, column: str, cells: "pd.DataFrame", budget: str, data: str, beside_paper: bool
+    spec: TableSpec, column: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool
 ) -> Group:
+    higher_is_better = spec.higher_is_better(column)
+    scores = rank(score_rows(cells), higher_is_better)
     known = cells["baseline"].dropna().astype(float)
     return Group(
         column=column,
         budget=budget,
         data=data,
-        beside_paper=beside_paper,
-        scores=tuple(rank(score_rows(cells), spec.higher_is_better(column))),
+        comparable=comparable,
+        scores=tuple(scores),
+        winner=clear_winner(scores, higher_is_better),
         chance=float(known.mean()) if len(known) else None,
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=_data_notes(cells),
@@ -168,8 +172,10 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     first = next(iter(parts.values()))
     rows = sorted({score.row for group in parts.values() for score in group.scores})
     by_row = [[[s for s in group.scores if s.row == row] for group in parts.values()] for row in rows]
-    scores = rank([score for row in by_row if (score := average(row))], spec.higher_is_better(name))
-    return Group(name, first.budget, data, first.beside_paper, tuple(scores), parts=parts)
+    higher_is_better = spec.higher_is_better(name)
+    scores = rank([score for row in by_row if (score := average(row))], higher_is_better)
+    best = clear_winner(scores, higher_is_better)
+    return Group(name, first.budget, data, first.comparable, tuple(scores), best, parts=parts)
 
 
 def _categories(spec: TableSpec, column: str, cells: "pd.DataFrame") -> dict[str, tuple[Score, ...]]:
@@ -187,7 +193,7 @@ def _data_notes(cells: "pd.DataFrame") -> tuple[str, ...]:
     ended = cells[cells["status"] == "done"]
     notes = []
     if ended["fingerprint"].nunique() > 1:
-        notes.append(f"Caution: these runs saw {ended['fingerprint'].nunique()} different sets of data.")
+        notes.append(f"Caution: these runs used {ended['fingerprint'].nunique()} different data sets.")
     if origins := sorted(set(ended["origin"].dropna())):
         notes.append(f"Data: {', '.join(origins)}.")
     if tested := sorted({int(n) for n in ended["n_test"].dropna()}):
@@ -208,7 +214,7 @@ def _run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str,
     span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
     facts = [
         f"Checkpoint tested: {'; '.join(_selection_rules(cells))}.",
-        f"Seeds: {span} a row; the table asks for {len(spec.seeds)}.",
+        f"Seeds: {span} per row; the table asks for {len(spec.seeds)}.",
         f"Hardware: {', '.join(sorted(set(cells['hardware'])))}.",
     ]
     if dirty := int(cells["dirty"].astype(bool).sum()):
@@ -220,6 +226,6 @@ def _selection_rules(cells: "pd.DataFrame") -> list[str]:
     rules = set()
     for (rule, after, leak), _ in cells.groupby(["rule", "after_steps", "leak"], sort=True):
         start = f" from step {int(after):,} on" if after and rule != "last" else ""
-        warning = " (TEST LEAK: the test split took part in choosing it)" if leak else ""
+        warning = " (TEST LEAK: chosen on the test split)" if leak else ""
         rules.add(f"{rule}{start}{warning}")
     return sorted(rules)

@@ -1,4 +1,4 @@
-"""A table as it will stand on the page, whatever the page is made of: plain text, no markup, no numbers to format."""
+"""The content of a page in plain text, without markup: sections, blocks, entries. Every renderer starts from it."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Block:
-    """One grid. `align` has an l or an r for each column; `lines` stand under it."""
+    """One grid. `align` has an l or an r for each column; `lines` stand below it."""
 
     title: str
     header: tuple[TableEntry, ...]
@@ -60,5 +60,5 @@ class Table:
 
     @property
     def command(self) -> str:
-        """What makes the files of this table."""
+        """The command that generates the files of this table."""
         return f"python run.py do=report table={self.name}"

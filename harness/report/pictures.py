@@ -1,4 +1,4 @@
-"""Pictures that the tasks drew beside the records, for a table's page: one for each row and task."""
+"""Pictures for a table's page, among the artifacts of its records: one for each row and task."""
 
 import os
 from collections.abc import Mapping

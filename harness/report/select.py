@@ -1,7 +1,7 @@
 """Which cells belong to which row and column of a table.
 
-A cell belongs to a row by its model and by what was set against its recipe. One cell may measure several columns: they
-differ in their metric alone. What nobody claims stands under the name of its model, which a table may lack.
+A cell belongs to a row by its model and its changes to the recipe. One cell may measure several columns, which differ
+in their metric alone. A cell that fits no row stands under the name of its model.
 """
 
 import json
@@ -21,7 +21,7 @@ PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed
 
 
 def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.DataFrame]]":
-    """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols do not enter.
+    """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols are left out.
 
     A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
     set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
@@ -54,8 +54,8 @@ def _with_column_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFra
 def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.DataFrame":
     """The cells of one protocol that measure a column.
 
-    A cell that broke off before its task was built has no metric yet; it stands in every column of its task. What sets
-    two columns of a task apart decides which of them a cell belongs to. The baseline is known for one metric.
+    A cell that broke off before its task was built has no metric yet; it stands in every column of its task. The
+    settings of the columns decide which one of a task a cell belongs to. The baseline is known for one metric.
     """
     column = spec.columns[name]
     same_task = [other for other in spec.columns.values() if other.task == column.task]

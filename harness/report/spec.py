@@ -1,6 +1,6 @@
-"""What `conf/table/<name>.yaml` and `conf/figure/<name>.yaml` say: rows, columns, averages, footnotes.
+"""What `conf/table/<name>.yaml` says: rows, columns, averages, footnotes.
 
-The classes are the files' own keys. `harness.report.spec_files` reads them and adds the published numbers.
+The classes are the keys of the file. `harness.report.spec_files` reads it and adds the published numbers.
 """
 
 from collections.abc import Iterable
@@ -268,7 +268,7 @@ class TableSpec(StrictModel):
         return min(labels, key=lambda label: len(self.rows[label].set), default=None)
 
     def is_ours(self, row: str) -> bool:
-        """A row that the paper's table lacks: a control, or a model that was run beside it."""
+        """A row that the paper's table lacks: a control, or a model of ours."""
         return row not in self.rows or self.rows[row].ours
 
     def short_name(self, column: str) -> str:
@@ -307,7 +307,7 @@ class TableSpec(StrictModel):
         return {verdict: limit_in_unit(limit, paper) for verdict, limit in self.tolerance}
 
     def footnotes_of(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
-        """Footnotes of a whole row, of a whole column, or, with both given, of that one number alone."""
+        """Footnotes of a row, of a column, or, with both given, of that one number alone."""
         found = []
         for note in self.footnotes:
             by_row, by_column = note.rows is not None, note.columns is not None
@@ -319,55 +319,9 @@ class TableSpec(StrictModel):
 
     def all_footnotes(self, row: str, column: str) -> tuple[str, ...]:
         """Every footnote that bears on one published number."""
-        whole = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
-        found = (*whole, *self.footnotes_of(row=row, column=column))
+        of_lines = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
+        found = (*of_lines, *self.footnotes_of(row=row, column=column))
         return tuple(dict.fromkeys(found))
-
-
-class LedgerColumn(StrictModel):
-    """A column of a published table."""
-
-    column: str
-    condition: str = ""
-
-
-class PaperCosts(StrictModel):
-    """Where the ledger has speed and memory. `rows`: the table's label -> the ledger's, where they differ."""
-
-    ledger: str
-    source: str
-    speed: LedgerColumn
-    memory: LedgerColumn
-    rows: dict[str, str] = Field(default_factory=dict)
-
-
-class FigureSpec(StrictModel):
-    """A figure: the keys of its yaml, its `name`, and the `table` that the yaml names.
-
-    `own`: labels of the paper's own method. `reference`: the model whose speed and memory are 1.
-    """
-
-    name: str
-    title: str
-    table: TableSpec
-    accuracy: str
-    reference: str
-    own: TupleOf[str] = ()
-    paper: PaperCosts | None = None
-
-    @model_validator(mode="after")
-    def _names_exist(self) -> "FigureSpec":
-        require_known("accuracy", [self.accuracy], self.table.all_columns)
-        require_known("reference", [self.reference], {row.model for row in self.table.rows.values()})
-        require_known("own", self.own, self.table.rows)
-        require_known("paper.rows", self.paper.rows if self.paper else (), self.table.rows)
-        return self
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The columns whose mean is the accuracy."""
-        averages = self.table.averages
-        return averages[self.accuracy].parts if self.accuracy in averages else (self.accuracy,)
 
 
 def require_known(where: str, names: Iterable[str], known: Iterable[str]) -> None:

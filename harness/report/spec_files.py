@@ -12,7 +12,8 @@ import yaml
 from harness.config.validation import parse
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
-from harness.report.spec import FigureSpec, PublishedNumber, TableSpec, require_known
+from harness.report.figure_spec import FigureSpec
+from harness.report.spec import PublishedNumber, TableSpec, require_known
 
 ALL = "all"  # `table=all` is no table: it stands for all of them
 

@@ -1,4 +1,4 @@
-"""What a handful of seeds says: mean and interval, agreement of orderings, verdict on a published number."""
+"""Statistics over a few seeds: mean and interval, agreement of two orderings, verdict on a published number."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -57,14 +57,14 @@ def agreement(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, float]) 
 
     rows = sorted(row for row in ours if row in theirs and len(ours[row]))
     if len(rows) < MIN_ROWS:
-        return Agreement(None, None, len(rows), f"needs >= {MIN_ROWS} shared rows, there are {len(rows)}")
+        return Agreement(None, None, len(rows), f"takes at least {MIN_ROWS} shared rows; there are {len(rows)}")
     scores = [np.asarray(ours[row], dtype=float) for row in rows]
     published = np.array([theirs[row] for row in rows])
     tau = kendall(np.array([[seeds.mean() for seeds in scores]]), published)[0]
     if math.isnan(tau):
         return Agreement(None, None, len(rows), "undefined: one side is all ties")
     if min(len(seeds) for seeds in scores) < MIN_SEEDS:
-        return Agreement(float(tau), None, len(rows), f"interval needs >= {MIN_SEEDS} seeds in every row")
+        return Agreement(float(tau), None, len(rows), f"an interval takes at least {MIN_SEEDS} seeds in every row")
     generator = np.random.default_rng(0)
     means = [seeds[generator.integers(len(seeds), size=(RESAMPLES, len(seeds)))].mean(1) for seeds in scores]
     drawn = kendall(np.stack(means, axis=1), published)
@@ -88,7 +88,7 @@ def verdict(paper: float, ours: Estimate | None, tolerance: Mapping[str, float])
     """`reproduced`, `close`, `off` or `not run`.
 
     Reproduced: within `tolerance["reproduced"]` of the paper, or within `tolerance["close"]` with the paper's value in
-    our interval. A wide interval thus buys no more than `close` does.
+    our interval. A wide interval therefore gains nothing beyond `close`.
     """
     if ours is None:
         return "not run"

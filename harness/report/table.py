@@ -1,16 +1,16 @@
 """A table's page: its sections, its caption and its rows for the long CSV, by the rules that keep it honest.
 
-A paper's column takes only runs of the paper's protocol, unchanged, at the paper's budget, on its full data. Whatever
-else was run stands in a section of its own, with the orderings compared instead of the numbers. Failures are values.
-Nothing is averaged over what is missing. Smoke runs and other protocols do not enter.
+A paper's column takes only runs of the paper's protocol, unchanged, at the paper's budget, on its full data. Any
+other run is in a section of its own, which compares orderings instead of numbers. Failures are values. No average is
+taken over missing scores. Smoke runs and other protocols are left out.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from harness.report.blocks import (
-    beside_paper_block,
     category_block,
+    comparison_block,
     in_order_of_rows,
     mean_block,
     overview_block,
@@ -55,7 +55,7 @@ def _paper_section(result: ProtocolResults, suffix: str) -> Section:
     spec, blocks = result.spec, []
     for group in result.paper:
         if group.scores and group.column not in spec.unpublished:
-            blocks.append(beside_paper_block(spec, group))
+            blocks.append(comparison_block(spec, group))
         if group.categories:
             blocks.append(category_block(spec, group))
     blocks += [block for group in result.paper if group.parts for block in parts_block(spec, group)]
@@ -91,16 +91,16 @@ def _own_section(result: ProtocolResults, suffix: str) -> Section:
 
 
 def _no_run(spec: TableSpec) -> str:
-    return f"No run yet: python run.py table={spec.name} budget=reduced makes them."
+    return f"No run yet. To run them: python run.py table={spec.name} budget=reduced"
 
 
 def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
-    """The rows of a group in the long CSV; beside the paper a row that was not run has one too.
+    """The rows of a group in the long CSV; in a comparison with the paper a row that was not run has one too.
 
     A category is the column `<column>/<category>`; the paper prints none, and no chance level of it is known.
     """
     scores = [(score.row, score) for score in group.scores]
-    if group.beside_paper:
+    if group.comparable:
         scores = in_order_of_rows(spec, group.scores)
     for row, score in scores:
         yield _tidy_row(spec, group, row, group.column, score)
@@ -110,8 +110,8 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
 
 
 def _tidy_row(spec: TableSpec, group: Group, row: str, column: str, score: Score | None) -> dict[str, str]:
-    """`paper_value`, `delta` and `verdict` are empty unless the run may stand beside the paper's number."""
-    published = spec.published.get((row, column)) if group.beside_paper else None
+    """`paper_value`, `delta` and `verdict` are empty unless the run may be compared with the paper."""
+    published = spec.published.get((row, column)) if group.comparable else None
     ours = score.estimate if score else None
     notes = list(spec.all_footnotes(row, column)) if published else []
     notes += ["not in the paper"] * spec.is_ours(row)
@@ -157,24 +157,23 @@ def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
 def _caption(spec: TableSpec) -> tuple[str, ...]:
     names = ", ".join(spec.protocols)
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
-    protocols = f"{several}; runs of other protocols do not enter. "
+    protocols = f"{several}; runs of other protocols are left out. "
     intervals = (
-        "± is the half width of the 95 % t interval over seeds, n the seeds that ended well; one seed has no interval. "
-        "Bold: best, and its interval does not overlap the runner-up's."
+        "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished; a single seed has "
+        "none. Bold: the best row, if its interval does not overlap the runner-up's."
     )
-    endings = "oom, nan, failed, timeout and preempted are how a run ended; they are in no mean."
+    endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."
     if spec.ledger is None:
         return (protocols.rstrip(), intervals, endings)
-    limits = [limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance]
-    near, far = limits
+    near, far = (limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance)
     of_paper = " (% of the paper's number)" if "%" in near + far else ""
-    parts = ("The parts of a mean are ours alone: the paper prints no number of theirs.",) if spec.unpublished else ()
+    parts = ("The paper prints the mean alone; the numbers of its parts are ours.",) if spec.unpublished else ()
     return (
-        f"{protocols}Beside the paper stands its recipe alone, unchanged and on the full data.",
+        f"{protocols}Only the unchanged recipe on the full data is compared with the paper.",
         intervals,
         f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
         f"|Δ| ≤ {far} with the paper's number inside our interval; close: |Δ| ≤ {far}; off: more{of_paper}.",
         *parts,
-        f"Not run: in brackets what one seed costs on one {spec.gpu}.",
+        f"Not run: the brackets give the cost of one seed on one {spec.gpu}.",
         endings,
     )

@@ -3,7 +3,7 @@
 A bubble is a row of a table. The paper's panel takes its three numbers from the ledger. Ours are made of records, by
 the rules of the table: a row stands in a panel if it has a score in every column of the accuracy, unchanged, under one
 protocol and budget, on the same data and the same machine. Each such combination is a panel of its own, so that a
-reduced run never shares the paper's.
+reduced run is never in the paper's panel.
 
 Speed and memory of ours are examples/s and peak memory as recorded, relative to the reference row of the same panel:
 the geometric mean of the ratios over the columns.
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.records import ledger
+from harness.report.figure_spec import FigureSpec, LedgerColumn, PaperCosts
 from harness.report.scores import Score, average, score_rows
 from harness.report.select import by_sources, describe_sources, select
-from harness.report.spec import FigureSpec, LedgerColumn, PaperCosts, TableSpec
+from harness.report.spec import TableSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +80,7 @@ def _paper_panel(figure: FigureSpec, paper: PaperCosts, root: str | os.PathLike[
             bubbles.append(Bubble(label, published.number, found["speed"][row], found["memory"][row], kind=kind))
         else:
             absent.append(label)
-    lines = [f"{paper.source}."] + [_sentence("Without speed and memory there", absent)] * bool(absent)
+    lines = [f"{paper.source}."] + [_sentence("Without speed and memory in the paper", absent)] * bool(absent)
     return Panel("The paper's numbers", tuple(bubbles), tuple(lines))
 
 
@@ -117,11 +118,13 @@ def _own_panel(
     lines = [f"{hardware}.", *_cost_notes([averages[name] for name in names if name in averages])]
     lines += [_sentence(reason, rows) for reason, rows in reasons.items()]
     if failed := [f"{name} ({mean.failure_text})" for name, mean in averages.items() if mean.failures]:
-        lines.append(_sentence("Failed seeds, in no mean", failed))
+        lines.append(_sentence("Failed seeds, not in the mean", failed))
     if leaks := [name for name, mean in averages.items() if mean.leak]:
-        lines.append(_sentence("TEST LEAK, the test split chose the checkpoint", leaks))
+        lines.append(_sentence("TEST LEAK, checkpoint chosen on the test split", leaks))
     if averages and reference not in averages:
-        lines.append(_sentence(f"Not placed without {reference or figure.reference}, the reference", averages))
+        lines.append(
+            _sentence(f"Not drawn, because the reference {reference or figure.reference} has no score", averages)
+        )
     if idle := [label for label in part.rows if label not in seen]:
         lines.append(_sentence("Not run", idle))
     if any(bubble.label.endswith(NOT_IN_PAPER) for bubble in bubbles):
@@ -133,7 +136,7 @@ def _empty_panel(figure: FigureSpec, incomplete: Sequence[Panel]) -> Panel:
     """Ours without a bubble: what is missing, and the command that makes it."""
     table, parts = figure.table.name, ", ".join(figure.parts)
     lines = [
-        f"Nothing of ours yet: no row has a score in each of {parts} with one budget, data and machine.",
+        f"No bubble of ours yet: no row has a score in each of {parts} at one budget, on one machine and data.",
         f"Command: python run.py table={table} budget=reduced",
     ]
     for panel in incomplete:
@@ -186,8 +189,8 @@ def _cost_notes(found: Sequence[Score]) -> list[str]:
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     bars = "; bars: 95 % intervals" if counts[-1] >= SEEDS_FOR_BARS else ""
     return [
-        f"Seeds: {span} a row{bars}.",
-        "Speed: of training, as it was recorded; whoever shared the machine is in it.",
+        f"Seeds: {span} per row{bars}.",
+        "Speed: training examples/s as recorded; other processes may have shared the machine.",
         "Memory: peak of the process (CPU) or its allocations (GPU).",
     ]
 

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.build import Built, build, refuse_what_cannot_run
-from harness.config.cell import Cell, changes
+from harness.config.cell import Cell, canonical, changes
 from harness.config.compose import ROOT
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
@@ -22,6 +22,7 @@ from harness.training import fsdp
 from harness.training.artifacts import save_artifacts
 from harness.training.callback import TrainingCallback
 from harness.training.checkpoint import check_resumable, weights_sha256
+from harness.training.dependency import Dependency, load_weights
 from harness.training.evaluate import PeakMemory, evaluate
 from harness.training.loader import TrainLoader
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
@@ -47,9 +48,16 @@ class Attempt:
     `search_path`: the folders of configuration that the command added to `conf/`.
     """
 
-    def __init__(self, cell: Cell, cfg: DictConfig, run_dir: RunDirectory, search_path: Sequence[str] = ()):
+    def __init__(
+        self,
+        cell: Cell,
+        cfg: DictConfig,
+        run_dir: RunDirectory,
+        search_path: Sequence[str] = (),
+        depends_on: Sequence[Dependency] = (),
+    ):
         self.cell, self.cfg, self.run_dir = cell, cfg, run_dir
-        self.search_path = search_path
+        self.search_path, self.depends_on = search_path, depends_on
         self.git = provenance.git(ROOT)  # of the code that is about to run, whatever is edited meanwhile
         self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir)
         self.trainer: pl.Trainer | None = None
@@ -63,13 +71,11 @@ class Attempt:
         """What differs from the recipe; asked for once it is known that the cell can be built."""
         return changes(self.cell, self.search_path)
 
-    def check_resumable(self) -> None:
-        """Raises UsageError for a last checkpoint of another version."""
-        check_resumable(self.run_dir.last)
-
-    def build(self) -> None:
-        """Make the Trainer and the model with its fresh weights; touches no file. Raises UsageError."""
+    def build(self, *, resuming: bool) -> None:
+        """Make the Trainer and the model with the weights that it starts from; writes no file. Raises UsageError."""
         cfg = self.cfg
+        if resuming:
+            check_resumable(self.run_dir.last)
         if cfg.resources.cpus:
             torch.set_num_threads(cfg.resources.cpus)
         torch.utils.deterministic.fill_uninitialized_memory = False
@@ -77,6 +83,9 @@ class Attempt:
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = refuse_what_cannot_run(cfg, build)
+        if not resuming:
+            handed_over = [dependency for dependency in self.depends_on if dependency.weights]
+            self.callback.state.start_weights = {first.id: load_weights(built.model, first) for first in handed_over}
         self.module = TaskModule(built.model, built.task, built.optimizer, built.schedule)
         self.module.configure_optimizers()  # its arguments are refused now; Lightning calls it again
 
@@ -210,13 +219,15 @@ class Attempt:
         baseline = task.baseline() if self.data else None
         leak = select.rule is Rule.best_test
         leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
-        trainer_config = OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True)
+        trainer_config = canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True))
         return {
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),
             "config": self.cell.config | {"trainer": trainer_config},
             "changed": self.changed,
-            "depends_on": [],
+            "depends_on": [
+                {"cell": first.id, "weights_sha256": state.start_weights.get(first.id)} for first in self.depends_on
+            ],
             "status": status,
             "error": None,
             "metrics": None,

@@ -6,7 +6,7 @@ A run that is killed anywhere and started again therefore makes the same decisio
 import contextlib
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ class TrainState:
     last: dict[str, Any] | None = None
     best_test: dict[str, Any] | None = None  # with rule=best_test: the record's entry of the best test pass
     worse: int = 0  # evaluations since the best one
+    start_weights: dict[str, str] = field(default_factory=dict)  # id of another cell -> sha256 of its weights
 
 
 class TrainingCallback(Callback):

@@ -1,14 +1,14 @@
-"""`trainer=fsdp`: parameters, gradients and optimiser state shared out between the devices of a cell (FSDP2).
+"""`trainer=fsdp`: parameters, gradients and optimiser state are sharded between the devices of a cell (FSDP2).
 
 Each attention layer is one unit, gathered when it is used; the rest of the model is another. Checkpoints and best
-weights are saved whole, so that a run can go on with any number of devices.
+weights are saved unsharded, so that a run can be resumed on any number of devices.
 """
 
 from typing import Any
 
 
 def strategy(nodes: int, devices: int) -> Any:
-    """Lightning's strategy for so many devices on each of so many nodes."""
+    """Lightning's strategy for `nodes` nodes with `devices` devices each."""
     from lightning.pytorch.strategies import ModelParallelStrategy
 
     return ModelParallelStrategy(
@@ -17,7 +17,7 @@ def strategy(nodes: int, devices: int) -> Any:
 
 
 def shard(model: Any, mesh: Any) -> None:
-    """Once, in place; `mesh` is the strategy's."""
+    """Shard a model in place, once. `mesh` is the strategy's."""
     from torch.distributed.fsdp import fully_shard
 
     from models.attention.base import Attention
@@ -29,14 +29,14 @@ def shard(model: Any, mesh: Any) -> None:
 
 
 def is_sharded(module: Any) -> bool:
-    """Then every device must take part in every pass through it."""
+    """Whether a module is sharded: every device must then take part in every pass through it."""
     from torch.distributed.tensor import DTensor
 
     return any(isinstance(parameter, DTensor) for parameter in module.parameters())
 
 
 def load_full_state_dict(module: Any, weights: dict[str, Any]) -> None:
-    """Load a whole state dict, whether or not the module's parameters are shared out."""
+    """Load an unsharded state dict into a module, which may be sharded."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
     if is_sharded(module):
@@ -46,5 +46,5 @@ def load_full_state_dict(module: Any, weights: dict[str, Any]) -> None:
 
 
 def full_tensor(tensor: Any) -> Any:
-    """All of a tensor; a collective call where it is shared out."""
+    """The unsharded tensor; a collective call for a sharded one."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

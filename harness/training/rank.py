@@ -1,4 +1,4 @@
-"""Which of the processes that share one cell this is; known before torch or Lightning are imported."""
+"""The rank of this process among those that share one cell, known before torch or Lightning are imported."""
 
 import os
 
@@ -7,7 +7,7 @@ VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 
 
 def rank() -> int:
-    """0 for the process that claims the run's folder, prints and writes; all others only compute."""
+    """0 for the process that claims the run directory, prints and writes; all others only compute."""
     return next((int(os.environ[name]) for name in VARIABLES if name in os.environ), 0)
 
 

@@ -18,6 +18,7 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress, clock
 from harness.records import record
 from harness.records.run_directory import RunDirectory
+from harness.training.dependency import Dependency, chosen_weights
 from harness.training.rank import rank
 from harness.training.signals import REQUEUED, STOPPED, requeue
 
@@ -45,7 +46,8 @@ class CellRequest:
     overrides: Sequence[str] = ()
     search: Sequence[str] = ()  # folders of configuration that the command added to conf/
     since: float = field(default_factory=time.time)
-    needs: Sequence[tuple[str, str]] = ()  # (name, record) of each cell that must be done before
+    depends_on: Sequence[Dependency] = ()  # cells that must be done before
+    dependents: Sequence[str] = ()  # records of the cells that start from the weights of this one
 
     def accepts(self, path: Path) -> bool:
         """Whether a file of an earlier attempt exists and may be used, also after this job was queued again."""
@@ -59,7 +61,7 @@ def run_cell(request: CellRequest) -> CellResult:
     """
     cfg = request.cfg
     try:
-        cell = cell_of(cfg)
+        cell = cell_of(cfg, [dependency.id for dependency in request.depends_on])
     except UsageError as error:
         return CellResult(str(cfg.model.get("name", "?")), "refused", 2, str(error))
     run_dir = RunDirectory(cell.folder(cfg))
@@ -68,12 +70,10 @@ def run_cell(request: CellRequest) -> CellResult:
 
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not require
 
-    attempt = Attempt(cell, cfg, run_dir, request.search)
+    attempt = Attempt(cell, cfg, run_dir, request.search, request.depends_on)
     build_error = None
     try:
-        if can_resume(run_dir, cell.record_path(cfg), request):
-            attempt.check_resumable()
-        attempt.build()
+        attempt.build(resuming=can_resume(run_dir, cell.record_path(cfg), request))
     except UsageError as error:
         return CellResult(str(cell), "refused", 2, one_line(error))
     except Exception as error:
@@ -97,6 +97,8 @@ def earlier_result(cell: Cell, request: CellRequest) -> CellResult | None:
         return None
     earlier = record.read(path)
     if earlier["status"] == "done":
+        if missing_weights(cell, request):
+            return None
         return CellResult(str(cell), "skipped", 0, f"already done: {summary(earlier)} · {path}")
     if request.cfg.rerun is Rerun.failed and path.stat().st_mtime < request.since:
         return None
@@ -106,11 +108,31 @@ def earlier_result(cell: Cell, request: CellRequest) -> CellResult | None:
 
 def missing_dependency(cell: Cell, request: CellRequest) -> CellResult | None:
     """A result that says which cell has to be done first; None if all are."""
-    for name, path in request.needs:
-        if not Path(path).exists() or record.read(path)["status"] != "done":
-            detail = f"depends on {name}, which is not done ({path}); do=status says why"
+    resuming = can_resume(RunDirectory(cell.folder(request.cfg)), cell.record_path(request.cfg), request)
+    for first in request.depends_on:
+        detail = None
+        if not first.is_done:
+            detail = f"depends on {first.name}, which is not done ({first.record}); do=status says why"
+        elif first.weights and not resuming and not first.weights_path.exists():
+            detail = f"starts from the weights of {first.name}, which are gone ({first.weights_path})"
+            detail += "; python run.py with the same overrides trains them again"
+        if detail:
             return CellResult(str(cell), "waiting", 2, detail)
     return None
+
+
+def missing_weights(cell: Cell, request: CellRequest) -> Path | None:
+    """The file of this done cell's weights, if it is gone and a cell that starts from them is still to be run."""
+    path = cell.record_path(request.cfg)
+    if not path.exists() or (earlier := record.read(path))["status"] != "done":
+        return None
+    weights = chosen_weights(RunDirectory(cell.folder(request.cfg)), earlier)
+    waiting = [other for other in map(Path, request.dependents) if not _is_done(other)]
+    return weights if waiting and not weights.exists() else None
+
+
+def _is_done(record_path: Path) -> bool:
+    return record_path.exists() and record.read(record_path)["status"] == "done"
 
 
 def is_unfinished(run_dir: RunDirectory, record_path: Path) -> bool:
@@ -149,11 +171,14 @@ def _run(attempt: "Attempt", request: CellRequest, build_error: Exception | None
     cell, run_dir = attempt.cell, attempt.run_dir
     record_path = cell.record_path(attempt.cfg)
     resuming = can_resume(run_dir, record_path, request)
+    gone = missing_weights(cell, request)
     if not resuming:
         run_dir.clear()
     run_dir.write_config(cell.config, request.overrides)
     with Progress(run_dir.append_log) as progress:
         progress.say(f"{cell} · {run_dir.path}")
+        if gone:
+            progress.say(f"done, but its weights are gone ({gone}): trained again for the cells that start from them")
         try:
             if build_error is not None:
                 raise build_error

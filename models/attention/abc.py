@@ -89,7 +89,7 @@ class ABC(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if slots < 1:
-            raise ValueError(f"ABC needs slots >= 1, not {slots}")
+            raise ValueError(f"ABC requires slots >= 1, not {slots}")
         self.key_slots = nn.Parameter(torch.empty(self.head_dim, slots))  # C_k, (E, r)
         self.value_slots = nn.Parameter(torch.empty(self.head_dim, slots))
         for control in (self.key_slots, self.value_slots):

@@ -18,7 +18,7 @@ State = dict[str, Any]  # what `step` and `chunk` read of the past, or of a cont
 
 
 class Pattern(StrEnum):
-    """Where attention stands (CAB's four). In the cross patterns the context is wholly visible to every query."""
+    """Where attention stands (CAB's four). In the cross patterns every query sees the whole context."""
 
     NONCAUSAL_SELF = "noncausal_self"
     CAUSAL_SELF = "causal_self"
@@ -72,15 +72,15 @@ class Attention(nn.Module):
         return self.dropout if self.training else 0.0
 
     @property
-    def packs(self) -> bool:
+    def has_packed_carry(self) -> bool:
         """Whether the carry is a packed sequence (B, l, D), which a backbone may pool; its unused rows are zero."""
         return False
 
     def source(self, x: Tensor, context: Tensor | None) -> Tensor:
         """What is attended to: the context in the cross patterns, else x. Raises ValueError if that is not given."""
         if self.pattern.cross != (context is not None):
-            wants = "needs a context" if self.pattern.cross else "takes no context"
-            raise ValueError(f"{type(self).__name__} with pattern {self.pattern} {wants}")
+            verdict = "requires a context" if self.pattern.cross else "takes no context"
+            raise ValueError(f"{type(self).__name__} with pattern {self.pattern} {verdict}")
         return x if context is None else context
 
     def forward(
@@ -99,7 +99,7 @@ class Attention(nn.Module):
         return {}
 
     def set_previous(self, previous: "Attention") -> None:
-        """A backbone says once that this layer gets the carry of `previous`: drop what only a first layer needs."""
+        """Called once by a backbone whose layer gets its carry from `previous`: drop what only a first layer uses."""
 
     def init_state(
         self,

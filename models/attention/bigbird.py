@@ -6,18 +6,8 @@
         the blocks 0, g - 1, g, g + 1, c - 1 and r random others       else
 
 Time O(N (5 + r) b D + 2 b N D), memory O(N D). A block counts once: the random blocks of g are drawn without
-replacement from those that are neither global nor in the window of g, and at g = 1 and g = c - 2 window and global
-block fall together. Up to 5 + 2 r blocks attention is exact and full, the rule of the public code (transformers).
-
-Random blocks: each head draws its own when the layer is made, from torch's stream, so that layers differ and the seed
-of the run is the seed; the draws are saved with the weights and stay (the code: a NumPy seed per layer, set at each
-call). A draw u becomes one of the candidates, of which c says how many, by u modulo their number, so that an example's
-blocks depend on its own length alone. Not imitated of the public code: near the end it draws from the window too, whose
-blocks then count twice; in evaluation all random blocks are block 0; at 1024, 3072 and 4096 tokens only the first 1024
-are drawn from.
-
-Padding: c = ceil(n / b) with n the position after the example's last real token, so that the last block is its own;
-hidden tokens before it (LRA's black pixels) stay hidden.
+replacement from those that are neither global nor in its window. Up to 5 + 2 r blocks attention is exact and full, as
+in the public code (transformers). c = ceil(n / b) with n the position after the example's last real token.
 
     B batch, N length, D width, H heads, E head width, b tokens of a block, G blocks, r random blocks
 """
@@ -118,9 +108,17 @@ def bigbird(
 
 
 class BigBird(MultiHead):
-    """Multi-head block-sparse attention. Raises ValueError for blocks below 1 or fewer than 0 random ones.
+    """Multi-head block-sparse attention.
 
-    A sequence longer than `max_length` takes the draws of the first blocks again.
+    Each head draws its own random blocks when the layer is made, from torch's stream, and they are saved with the
+    weights; the code takes a NumPy seed per layer, set at each call. A draw u becomes one of the candidates by u modulo
+    their number, so that an example's blocks depend on its own length alone. Not imitated of the public code: near the
+    end it draws from the window too, whose blocks then count twice; in evaluation all random blocks are block 0; at
+    1024, 3072 and 4096 tokens only the first 1024 are drawn from. Hidden tokens before an example's last real one
+    (LRA's black pixels) stay hidden.
+
+    A sequence longer than `max_length` takes the draws of the first blocks again. Raises ValueError for blocks below 1
+    or fewer than 0 random ones.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
@@ -138,7 +136,7 @@ class BigBird(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if block < 1 or random_blocks < 0:
-            raise ValueError(f"BigBird needs block >= 1 and random_blocks >= 0, not {block} and {random_blocks}")
+            raise ValueError(f"BigBird requires block >= 1 and random_blocks >= 0, not {block} and {random_blocks}")
         self.block = block
         self.register_buffer("draws", torch.randint(DRAWS, (heads, -(-max_length // block), random_blocks)))
 

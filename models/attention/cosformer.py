@@ -8,7 +8,7 @@ No attention weights are formed, so dropout drops nothing.
 
 M is the longer of queries and keys, each example's own: its keys end with the last real token. In the causal form that
 would let the total length into every row, so M is `max_length` (D-27), and no longer sequence can be read. In the cross
-form a query's row depends on where it stands and, through M, on how many there are: noncausal only. Padding is left out
+form a query's row depends on its position and, through M, on the number of queries: noncausal only. Padding is left out
 of the sums; CAB lets it in (D-20).
 
     B batch, N query length, M key length (and the span, in equations), H heads, E head width
@@ -46,7 +46,7 @@ def cosformer(
 def reweighted(x: Tensor, positions: Tensor, span: Tensor) -> Tensor:
     """phi of x (B, H, N, E) at `positions` (N), for M = `span` (B or 1): (B, H, N, 2 E), in float32 or float64."""
     x = F.relu(upcast(x))
-    # what stands beyond M is padding
+    # tokens beyond M are padding
     share = (positions / span.clamp(min=1)[:, None].to(x.dtype)).clamp(max=1)  # (B or 1, N)
     angle = (math.pi / 2 * share)[:, None, :, None]
     return torch.cat([x * angle.sin(), x * angle.cos()], -1)

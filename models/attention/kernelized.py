@@ -22,10 +22,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.attention.base import MultiHead, Pattern
-from models.attention.lavo import kept
-from models.ops.banded import TILE_CPU, TILE_ELSEWHERE
+from models.ops.dropout import apply_dropout, draw_seed
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
+TILE = TileBudget(2**19, 2**26)  # weights
 FEWEST_ROWS = 64  # of a tile, however many keys there are: narrower products waste the machine
 
 
@@ -35,7 +36,7 @@ def kernelized(
     """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
     if key_padding_mask is not None:
         v = v.masked_fill(key_padding_mask[:, None, :, None], 0.0)
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     with autocast_disabled(q):
         left, right = exponents(q, k)
         y = _Kernelized.apply(left.flatten(0, 1), right.flatten(0, 1), upcast(v).flatten(0, 1), dropout, seed)
@@ -57,7 +58,7 @@ class _Kernelized(torch.autograd.Function):
         ctx.options = dropout, seed
         out = v.new_empty(*q.shape[:2], v.shape[-1])
         for number, (pairs, rows) in enumerate(tiles(q, k)):
-            out[pairs, rows] = kept(kernel(q[pairs, rows], k[pairs]), dropout, seed + number) @ v[pairs]
+            out[pairs, rows] = apply_dropout(kernel(q[pairs, rows], k[pairs]), dropout, seed + number) @ v[pairs]
         return out
 
     @staticmethod
@@ -68,7 +69,7 @@ class _Kernelized(torch.autograd.Function):
         with autocast_disabled(q):
             dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
             for number, (pairs, rows) in enumerate(tiles(q, k)):
-                weights, g = kept(kernel(q[pairs, rows], k[pairs]), dropout, seed + number), grad[pairs, rows]
+                weights, g = apply_dropout(kernel(q[pairs, rows], k[pairs]), dropout, seed + number), grad[pairs, rows]
                 dv[pairs] += weights.mT @ g
                 dscores = weights.mul_(g @ v[pairs].mT)
                 dq[pairs, rows] = dscores @ k[pairs]
@@ -83,9 +84,8 @@ def kernel(q: Tensor, k: Tensor) -> Tensor:
 
 def tiles(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
     """(examples and heads, queries) of each tile of weights."""
-    budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
-    rows = min(q.shape[1], max(FEWEST_ROWS, budget // k.shape[1]))
-    pairs = max(1, budget // (rows * k.shape[1]))
+    rows = min(q.shape[1], max(FEWEST_ROWS, TILE.fit(q, k.shape[1])))
+    pairs = TILE.fit(q, rows * k.shape[1])
     for g in range(0, q.shape[0], pairs):
         for n in range(0, q.shape[1], rows):
             yield slice(g, g + pairs), slice(n, n + rows)

@@ -1,18 +1,13 @@
 """LARA: linear randomised attention with a proposal for each landmark (Zheng et al., 2022, arXiv 2204.04667).
 
-With the means q~_c and k~_c of segment c of the tokens, mu_c = q~_c + k~_c, w_c = mu_c + e_c, and
+With the means q~_c and k~_c of segment c of the real tokens, mu_c = q~_c + k~_c, w_c = mu_c + e_c, and
 lp(x, w) = ( w'x - |x|^2 / 2 ) / sqrt(E),
 
     f_c = sum_s softmax_s( lp(k_s, w_c) ) v_s,   y_t = sum_c softmax_c( l_ct ) f_c
     l_ct = mu_c'q_t / sqrt(E) + lp(q_t, w_c) + log sum_s e^{lp(k_s, w_c)} - lp(mu_c, w_c)
 
-as in the CAB benchmark, which LAVO's tables used: no parameters of its own, |x|^2 scaled as w'x is. e_c is Gaussian
-noise in training, from torch's generator, and zero in evaluation; `noise` off makes it zero always. |q_t|^2 is the same
-for all landmarks and drops out. Time O(N r D), memory O(N (D + H r)). Not causal: landmarks see all tokens (D-27).
-
-Segments are of the real tokens of each example: floor(n / r) in the first r - n mod r of them, one more in the others;
-with n < r each token is a landmark. CAB takes the means over padding too (D-20). Dropout is on the weights of
-landmarks. All is computed in float32, or in float64.
+|q_t|^2 is the same for all landmarks and drops out. Time O(N r D), memory O(N (D + H r)). Float32, or float64.
+Landmarks see all tokens, so there is no causal form (D-27).
 
     B batch, N length, n real tokens, H heads, E head width, r landmarks
 """
@@ -72,7 +67,15 @@ def half_square(x: Tensor) -> Tensor:
 
 
 class LARA(MultiHead):
-    """Multi-head LARA; no parameters but the projections. Raises ValueError for fewer than one landmark."""
+    """Multi-head LARA; no parameters but the projections.
+
+    As in the CAB benchmark, which LAVO's tables used, |x|^2 is scaled as w'x is. e_c is Gaussian noise in training,
+    from torch's generator, and zero in evaluation; without `noise` it is always zero. A segment has floor(n / r) tokens
+    in the first r - n mod r of them, one more in the others; with n < r each token is a landmark. CAB takes the means
+    over padding too (D-20). Dropout is on the weights of landmarks.
+
+    Raises ValueError for fewer than one landmark.
+    """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
 
@@ -89,7 +92,7 @@ class LARA(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if landmarks < 1:
-            raise ValueError(f"LARA needs landmarks >= 1, not {landmarks}")
+            raise ValueError(f"LARA requires landmarks >= 1, not {landmarks}")
         self.landmarks, self.noise = landmarks, noise
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:

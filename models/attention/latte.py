@@ -5,19 +5,11 @@ Per head, with l latent states, logits W_q y_t and W_k y_s of l numbers each, an
     p(l|t) = softmax_l (W_q y_t)_l
     noncausal:  o_t = sum_l p(l|t) sum_s p(s|l) v_s,          p(s|l)   = softmax over all s of (W_k y_s)_l        (5, 6)
     causal:     o_t = sum_l p(l|t) sum_{s<=t} p(s|l,t) v_s,   p(s|l,t) = softmax over s <= t of (W_k y_s)_l       (8)
-    VAPOR:      v_s is turned by R^-s before the sum, o_t by R^t after it                                          (22)
+    VAPOR:      v_s is rotated by R^-s before the sum, o_t by R^t after it                                         (22)
     Macchiato:  one more state, l = 0, with sliding-window attention of its own W_q', W_k' to the same values  (13, 16)
     y = x, or a convolution of 3 taps (17), or RMSNorm(RG-LRU(x)) (§2.4)
 
-Time O(N L E + N w D), memory O(N (L + D)). Decoding state: L + L E numbers, + 2 w D for Macchiato, + 2 D for the
-convolution, or + D for the RG-LRU.
-
-Where the paper is silent or at odds: L is the total over heads; no scale in the logits, no biases, LeCun-normal weights
-(published code). R has RoPE's fixed frequencies, or learned ones that start there, one set for all heads (D-6); it does
-not turn the window's values, since that has RoPE. 3 taps, not 4, centred in the noncausal form (D-7). The window is w
-keys, or |i - j| <= w / 2 (D-8, D-10), and its W_q', W_k' read x, as in a pretrained model that is extended (§4.5). The
-RG-LRU stands without Griffin's branch, before the RMSNorm, and in the noncausal form is the sum of two (D-9, D-10).
-Dropout is on p(l|t) and on the window's weights; that on the output, in the published code, is the backbone's.
+Time O(N L E + N w D), memory O(N (L + D)). Decoding state: L + L E numbers, more with a window, taps or RG-LRU.
 
     B batch, N length, D width, H heads, E head width, L latent states of all heads, l of one
 """
@@ -30,10 +22,10 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
-from models.layers.positions import apply_rope, rope_frequencies
 from models.layers.rglru import NormalisedRGLRU
 from models.layers.sliding_window import SlidingWindow, linear
 from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope, rope_frequencies
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_chunk
 
@@ -50,7 +42,7 @@ def latte(
             shares = logits.softmax(2)
         else:
             hidden = key_padding_mask[:, None, :, None]
-            # finite, so that a sequence of nothing but padding is no 0/0; the second fill makes it zero
+            # finite, so that a sequence of padding alone does not divide 0 by 0; the second fill makes it zero
             shares = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(2).masked_fill(hidden, 0.0)
         return (upcast(weights) @ (shares.mT @ upcast(v))).to(v.dtype)
 
@@ -59,8 +51,16 @@ class Latte(Attention):
     """Multi-head Latte: 2 D L + 2 D^2 parameters.
 
     `conv` taps add taps D; `rglru` 2 D^2/H + 4 D, noncausal 4 D^2/H + 7 D; `window` 2 D^2 + D H; `learn_rotation` E/2.
+
+    Our readings: L is the total over heads. Logits are not scaled, linear layers have no bias, and weights are
+    LeCun-normal (published code). R has RoPE's frequencies, fixed or learned, one set for all heads; the window's
+    values are not rotated (D-6). There are 3 taps, not 4, centred in the noncausal form (D-7). The window is w keys, or
+    |i - j| <= w / 2 (D-8, D-10); its W_q', W_k' read x, as in a pretrained model that is extended (§4.5). The RG-LRU
+    stands without Griffin's branch; the noncausal form sums two of them (D-9, D-10). Dropout acts on p(l|t) and on the
+    window's weights.
+
     Raises ValueError for latents that are no multiple of the heads, `conv` and `rglru` at once, `learn_rotation`
-    without `vapor`, a window or taps below 1, and an odd head width where something is turned.
+    without `vapor`, a window or taps below 1, and an odd head width where something is rotated.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -102,7 +102,7 @@ class Latte(Attention):
             self.features = NormalisedRGLRU(dim, heads, causal=causal)
         self.local = None if window is None else SlidingWindow(dim, heads, window, causal=causal)
 
-    def turn(self, x: Tensor, first: int, *, inverse: bool = False) -> Tensor:
+    def rotate(self, x: Tensor, first: int, *, inverse: bool = False) -> Tensor:
         """R^t x_t, or R^-t x_t, of x (B, H, N, E) at the positions from `first` on."""
         if not self.vapor:
             return x
@@ -126,11 +126,11 @@ class Latte(Attention):
         mixed = latte(
             weights[..., -self.latents :],
             logits,
-            self.turn(v, 0, inverse=True),
+            self.rotate(v, 0, inverse=True),
             causal=self.pattern.causal,
             key_padding_mask=key_padding_mask,
         )
-        mixed = self.turn(mixed, 0)
+        mixed = self.rotate(mixed, 0)
         if self.local is not None:
             near = self.local(x, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
             mixed = mixed + weights[..., :1].to(near.dtype) * near
@@ -153,9 +153,9 @@ class Latte(Attention):
         weights = self.mixture(y)  # (B, H, n, l or 1 + l)
         logits = split_heads(self.k_proj(y), self.latents)
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, n, E)
-        turned = self.turn(v, seen, inverse=True)
-        mixed, latents = running_softmax_chunk(weights[..., -self.latents :], logits, turned, state["latents"])
-        mixed = self.turn(mixed, seen)
+        rotated = self.rotate(v, seen, inverse=True)
+        mixed, latents = running_softmax_chunk(weights[..., -self.latents :], logits, rotated, state["latents"])
+        mixed = self.rotate(mixed, seen)
         if self.local is not None:
             near, local = self.local.chunk(x, v, local)
             mixed = mixed + weights[..., :1].to(near.dtype) * near

@@ -7,22 +7,9 @@ Per head, with directions b_1 .. b_r, orthonormal at first (Table 1: r = 64, w =
     H          = mean_j ( <b_1, F_local,j>, .., <b_r, F_local,j> )                           (3, 4)
                  causal: j in the windows before the query's own; noncausal: all j
     F_global,i = sum_r p_ir H_r b_r,   p_i = softmax_r( s H_r <q_i, b_r> )                   (3)
-    y          = W_o (F_local + F_global) / 2                                                (§3.2)
-    cross: y   = W_o F_global with H = mean_j B x_j over the source                          (5, 6)
-
-The memory is r numbers per head: softmax(q X~') X~ with rows X~_r = H_r b_r is two products with B, so neither X~ nor
-anything of n r E numbers is made. They are made tile by tile and again in the backward pass, which is written out. With
-u = s q B', p = softmax(u H), y = p H, o = y B:
-
-    dy = do B',  dl = p (dy H - <p, dy H>),  dH = p dy + u dl,  dq = s (dl H) B,  dB = y' do + s (dl H)' q
+    y          = W_o (F_local + F_global) / 2;   cross: y = W_o F_global, H = mean_j B x_j   (§3.2; 5, 6)
 
 Time O(n (w + r) D), memory O(n D), decoding state O(w D + h r).
-
-Where the paper is silent: bases per head, trainable, not re-orthogonalised, r <= E (D-1); P per head, from zero (D-2);
-s = E^-1/2 in both halves, 1 in the global one with `global_scale` off (D-3); noncausal queries share one H over all
-tokens (D-4); the cross source is taken as it is, or through W_v with `cross_source="value"` (D-5); in the first causal
-window H = 0 and the local half is still halved (D-1b); padding is left out of sums and counts. Ablations of Table 9:
-`epe=False` drops P; `dissection=False` takes H over all j <= i (all j) of x itself and keeps the local half.
 
     B batch, N length, M source length, H heads, E head width, R bases, W windows
 """
@@ -37,6 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
 from models.ops.banded import banded_attention
+from models.ops.dropout import apply_dropout, draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.ring import attend_to_ring
@@ -93,13 +81,16 @@ def read(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """softmax(q X~') X~ of q (B, H, N, E) and bases (H, R, E): (B, H, N, E).
+    """softmax(q X~') X~ of q (B, H, N, E) and bases (H, R, E), with rows X~_r = H_r b_r: (B, H, N, E).
 
-    Memory H is (B, H, W, R), one for each `window` queries, or (B, H, 1, R), one for all of them.
+    Memory H is (B, H, W, R), one for each `window` queries, or (B, H, 1, R), one for all of them. With u = s q B', p =
+    softmax(u H), y = p H, o = y B, neither X~ nor anything of n r E numbers is made; backward is written out:
+
+        dy = do B',  dl = p (dy H - <p, dy H>),  dH = p dy + u dl,  dq = s (dl H) B,  dB = y' do + s (dl H)' q
     """
     if scale is None:
         scale = q.shape[-1] ** -0.5
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     per_memory = q.shape[2] if window is None else window
     with autocast_disabled(q):
         return _Read.apply(q, memory.to(q.dtype), bases.to(q.dtype), per_memory, dropout, scale, seed)
@@ -114,7 +105,7 @@ class _Read(torch.autograd.Function):
         for rows, memories in tiles(q.shape[2], window):
             h = spread(memory, memories, rows, window)  # (B, H, T, R)
             p = ((q[:, :, rows] @ bases.mT).mul_(h).mul_(scale)).softmax(-1, dtype=upcast(h).dtype)
-            out[:, :, rows] = (kept(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
+            out[:, :, rows] = (apply_dropout(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
         return out
 
     @staticmethod
@@ -129,7 +120,7 @@ class _Read(torch.autograd.Function):
                 u = (q[:, :, rows] @ bases.mT).mul_(scale)
                 p = (u * h).softmax(-1, dtype=dbases.dtype)
                 dy = upcast(grad[:, :, rows] @ bases.mT)
-                weights = kept(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
+                weights = apply_dropout(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
                 dh = weights * dy
                 y = (weights * h).to(q.dtype)
                 dl = dh * h  # p dp, so far
@@ -161,14 +152,6 @@ def gathered(rows: Tensor, memories: slice, window: int) -> Tensor:
     if memories.stop - memories.start == 1:
         return rows.sum(2, keepdim=True)
     return F.pad(rows, (0, 0, 0, -rows.shape[2] % window)).unflatten(2, (-1, window)).sum(3)
-
-
-def kept(p: Tensor, dropout: float, seed: int) -> Tensor:
-    """p with a share of its entries dropped, the same at every call with this seed."""
-    if not dropout:
-        return p
-    generator = torch.Generator(p.device).manual_seed(seed)
-    return p * torch.empty_like(p).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)
 
 
 def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -211,6 +194,13 @@ def windows_before(x: Tensor, window: int) -> Tensor:
 class LAVO(Attention):
     """Multi-head LAVO. Self: 4 D^2 + 4 D + r D + h (2 w - 1) parameters; cross: 2 D^2 + 2 D + r D, + D^2 + D for W_v.
 
+    Our readings: each head has its own bases, which are trained and not made orthogonal again, r <= E (D-1). P is per
+    head and starts at zero (D-2). s = E^-1/2 in both halves; without `global_scale` it is 1 in the global one (D-3).
+    All noncausal queries share one H (D-4). The cross source is read raw, or through W_v with `cross_source="value"`
+    (D-5). In the first causal window H = 0 and the local half is still halved (D-1b). Padding is left out of sums and
+    counts. Table 9's ablations: `epe=False` drops P; `dissection=False` takes H over all j <= i (noncausal: all j) of x
+    itself.
+
     Raises ValueError for more bases than the head width has dimensions, a window below 1, or an unknown `cross_source`.
     """
 
@@ -234,9 +224,9 @@ class LAVO(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if not 1 <= bases <= self.head_dim:
-            raise ValueError(f"LAVO needs bases <= head width: {bases} bases, head width {self.head_dim}")
+            raise ValueError(f"LAVO requires bases <= head width: {bases} bases, head width {self.head_dim}")
         if window < 1:
-            raise ValueError(f"LAVO needs window >= 1, not {window}")
+            raise ValueError(f"LAVO requires window >= 1, not {window}")
         if cross_source not in CROSS_SOURCES:
             raise ValueError(f"cross_source is one of {', '.join(CROSS_SOURCES)}, not {cross_source}")
         self.window, self.dissection = window, dissection

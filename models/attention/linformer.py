@@ -69,7 +69,7 @@ class Linformer(MultiHead):
         kv_dim = dim // heads if one_kv_head else None
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout, kv_dim=kv_dim)
         if rank < 1:
-            raise ValueError(f"Linformer needs rank >= 1, not {rank}")
+            raise ValueError(f"Linformer requires rank >= 1, not {rank}")
         size = (heads if per_head else 1, max_length, rank)
         self.key_map = nn.Parameter(torch.empty(size))  # (H or 1, n, r)
         self.value_map = None if share else nn.Parameter(torch.empty(size))

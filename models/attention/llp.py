@@ -9,13 +9,6 @@ Half segments ("blocks") of c = s/2 tokens; block 0 attends to itself, block b >
 A query sees c + 1 to 2 c keys. Time O(n s d), memory O(n d) with torch's fused kernels (weight dropout, where they lack
 it: O(n s h)). Decoding keeps one vector for each token of two blocks: s d numbers a layer.
 
-The equations give each block its own W_k and W_v; the listing (Fig. 5) and the printed parameter counts have one W_kv
-for keys, values and blocks, the norm and two output projections, which is what stands above. Left open by both: the
-scale, taken from the code that the listing starts from; rotary positions, taken from there too, on q and on W_kv x and
-so on the values (D-17; `rotate_values=False` turns the keys alone, `rotary=False` nothing); whether "segment" is the
-key span, as in the equations, or the listing's `segment_len`, half of it (D-18; `listing_segment`); what the noncausal
-use of Table 9 is: the causal layer, or with `bidirectional` the blocks b - 1 to b + 1 without a mask (D-19).
-
     B batch, N length, H heads, E head width, c half segment, G blocks after the first
 """
 
@@ -27,8 +20,8 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
-from models.layers.positions import apply_rope, rope_frequencies
 from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope, rope_frequencies
 
 
 def paired_attention(
@@ -73,7 +66,16 @@ def paired_attention(
 
 
 class LLP(Attention):
-    """Multi-head LLP: 4 D^2 + 2 D + 2 E parameters. Raises ValueError for a `segment` that has no halves."""
+    """Multi-head LLP: 4 D^2 + 2 D + 2 E parameters.
+
+    The equations give each block its own W_k and W_v. The listing (Fig. 5) and the printed parameter counts have one
+    W_kv for keys, values and blocks, the norm and two output projections, which is what is built. Scale and rotary
+    positions come from the code that the listing starts from: q and W_kv x are rotated, and so the values;
+    `rotate_values=False` rotates the keys alone, `rotary=False` nothing (D-17). A segment is the key span of the
+    equations; `listing_segment` takes the listing's `segment_len`, half of it (D-18). The noncausal use of Table 9 is
+    the causal layer, or with `bidirectional` the blocks b - 1 to b + 1 without a mask (D-19). Raises ValueError for a
+    `segment` that has no halves.
+    """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
 
@@ -93,7 +95,7 @@ class LLP(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if segment < 2 or segment % 2:
-            raise ValueError(f"LLP needs an even segment >= 2, not {segment}")
+            raise ValueError(f"LLP requires an even segment >= 2, not {segment}")
         if rotary:
             rope_frequencies(self.head_dim)  # refuses an odd width
         self.half = segment if listing_segment else segment // 2
@@ -110,9 +112,9 @@ class LLP(Attention):
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
         positions = torch.arange(x.shape[1], device=x.device)
-        q = self.turn(split_heads(self.q_proj(x), self.head_dim), positions)  # (B, H, N, E)
+        q = self.rotate(split_heads(self.q_proj(x), self.head_dim), positions)  # (B, H, N, E)
         values = split_heads(self.kv_proj(x), self.head_dim)  # (B, H, N, E)
-        keys = self.turn(values, positions)
+        keys = self.rotate(values, positions)
         if self.rotate_values:
             values = keys
         return self.mix(q, keys, values, key_padding_mask), carry
@@ -132,7 +134,7 @@ class LLP(Attention):
             y = torch.cat([y, self.out_proj(merge_heads(rest))], 1)
         return y
 
-    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, H, N, E) rotated by its positions (N,)."""
         return apply_rope(x, positions) if self.rotary else x
 
@@ -148,8 +150,8 @@ class LLP(Attention):
             keys[:, :, :half] = keys[:, :, half:]
         position = torch.tensor([seen], device=x_t.device)
         q, kv = (split_heads(linear(x_t)[:, None], self.head_dim) for linear in (self.q_proj, self.kv_proj))
-        q = self.turn(q, position)  # (B, H, 1, E)
-        keys[:, :, half + slot] = self.turn(kv, position)[:, :, 0]
+        q = self.rotate(q, position)  # (B, H, 1, E)
+        keys[:, :, half + slot] = self.rotate(kv, position)[:, :, 0]
         near = slice(0 if block else half, half + slot + 1)
         keys = values = keys[:, :, near]
         if self.rotary and not self.rotate_values:
@@ -166,9 +168,9 @@ class LLP(Attention):
         seen, half = state["seen"], self.half
         base = max(0, seen // half - 1) * half  # where the block before the chunk's first one starts
         positions = torch.arange(seen, seen + x.shape[1], device=x.device)
-        q = self.turn(split_heads(self.q_proj(x), self.head_dim), positions)
+        q = self.rotate(split_heads(self.q_proj(x), self.head_dim), positions)
         q = F.pad(q, (0, 0, seen - base, 0))
-        keys = self.turn(split_heads(self.kv_proj(x), self.head_dim), positions)
+        keys = self.rotate(split_heads(self.kv_proj(x), self.head_dim), positions)
         end = half + (seen - 1) % half + 1 if seen else half  # of what the state holds
         keys = torch.cat([state["keys"][:, :, end - (seen - base) : end].to(q.dtype), keys], 2)
         values = keys

@@ -52,7 +52,7 @@ class Local(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if window < 1:
-            raise ValueError(f"Local needs window >= 1, not {window}")
+            raise ValueError(f"Local requires window >= 1, not {window}")
         self.window = window
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:

@@ -65,8 +65,8 @@ def _window_and_global(
     def keys(x: Tensor) -> Tensor:
         """(B, H, N, E) -> (B G, H, 3 c + g, E)."""
         windows = F.pad(x, (0, 0, size, rest + size)).unfold(2, 3 * size, size).mT  # (B, H, G, 3 c, E)
-        whole = torch.cat([windows, x[:, :, None, :shared].expand(-1, -1, blocks, -1, -1)], 3)
-        return whole.transpose(1, 2).flatten(0, 1)
+        joined = torch.cat([windows, x[:, :, None, :shared].expand(-1, -1, blocks, -1, -1)], 3)
+        return joined.transpose(1, 2).flatten(0, 1)
 
     q = F.pad(q, (0, 0, 0, rest)).unflatten(2, (blocks, size)).transpose(1, 2).flatten(0, 1)  # (B G, H, c, E)
     mask = visible.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]  # (B G, 1, c, 3 c + g)
@@ -92,7 +92,7 @@ class Longformer(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if window < 0 or global_tokens < 0:
-            raise ValueError(f"Longformer needs window and global_tokens >= 0, not {window} and {global_tokens}")
+            raise ValueError(f"Longformer requires window and global_tokens >= 0, not {window} and {global_tokens}")
         self.window, self.global_tokens = window, global_tokens
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:

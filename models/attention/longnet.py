@@ -4,18 +4,8 @@
     O = sum_b alpha_b O_b,   alpha_b = s_b / sum_b' s_b',   s_b the softmax sum of branch b                (§2.3)
 
 Time O(N D sum_b w_b / r_b), memory O(N D), decoding state the keys and values of the last max_b w_b tokens. With w and
-r growing by the same factor a, each head sees its near past whole and its far past in ever wider steps, and time is
-below a / (a - 1) N w_1 D.
-
-Where the paper is silent, or the public code (torchscale) differs from it: the offset of head h in a branch is
-floor(h / ceil(H / r)) as in the code, h mod r as in the paper with `offsets="mod"` (D-13); alpha has no gradient as in
-the code, the exact one with `detach_alpha=False` (D-14). Segments are clipped to the length. If r does not divide w,
-the last of a segment's steps is short (the code shifts all later segments there); padding is seen by nobody (the code's
-zeros get weight where it is not causal). Tokens in no branch get zeros before the output projection.
-
-`subln` normalises the heads' joint output before the output projection. `xpos` turns and scales queries and keys (Sun
-et al., 2022, arXiv 2212.10554). Only distances count, so positions are taken from the middle of the longest segment:
-from the start of a long text the scales would leave the range of the numbers.
+r growing by the same factor a, each head sees near tokens densely and far ones in wider steps, and time is below
+a / (a - 1) N w_1 D.
 
     B batch, N length, D width, H heads, E head width
 """
@@ -28,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.positions import apply_rope, rope_frequencies, xpos_scale
 from models.ops.dilated import OFFSETS, Branch, dilated_attention, empty_mixture, mix
 from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope, rope_frequencies, xpos_scale
 from models.ops.ring import latest, store
 from models.ops.softmax_lse import Visible, softmax_lse
 
@@ -39,6 +29,14 @@ XPOS_REACH = 2**16  # in a longer segment xPos' scales, (0.4 / 1.4)^(t / 512) fr
 
 class LongNet(MultiHead):
     """Dilated attention with `segments` w and `ratios` r.
+
+    The offset of head h in a branch is floor(h / ceil(H / r)) as in the public code (torchscale), or h mod r as in the
+    paper with `offsets="mod"` (D-13). alpha has no gradient, as in the code; `detach_alpha=False` gives the exact one
+    (D-14). Segments are clipped to the length. If r does not divide w, the last of a segment's steps is short; the code
+    shifts all later segments there. Nobody sees padding; the code's zeros get weight in its noncausal form. Tokens in
+    no branch get zeros before the output projection. `subln` normalises the heads' joint output there. `xpos` rotates
+    and scales queries and keys (Sun et al., 2022, arXiv 2212.10554), with positions from the middle of the longest
+    segment, since from the start of a long text the scales would leave the range of the numbers.
 
     Raises ValueError for lists of different lengths, for numbers below 1, for an unknown rule of offsets, for xPos with
     an odd head width, with a segment that does not divide the longest or with one too long, and on decoding past
@@ -64,16 +62,18 @@ class LongNet(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if len(segments) != len(ratios) or not segments or min(*segments, *ratios) < 1:
-            raise ValueError(f"LongNet needs as many ratios as segments, all >= 1, not {[*segments]} and {[*ratios]}")
+            raise ValueError(
+                f"LongNet requires as many ratios as segments, all >= 1, not {[*segments]} and {[*ratios]}"
+            )
         if offsets not in OFFSETS:
             raise ValueError(f"offsets is one of {', '.join(OFFSETS)}, not {offsets}")
         self.longest = max(segments)
         if xpos:
             rope_frequencies(self.head_dim)  # refuses an odd width
             if any(self.longest % segment for segment in segments):
-                raise ValueError(f"LongNet's xpos needs segments that divide the longest, not {[*segments]}")
+                raise ValueError(f"LongNet's xpos requires segments that divide the longest, not {[*segments]}")
             if min(self.longest, max_length) > XPOS_REACH:
-                raise ValueError(f"LongNet's xpos needs segments of at most {XPOS_REACH} tokens, not {self.longest}")
+                raise ValueError(f"LongNet's xpos requires segments of at most {XPOS_REACH} tokens, not {self.longest}")
         self.offsets = OFFSETS[offsets]
         self.branches = [Branch(w, r, self.offsets(heads, r)) for w, r in zip(segments, ratios, strict=True)]
         self.detach_alpha, self.xpos = detach_alpha, xpos
@@ -81,7 +81,7 @@ class LongNet(MultiHead):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         length = q.shape[2]
-        q, k = self.place(q, k, torch.arange(length, device=q.device), min(self.longest, length))
+        q, k = self.apply_xpos(q, k, torch.arange(length, device=q.device), min(self.longest, length))
         y = dilated_attention(
             q,
             k,
@@ -94,8 +94,8 @@ class LongNet(MultiHead):
         )
         return self.normalise(y)
 
-    def place(self, q: Tensor, k: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys (B, H, N, E) at these positions, after xPos, which starts anew in each block."""
+    def apply_xpos(self, q: Tensor, k: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tensor]:
+        """Queries and keys (B, H, N, E) at these positions, after xPos, which restarts in each block."""
         if not self.xpos:
             return q, k
         scale = xpos_scale(positions % block - block // 2, self.head_dim)
@@ -111,12 +111,12 @@ class LongNet(MultiHead):
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         seen, size, count = state["seen"], state["k"].shape[2], q.shape[2]
-        base = seen - seen % size  # where segments of all branches start anew, if they divide the longest
+        base = seen - seen % size  # here a segment of every branch begins, if all divide the longest
         if count == 1 or (base and any(size % branch.segment for branch in self.branches)):
             return super().attend_chunk(q, k, v, state)
         self.check_decodes_to(seen + count, size)
         positions = torch.arange(seen, seen + count, device=q.device)
-        q, k = self.place(q, k, positions, size)
+        q, k = self.apply_xpos(q, k, positions, size)
         rings = (latest(state[name], seen, seen - base).to(q.dtype) for name in ("k", "v"))
         keys, values = (torch.cat([old, new], 2) for old, new in zip(rings, (k, v), strict=True))
         rows = F.pad(q, (0, 0, seen - base, 0))
@@ -133,7 +133,7 @@ class LongNet(MultiHead):
         seen, ring = state["seen"], state["k"].shape[2]
         self.check_decodes_to(seen + 1, ring)
         q, k, v = q[:, :, None], k[:, :, None], v[:, :, None]  # (B, H, 1, E)
-        q, k = self.place(q, k, torch.tensor([seen], device=q.device), ring)
+        q, k = self.apply_xpos(q, k, torch.tensor([seen], device=q.device), ring)
         slot = seen % ring
         state["k"][:, :, slot], state["v"][:, :, slot] = k[:, :, 0], v[:, :, 0]
         out, lse = empty_mixture(q)

@@ -1,24 +1,15 @@
 """LongShort: attention to a window and to summaries (Transformer-LS, Zhu et al., 2021, arXiv 2107.02192).
 
-In one softmax a query meets the tokens of its window and summaries, each a mean of keys or values weighted by scores
-that the input gives (the paper's dynamic projection; LN is layer normalisation over all D channels):
+One softmax over the tokens of a window and over summaries, means of keys or values with weights from the input:
 
     noncausal:  K = LN_t(W_k X),  K~ = LN_s(P K),         P the softmax over all tokens of W_p X, r landmarks
     causal:     K = LN_t(W_k X),  K~_m = LN_s(P W_k X),   P the same within chunk m, r summaries of each
     o_i = softmax( <q_i, K~>, <q_i, K_window(i)> ) (V~, V_window(i)),  V and V~ as K and K~, with the same LN
-
-noncausal: blocks of w queries see their own tokens and floor(w / 2) to either side (1 if w = 1), no positions.
-causal: the last w tokens, and the chunks before the query's own; scores know the distance as in Transformer-XL,
-
+    causal scores, q scaled by E^-1/2 before u and b are added, S sinusoids (Transformer-XL's distances):
     s_ij = <q_i + u, k_j> + <q_i + b, W_r S(i - j)>,   s~_im = <q_i, k~_m> + <q_i, W_c S(distance in summaries)>
 
-with q scaled by E^-1/2 before u and b are added, and S sinusoids. Time O(N (w + r) D) noncausal, O(N (w + N r / c) D)
-causal, memory O(N (D + h r)) plus one tile of scores. Decoding keeps 2 (w + c + r N / c) D numbers, and the vectors of
-all distances.
-
-As in CAB's code, which LAVO's tables were made with: no biases in the causal q, k, v and output projections. c is not
-printed: w (D-22). The code puts `memory` zero vectors before the causal sequence, which every query sees through the
-bias of LN; here that is off. Its causal form takes padding for tokens; here nobody sees it, in summaries neither.
+Time O(N (w + r) D), causal O(N (w + N r / c) D); memory O(N (D + h r)) plus one tile of scores. Decoding keeps
+2 (w + c + r N / c) D numbers, and the vectors of all distances.
 
     B batch, N length, D width, H heads, E head width, w window, c chunk, r summaries
 """
@@ -30,15 +21,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
-from models.layers.positions import rope_frequencies
 from models.ops.heads import merge_heads, split_heads
 from models.ops.long_short import Relative, causal_long_short, noncausal_long_short, summaries
+from models.ops.positions import rope_frequencies
 
 
 class LongShort(Attention):
     """Noncausal 4 D^2 + 8 D + h r (D + 1) parameters, causal 6 D^2 + 7 D + h r (D + 1).
 
-    Raises ValueError for sizes below 1, a memory that is no whole number of chunks, an odd width in the causal form,
+    A noncausal block of w queries sees its own tokens and floor(w / 2) to either side (1 if w = 1), without positions;
+    a causal query sees the last w tokens, and the chunks before its own. As in CAB's code, which LAVO's tables were
+    made with, the causal q, k, v and output projections have no biases. The chunk size is not printed; it is the window
+    (D-22). That code puts zero vectors before the causal sequence, which every query sees through the bias of LN:
+    `memory` of them, none by default. Its causal form takes padding for tokens; here it is hidden, in summaries too.
+
+    Raises ValueError for sizes below 1, a memory that is not a multiple of the chunk, an odd width in the causal form,
     and on decoding past `max_length`.
     """
 
@@ -62,7 +59,7 @@ class LongShort(Attention):
         sizes = {"window": window, "landmarks": landmarks, "chunk": chunk, "chunk_rank": chunk_rank}
         for name, size in sizes.items():
             if size < 1:
-                raise ValueError(f"LongShort needs {name} >= 1, not {size}")
+                raise ValueError(f"LongShort requires {name} >= 1, not {size}")
         if memory < 0 or memory % chunk:
             raise ValueError(f"LongShort's memory is a multiple of its chunk of {chunk}, not {memory}")
         causal = self.pattern.causal
@@ -105,9 +102,9 @@ class LongShort(Attention):
         mask = None if mask is None else F.pad(mask, (self.memory, 0))
         k, v = self.k_proj(x), self.v_proj(x)
         chunks = (x.shape[1] - 1) // self.chunk_size  # before that of the last token
-        whole = slice(0, chunks * self.chunk_size)
-        hidden = None if mask is None else mask[:, whole]
-        far_k, far_v = self.summarise(k[:, whole], v[:, whole], self.score(x[:, whole]), hidden, self.chunk_size)
+        closed = slice(0, chunks * self.chunk_size)
+        hidden = None if mask is None else mask[:, closed]
+        far_k, far_v = self.summarise(k[:, closed], v[:, closed], self.score(x[:, closed]), hidden, self.chunk_size)
         k, v = (split_heads(self.token_norm(y), self.head_dim).to(q.dtype) for y in (k, v))
         return causal_long_short(
             q * self.head_dim**-0.5,

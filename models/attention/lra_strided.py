@@ -39,7 +39,7 @@ def lra_strided(
     stride = (real_lengths(key_padding_mask) // block + 1)[:, None, None]  # (B, 1, 1)
     blocks = length // block + 1  # at least as many as any example has
     number, slot = torch.arange(blocks, device=q.device)[:, None], torch.arange(block, device=q.device)
-    source = slot * stride + number  # (B, blocks, b), the token that stands there
+    source = slot * stride + number  # (B, blocks, b), the token of each slot
     absent = (number >= stride) | (source >= length)
     source = source.clamp(max=length - 1).flatten(1)
     hidden = absent.flatten(1) | key_padding_mask.gather(1, source)
@@ -50,7 +50,7 @@ def lra_strided(
     y = softmax_attention(q, k, v, key_padding_mask=hidden.view(-1, block), dropout=dropout)
     y = y.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)  # (B, H, blocks b, E)
     stride = stride[:, 0]  # (B, 1)
-    # past its own length an example's tokens stand nowhere: theirs is any row
+    # tokens past an example's own length have no slot and take any row
     place = (token % stride * block + token // stride).clamp(max=blocks * block - 1)
     return y.take_along_dim(place[:, None, :, None], 2)
 
@@ -72,7 +72,7 @@ class LRAStrided(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if block < 1:
-            raise ValueError(f"LRAStrided needs block >= 1, not {block}")
+            raise ValueError(f"LRAStrided requires block >= 1, not {block}")
         self.block = block
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:

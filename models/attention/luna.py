@@ -5,24 +5,9 @@
     causal: A = w(P C')', U = softmax(f(X, X, A)), Y_X = f(U, A, X) W_o
             f(X, Y, Z)_t = 1/t X_t sum_{j<=t} Y_j' Z_j                                                  (7)
 
-Attn is softmax attention of E-wide heads with scale E^-1/2 and projections of its own: of P and C in the pack, of X and
+Attn is softmax attention of E-wide heads with scale E^-1/2 and its own projections: of P and C in the pack, of X and
 Y_P in the unpack. Time O(N l D), memory O(N D), decoding state 2 l D + 1 numbers: the sum S, the projected P, and t.
-
-P is the carry, (B, l, D). A layer that is handed none has its own: learned from N(0, 1/D), times sqrt(D) as Luna scales
-embeddings (`scale_slots`), plus sinusoids over the slots, normalised where the recipe normalises its embeddings
-(`norm_slots`). `follow` drops it, so that a stack has one P, as the printed 69.6 M parameters for l = 16 and l = 32
-(Table 5) want. Causal self-attention leaves P as it is, since an update would show the future: P is the encoder's, or
-one of the layer's own in a decoder without encoder. `pre_norm` is for pre-LN stacks: P is normalised before the pack,
-P' = Y_P + P, and after the last layer the backbone's final norm is P's too.
-
-Where paper and code (fairseq-apollo) differ we follow the code: W_K falls away by K = V = C W_V, 5 D^2 parameters with
-W_o; `luna_key="raw"` reads the text as K = C, `tie_kv=False` keeps W_K, as the LRA configurations do (D-11). w is
-softplus with base 2, `activation="elu"` for the paper's elu + 1 (D-12). A sequence of n < l tokens uses the first n
-slots (`dynamic`); the others are rows of zeros in the carry. The code cuts the slots to the longest sequence of the
-batch first, which changes nothing, and averages all of them in Table 3; here a slot that is not used does not count.
-
-Padding is neither packed nor counted in t, on the left as on the right (the code counts it, which differs on the left).
-Dropout acts on both attentions, and as the code's residual dropout on P and Y_P.
+P is the carry, (B, l, D); in causal self-attention it does not change, since an update would show the future.
 
     B batch, N length, M source length, D width, H heads, E head width, L slots
 """
@@ -36,16 +21,20 @@ from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
-from models.layers.positions import sinusoidal_positions
 from models.ops.heads import merge_heads, split_heads
 from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_chunk
+from models.ops.positions import sinusoidal_positions
 from models.ops.precision import upcast
 
 LUNA_KEYS = ("value", "raw")
 
 
 class FirstSlots(nn.Module):
-    """P of a layer that is handed none: (L, D)."""
+    """P of a layer that gets no carry: (L, D).
+
+    It is learned from N(0, 1/D), times sqrt(D) as Luna scales embeddings (`scale`), plus sinusoids over the slots, and
+    normalised where the recipe normalises its embeddings (`norm`).
+    """
 
     def __init__(self, slots: int, dim: int, *, scale: bool, norm: bool):
         super().__init__()
@@ -62,7 +51,18 @@ class FirstSlots(nn.Module):
 class Luna(Attention):
     """Nested attention through `slots` slots.
 
-    Raises ValueError for fewer than one slot, an unknown option, and a `luna_key` beside untied keys.
+    A stack has one P: `set_previous` drops the P of a later layer, as the printed 69.6 M parameters for l = 16 and l =
+    32 require (Table 5). A causal layer reads the encoder's P, or its own in a decoder without encoder. `pre_norm` is
+    for pre-LN stacks: P is normalised before the pack and P' = Y_P + P; the backbone's final norm is P's too.
+
+    Where paper and code (fairseq-apollo) differ, this is the code. K = V = C W_V without W_K, 5 D^2 parameters with
+    W_o; `luna_key="raw"` takes K = C, and `tie_kv=False` keeps W_K, as the LRA configurations do (D-11). w is softplus
+    with base 2; `activation="elu"` is the paper's elu + 1 (D-12). A sequence of n < l tokens uses the first n slots
+    (`dynamic`); the others are rows of zeros in the carry and do not count in an average, while the code averages all
+    of them in Table 3. Padding is neither packed nor counted in t, on either side; the code counts it. Dropout acts on
+    both attentions, and as the code's residual dropout on P and Y_P.
+
+    Raises ValueError for fewer than one slot, an unknown option, and a `luna_key` together with untied keys.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
@@ -86,7 +86,7 @@ class Luna(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if slots < 1:
-            raise ValueError(f"Luna needs slots >= 1, not {slots}")
+            raise ValueError(f"Luna requires slots >= 1, not {slots}")
         for name, value, known in (("luna_key", luna_key, LUNA_KEYS), ("activation", activation, ACTIVATIONS)):
             if value not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, not {value}")
@@ -106,11 +106,11 @@ class Luna(Attention):
         self.first = FirstSlots(slots, dim, scale=scale_slots, norm=norm_slots)
 
     @property
-    def packs(self) -> bool:
+    def has_packed_carry(self) -> bool:
         return self.pattern is not Pattern.CAUSAL_SELF or self.first is None
 
     def set_previous(self, previous: Attention) -> None:
-        if previous.packs:
+        if previous.has_packed_carry:
             self.first = None
 
     def forward(
@@ -153,11 +153,11 @@ class Luna(Attention):
         return carry if unused is None else carry.masked_fill(unused[..., None], 0.0)
 
     def extra_sequence(self, carry: Tensor | None, batch: int) -> Tensor:
-        """P: the carry, (B, L, D), or the layer's own, (1, L, D) where dropout does not tell examples apart."""
+        """P: the carry, (B, L, D), or the layer's own, (1, L, D) without dropout, which differs between examples."""
         if carry is not None:
             return carry
         if self.first is None:
-            raise ValueError("this Luna layer follows another: it needs that one's packed P as its carry")
+            raise ValueError("this Luna layer follows another: it requires that one's packed P as its carry")
         p = self.first()[None]
         return F.dropout(p.expand(batch, -1, -1), self.active_dropout) if self.active_dropout else p
 

@@ -7,23 +7,10 @@
     f(s) = (1 + erf((s - mu) / (sigma sqrt 2))) / 2,  mu = sqrt(1/2),  sigma = sqrt(1 / (4 pi))           (Laplace)
     x + y = x + u * ( SiLU(s + W_h (r * A)) - x )
 
-`Mega` attends to the whole sequence, `MegaChunk` inside chunks of c tokens, which the average crosses; P has 2 L - 1
-entries for sequences of L tokens at most, or 2 c - 1. Time O(N log N D + N^2 (Z + V)) and O(N log N D + N c (Z + V)).
-Memory O(N (D + Z + V)), one tile of scores, and P spread over all pairs once for the batch, O(N^2) and O(c^2). State of
-decoding: D n + (Z + V) times L or c numbers. The average is a convolution by FFT in `forward`, a recurrence in `step`.
-The noncausal pattern has a second average, of weights of its own, from the end to the token; the token itself is in
-both, as in the published code (a later version of it leaves it out of the second). Attention is single-headed: `heads`
-is accepted and changes nothing. P is the table of that code's "simple" bias. `attention` is softmax or laplace, which
-divides by the number of keys that a query sees: real tokens of its chunk, in the causal pattern up to its own (D-29).
+Time O(N log N D + N^2 (Z + V)), in chunks O(N log N D + N c (Z + V)). Memory O(N (D + Z + V)), one tile of scores, and
+P for all pairs once for the batch, O(N^2) or O(c^2). Decoding state: D n + (Z + V) times L or c numbers.
 
-Mega gates its own residual, so the layer gives what is to be added to it, y = u * (.. - x). In a post-LN backbone
-LN(x + y) is Mega's layer. In a pre-LN one all equations but the last read LN(x), and the last one gates x, which the
-backbone hands over as `residual` (D-28).
-
-Padding, on the right, is zero to the average and hidden as a key. `dropout` drops attention weights; Mega's further
-dropouts, on v, m and the output, are left to the backbone.
-
-    B batch, N length, D width, n modes, Z width of q and k, V width of v, c chunk, G chunks, T queries of a tile
+    B batch, N length, n modes, Z width of q and k, V width of v, c chunk, G chunks, T queries of a tile
 """
 
 import math
@@ -36,13 +23,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.convolution import fft_convolution
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
+from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import upcast
+from models.ops.tiles import TileBudget
 
 STD = 0.02  # of weights at the start
 # scores of one tile: few and large ones, for backward adds up gradients of all keys once a tile (measured)
-TILE_CPU, TILE_ELSEWHERE = 2**21, 2**26
+TILE = TileBudget(2**21, 2**26)
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -107,8 +95,7 @@ def biased_attention(
             scores = scores.masked_fill(hidden[..., keys], torch.finfo(scores.dtype).min)
         return F.dropout(function.weigh(scores), dropout).to(v.dtype) @ v[:, :, keys]
 
-    budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
-    size = max(1, budget // (batch * count * chunk))  # T
+    size = TILE.fit(q, batch * count * chunk)  # T
     if size >= chunk:
         out = attend(q, bias)
     else:
@@ -123,7 +110,7 @@ def biased_attention(
 
 def keys_seen(hidden: Tensor | None, chunk: int, *, causal: bool, device: torch.device) -> Tensor | int:
     """Number of keys that each query sees, 1 at least; hidden (B or 1, G, 1, c) or None -> (.., c or 1, 1)."""
-    if causal:  # padding stands on the right, after every token that counts
+    if causal:  # padding is on the right, after every token that counts
         return torch.arange(1, chunk + 1, device=device)[:, None]
     if hidden is None:
         return chunk
@@ -183,8 +170,18 @@ class MovingAverage(nn.Module):
 class Mega(Attention):
     """Mega over chunks of `chunk` tokens, `max_length` if None: over the whole sequence. `hdim` is V, 2 D if None.
 
-    2 D (D + V) + (D + 1) (Z + V) + 3 D + V + 4 Z parameters, those of the average, and P. Raises ValueError for a size
-    below 1, an unknown `attention`, and a sequence longer than `max_length`.
+    2 D (D + V) + (D + 1) (Z + V) + 3 D + V + 4 Z parameters, those of the average, and P, the table of the published
+    code's "simple" bias: 2 L - 1 numbers, or 2 c - 1. Attention has one head: `heads` is accepted and changes nothing.
+
+    The average crosses chunks. The noncausal pattern has a second one with weights of its own, from the end to the
+    token; both contain the token itself, as in the published code. `attention` is softmax or laplace, which divides by
+    the number of keys that a query sees: real tokens of its chunk, in the causal pattern up to its own (D-29). Mega
+    gates its own residual, so the layer returns what is added to it, y = u * (.. - x). In a post-LN backbone LN(x + y)
+    is Mega's layer. In a pre-LN one the last equation gates x, which the backbone passes as `residual`, and all others
+    read LN(x) (D-28). Padding, on the right, is zero to the average and hidden as a key. `dropout` drops attention
+    weights; Mega's dropouts on v, m and the output are left to the backbone.
+
+    Raises ValueError for a size below 1, an unknown `attention`, and a sequence longer than `max_length`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -212,7 +209,7 @@ class Mega(Attention):
         sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk_size}
         for name, size in sizes.items():
             if size < 1:
-                raise ValueError(f"Mega needs {name} >= 1, not {size}")
+                raise ValueError(f"Mega requires {name} >= 1, not {size}")
         if attention not in FUNCTIONS:
             raise ValueError(f"Mega's attention is one of {', '.join(FUNCTIONS)}, not {attention}")
         self.function = FUNCTIONS[attention]

@@ -2,8 +2,8 @@
 
     y = 0
 
-so that a layer passes its queries on. CAB's authors report that PoinTr and Informer get better without it; a table of
-cross attentions is to be read beside this row. It has no parameters and costs nothing.
+so that a layer passes its queries on unchanged. CAB's authors report that PoinTr and Informer improve without cross
+attention, so a table of cross attentions is compared with this row. It has no parameters and costs nothing.
 
     B batch, N query length, M context length, D width
 """

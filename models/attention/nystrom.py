@@ -3,16 +3,9 @@
     F = softmax( Q K~' / sqrt(E) ),  A = softmax( Q~ K~' / sqrt(E) ),  B = softmax( Q~ K' / sqrt(E) )
     y = F Z B V + conv(V),   Z ~ A^-1 by Newton-Schulz                                            (13, 14)
 
-Q~ and K~ are the means of r segments of the tokens. Time O(N r D + r^3 H), memory O(N (D + r)): F and B are never made,
-both are read by fused softmax attention. Not causal: landmarks see all tokens (D-27).
-
-Segments are of the real tokens of each example: floor(n / r) in the first r - n mod r of them, one more in the others.
-With n <= r attention is exact, as in the public code; those examples have a landmark for each token, so that the same
-products read them: y = F V~. The inverse starts from each matrix' own largest column sum; `batch_init` takes the
-largest of the batch ("original" in the public code). `cab_compat` is CAB's: logits scaled by 1 / E and `batch_init`
-(D-20); its padding, which stays in the segments, is not imitated. The depthwise convolution of the values over time is
-off unless `conv_kernel` is given (33 and 35 in the papers' code), and reads padding as zeros. Public code drops no
-weights, nor does this. All is computed in float32, or in float64.
+Q~ and K~ are the means of r segments of the real tokens: floor(n / r) in the first r - n mod r of them, one more in the
+others. Time O(N r D + r^3 H), memory O(N (D + r)): F and B are never made, both are read by fused softmax attention.
+All is computed in float32, or in float64. Landmarks see all tokens, so there is no causal form (D-27).
 
     B batch, N length, n real tokens, H heads, E head width, r landmarks
 """
@@ -60,7 +53,16 @@ def nystrom(
 
 
 class Nystrom(MultiHead):
-    """Multi-head Nyströmformer. Raises ValueError for fewer than one landmark and an even convolution."""
+    """Multi-head Nyströmformer.
+
+    With n <= r attention is exact, as in the public code: such an example has a landmark for each token, and y = F V~.
+    The inverse starts from each matrix' own largest column sum; `batch_init` takes the largest of the batch ("original"
+    in the public code). `cab_compat` is CAB's: logits scaled by 1 / E and `batch_init`; its padding, which stays in the
+    segments, is not imitated (D-20). The depthwise convolution of the values over time is off unless `conv_kernel` is
+    given (33 and 35 in the papers' code), and reads padding as zeros. No weights are dropped, as in public code.
+
+    Raises ValueError for fewer than one landmark and an even convolution.
+    """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
     has_weights: ClassVar[bool] = False
@@ -80,9 +82,9 @@ class Nystrom(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if landmarks < 1:
-            raise ValueError(f"Nystrom needs landmarks >= 1, not {landmarks}")
+            raise ValueError(f"Nystrom requires landmarks >= 1, not {landmarks}")
         if conv_kernel is not None and conv_kernel % 2 == 0:
-            raise ValueError(f"Nystrom needs an odd conv_kernel, not {conv_kernel}")
+            raise ValueError(f"Nystrom requires an odd conv_kernel, not {conv_kernel}")
         self.landmarks = landmarks
         self.batch_init = batch_init or cab_compat
         self.query_scale = self.head_dim**-0.5 if cab_compat else 1.0  # on top of E^-1/2

@@ -3,19 +3,9 @@
     phi(x) = m^-1/2 ( exp( W x E^-1/4 - |x|^2 E^-1/2 / 2 - c ) + eps )                            (Lemma 1, §2.4)
     o_i = phi(q_i)' S / max( phi(q_i)' z, floor ),   S = sum_j phi(k_j) v_j',  z = sum_j phi(k_j)
 
-Time O(N m D), memory O(N H m) with this kernel and O(N D) with the ReLU below. c keeps exp in range: the maximum of
-W x E^-1/4, for queries over features, for keys over features and positions. The latter looks at the future, so there is
-no causal self form (D-27); in the cross patterns the context is wholly visible and nothing leaks.
-
-W has orthogonal rows in blocks of E with the norms of Gaussian vectors, one matrix per head, drawn once and saved with
-the weights. CAB draws new, not orthogonal features at every training step; that is not imitated. floor is 1e-6 as in
-Google's code; `cab_compat` takes CAB's 0.1, which biases rows with a small sum (D-20). eps = 1e-4. Padding is left out
-of the maximum and of the sums. All is computed in float32, or float64. No attention weights are formed, so dropout
-drops nothing.
-
-`kernel="relu"` is generalised attention (§2.2), LRA's Performer but for ListOps: phi(x) = ReLU(W x) + 1e-3, without c
-and unscaled, or ReLU(x) + 1e-3 with `features=None`. The latter is what LRA ran: its 256 features are not drawn where
-features are "deterministic", its default.
+c keeps exp in range: the maximum of W x E^-1/4, for queries over features, for keys over features and positions. The
+latter sees the future, so there is no causal self form (D-27). In the cross patterns every query sees the context.
+Time O(N m D), memory O(N H m) with this kernel and O(N D) with the ReLU. Float32, or float64.
 
     B batch, N query length, M key length, H heads, E head width, m features
 """
@@ -104,6 +94,15 @@ def orthogonal_features(heads: int, features: int, head_dim: int) -> Tensor:
 class Performer(MultiHead):
     """Multi-head FAVOR+ attention.
 
+    W has orthogonal rows in blocks of E with the norms of Gaussian vectors, one matrix per head, drawn once and saved
+    with the weights. CAB draws new features, not orthogonal ones, at every training step; that is not imitated. eps =
+    1e-4. floor is 1e-6 as in Google's code; `cab_compat` takes CAB's 0.1, which biases rows with a small sum (D-20).
+    Padding is left out of the maximum and of the sums. No attention weights are formed, so dropout drops nothing.
+
+    `kernel="relu"` is generalised attention (§2.2), LRA's Performer on all tasks but ListOps: phi(x) = ReLU(W x) +
+    1e-3, without c and unscaled, or ReLU(x) + 1e-3 with `features=None`. LRA ran the latter: it does not draw its 256
+    features where features are "deterministic", its default.
+
     Raises ValueError for an unknown kernel, for fewer than one feature, and for none with the exponential kernel.
     """
 
@@ -128,7 +127,7 @@ class Performer(MultiHead):
         if features is None and kernel == "exp":
             raise ValueError("Performer draws features for kernel exp: set features, or kernel=relu")
         if features is not None and features < 1:
-            raise ValueError(f"Performer needs features >= 1, not {features}")
+            raise ValueError(f"Performer requires features >= 1, not {features}")
         self.mix = KERNELS[kernel]
         self.floor = CAB_FLOOR if cab_compat else FLOOR
         directions = None if features is None else orthogonal_features(heads, features, self.head_dim)

@@ -3,16 +3,9 @@
     M(q_i) = max_j <q_i, k_j> - 1/n sum_j <q_i, k_j>,   j over U = c ceil(ln n) sampled keys                 (4)
     o_i    = softmax( q_i K' E^-1/2 ) V  for the u = c ceil(ln n) queries of largest M,  else mean(V)       (3)
 
-c is `factor`. U and u are 1 at least and n at most. Time O(N ln N D), memory O(N (D + ln N)); a short sequence makes
-all scores of a tile of queries instead, which a CPU does faster than it fetches keys. M is a choice, not a quantity:
-no gradient goes through it, and it is never made in 16 bits. Which queries are among the u depends on the whole
-sequence, so that there is no causal form (D-27).
-
-As in Informer's code, CAB's and Skyformer's: each query has its own sample, drawn with replacement, the same for all
-heads and examples; the sum of M is divided by n, not by U; M is not scaled by E^-1/2. They draw a new sample at every
-call, evaluation included. Here it is drawn once and saved with the weights, so that evaluation is deterministic;
-`redraw` draws anew at every training step. They ignore padding (D-20); here n is the number of real tokens, keys are
-sampled, means taken and queries chosen among these alone, as if the padding were cut out.
+c is `factor`. U and u are at least 1 and at most n. Time O(N ln N D), memory O(N (D + ln N)); a short sequence makes
+all scores of a tile of queries instead, which a CPU does faster than it fetches keys. M selects queries: it has no
+gradient and is never made in 16 bits. The selection sees the whole sequence, so there is no causal form (D-27).
 
     B batch, N length, n real tokens, H heads, E head width, U sampled keys, u chosen queries
 """
@@ -27,11 +20,11 @@ from models.attention.vanilla import softmax_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import ranks
 from models.ops.precision import autocast_disabled, upcast, upcast_linear
+from models.ops.tiles import TileBudget
 
 # a product of all keys costs as much as fetching this share of them (measured on one CPU thread)
 FETCHED_SHARE = 1 / 32
-# scores held at once: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+TILE = TileBudget(2**19, 2**26)  # scores
 
 
 def probsparse(
@@ -92,9 +85,8 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
     highest = q.new_full((batch, heads, queries), float("-inf"))
     total = torch.zeros_like(highest)
     if sampled >= FETCHED_SHARE * keys:
-        tile = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
-        rows = max(1, tile // (heads * queries * keys))  # whole examples, or a part of one
-        step = max(1, tile // (heads * keys))
+        rows = TILE.fit(q, heads * queries * keys)  # whole examples, or a part of one
+        step = TILE.fit(q, heads * keys)
         for b in range(0, batch, rows):
             here = slice(b, b + rows)
             mine = here if len(sample) > 1 else slice(None)
@@ -121,6 +113,12 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
 class ProbSparse(MultiHead):
     """Multi-head ProbSparse attention.
 
+    As in Informer's code, CAB's and Skyformer's: each query has its own sample, drawn with replacement, the same for
+    all heads and examples; the sum of M is divided by n, not by U; M is not scaled by E^-1/2. They draw a new sample at
+    every call, evaluation included. Here it is drawn once and saved with the weights, so that evaluation is
+    deterministic; `redraw` draws a new one at every training step. They ignore padding (D-20); here n is the number of
+    real tokens, and keys are sampled, means taken and queries chosen among these alone.
+
     Raises ValueError for a factor below 1, and for a sequence longer than `max_length`.
     """
 
@@ -140,7 +138,7 @@ class ProbSparse(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if factor < 1:
-            raise ValueError(f"ProbSparse needs factor >= 1, not {factor}")
+            raise ValueError(f"ProbSparse requires factor >= 1, not {factor}")
         self.factor, self.redraw = factor, redraw
         sampled = int(logarithmic(torch.tensor(max_length, device="cpu"), factor))
         draws = torch.randint(max_length, (max_length, sampled), dtype=torch.int32)

@@ -4,18 +4,10 @@
     h(x) = argmax( [x R; -x R] ),   R (E, b / 2) Gaussian                              (§2, LSH)
     o_i = sum_r sum_{j in N_r(i)} exp( <q_i, k_j> - z_i ) v_j                          (2, 3, 5)
 
-In each of r rounds, each with an R of its own for each head, tokens are sorted by bucket, within a bucket by position,
-and cut into chunks; N_r(i) is the query's chunk and the one before it, without i itself, unless there is no other. z is
-the logarithm of the sum over all rounds. Time O(N (r c + b) D), memory O(r N D). Which tokens share a chunk depends on
-the whole sequence: there is no causal form that a prefix would not change (D-27).
-
-Ambiguities, read as the code does that LAVO Table 11 was made with (transformers, through Skyformer): 64 tokens in a
-chunk, none after; b = 2^floor(log2(2 n / c)) buckets, above 2 max(c, sqrt(n_max / c)) of them the sum of two hashes;
-k_j has norm 1 and scores no further factor; neighbours of other buckets are met; a key met in two rounds counts twice.
-LRA's: 10 tokens, 10 buckets, one round. Not as there: nothing lies before the first chunk (there: the last one, of
-another round); R is drawn once and saved with the weights, so that evaluation is deterministic (`redraw`: anew at each
-training step, as there); projections have a bias. n is the number of real tokens; padding is sorted to the end and
-hidden. The hash is a decision: what is hashed is never in 16 bits.
+In each of r rounds, each with its own R for each head, tokens are sorted by bucket, within a bucket by position, and
+cut into chunks; N_r(i) is the query's chunk and the one before it, without i itself, unless there is no other. z is the
+logarithm of the sum over all rounds. Time O(N (r c + b) D), memory O(r N D). Which tokens share a chunk depends on the
+whole sequence, so there is no causal form (D-27).
 
     B batch, N length, n real tokens, H heads, E head width, R rounds, C columns of R
 """
@@ -27,6 +19,7 @@ import torch
 from torch import Tensor
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
+from models.ops.dropout import draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast_linear
 from models.ops.sorted_chunks import Neighbours, sorted_chunk_attention
@@ -75,9 +68,17 @@ def sort_by_hash(q: Tensor, rotations: Tensor, sizes: Tensor, key_padding_mask: 
 class Reformer(Attention):
     """Multi-head LSH attention with shared queries and keys: 3 D^2 + 3 D parameters.
 
-    `buckets` is an even number of them whatever the length, or None for as many as the length asks for. `before` and
-    `after` are the chunks met beside the own one. Raises ValueError for sizes below 1 (`before`, `after`: below 0) and
-    for an odd number of buckets.
+    `buckets` is an even number whatever the length, or None for 2^floor(log2(2 n / c)), above 2 max(c, sqrt(n_max / c))
+    the sum of two hashes. `before` and `after` are the chunks met besides the query's own. As in the code that LAVO
+    Table 11 was made with (transformers, through Skyformer), k_j has norm 1 and scores have no further factor,
+    neighbours of other buckets are met, and a key met in two rounds counts twice. LRA has chunks of 10, 10 buckets and
+    one round.
+
+    Unlike there, nothing comes before the first chunk, projections have a bias, and R is drawn once and saved with the
+    weights, so that evaluation is deterministic; `redraw` draws a new R at each training step. n counts real tokens;
+    padding is sorted to the end and hidden. What is hashed is never in 16 bits.
+
+    Raises ValueError for sizes below 1 (`before`, `after`: below 0) and for an odd number of buckets.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
@@ -99,9 +100,9 @@ class Reformer(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if min(chunk, hashes) < 1 or min(before, after) < 0:
-            raise ValueError(f"Reformer needs {chunk=} and {hashes=} >= 1, {before=} and {after=} >= 0")
+            raise ValueError(f"Reformer requires {chunk=} and {hashes=} >= 1, {before=} and {after=} >= 0")
         if buckets is not None and (buckets < 2 or buckets % 2):
-            raise ValueError(f"Reformer needs an even number of buckets, not {buckets}")
+            raise ValueError(f"Reformer requires an even number of buckets, not {buckets}")
         self.chunk_size, self.buckets, self.before, self.after, self.redraw = chunk, buckets, before, after, redraw
         self.qk_proj = projection(dim, dim, INPUT_GAIN)
         self.v_proj = projection(dim, dim, INPUT_GAIN)
@@ -142,7 +143,7 @@ class Reformer(Attention):
             order = self.order(q, lengths, key_padding_mask)
             k = unit(q)
         dropout = self.active_dropout
-        seed = int(torch.randint(2**31, ())) if dropout else 0
+        seed = draw_seed(dropout)
         neighbours = Neighbours(self.chunk_size, self.before, self.after, dropout, seed)
         y = sorted_chunk_attention(q.to(v.dtype), k.to(v.dtype), v, order, lengths, neighbours)
         return self.out_proj(merge_heads(y)), carry

@@ -90,9 +90,9 @@ class RFA(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if features < 1:
-            raise ValueError(f"RFA needs features >= 1, not {features}")
+            raise ValueError(f"RFA requires features >= 1, not {features}")
         if not floor > 0:
-            raise ValueError(f"RFA needs floor > 0, not {floor}: sums of its features may be zero")
+            raise ValueError(f"RFA requires floor > 0, not {floor}: sums of its features may be zero")
         if gate and self.pattern is not Pattern.CAUSAL_SELF:
             raise ValueError(f"RFA's gate is for pattern causal_self, not {self.pattern}: set gate=false")
         self.floor = floor

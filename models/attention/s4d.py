@@ -2,18 +2,10 @@
 
     h_t = e^{dt w} h_{t-1} + (e^{dt w} - 1) / w x_t,   y_t = 2 Re <c, h_t> + d x_t    (zero-order hold)
     K_l = 2 Re sum_n c_n (e^{dt w_n} - 1) / w_n e^{dt w_n l},   y = K * x + d x
-    o   = W_o GELU(y),   y of all C channels per input channel side by side
+    o   = W_o GELU(y),   y of all C channels per input channel, concatenated
 
 Time O(C N log N D), memory O(C N D), decoding state D S / 2 complex numbers. There are no heads, and no queries, keys
-or values: `heads` is accepted and changes nothing. The S / 2 modes w_n = -e^(.) + i f_n are shared by all channels and
-start as S4D-Inv, -1/2 + i S / pi (S / (2n + 1) - 1); dt, one per channel, starts log-uniform in [0.001, 0.1]; c has the
-state equation's B folded in, as in the CAB benchmark's module, whose initialisation this is.
-
-In the noncausal pattern a second set of c makes a kernel that reads the future, from the next token on. CAB's module
-reads the past alone unless told, and the sizes printed for its rows (LAVO Table 5) say that it was not told; with
-`bidirectional` off neither does ours (D-20). CAB also lets padding into the second kernel; here it counts as zero, and
-stands on the right. No attention weights are formed, so dropout drops nothing. In the authors' training w and dt take a
-learning rate of 0.001 and no decay; with `slow_lr` they do here.
+or values: `heads` is accepted and changes nothing. No attention weights are formed, so dropout drops nothing.
 
     B batch, N length, D width, C channels, S state size, n = S / 2 modes
 """
@@ -26,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
-from models.layers.convolution import fft_convolution
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
+from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import autocast_disabled, upcast
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
@@ -35,6 +27,16 @@ SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
 
 class S4D(Attention):
     """C D^2 + K D S + (C + 2) D + S parameters with K = C kernels, 2 C if it reads the future.
+
+    All channels share the S / 2 modes w_n = -e^(.) + i f_n, which start as S4D-Inv, -1/2 + i S / pi (S / (2n + 1) - 1).
+    dt, one per channel, starts log-uniform in [0.001, 0.1]. c contains the state equation's B, as in the CAB
+    benchmark's module, whose initialisation this is.
+
+    In the noncausal pattern a second set of c makes a kernel that reads the future, from the next token on. CAB's
+    module reads the past alone unless told otherwise, and the sizes printed for its rows (LAVO Table 5) are those
+    without the second kernel; `bidirectional=False` is that. CAB also lets padding into the second kernel; here padding
+    counts as zero, and is expected on the right (D-20). In the authors' training w and dt take a learning rate of 0.001
+    and no decay; with `slow_lr` they do here.
 
     Raises ValueError for an odd state size, and for fewer than one channel.
     """

@@ -3,21 +3,9 @@
     h_t = e^{dt L} h_{t-1} + L^-1 (e^{dt L} - 1) B x_t,   y_t = 2 Re C h_t + d * x_t               (zero-order hold)
     o   = g * sigmoid(W g)  or  y * sigmoid(W g),   g = GELU(y)                     (the layer's half of a gated unit)
 
-Time O(N P D), memory O(N (P + D)); decoding state P / 2 complex numbers. L (P eigenvalues), B and C are complex; L
-comes in conjugate pairs, of which one half is kept, so that y is twice the real part. With `conj_sym` off all P are
-kept and y is the real part, as in the s5-pytorch package. dt, one per mode, starts log-uniform in [0.001, 0.1]; L as
-the eigenvalues of HiPPO-N, the normal part of the HiPPO-LegS matrix, in J blocks of P / J; B and C as random real and
-complex matrices in the basis of its eigenvectors; d ~ N(0, 1). Real parts of L above -0.0001 count as -0.0001, what the
-published code calls clip_eigs: without it a mode may grow without bound (D-31).
-
-In the noncausal pattern a second C reads the states of the recurrence from the end, the token itself included. `gate`
-is half_glu1 or half_glu2, the published names of the two units above, or none: o = y. In the published training some
-parameters take a small learning rate and no decay: those in `slow` take `slow_lr`, unless that is None.
-
-The published layer's batch normalisation is the backbone's affair, whichever norm that has, and so is dropout: there
-whole channels of g and of o are dropped, here the backbone drops entries of o. There are no heads: `heads` is accepted
-and changes nothing. Padding counts as zero and stands on the right. No attention weights are formed, so the layer
-itself drops nothing.
+L (P eigenvalues), B and C are complex; L comes in conjugate pairs; one of each pair is kept. Time O(N P D), memory
+O(N (P + D)), decoding state P / 2 complex numbers. There are no heads: `heads` is accepted and changes nothing. No
+attention weights are formed, so the layer drops nothing.
 
     B batch, N length, D width, P state size, p modes kept, R eigenvalues of a block
 """
@@ -52,6 +40,18 @@ def hippo_normal(size: int) -> tuple[Tensor, Tensor]:
 
 class S5(Attention):
     """p (3 + 2 D) + 2 p D K + D parameters with K = 1 C matrix, 2 if not causal, and D^2 + D with the gate.
+
+    dt, one per mode, starts log-uniform in [0.001, 0.1]; L as the eigenvalues of HiPPO-N, the normal part of the
+    HiPPO-LegS matrix, in `blocks` blocks; B and C as random real and complex matrices in the basis of its eigenvectors;
+    d ~ N(0, 1). With `conj_sym` off all P eigenvalues are kept and y is the real part, as in the s5-pytorch package.
+    Real parts of L above -0.0001 count as -0.0001, the published code's clip_eigs: without it a mode may grow without
+    bound (D-31).
+
+    In the noncausal pattern a second C reads the states of the recurrence from the end, the token itself included.
+    `gate` is half_glu1 or half_glu2, the published names of the two units, or none: o = y. In the published training
+    the parameters in `slow` take a small learning rate and no decay; here that is `slow_lr`, unless None. The published
+    layer's batch normalisation and its dropout of whole channels are left to the backbone, which drops entries of o.
+    Padding counts as zero and is expected on the right.
 
     Raises ValueError unless the state divides into `blocks` of equal size, even with `conj_sym`, and for an unknown
     `gate` or name in `slow`.

@@ -4,17 +4,8 @@
     K'_g = sum_f P_gf K_f,   V'_g = sum_f P_gf V_f                slot by slot
     o_i  = softmax( q_i K_g' E^-1/2 ) V_g + softmax( q_i K'_g' E^-1/2 ) V'_g,   i in block g         (§3.2)
 
-W (blocks, E) and b are shared by the heads. Time O(N (c + N / c) D), memory O(N D + H (N / c)^2), for blocks of c.
-
-As in LRA's code the sort is a softmax, without Sinkhorn iterations, and two softmaxes are added; the paper balances P
-and takes one softmax over both blocks. That code departs from the equations in two ways, which `lra_compat` takes over:
-blocks are strided, block g of G holding the tokens g, g + G, g + 2 G, .. (D-23), and the product with P sums over the
-blocks and over the columns of P apart, so that K'_g is the sum of all blocks whatever P is. W and b, which get no
-gradient there, are then left out.
-
-Blocks are cut from the real tokens, as if padding were cut out. Empty slots of a last, shorter block are mixed in as
-zeros, and are attended to only where another block fills them. Padded queries get zeros. The sort reads whole blocks:
-this form is noncausal.
+W (blocks, E) and b are shared by the heads. Time O(N (c + N / c) D), memory O(N D + H (N / c)^2), for blocks of c. The
+sort reads all blocks, so there is no causal form.
 
     B batch, N length, H heads, E head width, G blocks, c slots of a block
 """
@@ -67,6 +58,15 @@ def pick(x: Tensor, index: Tensor) -> Tensor:
 class Sinkhorn(MultiHead):
     """Multi-head Sinkhorn attention: 4 D^2 + 4 D parameters, and (E + 1) ceil(max_length / block) of W and b.
 
+    As in LRA's code the sort is a softmax without Sinkhorn iterations, and two softmaxes are added; the paper balances
+    P and takes one softmax over both blocks. That code departs from the equations in two ways, which `lra_compat` takes
+    over. Blocks are strided: block g of G holds the tokens g, g + G, g + 2 G, .. (D-23). And the product with P sums
+    over the blocks and over the columns of P separately, so that K'_g is the sum of all blocks whatever P is; W and b,
+    which get no gradient there, are then left out.
+
+    Blocks are cut from the real tokens. Empty slots of a last, shorter block are mixed in as zeros, and are attended to
+    only where another block fills them. Padded queries get zeros.
+
     Raises ValueError for a block below 1, and for a sequence longer than `max_length`.
     """
 
@@ -87,7 +87,7 @@ class Sinkhorn(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if block < 1:
-            raise ValueError(f"Sinkhorn needs block >= 1, not {block}")
+            raise ValueError(f"Sinkhorn requires block >= 1, not {block}")
         self.block, self.lra_compat = block, lra_compat
         self.sort_map = None if lra_compat else projection(self.head_dim, -(-max_length // block), 1.0)
 
@@ -119,7 +119,7 @@ class Sinkhorn(MultiHead):
         return y if key_padding_mask is None else y.masked_fill(key_padding_mask[:, None, :, None], 0.0)
 
     def sorted(self, k: Tensor, v: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """What is put in the place of each block of k and v (B, G, c, H, E), of which the first `count` are real."""
+        """The sorted block for each block of k and v (B, G, c, H, E); the first `count` blocks are real."""
         if self.sort_map is None:
             return k.sum(1, keepdim=True).expand_as(k), v.sum(1, keepdim=True).expand_as(v)
         blocks = k.shape[1]

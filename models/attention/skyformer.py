@@ -6,13 +6,7 @@ With X_S = m / 2 rows of Q and m / 2 rows of K, and kappa the Gaussian kernel of
     y = kappa(Q, X_S) D Z D kappa(X_S, K) V,   Z ~ (D S D)^-1 by Newton-Schulz                   (§4)
 
 Time O(N m D + m^3 H), memory O(N (D + m)): kernels of all N tokens are made tile by tile, as in kernelized attention.
-Not causal: rows are sampled from the whole sequence.
-
-Row t of the sample is token floor(u_t n) of the n real ones, u_t uniform in [0, 1), drawn once and saved with the
-weights, so that an example's output depends on nothing but itself. The public code draws anew at every call, evaluation
-included: `resample` does so in training. Its factor 32^-1/4 is E^-1/4 at its width, and at any other here. The inverse
-starts from each matrix' own largest column sum; `batch_init` takes the largest of the batch, as the public code does.
-Padding is neither sampled nor read. Dropout drops nothing, as in the public code. Float32, or float64.
+Float32, or float64. Rows are sampled from all tokens, so there is no causal form.
 
     B batch, N length, n real tokens, H heads, E head width, m features
 """
@@ -68,7 +62,16 @@ def tokens_at(draws: Tensor, real: Tensor) -> Tensor:
 
 
 class Skyformer(MultiHead):
-    """Multi-head Skyformer. Raises ValueError for fewer than two features."""
+    """Multi-head Skyformer.
+
+    Row t of the sample is token floor(u_t n) of the n real ones, u_t uniform in [0, 1), drawn once and saved with the
+    weights, so that an example's output depends on nothing but itself. The public code draws a new sample at every
+    call, evaluation included; `resample` does so in training. Its factor 32^-1/4 is E^-1/4 at its width, and at any
+    other here. The inverse starts from each matrix' own largest column sum; `batch_init` takes the largest of the
+    batch, as the public code does. Padding is neither sampled nor read. Dropout drops nothing, as in the public code.
+
+    Raises ValueError for fewer than two features.
+    """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
     has_weights: ClassVar[bool] = False
@@ -87,7 +90,7 @@ class Skyformer(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if features < 2:
-            raise ValueError(f"Skyformer needs features >= 2, not {features}")
+            raise ValueError(f"Skyformer requires features >= 2, not {features}")
         self.resample, self.batch_init = resample, batch_init
         self.register_buffer("draws", torch.rand(features))  # u, shared by heads and examples
 

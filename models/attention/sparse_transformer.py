@@ -24,6 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from models.attention.base import MultiHead, Pattern, State
 from models.ops.dilated import empty_mixture, mix
+from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
@@ -50,8 +51,7 @@ def fixed_pattern(
     if key_padding_mask is None:
         key_padding_mask = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
     hidden = F.pad(key_padding_mask, (0, rest), value=True)
-    # one draw from the common stream stands for all masks of this call, so that backward can make them again
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     q, k, v = (F.pad(x, (0, 0, 0, rest)) for x in (q, k, v))
     return _Fixed.apply(q, k, v, hidden, _Plan(block, columns, causal, dropout, seed))[:, :, :length]
 
@@ -178,7 +178,7 @@ class SparseTransformer(MultiHead):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if not 1 <= columns <= block:
-            raise ValueError(f"SparseTransformer needs 1 <= columns <= block, not {columns} and {block}")
+            raise ValueError(f"SparseTransformer requires 1 <= columns <= block, not {columns} and {block}")
         self.block, self.columns = block, columns
         self.triangular = lra_compat or self.pattern.causal
 

@@ -48,7 +48,7 @@ class Synthesizer(Attention):
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if rank < 0:
-            raise ValueError(f"Synthesizer needs rank >= 0, not {rank}")
+            raise ValueError(f"Synthesizer requires rank >= 0, not {rank}")
         self.q_proj = projection(dim, dim, INPUT_GAIN) if dot_product else None
         self.k_proj = projection(dim, dim, INPUT_GAIN) if dot_product else None
         self.v_proj = projection(dim, dim, INPUT_GAIN)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
-from models.layers.positions import apply_rope, rope_frequencies
+from models.ops.positions import apply_rope, rope_frequencies
 
 
 def softmax_attention(

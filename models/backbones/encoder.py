@@ -114,7 +114,7 @@ class EncoderClassifier(TokenEmbedder):
         )
         for previous, layer in pairwise(self.layers):
             layer.attention.set_previous(previous.attention)
-        if self.pools_packed and not any(layer.attention.packs for layer in self.layers[-1:]):
+        if self.pools_packed and not any(layer.attention.has_packed_carry for layer in self.layers[-1:]):
             raise ValueError("pooling=packed requires attention that returns a packed sequence, as noncausal Luna does")
         if config.pooling == "mean" or any(layer.attention.fixed_length for layer in self.layers):
             self.length_limit = config.max_length

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from models.attention.base import State
 from models.backbones.decoder import DecoderConfig, LanguageModel
-from models.layers.positions import apply_rope, rope_frequencies
 from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope, rope_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,4 +66,4 @@ def translate(
             out.append(token)
             if eos_id is not None:
                 ended = ended | (token == eos_id)
-    return torch.stack(out, 1)
+    return torch.stack(out, 1) if out else source.new_empty(len(source), 0)

@@ -1,4 +1,4 @@
-"""Norms beside torch's own.
+"""Norms that torch does not have, or not for (B, N, D).
 
 ScaleNorm(x) = g x / sqrt(mean x^2 + eps)         one gain g (Nguyen & Salazar, 2019, arXiv 1910.05895; Mega's code)
 BatchNorm(x) = (x - m) / sqrt(v + eps) * g + b    (Ioffe & Szegedy, 2015, arXiv 1502.03167)

@@ -4,11 +4,9 @@
     log a_t = -8 r_t softplus(Lambda)                                                               (3, 6)
     h_t = a_t h_{t-1} + sqrt(1 - a_t^2) (i_t x_t),  y_t = h_t                                          (4)
 
-W_a and W_x are block-diagonal. As in the published code the first token is not scaled down, h = i x, softplus(Lambda)
-starts at -log a with a^2 ~ U(0.9^2, 0.999^2), and the slope of the square root is held below 1000, where a is close to
-1. 1 - a^2 is taken as -expm1(2 log a), which keeps its digits there. All but the gates' products is in float32, or
-float64. A padded token leaves the state alone and is no first token. Time and memory O(N D), state D numbers; the
-backward pass is written out and keeps x, the gates' products and h.
+W_a and W_x are block-diagonal. As in the published code softplus(Lambda) starts at -log a with a^2 ~ U(0.9^2, 0.999^2).
+All but the gates' products is in float32, or float64. A padded token does not change the state or count as first. Time
+and memory O(N D), state D numbers.
 
     B batch, N length, D width, G blocks
 """
@@ -16,16 +14,13 @@ backward pass is written out and keeps x, the gates' products and h.
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from models.ops.precision import upcast
-from models.ops.scan import diagonal_scan, scan, scan_backward
+from models.ops.rglru import coefficients, recurrence
+from models.ops.scan import diagonal_scan
 
 SHARPNESS = 8.0  # c of eq. 6
 INNER, OUTER = 0.9, 0.999  # radii a at the start
-STEEPEST = 1000.0  # slope of the square root
-# numbers of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**20, 2**26
 
 State = dict[str, Tensor | int]
 
@@ -73,7 +68,7 @@ class RGLRU(nn.Module):
             order = order.masked_fill(key_padding_mask, x.shape[1])
         first = (order == order.amin(1, keepdim=True))[..., None]  # (B or 1, N, 1)
         gates = self.recurrence_gate(x), self.input_gate(x)
-        return _Recurrence.apply(x, *gates, self.rate, first, hidden, reverse)
+        return recurrence(x, *gates, self.rate, first, hidden, reverse=reverse)
 
     def empty_state(self, batch: int) -> State:
         """h (B, D), and the number of tokens seen."""
@@ -86,71 +81,6 @@ class RGLRU(nn.Module):
         b = scale * i * upcast(x)
         h = a * state["h"][:, None] + b if x.shape[1] == 1 else diagonal_scan(a, b, state["h"])
         return h.to(x.dtype), {"h": h[:, -1].clone(), "seen": state["seen"] + x.shape[1]}
-
-
-def coefficients(r: Tensor, i: Tensor, rate: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """r_t, i_t, a_t and sqrt(1 - a_t^2), that 1 where `first`, of what the gates are the sigmoids of."""
-    r, i = upcast(r).sigmoid(), upcast(i).sigmoid()
-    log_a = -rate * r
-    return r, i, log_a.exp(), torch.expm1(2 * log_a).neg().sqrt().masked_fill(first, 1.0)
-
-
-class _Recurrence(torch.autograd.Function):
-    """h of x and of what r and i are the sigmoids of, (B, N, D), made tile by tile, in backward too."""
-
-    @staticmethod
-    def forward(
-        ctx, x: Tensor, r: Tensor, i: Tensor, rate: Tensor, first: Tensor, hidden: Tensor | None, reverse: bool
-    ) -> Tensor:
-        h = torch.empty(x.shape, dtype=rate.dtype, device=x.device)
-        state = torch.zeros_like(h[:, 0])
-        for tile in _tiles(x, reverse):
-            _, admit, a, scale = coefficients(r[:, tile], i[:, tile], rate, first[:, tile])
-            b = scale * admit * upcast(x[:, tile])
-            if hidden is not None:
-                a.masked_fill_(hidden[:, tile], 1.0)
-                b.masked_fill_(hidden[:, tile], 0.0)
-            scan(a, b, state, h[:, tile], reverse=reverse)
-            state = h[:, tile.start if reverse else tile.stop - 1]
-        ctx.reverse = reverse
-        ctx.save_for_backward(x, r, i, rate, first, hidden, h)
-        return h.to(x.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, r, i, rate, first, hidden, h = ctx.saved_tensors
-        dx, dr, di, drate = torch.empty_like(x), torch.empty_like(r), torch.empty_like(i), torch.zeros_like(rate)
-        carried = torch.zeros_like(h[:, 0])  # from the tiles that come later in the recurrence
-        for tile in _tiles(x, not ctx.reverse):
-            remember, admit, a, scale = coefficients(r[:, tile], i[:, tile], rate, first[:, tile])
-            if hidden is not None:
-                a.masked_fill_(hidden[:, tile], 1.0)
-            before, last = (tile.stop, tile.start) if ctx.reverse else (tile.start - 1, tile.stop - 1)
-            state = h[:, before] if 0 <= before < h.shape[1] else torch.zeros_like(carried)
-            dh = grad[:, tile].to(h.dtype, copy=True)
-            dh[:, last - tile.start] += carried
-            da, db, carried = scan_backward(a, h[:, tile], state, dh, reverse=ctx.reverse)
-            if hidden is not None:
-                da.masked_fill_(hidden[:, tile], 0.0)
-                db.masked_fill_(hidden[:, tile], 0.0)
-            wide = upcast(x[:, tile])
-            dscaled = db * scale
-            dx[:, tile] = dscaled * admit
-            di[:, tile] = dscaled * wide * admit * (1 - admit)
-            slope = (a / scale.clamp(min=1 / (2 * STEEPEST))).masked_fill_(first[:, tile], 0.0)
-            dlog_a = a * (da - db * admit * wide * slope)
-            dr[:, tile] = -rate * dlog_a * remember * (1 - remember)
-            drate -= (dlog_a * remember).sum((0, 1))
-        return dx, dr, di, drate, None, None, None
-
-
-def _tiles(x: Tensor, reverse: bool) -> list[slice]:
-    """The tokens of x (B, N, D) cut into tiles, in the order of the recurrence."""
-    batch, length, dim = x.shape
-    size = max(1, (TILE_CPU if x.device.type == "cpu" else TILE_ELSEWHERE) // (batch * dim))
-    tiles = [slice(start, min(start + size, length)) for start in range(0, length, size)]
-    return tiles[::-1] if reverse else tiles
 
 
 class NormalisedRGLRU(nn.Module):

@@ -11,9 +11,9 @@ The paper prints w + 1 keys and calls them a window of w tokens: w it is (D-8). 
 import torch
 from torch import Tensor, nn
 
-from models.layers.positions import apply_rope, rope_frequencies
 from models.ops.banded import banded_attention
 from models.ops.heads import split_heads
+from models.ops.positions import apply_rope, rope_frequencies
 from models.ops.ring import Ring, attend_to_ring
 
 
@@ -36,7 +36,7 @@ class SlidingWindow(nn.Module):
         self.reach = (window - 1, 0) if causal else (window // 2, window // 2)
         self.q_proj, self.k_proj = linear(dim, dim), linear(dim, dim)
 
-    def turned(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    def rotated(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """Queries and keys, (B, H, N, E), of x (B, N, D) at the positions from `first` on."""
         positions = torch.arange(first, first + x.shape[1], device=x.device)
         both = torch.stack([split_heads(project(x), self.head_dim) for project in (self.q_proj, self.k_proj)])
@@ -44,7 +44,7 @@ class SlidingWindow(nn.Module):
 
     def forward(self, x: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
         """x (B, N, D), v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
-        q, k = self.turned(x, 0)
+        q, k = self.rotated(x, 0)
         left, right = self.reach
         return banded_attention(q, k, v, left=left, right=right, key_padding_mask=key_padding_mask, dropout=dropout)
 
@@ -56,5 +56,5 @@ class SlidingWindow(nn.Module):
 
     def chunk(self, x: Tensor, v: Tensor, state: Ring) -> tuple[Tensor, Ring]:
         """The next n tokens, x (B, n, D) and v (B, H, n, E) -> (B, H, n, E), as rows of the causal `forward`."""
-        q, k = self.turned(x, state["seen"])
+        q, k = self.rotated(x, state["seen"])
         return attend_to_ring(q, k, v, state)

@@ -5,7 +5,7 @@
 Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are made
 tile by tile in what the cache holds, and made again in the backward pass rather than kept: O(N E) memory plus one tile.
 On a CPU, without padding and dropout, torch's fused attention makes them: it takes the band as an additive mask and
-hands out the logarithm of each row's sum, so that backward needs no second softmax. The backward pass is written out,
+hands out the logarithm of each row's sum, so that backward takes no second softmax. The backward pass is written out,
 because autograd through overlapping key blocks copies them once more per product:
 
     P = softmax(S),  dV = P' dO,  dS = P * (dO V' - rowsum(dO * O)),  dQ = dS K,  dK = dS' Q
@@ -22,10 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.dropout import draw_seed, dropout_mask
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
-# scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+TILE = TileBudget(2**19, 2**26)  # scores
 FUSED = (torch.float32, torch.float64)  # what torch's fused attention on a CPU takes together with a mask
 
 
@@ -58,8 +59,7 @@ def banded_attention(
         bias = bias[:, left - near_left : left + near_right + 1]
     if scale is None:
         scale = q.shape[-1] ** -0.5
-    # one draw from the common stream stands for all masks of this call, so that backward can make them again
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     return _Banded.apply(q, k, v, bias, key_padding_mask, _Band(near_left, near_right, scale, dropout, seed))
 
 
@@ -125,7 +125,7 @@ class _Banded(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some examples and some of their blocks, worked off together."""
+    """Some examples and some of their blocks, computed together."""
 
     number: int
     rows: slice
@@ -177,17 +177,16 @@ class _Blocks:
         return x.unfold(2, self.span, self.size)[:, :, : self.count]
 
     def tiles(self, *, forward: bool = False) -> Iterator[_Tile]:
-        """Blocks at the ends, where keys are missing, stand in tiles of their own, and so do those between them."""
-        budget = TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE
+        """Blocks at the ends, where keys are missing, have tiles of their own, and so do those between them."""
         block = self.heads * self.size * self.span
-        rows = min(self.batch, max(1, budget // block))
-        blocks = max(1, budget // (rows * block))
+        rows = TILE.fit(self.q, block, self.batch)
+        blocks = TILE.fit(self.q, rows * block)
         low = min(-(-self.left // self.size), self.count)
         high = max(low, (self.length - self.right) // self.size)
         number = 0
         for r in range(0, self.batch, rows):
             for first, last in ((0, low), (low, high), (high, self.count)):
-                # the fused forward makes no scores, so that it needs no tiles where all blocks share one mask
+                # the fused forward makes no scores: it takes no tiles where all blocks share one mask
                 step = last - first if forward and self.fused and first == low else blocks
                 for g in range(first, last, max(1, step)):
                     yield _Tile(number, slice(r, min(r + rows, self.batch)), slice(g, min(g + step, last)))
@@ -222,16 +221,13 @@ class _Blocks:
             return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
         if hidden is None:
             return scores.softmax(-1)
-        # finite, so that a row without any visible key is no 0/0; the second fill makes it zero
+        # finite, so that a row without any visible key does not divide 0 by 0; the second fill makes it zero
         scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill_(hidden, 0.0)
 
     def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
         """Dropout's factors for a tile, the same at every call."""
-        if not self.dropout:
-            return None
-        generator = torch.Generator(like.device).manual_seed(self.seed + tile.number)
-        return torch.empty_like(like).bernoulli_(1 - self.dropout, generator=generator).div_(1 - self.dropout)
+        return dropout_mask(like, self.dropout, self.seed + tile.number)
 
     def zeros(self) -> Tensor:
         """What gradients of keys and values are added up in: (B, H, total, E), in full precision."""

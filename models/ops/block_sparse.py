@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.tiles import TileBudget
 
-# gathered keys of one tile: on a CPU what the inner caches hold, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**16, 2**26
+TILE = TileBudget(2**16, 2**26)  # gathered keys
 
 
 class Rows(NamedTuple):
@@ -37,8 +38,7 @@ def block_sparse_attention(
     `hidden` (R, b) is True at keys that nobody sees; a listed block must see some key. A block of keys counts as often
     as it is listed. `dropout` is the share of weights dropped, whatever the mode of the calling module.
     """
-    # one draw from the common stream stands for all masks of this call, so that backward can make them again
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     return _BlockSparse.apply(q, k, v, hidden, _Plan(rows, dropout, seed))
 
 
@@ -48,11 +48,10 @@ class _Plan(NamedTuple):
     seed: int
 
     def tiles(self, k: Tensor, hidden: Tensor) -> Iterator[tuple[Tensor, Tensor, Visible]]:
-        """(queries (T'), keys (T' S), who is seen) of some listed blocks, worked off together."""
-        budget = TILE_CPU if k.device.type == "cpu" else TILE_ELSEWHERE
+        """(queries (T'), keys (T' S), who is seen) of some listed blocks, computed together."""
         number = 0
         for queries, keys in self.rows:
-            size = max(1, budget // (keys.shape[1] * k[0].numel()))
+            size = TILE.fit(k, keys.shape[1] * k[0].numel())
             for first in range(0, len(queries), size):
                 tile = keys[first : first + size]
                 blind = hidden[tile.clamp(min=0)] | (tile < 0)[..., None]  # (T', S, b)

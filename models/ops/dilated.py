@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
@@ -45,7 +46,7 @@ OFFSETS = {"group": grouped_offsets, "mod": modular_offsets}
 
 
 class Branch(NamedTuple):
-    """One dilated attention: segments of `segment` tokens, of which each head takes every `ratio`-th."""
+    """One dilated attention: in segments of `segment` tokens each head takes every `ratio`-th."""
 
     segment: int
     ratio: int
@@ -69,8 +70,7 @@ def dilated_attention(
     weights of the mixture have no gradient. `dropout` is the share of attention weights dropped, whatever the mode of
     the calling module.
     """
-    # one draw from the common stream stands for all masks of this call, so that backward can make them again
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     plan = _Plan(_parts(branches, q.shape[2]), causal, detach_alpha and len(branches) > 1, dropout, seed)
     return _Dilated.apply(q, k, v, key_padding_mask, plan)
 
@@ -78,7 +78,7 @@ def dilated_attention(
 def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor) -> None:
     """Add a branch to the mixture: out (..., E) and lse (...), zeros and -inf at first, change in place."""
     total = torch.logaddexp(lse, branch_lse)
-    finite = total.clamp(min=torch.finfo(total.dtype).min)  # -inf - -inf is no number
+    finite = total.clamp(min=torch.finfo(total.dtype).min)  # -inf - -inf would be nan
     out.mul_((lse - finite).exp_()[..., None]).addcmul_(branch_out, (branch_lse - finite).exp_()[..., None])
     lse.copy_(total)
 
@@ -113,9 +113,9 @@ def _parts(branches: Sequence[Branch], length: int) -> list[_Part]:
     parts = []
     for branch in branches:
         segment = min(branch.segment, length)
-        whole = length // segment * segment
+        end = length // segment * segment
         for offset, heads in branch.lanes:
-            for first, last, size in ((0, whole, segment), (whole, length, length - whole)):
+            for first, last, size in ((0, end, segment), (end, length, length - end)):
                 if offset < size:
                     parts.append(_Part(heads, first, last, size, offset, branch.ratio))
     return parts

@@ -3,7 +3,7 @@
     K_l = Re sum_n c_n e^{r_n l},  l = 0 .. L - 1
 
 With l = a T + b and T about sqrt(L) that is a product of matrices, (c_n e^{r_n a T}) times (e^{r_n b}): O(n sqrt(L))
-exponentials and numbers beside the kernel, where one exponential for each mode and each l would be O(n L).
+exponentials and numbers besides the kernel, while one exponential for each mode and each l would be O(n L).
 
     K kernels, D channels, n modes, L length
 """

@@ -8,13 +8,7 @@ sequence is cut into chunks of C tokens. With b_t the sum of g from the chunk's 
     y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},
     S <- e^{b_C} S + sum_s (e^{b_C - b_s} k_s) v_s'
 
-A factor e^{-b_s} would overflow, and differences of b lose digits, where a chunk decays much. So A is put together from
-blocks of 2, 4, .. C tokens: right of a block's middle e^{b_t - b_mid}, left of it e^{b_mid - b_s}, of sums of g made by
-doubling. No exponent is positive, and none is a difference: exact for any g <= 0, minus infinity included.
-
 Time O(N (C (K + V) + K V)) with log2 C exponentials per key channel; memory O(N (K + V + K V / C)) plus one tile of A.
-The backward pass is written out. It makes A again, and takes the decay's gradient from those of q and k: inside a chunk
-dL/db_t = q_t dq_t - k_t dk_t, and all of b_C's acts on the state at the end.
 
     B batch, H heads, N length, K key width, V value width, G chunks of C tokens
 """
@@ -28,10 +22,10 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
+from models.ops.tiles import TileBudget
 
 CHUNK = 64  # a power of two
-# numbers of A made at once: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**19, 2**24
+TILE = TileBudget(2**19, 2**24)  # numbers of A
 
 
 def gated_linear_attention(
@@ -75,11 +69,20 @@ def gated_linear_step(
 
 
 class _GatedLinear(torch.autograd.Function):
+    """A is put together from blocks of 2, 4, .. C tokens: right of a block's middle e^{b_t - b_mid}, left of it
+    e^{b_mid - b_s}, of sums of g made by doubling. No exponent is positive and none is a difference, since a factor
+    e^{-b_s} would overflow, and differences of b lose digits, where a chunk decays much. It is exact for any g <= 0,
+    minus infinity included.
+
+    Backward makes A again, and takes the decay's gradient from those of q and k: inside a chunk dL/db_t = q_t dq_t -
+    k_t dk_t, and all of b_C's acts on the state at the end.
+    """
+
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, initial: Tensor) -> tuple[Tensor, Tensor]:
         chunks = _Chunks(q, k, v, g)
         written = chunks.empty_states()
-        for index, tile in chunks.tiles(whole=False):
+        for index, tile in chunks.tiles(with_scores=False):
             written[index] = tile.writing.mT @ tile.v
         before = chunks.carry(written, initial)
         y = torch.empty_like(chunks.v)
@@ -96,7 +99,7 @@ class _GatedLinear(torch.autograd.Function):
             chunks = _Chunks(q, k, v, g)
             grad = chunks.cut(grad)
             read = chunks.empty_states()
-            for index, tile in chunks.tiles(whole=False):
+            for index, tile in chunks.tiles(with_scores=False):
                 read[index] = tile.reading.mT @ grad[index]
             dbefore = chunks.carry(read, grad_state, reverse=True)
             after, dafter = before[:, :, 1:], dbefore[:, :, 1:]
@@ -143,17 +146,16 @@ class _Chunks:
         batch, heads, count = self.q.shape[:3]
         return self.q.new_empty(batch, heads, count + more, self.q.shape[-1], self.v.shape[-1])
 
-    def tiles(self, *, whole: bool = True) -> Iterator[tuple[Index, "_Tile"]]:
+    def tiles(self, *, with_scores: bool = True) -> Iterator[tuple[Index, "_Tile"]]:
         batch, heads = self.q.shape[:2]
-        budget = TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE
         chunk = heads * self.size**2
-        rows = min(batch, max(1, budget // chunk))
-        chunks = min(self.count, max(1, budget // (rows * chunk)))
+        rows = TILE.fit(self.q, chunk, batch)
+        chunks = TILE.fit(self.q, rows * chunk, self.count)
         for row in range(0, batch, rows):
             for first in range(0, self.count, chunks):
                 index = slice(row, row + rows), slice(None), slice(first, min(first + chunks, self.count))
                 g = None if self.g is None else self.g[index]
-                yield index, _Tile(self.q[index], self.k[index], self.v[index], g, self.lower, whole=whole)
+                yield index, _Tile(self.q[index], self.k[index], self.v[index], g, self.lower, with_scores=with_scores)
 
     def carry(self, added: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
         """States at the G + 1 borders of chunks, (B, H, G + 1, K, V), from what each chunk adds to a zero state."""
@@ -169,19 +171,19 @@ class _Chunks:
 
 
 class _Tile:
-    """Some chunks worked off together: q, k (.., C, K), v (.., C, V), g (.., C, K or 1) or None.
+    """Some chunks computed together: q, k (.., C, K), v (.., C, V), g (.., C, K or 1) or None.
 
-    With `whole` off only what is read from and written to the states is at hand, not A.
+    Without `with_scores` it has only what is read from and written to the states, not A.
     """
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, lower: Tensor, *, whole: bool):
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, lower: Tensor, *, with_scores: bool):
         self.q, self.k, self.v = q, k, v
         self.per_channel = g is not None and g.shape[-1] == k.shape[-1]
         # e^{b_t} and e^{b_C - b_s}, and these for the blocks inside
         self.from_start = self.to_end = self.levels = None
         if g is not None:
-            self.from_start, self.to_end, self.levels = decays(g, whole)
-        if whole and not self.per_channel:
+            self.from_start, self.to_end, self.levels = decays(g, with_scores)
+        if with_scores and not self.per_channel:
             self.pair = lower  # e^{b_t - b_s}, (.., C, C), where all channels share it, zero for t < s
             if g is not None:
                 self.pair = decayed_products(*torch.ones_like(g).expand(2, *g.shape), self.levels)
@@ -215,17 +217,17 @@ def decayed(x: Tensor, factor: Tensor | None) -> Tensor:
 Level = tuple[Tensor, Tensor]
 
 
-def decays(g: Tensor, whole: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
-    """Of g (.., C, F): e to the sums from the start to t, and from after s to the end, (.., C, F); levels if `whole`.
+def decays(g: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
+    """Of g (.., C, F): e to the sums from the start to t, and from after s to the end, (.., C, F), and levels.
 
-    Those are, for blocks of 2, 4, .. C tokens, the same from their middle to the t in the right half, and from after
-    the s in the left half to the middle, (.., M, half, F).
+    Levels, made `with_levels` alone, are the same for blocks of 2, 4, .. C tokens: from their middle to the t in the
+    right half, and from after the s in the left half to the middle, (.., M, half, F).
     """
     to_here, from_here, levels = g.clone(), torch.zeros_like(g), []  # in blocks of `half` tokens
     half, size = 1, g.shape[-2]
     while half < size:
         (to_left, to_right), (from_left, _) = halves(to_here, half), halves(from_here, half)
-        if whole:
+        if with_levels:
             levels.append((to_right.exp(), from_left.exp()))
         from_left += to_right[..., -1:, :]
         to_right += to_left[..., -1:, :]

@@ -20,10 +20,10 @@ from torch.utils.checkpoint import checkpoint
 
 from models.ops.gated_linear import gated_linear_attention, gated_linear_step
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
-# numbers of features in a segment: on a CPU near what the cache holds, elsewhere as many as make kernel launches cheap
-SEGMENT_CPU, SEGMENT_ELSEWHERE = 2**21, 2**26
-KEPT = 8  # segments whose features are kept for the backward pass
+SEGMENT = TileBudget(2**21, 2**26)  # numbers of features
+MOST_KEPT = 8  # segments whose features are kept for the backward pass
 
 
 def kernel_attention(
@@ -45,7 +45,7 @@ def kernel_attention(
             if key_padding_mask is not None:
                 phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
             y = phi_q @ (phi_k.mT @ values)
-        return divided(y, eps, floor).to(v.dtype)
+        return normalise(y, eps, floor).to(v.dtype)
 
 
 def kernel_sums(phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -60,7 +60,7 @@ def kernel_sums(phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None
 def read_sums(phi_q: Tensor, sums: Tensor, *, eps: float = 0.0, floor: float = 0.0) -> Tensor:
     """What queries phi_q (B, H, N, m) read of [S z]: (B, H, N, E)."""
     with autocast_disabled(sums):
-        return divided(upcast(phi_q) @ sums, eps, floor)
+        return normalise(upcast(phi_q) @ sums, eps, floor)
 
 
 def segmented_kernel_attention(
@@ -80,9 +80,8 @@ def segmented_kernel_attention(
     `phi` maps (B, H, n, E) to (B, H, n, features). In the causal form, `gate` (B, H, N, 1) is the logit of a g by which
     both sums decay before 1 - g of a token is added.
     """
-    budget = SEGMENT_CPU if v.device.type == "cpu" else SEGMENT_ELSEWHERE
-    size = max(64, budget // (v.shape[0] * v.shape[1] * features))
-    run = remade if max(q.shape[2], k.shape[2]) > KEPT * size else direct
+    size = max(64, SEGMENT.fit(v, v.shape[0] * v.shape[1] * features))
+    run = checkpointed if max(q.shape[2], k.shape[2]) > MOST_KEPT * size else direct
     sums, rows = empty_sums(*v.shape[:2], features, v.shape[-1], v), []
 
     def both(q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None, hidden: Tensor | None, sums: Tensor) -> Any:
@@ -90,14 +89,14 @@ def segmented_kernel_attention(
         y, sums = gated_linear_attention(
             phi(q), phi_k, with_ones(v), log_decay, initial_state=sums, key_padding_mask=hidden
         )
-        return divided(y, 0.0, floor).to(v.dtype), sums
+        return normalise(y, 0.0, floor).to(v.dtype), sums
 
     def add(k: Tensor, v: Tensor, hidden: Tensor | None, sums: Tensor) -> Tensor:
         phi_k = phi(k) if hidden is None else phi(k).masked_fill(hidden[:, None, :, None], 0.0)
         return sums + phi_k.mT @ with_ones(v)
 
     def read(q: Tensor, sums: Tensor) -> Tensor:
-        return divided(phi(q) @ sums, 0.0, floor).to(v.dtype)
+        return normalise(phi(q) @ sums, 0.0, floor).to(v.dtype)
 
     with autocast_disabled(v):
         if causal:
@@ -115,7 +114,7 @@ def direct(function: Callable, *tensors: Tensor | None) -> Any:
     return function(*tensors)
 
 
-def remade(function: Callable, *tensors: Tensor | None) -> Any:
+def checkpointed(function: Callable, *tensors: Tensor | None) -> Any:
     """function(*tensors), which the backward pass calls again instead of keeping what it makes."""
     return checkpoint(function, *tensors, use_reentrant=False, preserve_rng_state=False)
 
@@ -140,7 +139,7 @@ def with_ones(v: Tensor) -> Tensor:
     return torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
 
 
-def divided(y: Tensor, eps: float, floor: float) -> Tensor:
+def normalise(y: Tensor, eps: float, floor: float) -> Tensor:
     """[o d, d] (.., E + 1) -> o (.., E)."""
     return y[..., :-1] / (y[..., -1:] + eps).clamp(min=floor)
 
@@ -169,7 +168,7 @@ def kernel_attention_chunk(
     with autocast_disabled(v):
         phi_k, log_decay = gated(upcast(phi_k), gate)
         y, sums = gated_linear_attention(phi_q, phi_k, with_ones(v), log_decay, initial_state=sums)
-        return divided(y, eps, floor).to(v.dtype), sums
+        return normalise(y, eps, floor).to(v.dtype), sums
 
 
 def kernel_attention_step(
@@ -185,4 +184,4 @@ def kernel_attention_step(
     """One token: phi_q and phi_k (B, H, m), v (B, H, E), sums [S z], gate (B, H, 1) -> (B, H, E), sums."""
     phi_k, log_decay = gated(phi_k, gate)
     y, sums = gated_linear_step(phi_q, phi_k, with_ones(v), sums, log_decay)
-    return divided(y, eps, floor).to(v.dtype), sums
+    return normalise(y, eps, floor).to(v.dtype), sums

@@ -1,4 +1,4 @@
-"""One softmax over a window of tokens and over summaries of what lies outside it (Zhu et al., 2021, arXiv 2107.02192).
+"""One softmax over a window of tokens and over summaries of the tokens outside it (Zhu et al., 2021, arXiv 2107.02192).
 
     o_i = sum_{j in window(i)} p_ij v_j + sum_m p~_im v~_m,   (p_i, p~_i) one softmax over both kinds of keys
 
@@ -22,10 +22,12 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from models.ops.dilated import mix
+from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.tiles import TileBudget
 
-TILE = 2**22  # causal scores that are held at once
+TILE = TileBudget(2**22, 2**22)  # causal scores that are held at once
 
 
 def summaries(x: Tensor, scores: Tensor, hidden: Tensor | None, *, chunk: int, heads: int) -> Tensor:
@@ -62,7 +64,7 @@ def noncausal_long_short(
     hidden = torch.zeros(1, length, dtype=torch.bool, device=q.device) if key_padding_mask is None else key_padding_mask
     q, k, v = (F.pad(x, (0, 0, 0, extra)) for x in (q, k, v))
     hidden = F.pad(hidden, (0, extra), value=True)
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     return _Noncausal.apply(q, k, v, far_k, far_v, hidden, window, dropout, seed)[:, :, :length]
 
 
@@ -179,7 +181,7 @@ def causal_long_short(
     k, v = (F.pad(x, (0, 0, window - 1, extra)) for x in (k, v))
     hidden = F.pad(hidden, (window - 1, extra), value=True)
 
-    size = max(1, TILE // (q.shape[0] * q.shape[1] * chunk * (far_k.shape[2] + window + chunk)))  # T
+    size = TILE.fit(q, q.shape[0] * q.shape[1] * chunk * (far_k.shape[2] + window + chunk))  # T
     parts = []
     for first in range(0, chunks, size):
         last = min(first + size, chunks)
@@ -226,7 +228,7 @@ def _causal_tile(
         near = near + ((q + relative.position[:, None]) @ relative.near.flip(1).mT).view_as(near)  # (B, H, T, c, w)
         near = near.masked_fill(hidden.unfold(1, window, 1).unflatten(1, (-1, chunk))[:, None], low)
 
-        # place by place in the chunk, so that the rows next to each other lie one chunk apart: (B, H, c T, E)
+        # by position in the chunk, so that adjacent rows are one chunk apart: (B, H, c T, E)
         q = q.unflatten(2, (-1, chunk)).transpose(2, 3).flatten(2, 3)
         shape = chunk, rows.shape[2]
         place = _shifted((q @ relative.far.flip(1).mT).unflatten(2, shape), rank)

@@ -6,7 +6,7 @@ It converges where the norm of A A' is at most the largest column sum: for softm
 both sides by the roots of their row sums. Directions in which A is nearly singular are not inverted but kept below
 (13 / 4)^6 of Z_0: nothing overflows. Z_6 is not made, only what it makes of x.
 
-A recursion of P = A Z alone, P <- P (13 I - 15 P + 7 P^2 - P^3) / 4, needs half the products of large n, but loses
+A recursion of P = A Z alone, P <- P (13 I - 15 P + 7 P^2 - P^3) / 4, takes half the products of large n, but loses
 sight of A: in float32 its errors are 15 to 40 times larger.
 
     B batch, H heads, n size, E width, I identity

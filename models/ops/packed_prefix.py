@@ -4,19 +4,9 @@ With keys k, values v and slot activations a_t = w(E^-1/2 P p_t) >= 0, one numbe
 
     z_t = E^-1/2 / t q_t sum_{j<=t} k_j' a_j,   u_t = softmax(z_t),   y_t = 1/t u_t sum_{j<=t} a_j' v_j     (7)
 
-Keys and values stand side by side in one memory m = [k v], F = 2E wide, or are the same, m = k = v, F = E: both sums
-are slices of S_t = sum_{j<=t} m_j' a_j. Tokens are cut into chunks of C; with S the sum before a chunk, inside it
-
-    G = tril(Q K'),  Z = G A + Q S_k,   W = tril(U A'),  Y = W V + U S_v'
-
-where 1/t is folded into Q and Y. O(N L E) time; kept for backward are the inputs and S at the start of each tile, so
-that no tensor has N L E numbers. Backward, with X the gradient of the sum after the chunk:
-
-    dW = tril(dY V'),  dU = dW A + dY S_v,   dZ = U * (dU - rowsum(U * dU)),   dG = tril(dZ A')
-    dQ = dG K + dZ S_k',   dK += dG' Q,   dV += W' dY,   dM += A X',   dA = G' dZ + dW' U + M X
-    X before the chunk = X + [Q' dZ, dY' U]
-
-All sums are taken in float32, or in float64. a >= 0 and 1/t keep everything bounded, so no maximum is needed.
+Keys and values are concatenated in one memory m = [k v], F = 2E wide, or are the same, m = k = v, F = E: both sums are
+slices of S_t = sum_{j<=t} m_j' a_j. Time O(N L E). The inputs and S at the start of each tile are kept for backward, so
+that no tensor has N L E numbers. All sums are in float32, or in float64; a >= 0 and 1/t keep everything bounded.
 
     B batch, H heads, N length, E head width, F memory width, L slots, C tokens of a chunk, G chunks of a tile, R = B H
 """
@@ -31,10 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.dropout import draw_seed, dropout_mask
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
-# numbers that one tile makes: on a CPU what the cache holds, elsewhere as many as make launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**21, 2**27
+TILE = TileBudget(2**21, 2**27)  # numbers
 MIN_CHUNKS = 8  # of a tile, so that the states kept for backward stay smaller than the inputs
 LN2 = math.log(2)
 
@@ -70,8 +61,7 @@ def packed_prefix(
     that are in no sum and in no count t. `slot_mask` (B, L) is True at slots that nobody reads. `dropout` is the share
     of a and of u dropped, whatever the mode of the calling module.
     """
-    # one draw from the common stream stands for all masks of this call, so that backward can make them again
-    seed = int(torch.randint(2**31, ())) if dropout else 0
+    seed = draw_seed(dropout)
     plan = _Plan(activation, q.shape[-1] ** -0.5, dropout, seed)
     return _PackedPrefix.apply(q, memory, pack_k, pack_q, key_padding_mask, slot_mask, plan)
 
@@ -139,6 +129,17 @@ class _Plan:
 
 
 class _PackedPrefix(torch.autograd.Function):
+    """Tokens are cut into chunks of C; with S the sum before a chunk, inside it, with 1/t folded into Q and Y,
+
+        G = tril(Q K'),  Z = G A + Q S_k,   W = tril(U A'),  Y = W V + U S_v'
+
+    Backward, with X the gradient of the sum after the chunk:
+
+        dW = tril(dY V'),  dU = dW A + dY S_v,   dZ = U * (dU - rowsum(U * dU)),   dG = tril(dZ A')
+        dQ = dG K + dZ S_k',   dK += dG' Q,   dV += W' dY,   dM += A X',   dA = G' dZ + dW' U + M X
+        X before the chunk = X + [Q' dZ, dY' U]
+    """
+
     @staticmethod
     def forward(ctx, q, memory, pack_k, pack_q, padding, slot_mask, plan):
         starts = []
@@ -193,7 +194,7 @@ class _PackedPrefix(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Where:
-    """Chunks of some examples, worked off together: `count` chunks of `size` tokens."""
+    """Chunks of some examples, computed together: `count` chunks of `size` tokens."""
 
     number: int
     rows: slice
@@ -280,18 +281,18 @@ class _Call:
         return pack_q.new_zeros(len(pack_q), self.room, pack_q.shape[1])
 
     def groups(self) -> list[list[_Where]]:
-        """Some examples after the others, in each from the first token on; a last short chunk is a tile of its own."""
+        """Tiles of some examples at a time, from the first token on; a last short chunk is a tile of its own."""
         (batch, heads), slots = self.q.shape[:2], self.pack_q.shape[2]
         # long chunks make larger C x C products, short ones more sums of F x L numbers
         size = min(self.length, max(32, min(math.isqrt(self.room * slots), 64)))
         numbers = heads * (size * (3 * self.width + 4 * slots + 2 * size) + self.room * slots)
-        chunks = max(1, (TILE_CPU if self.q.device.type == "cpu" else TILE_ELSEWHERE) // numbers)
+        chunks = TILE.fit(self.q, numbers)
         rows = min(batch, max(1, chunks // MIN_CHUNKS))
         step = max(1, chunks // rows) * size
-        whole = self.length // size * size
-        edges = [(first, min(first + step, whole), size) for first in range(0, whole, step)]
-        if whole < self.length:
-            edges.append((whole, self.length, self.length - whole))
+        end = self.length // size * size
+        edges = [(first, min(first + step, end), size) for first in range(0, end, step)]
+        if end < self.length:
+            edges.append((end, self.length, self.length - end))
         examples = [slice(first, min(first + rows, batch)) for first in range(0, batch, rows)]
         return [
             [_Where(group * len(edges) + tile, examples[group], *edge) for tile, edge in enumerate(edges)]
@@ -312,8 +313,8 @@ class _Tile:
         self.pack_q = pack_q[: len(self.q)]  # of as many chunks as this tile has
         self.past = self.q.new_ones(where.size, where.size).tril()
         self.raw = plan.activation.value(self.p @ self.pack_q.mT)  # (G R, C, L)
-        generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else None
-        self.keep_a = self.keep(generator, plan.dropout)
+        generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else 0
+        self.keep_a = dropout_mask(self.raw, plan.dropout, generator)
         if call.valid is not None:
             valid = where.view(call.valid).expand(-1, -1, call.q.shape[1], -1, -1).flatten(0, 2)  # (G R, C, 1)
             self.keep_a = valid if self.keep_a is None else self.keep_a * valid
@@ -326,12 +327,6 @@ class _Tile:
             unread = call.slot_mask[where.rows][None, :, None, None]  # (1, b, 1, 1, L)
             z.view(where.count, len(unread[0]), -1, *z.shape[1:]).masked_fill_(unread, torch.finfo(z.dtype).min)
         self.u = z.softmax(-1)
-        self.keep_u = self.keep(generator, plan.dropout)
+        self.keep_u = dropout_mask(self.raw, plan.dropout, generator)
         self.read = self.u if self.keep_u is None else self.u * self.keep_u
         self.w = (self.read @ self.a.mT).mul_(self.past)
-
-    def keep(self, generator: torch.Generator | None, dropout: float) -> Tensor | None:
-        """Dropout's factors (G R, C, L), drawn in the same order at every call."""
-        if generator is None:
-            return None
-        return torch.empty_like(self.raw).bernoulli_(1 - dropout, generator=generator).div_(1 - dropout)

@@ -80,7 +80,7 @@ def distances(a: Tensor, b: Tensor, limit: int | None) -> Iterator[Tensor]:
         limit = LIMIT_GPU if a.is_cuda else LIMIT_CPU
     a_axes, b_axes = upcast(a).unbind(-1), upcast(b).mT.contiguous().unbind(1)
     length, rows = a.shape[1], max(1, min(limit // max(1, b_axes[0].numel()), a.shape[1]))
-    # always the same memory: an allocator that is asked for it anew between small pieces may find a new place each time
+    # always the same memory: an allocator asked for it again between small pieces may return a new place each time
     room = b_axes[0].new_empty(2, len(b), rows, b.shape[1])
     for start in range(0, max(1, length), rows):
         total, difference = room[:, :, : min(rows, length - start)]

@@ -2,21 +2,9 @@
 
     o_t = sum_l p_tl / alpha_tl sum_{s<=t} e^{theta_sl} v_s,   alpha_tl = sum_{s<=t} e^{theta_sl}
 
-The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks; what lies before a
-chunk reaches it through a state of L E numbers, what lies in it through products of size C x C. A tile is as many
-chunks as the cache holds; its exponentials refer to one M per latent, the largest logit up to its end:
-
-    X = e^{theta - M},   alpha_t = sum_{s<=t} X_s,   gamma = p / alpha,   S = sum over the chunks before of X' V
-    O = A V + gamma S,   A = tril(gamma X')
-
-Time O(N L E + N C (L + E)). Only inputs and the state before each tile are kept; backward makes the rest again:
-
-    dA = tril(dO V'),   dgamma = dA X + dO S',   dp = dgamma / alpha,   dalpha = -gamma dp
-    dS = sum over the chunks after of gamma' dO,   dV = A' dO + X dS
-    dtheta_s = X_s (dA' gamma + V dS' + sum_{t>=s} dalpha_t)_s
-
-M is a constant for gradients, because O does not depend on it. alpha >= e^-j where j is the rise of a latent's largest
-logit inside the tile; tiles with j above `SAFE_RISE` go through `running_softmax_stable`, which has no such bound.
+The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks; what comes before a
+chunk reaches it through a state of L E numbers, what is inside it through products of size C x C. Time
+O(N L E + N C (L + E)). Only inputs and the state before each tile are kept; backward makes the rest again.
 
     B batch, H heads, N length, L latents, E width of a value, C tokens of a chunk, K chunks of a tile
 """
@@ -31,12 +19,12 @@ from torch.autograd.function import once_differentiable
 
 from models.ops import running_softmax_stable as stable
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
 CHUNK = 32  # a power of two
-# numbers in one tensor of a tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**18, 2**24
+TILE = TileBudget(2**18, 2**24)  # numbers in one tensor
 SAFE_RISE = 40.0  # the exponents' rounding, 2^-25 of their size, is then near 1e-6; e^40 is far inside float32
-HIDDEN = -1e30  # logit of a key that nobody sees; finite, so that a tile of nothing else is no inf - inf
+HIDDEN = -1e30  # logit of a key that nobody sees; finite, so that a tile of nothing else does not take inf - inf
 
 Carry = tuple[Tensor, Tensor, Tensor]
 
@@ -115,6 +103,20 @@ def advance(state: tuple[Tensor, Tensor], logits: Tensor, v: Tensor) -> tuple[Te
 
 
 class _RunningSoftmax(torch.autograd.Function):
+    """A tile is as many chunks as the budget holds; its exponentials refer to one M per latent, the largest logit up to
+    its end:
+
+        X = e^{theta - M},   alpha_t = sum_{s<=t} X_s,   gamma = p / alpha,   S = sum over the chunks before of X' V
+        O = A V + gamma S,   A = tril(gamma X')
+        dA = tril(dO V'),   dgamma = dA X + dO S',   dp = dgamma / alpha,   dalpha = -gamma dp
+        dS = sum over the chunks after of gamma' dO,   dV = A' dO + X dS
+        dtheta_s = X_s (dA' gamma + V dS' + sum_{t>=s} dalpha_t)_s
+
+    M is a constant for gradients, because O does not depend on it. alpha >= e^-j where j is the rise of a latent's
+    largest logit inside the tile; tiles with j above `SAFE_RISE` go through `running_softmax_stable`, which has no such
+    bound.
+    """
+
     @staticmethod
     def forward(ctx, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None):
         carries, ctx.safe = [], []
@@ -270,21 +272,20 @@ def _nothing(theta: Tensor, v: Tensor) -> Carry:
 
 
 def _rows(theta: Tensor, v: Tensor) -> Iterator[slice]:
-    """Sequences worked off together: as many as leave a tile 16 chunks, so that few states are kept."""
-    step = max(1, _budget(theta, v) // min(16, -(-theta.shape[2] // CHUNK)))
+    """Sequences computed together: as many as leave a tile 16 chunks, so that few states are kept."""
+    step = _chunks(theta, v, min(16, -(-theta.shape[2] // CHUNK)))
     return (slice(start, start + step) for start in range(0, theta.shape[0], step))
 
 
 def _tokens(theta: Tensor, v: Tensor) -> Iterator[slice]:
     """Tokens of each tile of the sequences theta."""
-    step = max(1, _budget(theta, v) // theta.shape[0]) * CHUNK
+    step = _chunks(theta, v, theta.shape[0]) * CHUNK
     return (slice(start, start + step) for start in range(0, theta.shape[2], step))
 
 
-def _budget(theta: Tensor, v: Tensor) -> int:
-    """Chunks, of all heads of one sequence, in a tile."""
-    numbers = TILE_CPU if v.device.type == "cpu" else TILE_ELSEWHERE
-    return numbers // (theta.shape[1] * CHUNK * max(theta.shape[-1], v.shape[-1], CHUNK))
+def _chunks(theta: Tensor, v: Tensor, count: int) -> int:
+    """How many times `count` chunks, of all heads of one sequence, make a tile."""
+    return TILE.fit(v, count * theta.shape[1] * CHUNK * max(theta.shape[-1], v.shape[-1], CHUNK))
 
 
 def _cut(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:

@@ -179,7 +179,7 @@ def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
 
 
 def _lower_left(scores: Tensor, half: int) -> Tensor:
-    """Rows of right blocks, columns of the left ones beside them, of (.., C, C): a view (.., G, half, half)."""
+    """Rows of right blocks, columns of the left ones next to them, of (.., C, C): a view (.., G, half, half)."""
     pairs = scores.unflatten(-2, (-1, 2 * half)).unflatten(-1, (-1, 2 * half))  # (.., G, 2h, G, 2h)
     return pairs.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[..., half:, :half]
 

@@ -2,10 +2,10 @@
 
     h_t = a_t h_{t-1} + b_t                                      (elementwise, real or complex)
 
-The sequence is cut into chunks that are worked off side by side, one position of all chunks at a time: first only what
-a chunk makes of a zero state and the product of its a, then the states before the chunks (the same recurrence over the
-chunks), then h. So no product of a is ever divided by, and a = 0 is no special case. The backward pass is written out,
-because autograd through the loop keeps every step; it is the recurrence from the right:
+The sequence is cut into chunks that are computed in parallel, one position of all chunks at a time: first only what a
+chunk makes of a zero state and the product of its a, then the states before the chunks (the same recurrence over the
+chunks), then h. So no product of a is ever divided by, and a = 0 is not a special case. The backward pass is written
+out, because autograd through the loop keeps every step; it is the recurrence from the right:
 
     g_t = dh_t + conj(a_{t+1}) g_{t+1},   db_t = g_t,   da_t = g_t conj(h_{t-1})
 

@@ -3,7 +3,7 @@
     l_i = log sum_j e^{s_ij},   o_i = sum_j p_ij v_j,   p_ij = e^{s_ij - l_i},   s_ij = <q_i, k_j> E^-1/2
     dV = P' dO,   dS = P * (dO V' - rowsum(dO * O)),   dQ = dS K E^-1/2,   dK = dS' Q E^-1/2
 
-Backward takes o and l as arguments: with those of a larger softmax, of which this one is a part, it gives that one's
+Backward takes o and l as arguments: with those of a larger softmax that contains this one, it gives that one's
 gradients, the part of them that goes through these queries and keys (LongNet's mixture, ring attention).
 
 torch's fused kernels do the work where they hand out l. With dropout, and with padding on a GPU, scores are made tile
@@ -18,10 +18,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from models.ops.dropout import dropout_mask
 from models.ops.precision import upcast
+from models.ops.tiles import TileBudget
 
-# scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
+TILE = TileBudget(2**19, 2**26)  # scores
 HALF = (torch.float16, torch.bfloat16)
 aten = torch.ops.aten
 
@@ -140,17 +141,13 @@ class _Tile(NamedTuple):
 
     def keep(self, like: Tensor, visible: Visible) -> Tensor | None:
         """Dropout's factors for this tile, the same at every call."""
-        if not visible.dropout:
-            return None
-        generator = torch.Generator(like.device).manual_seed(visible.seed + self.number)
-        return torch.empty_like(like).bernoulli_(1 - visible.dropout, generator=generator).div_(1 - visible.dropout)
+        return dropout_mask(like, visible.dropout, visible.seed + self.number)
 
 
 def _tiles(q: Tensor, k: Tensor, visible: Visible) -> Iterator[_Tile]:
     (batch, heads, queries, _), keys = q.shape, k.shape[2]
-    budget = TILE_CPU if q.device.type == "cpu" else TILE_ELSEWHERE
-    size = min(queries, max(1, budget // (heads * keys)))
-    rows = min(batch, max(1, budget // (heads * keys * size)))
+    size = TILE.fit(q, heads * keys, queries)
+    rows = TILE.fit(q, heads * keys * size, batch)
     number = 0
     for row in range(0, batch, rows):
         for first in range(0, queries, size):

@@ -1,20 +1,13 @@
-"""Softmax attention among neighbours in sorted orders: keys of the query's own chunk and of chunks beside it.
+"""Softmax attention among neighbours in sorted orders: to keys of the query's own chunk and of adjacent chunks.
 
     o_i = sum_r sum_{j in N_r(i)} p_rij v_j,   p_rij = exp( <q_i, k_j> - l_i ),   l_i = log sum_r sum_j exp <q_i, k_j>
 
-In round r tokens stand in an order of their own, cut into chunks of c; N_r(i) is what lies in chunk g(i) - before, ..,
-g(i) + after, without i itself. It is one softmax over all rounds: a key met in two rounds counts twice. Rounds are
-computed apart and put together by their sums. A query that meets no other key in any round has o_i = v_i, one that is
-not real zeros.
+In round r tokens have an order of their own, cut into chunks of c; N_r(i) is what is in the chunks g(i) - before, ..,
+g(i) + after, without i itself. It is one softmax over all rounds: a key met in two rounds counts twice. A query that
+meets no other key in any round has o_i = v_i, one that is not real gets zeros. Time O(R N c (before + 1 + after) E),
+memory O(R N E).
 
-Scores are made tile by tile and again in the backward pass, which is written out, with a_r the share of round r in the
-sum of query i and p_r = p / a_r the softmax within it:
-
-    delta = <do, o>,  dV += p_r' (a_r do),  ds_r = p_r * (a_r do V' - a_r delta),  dQ += ds_r K,  dK += ds_r' Q
-
-Time O(R N c (before + 1 + after) E), memory O(R N E).
-
-    B batch, H heads, R rounds, N length, S slots, the length in whole chunks, G chunks, c slots of a chunk,
+    B batch, H heads, R rounds, N length, S slots, the length in full chunks, G chunks, c slots of a chunk,
     K keys of a chunk's queries, E head width
 """
 
@@ -26,15 +19,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.dropout import dropout_mask
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
 
-# scores of one tile: on a CPU what the cache holds, elsewhere as many as make kernel launches cheap
-TILE_CPU, TILE_ELSEWHERE = 2**19, 2**26
-ALONE = -1e5  # added to a query's score with itself, which so counts only where there is no other
+TILE = TileBudget(2**19, 2**26)  # scores
+ALONE = -1e5  # added to a query's score with itself, so that it counts only where there is no other
 
 
 class Neighbours(NamedTuple):
-    """Who meets whom: chunks of `chunk` slots, `before` and `after` of them beside the own one.
+    """Who meets whom: chunks of `chunk` slots, `before` and `after` of them besides the query's own.
 
     `dropout` is the share of weights dropped, `seed` says which.
     """
@@ -59,10 +53,16 @@ def sorted_chunk_attention(
 
 
 class _SortedChunks(torch.autograd.Function):
+    """Rounds are computed separately and combined by their sums, tile by tile, and again in backward. With a_r the
+    share of round r in the sum of query i and p_r = p / a_r the softmax within it:
+
+        delta = <do, o>,  dV += p_r' (a_r do),  ds_r = p_r * (a_r do V' - a_r delta),  dQ += ds_r K,  dK += ds_r' Q
+    """
+
     @staticmethod
     def forward(ctx, q, k, v, order: Tensor, lengths: Tensor, neighbours: Neighbours) -> Tensor:
         slots = _Slots(order, lengths, neighbours, q.dtype)
-        queries, keys, values = slots.cut(q), slots.cut(k, beside=True), slots.cut(v, beside=True)
+        queries, keys, values = slots.cut(q), slots.cut(k, padded=True), slots.cut(v, padded=True)
         out = torch.empty_like(queries)  # (B H R, G, c, E)
         sums = upcast(queries.new_empty(*queries.shape[:-1], 1))  # logarithms
         for tile in slots.tiles():
@@ -86,7 +86,7 @@ class _SortedChunks(torch.autograd.Function):
         q, k, v, order, lengths, y, sums, shares = ctx.saved_tensors
         with autocast_disabled(q):
             slots = _Slots(order, lengths, ctx.neighbours, q.dtype)
-            queries, keys, values = slots.cut(q), slots.cut(k, beside=True), slots.cut(v, beside=True)
+            queries, keys, values = slots.cut(q), slots.cut(k, padded=True), slots.cut(v, padded=True)
             shares = slots.cut_rounds(shares)
             delta = slots.cut((upcast(grad) * upcast(y)).sum(-1, keepdim=True)).mul_(shares)
             grads = slots.cut(grad).mul_(shares)
@@ -109,7 +109,7 @@ class _SortedChunks(torch.autograd.Function):
 
 
 class _Tile(NamedTuple):
-    """Some rounds of some heads (lanes) and some of their chunks, worked off together."""
+    """Some rounds of some heads (lanes) and some of their chunks, computed together."""
 
     number: int
     lanes: slice
@@ -145,10 +145,10 @@ class _Slots:
         dtype = torch.promote_types(dtype, torch.float32)
         self.lowered = hidden * torch.tensor(torch.finfo(dtype).min, dtype=dtype, device=device)
 
-    def cut(self, x: Tensor, *, beside: bool = False) -> Tensor:
-        """(B, H, N, F) -> (B H R, G, c, F), with `beside` (B H R, before + G + after, c, F), the others zero."""
+    def cut(self, x: Tensor, *, padded: bool = False) -> Tensor:
+        """(B, H, N, F) -> (B H R, G, c, F), with `padded` (B H R, before + G + after, c, F), the others zero."""
         x = x.reshape(-1, x.shape[-1]).index_select(0, self.token).view(-1, self.chunks, self.chunk, x.shape[-1])
-        return F.pad(x, (0, 0, 0, 0, self.before, self.after)) if beside else x
+        return F.pad(x, (0, 0, 0, 0, self.before, self.after)) if padded else x
 
     def cut_rounds(self, x: Tensor) -> Tensor:
         """(B, H, R, N, 1) -> (B H R, G, c, 1), zero past the end."""
@@ -161,10 +161,9 @@ class _Slots:
         return x.reshape(-1, x.shape[-1]).index_select(0, self.slot).view(*self.order.shape, x.shape[-1])
 
     def tiles(self) -> Iterator[_Tile]:
-        budget = TILE_CPU if self.token.device.type == "cpu" else TILE_ELSEWHERE
-        count = len(self.real)
-        chunks = max(1, min(self.chunks, budget // (self.span * self.chunk**2)))
-        lanes = max(1, budget // (chunks * self.span * self.chunk**2))
+        count, scores = len(self.real), self.span * self.chunk**2
+        chunks = TILE.fit(self.token, scores, self.chunks)
+        lanes = TILE.fit(self.token, chunks * scores)
         number = 0
         for lane in range(0, count, lanes):
             for first in range(0, self.chunks, chunks):
@@ -189,7 +188,4 @@ class _Slots:
 
     def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
         """Dropout's factors for a tile, the same at every call."""
-        if not self.dropout:
-            return None
-        generator = torch.Generator(like.device).manual_seed(self.seed + tile.number)
-        return torch.empty_like(like).bernoulli_(1 - self.dropout, generator=generator).div_(1 - self.dropout)
+        return dropout_mask(like, self.dropout, self.seed + tile.number)

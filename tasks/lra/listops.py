@@ -28,7 +28,7 @@ from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import Examples
 from tasks.lra import listops_generator as generator
-from tasks.lra.classification import SequenceClassification, fingerprint, split_off
+from tasks.lra.classification import SequenceClassification, SequenceSplit, fingerprint, split_off
 from tasks.lra.listops_generator import Grammar
 from tasks.tokenizers import pack_bytes
 
@@ -43,7 +43,7 @@ class ListOps(SequenceClassification):
 
     `max_length` bounds generated expressions (strictly) and cuts all others; the other bounds and `data_seed` concern
     generated data (the seed also shuffles a slice before it is split 80/10/10). `workers` None: one process a core,
-    fewer for small sets.
+    fewer for small sets. `final_lengths`: after the test, expressions of up to each of these lengths are scored.
     """
 
     name = "lra/listops"
@@ -61,6 +61,12 @@ class ListOps(SequenceClassification):
     val: int = PAPER["val"]
     test: int = PAPER["test"]
     final_lengths: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for length in self.final_lengths or ():
+            if length <= self.max_length + 1:
+                raise ValueError(f"final_lengths={length} is no longer than max_length={self.max_length}")
 
     def sources(self) -> dict[str, Source]:
         return {
@@ -102,6 +108,7 @@ class ListOps(SequenceClassification):
 
     def load(self) -> DataInfo:
         info, sets = super().load(), self.cached_sets()[1:]
+        self._longer: dict[str, SequenceSplit] = {}
         if not sets:
             return info
         found = {f"length_{n}": self.open(one)["test"] for n, one in zip(self.final_lengths, sets, strict=True)}

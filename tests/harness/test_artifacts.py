@@ -1,4 +1,4 @@
-"""Artifacts beside a record: saved once, never in the way; figures are linked from the page of a table."""
+"""Artifacts of a record: small, digested, never a reason to lose it; figures are linked from the page of a table."""
 
 import io
 import json

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +30,8 @@ def start(folder, *overrides):
 
 def run(folder, *overrides):
     process = start(folder, *overrides)
-    said, _ = process.communicate(timeout=180)
-    assert process.returncode == 0, said
+    output, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, output
     return the_record(folder)
 
 
@@ -69,6 +70,18 @@ def test_two_devices_train_what_one_trains(alone, trainer):
     assert shared["metrics"]["best"]["test"]["loss"] == pytest.approx(
         record["metrics"]["best"]["test"]["loss"], rel=1e-5
     )
+    losses = [np.load(next(run_dir.rglob("predictions/test.npz")))["loss"] for run_dir in (folder, alone[0])]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4), "scores of two devices are in another order"
+
+
+@pytest.mark.slow
+def test_two_devices_train_updates_of_so_many_tokens(alone):
+    folder, tokens = alone[0].parent / "tokens", ["train.batch_tokens=640", "train.max_steps=20"]
+    one = run(folder / "one", *tokens)
+    two = run(folder / "two", *tokens, TWO)
+    assert (one["tokens"], one["examples"], one["cell"]) == (two["tokens"], two["examples"], two["cell"])
+    for ours, theirs in zip(curve(folder / "two"), curve(folder / "one"), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4)
 
 
 @pytest.mark.slow
@@ -88,7 +101,7 @@ def test_begun_on_two_devices_ended_on_one(tmp_path, trainer):
     while not list((tmp_path / "run").rglob("last.ckpt")) and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM and "stopped by SIGTERM" in said, said
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM and "stopped by SIGTERM" in output, output
     record = run(tmp_path / "run", *long)
     assert record["resumes"] == 1 and record["update"]["devices"] == 1 and record["steps"] == 1200

@@ -86,7 +86,7 @@ def test_ours_are_means_and_geometric_means():
     assert (lavo.accuracy, lavo.memory, lavo.kind) == (71.0, 0.25, "own")
     assert lavo.speed == pytest.approx(0.5 * 3 ** (1 / 5), abs=1e-4)
     assert lavo.half_width == pytest.approx(4.3027 / 3**0.5, abs=1e-3)  # t of two degrees of freedom, deviation 1
-    assert "Seeds: 3 a row; bars" in text(panel)
+    assert "Seeds: 3 per row; bars" in text(panel)
 
 
 def test_two_seeds_have_no_bar():
@@ -126,8 +126,8 @@ def test_failed_seeds_and_leaks_are_named():
     records.append(made("vanilla", "lra/text", 2, status="nan", examples_per_s=None, peak_memory_mb=None))
     (panel,) = ours(records)
     assert by_label(panel)["vanilla"].accuracy == 60.0
-    assert "Failed seeds, in no mean: vanilla (1 nan)." in panel.lines
-    assert "TEST LEAK, the test split chose the checkpoint: LAVO." in panel.lines
+    assert "Failed seeds, not in the mean: vanilla (1 nan)." in panel.lines
+    assert "TEST LEAK, checkpoint chosen on the test split: LAVO." in panel.lines
 
 
 def test_a_row_without_throughput_is_left_out_and_named():
@@ -139,7 +139,7 @@ def test_a_row_without_throughput_is_left_out_and_named():
 
 def test_nothing_is_relative_without_the_reference():
     (panel,) = ours(everywhere("lavo", [0.7]) + everywhere("vanilla", [0.6], without=["Image"]))
-    assert panel.bubbles == () and "Not placed without vanilla, the reference: LAVO." in text(panel)
+    assert panel.bubbles == () and "Not drawn, because the reference vanilla has no score: LAVO." in text(panel)
 
 
 def test_nothing_of_ours_says_which_command_makes_it():
@@ -168,9 +168,9 @@ def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alon
     for label, row in F1.table.rows.items():
         for name, column in F1.table.columns.items():
             source = "slice:a" if name == "Text" else "synthetic"
-            cells[label, name] = made(
-                row.model, column.task, 1, 0.4, protocol=row.protocol, budget="reduced", source=source
-            )
+            own = {"settings": {key.removeprefix("model."): value for key, value in row.set.items()}}
+            own |= {"changed": {key: [None, value] for key, value in row.set.items()}, "protocol": row.protocol}
+            cells[label, name] = made(row.model, column.task, 1, 0.4, budget="reduced", source=source, **own)
     panels = tradeoff.panels(F1, frame(list(cells.values())), PAPER)
     assert panels[0] == tradeoff.panels(F1, frame([]), PAPER)[0]
     google, luna = panels[1:]  # protocols are never compared with each other

@@ -2,6 +2,7 @@
 
 import functools
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from harness.launch import serialized_cell, snapshot, submit
 from harness.launch.cell_state import CellState
 from harness.launch.queue import LOCAL, SLURM
 from harness.records import provenance
+from harness.training.dependency import Dependency
 from harness.training.run_cell import CellRequest
 
 composed = functools.cache(lambda *overrides: compose(overrides))  # for tests that do not change it
@@ -49,13 +51,17 @@ def test_types_survive(tmp_path):
         cfg.train.nobody = 1
 
 
+DEPENDENCY = Dependency("0123", "a cell", "/a/record", "/a/run", ("layers",))
+
+
 def test_the_request_survives(tmp_path):
     request = CellRequest(
-        compose(), ("seed=3", "model.window='ä: 1'"), ("/some/conf",), 12.25, (("a cell", "/a/record"),)
+        compose(), ("seed=3", "model.window='ä: 1'"), ("/some/conf",), 12.25, (DEPENDENCY,), ("/other/record",)
     )
     again = write_and_read(tmp_path, request)
     assert list(again.overrides) == list(request.overrides) and list(again.search) == ["/some/conf"]
-    assert again.since == 12.25 and [tuple(needed) for needed in again.needs] == [("a cell", "/a/record")]
+    assert again.since == 12.25 and list(again.depends_on) == [replace(DEPENDENCY, weights=["layers"])]
+    assert list(again.dependents) == ["/other/record"]
 
 
 def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
@@ -63,13 +69,17 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     here.mkdir(), there.mkdir()
     monkeypatch.chdir(here)
     cfg = compose(["task.source=slice", "task.path=part/of/listops", "paths.outputs=out", f"paths.records={there}"])
-    cell, request = cell_of(cfg), CellRequest(cfg, search=["conf2"], needs=[("a cell", "r/a.json")])
+    cell, request = (
+        cell_of(cfg),
+        CellRequest(cfg, search=["conf2"], depends_on=[replace(DEPENDENCY, record="r/a.json", run_dir="o/a")]),
+    )
     again = write_and_read(tmp_path, request)
     monkeypatch.chdir(there)
     assert again.cfg.task.path == f"{here}/part/of/listops" and again.cfg.task.data_root == f"{here}/data"
     assert again.cfg.paths.outputs == f"{here}/out" and again.cfg.paths.records == str(there)
     assert all(Path(path).is_absolute() for path in again.cfg.paths.values())
-    assert list(again.search) == [f"{here}/conf2"] and list(again.needs[0]) == ["a cell", f"{here}/r/a.json"]
+    assert list(again.search) == [f"{here}/conf2"] and again.depends_on[0].record == f"{here}/r/a.json"
+    assert again.depends_on[0].run_dir == f"{here}/o/a"
     assert cell_of(again.cfg) == cell and cell.folder(again.cfg).is_relative_to(here / "out")
 
 

@@ -1,6 +1,5 @@
 """Records of schema version 1 become those of version 2: of the same commands, with the same content."""
 
-import copy
 import hashlib
 import json
 import runpy
@@ -150,15 +149,15 @@ def test_a_run_directory_in_use_is_left(tmp_path, old, capsys):
     assert migrated(tmp_path) == 0 and not run.path.exists()
 
 
-def test_the_number_of_luna_slots_becomes_a_setting():
-    cell = cell_of(compose(COMMAND))
-    entries = copy.deepcopy(old_record(cell))
-    entries["cell"]["model"] = entries["config"]["model"]["name"] = "luna_16"
-    entries["config"]["model"]["slots"] = 16
+@pytest.mark.parametrize("slots", [16, 256])
+def test_the_number_of_luna_slots_becomes_a_setting(slots):
+    cell = cell_of(compose(["model=luna", f"model.slots={slots}", *COMMAND[1:]]))
+    entries = old_record(cell, changed={})
+    entries["cell"] = entries["cell"] | {"model": f"luna_{slots}"}
+    entries["config"] = entries["config"] | {"model": entries["config"]["model"] | {"name": f"luna_{slots}"}}
     new = converted(entries)
-    assert new["cell"]["model"] == new["config"]["model"]["name"] == "luna"
-    assert new["config"]["model"]["slots"] == 16 and new["changed"].keys() <= {"model.slots", "train.schedule._target_"}
-    record.validate(new)
+    assert new["cell"] == cell.names()
+    assert new["changed"] == ({} if slots == 256 else {"model.slots": [256, slots]})
 
 
 def test_needs_become_depends_on():

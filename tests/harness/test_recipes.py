@@ -1,12 +1,14 @@
 """Every recipe builds at every budget with every model, and trains a few steps; and it says what the papers say."""
 
+import functools
+
 import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from harness.config.build import on_meta
 from harness.config.cell import cell_of, flatten
-from harness.config.compose import CONF, arguments, compose, options, recipes
+from harness.config.compose import CONF, arguments, compose, options, recipes, with_model
 from harness.errors import UsageError
 from harness.training.run_cell import CellRequest, run_cell
 
@@ -15,8 +17,13 @@ MODELS = [name for name, _ in options("model") if name != "custom"]
 RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 
 
+@functools.cache
+def composed(protocol, task, budget):
+    return compose([f"task={task}", f"protocol={protocol}", f"budget={budget}"])
+
+
 def builds(model, protocol, task, budget):
-    cfg = compose([f"model={model}", f"task={task}", f"protocol={protocol}", f"budget={budget}"])
+    cfg = with_model(composed(protocol, task, budget), model)
     if cfg.task.pattern not in get_class(cfg.model._target_).patterns:
         with pytest.raises(UsageError, match=f"has no {cfg.task.pattern} form"):
             on_meta(cfg)
@@ -37,6 +44,12 @@ def test_every_model_builds(model, budget):
     """At its settings for LRA; what the tables combine is in test_tables.py."""
     for task in ("lra/listops", "lra/image"):
         builds(model, "skyformer", task, budget)
+
+
+@pytest.mark.parametrize("model", MODELS[::8])
+def test_a_model_put_in_is_a_model_composed(model):
+    whole = compose([f"model={model}", "task=lra/listops", "protocol=skyformer", "budget=reduced"])
+    assert with_model(composed("skyformer", "lra/listops", "reduced"), model) == whole
 
 
 @pytest.mark.parametrize(("protocol", "task"), RECIPES)

@@ -60,7 +60,7 @@ def test_latex_is_escaped():
     assert "\n[" not in text and "{[}1{]}" in text
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 @pytest.mark.parametrize("table", [EXAMPLE, nasty()], ids=["example", "special characters"])
 def test_latex_compiles(tmp_path, table):
     (tmp_path / "t11.tex").write_text(latex.render(table), encoding="utf-8")

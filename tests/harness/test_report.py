@@ -92,7 +92,7 @@ def test_a_column_without_runs_is_no_list_of_not_run():
     (overview,) = table.sections[0].blocks
     assert [cell.text for cell in overview.header] == ["model", *T11.columns, "AVG"]
     assert rows(overview)["LAVO"] == ["65.28", "40.57", "80.17", "72.14", "40.55", "59.74"]
-    assert "≈ 150 GPU-hours a seed (A100)" in overview.lines[0]
+    assert "≈ 150 GPU-hours per seed (A100)" in overview.lines[0]
     assert plain(table).count("not run") == 1  # the summary's
     assert table.summary.endswith("50 not run")
 
@@ -175,7 +175,7 @@ def test_an_average_needs_every_part():
     assert rows(block(records, "AVG"))["vanilla"][2:] == ["–", "not run (parts missing)"]
     missing = [record for record in records if record["cell"]["task"] != "lra/image"]
     assert not [each for each in build(T11, missing).sections[0].blocks if each.title.startswith("AVG")]
-    assert "no row has all of its parts" in plain(build(T11, missing))
+    assert "no row has a score in every column" in plain(build(T11, missing))
 
 
 def test_an_average_is_over_seeds_that_ended_everywhere():
@@ -272,9 +272,9 @@ def test_reduced_runs_are_ranked_and_their_ordering_compared():
     failed = [*records, made("performer", "lra/listops", 1, status="oom", **REDUCED)]
     assert list(rows(block(failed, "ListOps", 1)))[-1] == "Performer"
     assert "over 4 shared rows" in block(failed, "ListOps", 1).lines[0]
-    assert "needs >= 3 shared rows" in block(records[:4], "ListOps", 1).lines[0]
+    assert "takes at least 3 shared rows" in block(records[:4], "ListOps", 1).lines[0]
     first = [record for record in records if record["cell"]["seed"] == 1]
-    assert "needs >= 2 seeds" in block(first, "ListOps", 1).lines[0]
+    assert "takes at least 2 seeds" in block(first, "ListOps", 1).lines[0]
 
 
 def test_other_data_is_another_block():
@@ -285,7 +285,7 @@ def test_other_data_is_another_block():
     )
     other = {"source": "synthetic", "fingerprint": "cafe", "sizes": {}}
     mixed = [made("lavo", "lra/image", **REDUCED), made("vanilla", "lra/image", **REDUCED) | {"data": other}]
-    assert "Caution: these runs saw 2 different sets of data." in block(mixed, "Image", 1).lines
+    assert "Caution: these runs used 2 different data sets." in block(mixed, "Image", 1).lines
 
 
 def test_footnotes_stand_at_their_cells():
@@ -310,7 +310,7 @@ def test_caption():
     for part in (
         "Protocol skyformer",
         "best_val from step 10,000 on",
-        "Seeds: 2 a row; the table asks for 3",
+        "Seeds: 2 per row; the table asks for 3",
         "GPU® A&B",
         "1 of 2 runs were made with uncommitted changes",
         "95 % t interval",

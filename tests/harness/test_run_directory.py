@@ -2,9 +2,7 @@
 
 import multiprocessing
 
-import pytest
-
-from harness.records.run_directory import FORMAT, RunDirectory, read_heartbeat
+from harness.records.run_directory import RunDirectory, read_heartbeat
 
 
 def _acquire(path, answer):
@@ -54,33 +52,6 @@ def test_rows_after_the_last_checkpoint_are_written_again_not_twice(tmp_path):
     run.drop_metrics_after(20)
     run.append_metrics({"step": 30, "val/acc": 15.0})
     assert run.metrics.read_text().split() == ["step,val/acc", "10,5.0", "20,10.0", "30,15.0"]
-
-
-def test_the_first_attempt_of_this_version_is_not_from_an_older_one(tmp_path):
-    run = RunDirectory(tmp_path / "run")
-    assert not run.is_from_older_version()
-    run.acquire()
-    run.last.write_text("checkpoint")
-    assert not run.is_from_older_version()
-    run.release()
-    again = RunDirectory(run.path)
-    again.acquire()
-    assert not again.is_from_older_version()
-
-
-@pytest.mark.parametrize("written", [None, "", str(FORMAT - 1)])
-def test_a_checkpoint_of_an_older_version_is_known_until_it_is_cleared(tmp_path, written):
-    run = RunDirectory(tmp_path / "run")
-    run.checkpoints.mkdir(parents=True)
-    run.last.write_text("checkpoint")
-    if written is not None:
-        (run.path / "format").write_text(written)
-    assert run.is_from_older_version()
-    run.acquire()
-    assert run.is_from_older_version()
-    run.clear()
-    run.last.write_text("checkpoint")
-    assert not run.is_from_older_version()
 
 
 def test_what_a_killed_attempt_left_half_written_is_removed(tmp_path):

@@ -1,4 +1,4 @@
-"""Signals: what they leave in a run, and what they mean for the job that it is part of."""
+"""Signals: how a run notes them, and what they mean for its job."""
 
 import os
 import signal
@@ -19,9 +19,9 @@ def handlers():
 
 @pytest.fixture
 def in_a_job(monkeypatch, tmp_path):
-    """Be in job 7, of which squeue says what is given; returns a place to say it."""
+    """Run in job 7. Gives a function that sets the answer of squeue and returns the file with its arguments."""
 
-    def say(answer, status=0):
+    def set_answer(answer, status=0):
         script = tmp_path / "squeue"
         script.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\necho {answer}\nexit {status}\n')
         script.chmod(0o755)
@@ -29,7 +29,7 @@ def in_a_job(monkeypatch, tmp_path):
 
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    return say
+    return set_answer
 
 
 class Scheduler:
@@ -66,7 +66,7 @@ def test_handlers_come_back_after_an_error(handlers):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_second_one_ends_the_process(number):
+def test_a_second_signal_ends_the_process(number):
     with catch_stop_signals():
         send(number)
         assert signal.getsignal(number) is signal.SIG_DFL
@@ -87,7 +87,7 @@ def test_a_scheduler_may_warn_more_than_once():
         ((signal.SIGINT, signal.SIGTERM), signal.SIGINT),
     ],
 )
-def test_what_ends_a_job_stands_above_what_queues_it_again(sent, stays):
+def test_a_signal_that_ends_a_job_wins_over_one_that_queues_it_again(sent, stays):
     with catch_stop_signals() as stop_signal:
         send(*sent)
         assert stop_signal.number == stays
@@ -138,8 +138,8 @@ def test_a_job_without_squeue_ends(monkeypatch, tmp_path):
     assert not will_requeue(signal.SIGTERM)
 
 
-def test_handing_over_calls_the_scheduler_s_handler():
-    requeue()  # nobody to hand over to
+def test_requeue_calls_the_schedulers_handler():
+    requeue()  # no handler
     scheduler = Scheduler()
     signal.signal(signal.SIGUSR2, scheduler.checkpoint_and_try_requeue)
     requeue()

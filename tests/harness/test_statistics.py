@@ -38,9 +38,9 @@ def test_agreement_and_its_interval():
     wide = agreement({"a": [0.3, 0.3], "b": [0.1, 0.9], "c": [0.7, 0.7]}, theirs)
     assert wide.tau == 1.0 and wide.interval == pytest.approx((1 / 3, 1.0))
     assert wide == agreement({"a": [0.3, 0.3], "b": [0.1, 0.9], "c": [0.7, 0.7]}, theirs)
-    assert agreement({"a": [1.0, 1.0], "b": [2.0, 2.0]}, theirs).note == "needs >= 3 shared rows, there are 2"
+    assert agreement({"a": [1.0, 1.0], "b": [2.0, 2.0]}, theirs).note == "takes at least 3 shared rows; there are 2"
     single = agreement({"a": [3.0], "b": [2.0, 2.0], "c": [1.0, 1.0]}, theirs)
-    assert (single.tau, single.interval) == (-1.0, None) and "needs >= 2 seeds" in single.note
+    assert (single.tau, single.interval) == (-1.0, None) and "takes at least 2 seeds" in single.note
     assert agreement({"a": [1.0], "b": [1.0], "c": [1.0]}, theirs).tau is None
 
 

@@ -3,33 +3,39 @@
 import pytest
 
 from harness.config.build import on_meta
-from harness.config.compose import compose, options
+from harness.config.cell import cell_of
+from harness.config.compose import compose, options, with_model
 from harness.config.sweep import expand
 from harness.training.run_cell import CellRequest, run_cell
 
 TABLES = [name for name, _ in options("table") if name != "all"]
 
 
-def cells(table, budget):
-    """Those of the table's first seed: {text: overrides}."""
-    typed = [f"table={table}", f"budget={budget}"]
+def cells(table, budget, *overrides):
+    """The cells of the table's first seed, by their overrides."""
+    typed = [f"table={table}", f"budget={budget}", *overrides]
     plan = expand(compose(typed), typed)
     assert not plan.absent
-    return {"·".join(planned.overrides[:-1]): list(planned.overrides[:-1]) for planned in plan.cells}
+    return {"·".join(planned.overrides[:-1]): planned for planned in reversed(plan.cells)}
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_cell_builds_at_the_papers_budget(table):
-    for name, overrides in cells(table, "paper").items():
-        built = on_meta(compose(overrides))
+    found = cells(table, "paper")
+    for name, planned in found.items():
+        built = on_meta(planned.cfg)
         assert 0 < built.parameters()["attention"] < built.parameters()["total"], name
+    assert planned.cell == cell_of(compose(planned.overrides)), "the overrides of a cell compose to it"
 
 
 def test_path_x_builds_with_every_model_of_its_recipe_s_tables():
     """It stands in no table: no model of theirs solves it."""
-    models = {row.split("·")[0] for row in cells("luna/t1", "paper") if "protocol=google" in row}
+    found = cells("luna/t1", "paper").values()
+    models = {planned.cell.model for planned in found if planned.cell.protocol == "google"}
+    assert len(models) > 5
+    cfg = compose(["task=lra/pathx", "protocol=google"])
     for model in models:
-        assert on_meta(compose([model, "task=lra/pathx", "protocol=google"])).parameters()["attention"]
+        assert on_meta(with_model(cfg, model)).parameters()["attention"]
 
 
 def test_path_x_trains(places):
@@ -48,7 +54,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("table", TABLES)
 def test_every_cell_trains(table, folder):
     """The steps, the two evaluations and the record of the smoke budget; cells that tables share run once."""
-    for name, overrides in cells(table, "smoke").items():
-        places = [f"paths.{place}={folder / place}" for place in ("data", "outputs", "records")]
-        result = run_cell(CellRequest(compose([*overrides, "trainer=cpu", *places])))
+    places = [f"paths.{place}={folder / place}" for place in ("data", "outputs", "records")]
+    for name, planned in cells(table, "smoke", "trainer=cpu", *places).items():
+        result = run_cell(CellRequest(planned.cfg))
         assert result.state in ("done", "skipped"), f"{name}: {result.detail}"

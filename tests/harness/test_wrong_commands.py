@@ -1,11 +1,14 @@
 """What can be typed wrong: one line that says what and where, exit status 2, no traceback, nothing touched."""
 
+import copy
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hydra.core.singleton import Singleton
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,20 +66,53 @@ WRONG = {
 }
 
 
+@pytest.fixture
+def typed(tmp_path, places, monkeypatch):
+    """command -> the arguments of run.py, which is started in a folder without a file."""
+    monkeypatch.chdir(tmp_path)
+
+    def arguments(command):
+        words = command.split()
+        return [*places, *words] if command.startswith(("budget", "-")) else ["budget=smoke", *places, *words]
+
+    return arguments
+
+
+@pytest.fixture
+def run_here(monkeypatch):
+    """run.py in this process, which imports torch once for all commands; Hydra's singletons are put back."""
+    singletons = copy.deepcopy(Singleton.get_state())
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # run.py sets it
+
+    def run(arguments):
+        monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(ROOT / "run.py"), run_name="__main__")
+        return stop.value.code
+
+    yield run
+    Singleton.set_state(singletons)
+
+
+def check(status, stdout, stderr, command, folder):
+    assert status == 2, stderr
+    assert stdout == ""
+    assert stderr.startswith("error: ") and stderr.count("\n") == 1, stderr
+    assert WRONG[command] in stderr
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize("command", WRONG)
-def test_one_line_and_nothing_touched(command, tmp_path, places):
-    arguments = command.split()
-    typed = ["budget=smoke", *places, *arguments] if not command.startswith(("budget", "-")) else [*places, *arguments]
+def test_one_line_and_nothing_touched(command, typed, run_here, tmp_path, capfd):
+    status = run_here(typed(command))
+    check(status, *capfd.readouterr(), command, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["model=lavoo", "--sweep", "train.clip_norm=1", "do=bench model=lavoo"])
+def test_a_process_of_its_own_says_the_same(command, typed, tmp_path):
     done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), *typed],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
-    assert WRONG[command] in done.stderr
-    assert list(tmp_path.iterdir()) == []
+        [sys.executable, str(ROOT / "run.py"), *typed(command)],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    check(done.returncode, done.stdout, done.stderr, command, tmp_path)

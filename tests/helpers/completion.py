@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from tasks.completion.pcn import PCN
-from tests.helpers.tasks import quiet
+from tests.helpers.tasks import no_progress
 
 SMALL = {"source": "synthetic", "input_points": 32, "output_points": 48, "train": 24, "val": 9, "test": 17, "views": 3}
 
@@ -12,7 +12,7 @@ SMALL = {"source": "synthetic", "input_points": 32, "output_points": 48, "train"
 def loaded(root, **changes) -> PCN:
     task = PCN(data_root=root, **{**SMALL, **changes})
     task.check_source()
-    task.prepare(quiet)
+    task.prepare(no_progress)
     task.check_is_prepared()
     task.load()
     return task

@@ -1,7 +1,7 @@
 """What the tests of the ListOps task share: a small grammar, prepared tasks."""
 
 from tasks.lra.listops import ListOps
-from tests.helpers.tasks import quiet
+from tests.helpers.tasks import no_progress
 
 SMALL = {"max_length": 64, "min_length": 20, "max_depth": 6, "max_args": 5, "train": 300, "val": 40, "test": 50}
 NEXT = "do=prepare task=lra/listops"
@@ -13,6 +13,6 @@ def small(root, **changes) -> ListOps:
 
 def loaded(root, **changes) -> ListOps:
     task = small(root, **changes)
-    task.prepare(quiet)
+    task.prepare(no_progress)
     task.load()
     return task

@@ -1,4 +1,4 @@
-"""What the tests of tasks share: quiet progress, one-line errors, archives to build, ways to break bytes."""
+"""What the tests of tasks share: silent progress, one-line errors, archives to build, ways to break bytes."""
 
 import io
 import random
@@ -11,7 +11,7 @@ import pytest
 from tasks.base import DataError, Task
 
 
-def quiet(*_):
+def no_progress(*_):
     """Progress that nobody watches."""
 
 
@@ -30,7 +30,7 @@ def one_line(error, *parts):
 def refuses(task: Task, *parts: object) -> None:
     """Preparing raises one line with all of `parts` and the next command, and leaves no cache, whole or half."""
     with pytest.raises(DataError) as error:
-        task.prepare(quiet)
+        task.prepare(no_progress)
     one_line(error, *parts, f"do=prepare task={task.name}")
     assert not list(task.data_root.rglob("*.arrow")) and not list(task.data_root.rglob("manifest.json"))
 
@@ -38,7 +38,7 @@ def refuses(task: Task, *parts: object) -> None:
 def survives(task: Task) -> bool:
     """Preparing succeeds, and what it made can be loaded, or it is refused. Returns whether it succeeded."""
     try:
-        task.prepare(quiet)
+        task.prepare(no_progress)
     except DataError as error:
         assert "\n" not in str(error) and f"do=prepare task={task.name}" in str(error)
         assert not list(task.data_root.rglob("*.arrow"))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from models.ops import banded
 from models.ops.banded import banded_attention
+from models.ops.tiles import TileBudget
 
 
 def masked(q, k, v, *, left, right, bias=None, key_padding_mask=None, scale=None):
@@ -44,7 +45,7 @@ def test_equals_the_masked_softmax(length, left, right, biased, padded, tile):
         mask = torch.rand(2, length, generator=torch.Generator().manual_seed(length)) < 0.4
     options = {"left": left, "right": right, "bias": bias if biased else None, "key_padding_mask": mask}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(banded, "TILE_CPU", tile)
+        patch.setattr(banded, "TILE", TileBudget(tile, tile))
         ours, theirs = banded_attention(q, k, v, **options), masked(q, k, v, **options)
         cotangent = torch.randn(ours.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
         leaves = (q, k, v, bias) if biased else (q, k, v)
@@ -79,7 +80,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
 
 
 def test_dropout_differs_from_tile_to_tile(monkeypatch):
-    monkeypatch.setattr(banded, "TILE_CPU", 1)
+    monkeypatch.setattr(banded, "TILE", TileBudget(1, 1))
     q, v = torch.zeros(2, 1, 64, 4), torch.ones(2, 1, 64, 4)
     y = banded_attention(q, q, v, left=9, right=9, dropout=0.5)[..., 0].flatten(0, 1)
     assert not torch.equal(y[0], y[1])

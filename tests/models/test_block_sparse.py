@@ -5,6 +5,7 @@ import torch
 
 from models.ops import block_sparse
 from models.ops.block_sparse import Rows, block_sparse_attention
+from models.ops.tiles import TileBudget
 
 BLOCKS, SIZE, WIDTH = 5, 3, 4
 ROWS = [
@@ -39,7 +40,7 @@ def definition(q, k, v):
 
 @pytest.mark.parametrize("tile", [1, 2**16])
 def test_equals_its_definition(monkeypatch, tile):
-    monkeypatch.setattr(block_sparse, "TILE_CPU", tile)
+    monkeypatch.setattr(block_sparse, "TILE", TileBudget(tile, tile))
     leaves = tensors()
     ours, theirs = block_sparse_attention(*leaves, ROWS, hidden=hidden()), definition(*leaves)
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
@@ -51,7 +52,7 @@ def test_equals_its_definition(monkeypatch, tile):
 
 def test_gradients_with_dropout(monkeypatch):
     """Backward makes the masks of forward again, in tiles as well."""
-    monkeypatch.setattr(block_sparse, "TILE_CPU", 1)
+    monkeypatch.setattr(block_sparse, "TILE", TileBudget(1, 1))
 
     def dropped(*leaves):
         torch.manual_seed(3)

@@ -256,7 +256,7 @@ def test_extreme_inputs_stay_finite(name, pattern):
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
 def test_initialisation_follows_the_seed(name, pattern):
-    one, same, other = (build(name, pattern, seed=seed, stir=False).state_dict() for seed in (0, 0, 1))
+    one, same, other = (build(name, pattern, seed=seed, perturb=False).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(one[key], same[key]) for key in one)
     assert any(not torch.equal(one[key], other[key]) for key in one)
 

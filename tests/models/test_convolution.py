@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.layers.convolution import ShortConvolution, fft_convolution
+from models.layers.convolution import ShortConvolution
+from models.ops.fft_convolution import fft_convolution
 
 
 def direct(u, kernel):

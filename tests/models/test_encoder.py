@@ -13,7 +13,7 @@ from models.attention.local import Local
 from models.attention.luna import Luna
 from models.backbones.config import NORM_PLACEMENTS, POSITIONS
 from models.backbones.encoder import ACTIVATIONS, POOLING, EncoderClassifier, EncoderConfig
-from models.layers.positions import sinusoidal_positions
+from models.ops.positions import sinusoidal_positions
 
 NONCAUSAL = sorted(name for name, pattern in CASES if pattern is Pattern.NONCAUSAL_SELF)
 TOKEN_POOLING = [pooling for pooling in POOLING if pooling not in ("packed", "all_mean")]
@@ -296,7 +296,7 @@ def test_lavo_reads_more_when_it_does_not_scale():
 
 
 def test_lavo_refusals():
-    with pytest.raises(ValueError, match="bases <= head width: 64 bases, head width 32"):
+    with pytest.raises(ValueError, match="LAVO requires bases <= head width: 64 bases, head width 32"):
         LAVO(64, 2, pattern="causal_self", max_length=8, bases=64)
     with pytest.raises(ValueError, match="window"):
         lavo(window=0)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from models.ops import gated_linear
 from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.tiles import TileBudget
 
 
 def recurrence(q, k, v, g, state):
@@ -44,7 +45,7 @@ def tensors(length, decays, *, batch=2, heads=2, keys=3, values=4, seed=0, dtype
 def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, tile):
     q, k, v, g, state = tensors(length, decays)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gated_linear, "TILE_CPU", tile)
+        patch.setattr(gated_linear, "TILE", TileBudget(tile, tile))
         ours = gated_linear_attention(q, k, v, g, initial_state=state)
         theirs = recurrence(q, k, v, g, state)
         cotangents = [torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).double() for y in theirs]

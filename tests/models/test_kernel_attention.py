@@ -12,6 +12,7 @@ from models.ops.kernel_attention import (
     kernel_attention_step,
     segmented_kernel_attention,
 )
+from models.ops.tiles import TileBudget
 
 
 def features(length=37, width=6, value=5):
@@ -39,8 +40,8 @@ def test_equals_its_definition_in_output_and_gradient(causal, guards):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kept", [0, 8], ids=["remade", "kept"])
 def test_segments_are_one_whole(monkeypatch, causal, kept):
-    monkeypatch.setattr(layer, "SEGMENT_CPU", 1)  # 64 tokens
-    monkeypatch.setattr(layer, "KEPT", kept)
+    monkeypatch.setattr(layer, "SEGMENT", TileBudget(1, 1))  # 64 tokens
+    monkeypatch.setattr(layer, "MOST_KEPT", kept)
     q, k, v = leaves = features(length=150)
     padding = torch.arange(150).expand(2, 150) >= torch.tensor([[150], [71]])
     options = {"causal": causal, "key_padding_mask": padding, "floor": 0.1}
@@ -52,7 +53,7 @@ def test_segments_are_one_whole(monkeypatch, causal, kept):
 
 
 def test_many_features_are_not_kept(monkeypatch):
-    monkeypatch.setattr(layer, "SEGMENT_CPU", 1)
+    monkeypatch.setattr(layer, "SEGMENT", TileBudget(1, 1))
     q, k, v = features(length=640)
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):

@@ -7,6 +7,7 @@ from twins.landmarks import gaussian_rows
 
 from models.attention import kernelized as module
 from models.attention.kernelized import kernelized
+from models.ops.tiles import TileBudget
 
 
 @needs_golden
@@ -28,7 +29,7 @@ def test_equals_the_public_code(dtype, share):
 
 @pytest.mark.parametrize("tile", [1, 40, 300, 2**19])
 def test_tiles_are_the_definition(monkeypatch, tile):
-    monkeypatch.setattr(module, "TILE_CPU", tile)
+    monkeypatch.setattr(module, "TILE", TileBudget(tile, tile))
     monkeypatch.setattr(module, "FEWEST_ROWS", 3)
     generator = torch.Generator().manual_seed(0)
     shapes = ((2, 3, 17, 4), (2, 3, 11, 4), (2, 3, 11, 5))
@@ -43,7 +44,7 @@ def test_tiles_are_the_definition(monkeypatch, tile):
 
 
 def test_backward_drops_what_forward_dropped(monkeypatch):
-    monkeypatch.setattr(module, "TILE_CPU", 30)
+    monkeypatch.setattr(module, "TILE", TileBudget(30, 30))
     monkeypatch.setattr(module, "FEWEST_ROWS", 2)
     q, k, v = (torch.randn(1, 2, 7, 3, dtype=torch.double, requires_grad=True) for _ in range(3))
 

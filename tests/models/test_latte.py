@@ -55,7 +55,7 @@ def test_what_tells_positions_apart(name, vapor, told_apart):
 def test_learned_rotations_start_as_the_fixed_ones():
     x, _ = inputs(Pattern.CAUSAL_SELF, 12)
     fixed, learned = (
-        run(build("latte", Pattern.CAUSAL_SELF, stir=False, learn_rotation=learn), x) for learn in (False, True)
+        run(build("latte", Pattern.CAUSAL_SELF, perturb=False, learn_rotation=learn), x) for learn in (False, True)
     )
     torch.testing.assert_close(learned, fixed, atol=1e-6, rtol=0)
 

@@ -73,7 +73,7 @@ def test_rotation_makes_scores_depend_on_distances():
 
 @pytest.mark.parametrize("segment", [0, 1, 7])
 def test_refusals(segment):
-    with pytest.raises(ValueError, match=f"LLP needs an even segment >= 2, not {segment}"):
+    with pytest.raises(ValueError, match=f"LLP requires an even segment >= 2, not {segment}"):
         llp(segment=segment)
 
 

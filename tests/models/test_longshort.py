@@ -9,6 +9,7 @@ from zoo import build, inputs, run
 from models.attention.base import Pattern
 from models.attention.longshort import LongShort
 from models.ops import long_short
+from models.ops.tiles import TileBudget
 
 NONCAUSAL, CAUSAL = Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF
 
@@ -31,7 +32,7 @@ def test_tiles_change_nothing(monkeypatch, variant, real):
     mask = None if real == 41 else torch.arange(41).expand(2, 41) >= real
     whole = gradients(model, x, mask)
     for tile in (1, 2**11):
-        monkeypatch.setattr(long_short, "TILE", tile)
+        monkeypatch.setattr(long_short, "TILE", TileBudget(tile, tile))
         y, found = gradients(model, x, mask)
         torch.testing.assert_close(y, whole[0], atol=1e-12, rtol=0)
         for a, b in zip(found, whole[1], strict=True):
@@ -39,7 +40,7 @@ def test_tiles_change_nothing(monkeypatch, variant, real):
 
 
 def test_backward_repeats_the_dropout_of_each_tile(monkeypatch):
-    monkeypatch.setattr(long_short, "TILE", 1)
+    monkeypatch.setattr(long_short, "TILE", TileBudget(1, 1))
     model = build("longshort", CAUSAL, dropout=0.5).double().train()
     x, _ = inputs(CAUSAL, 13, dtype=torch.float64)
     direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
@@ -68,7 +69,7 @@ def test_padding_may_stand_anywhere(pattern):
 
 
 def test_causal_memory_is_a_tile(monkeypatch):
-    monkeypatch.setattr(long_short, "TILE", 2**14)
+    monkeypatch.setattr(long_short, "TILE", TileBudget(2**14, 2**14))
     model = build("longshort", CAUSAL, dim=32, max_length=2048)
     x = torch.randn(1, 2048, 32, requires_grad=True)
     with Largest() as largest:

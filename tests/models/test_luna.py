@@ -11,7 +11,7 @@ from twins import trainable
 from models.attention.base import Pattern
 from models.attention.luna import Luna
 from models.attention.vanilla import Vanilla
-from models.layers.positions import sinusoidal_positions
+from models.ops.positions import sinusoidal_positions
 
 
 def luna(pattern="noncausal_self", dim=16, heads=2, **options):
@@ -87,7 +87,7 @@ def test_p_goes_through_a_translation_stack():
     y, updated = cross(y, memory, carry=passed)
     assert updated.shape == p.shape
     assert not torch.allclose(updated, p)
-    with pytest.raises(ValueError, match="needs that one's packed P"):
+    with pytest.raises(ValueError, match="requires that one's packed P"):
         own(target)
 
 

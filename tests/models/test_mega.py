@@ -7,6 +7,7 @@ from golden import golden, needs_golden
 
 from models.attention import mega
 from models.attention.mega import FUNCTIONS, Mega, MegaChunk, biased_attention, laplace, toeplitz
+from models.ops.tiles import TileBudget
 
 LINEARS = {"v": "v_proj", "mx": "mx_proj", "h": "h_proj"}
 ROLES = {
@@ -83,7 +84,7 @@ def test_tiles_change_nothing(causal, padded, monkeypatch):
     mask = torch.arange(23)[None] >= torch.tensor([[17], [23]]) if padded else None
     found = []
     for budget in (2**20, 2 * 3 * 8 * 3, 1):
-        monkeypatch.setattr(mega, "TILE_CPU", budget)
+        monkeypatch.setattr(mega, "TILE", TileBudget(budget, budget))
         torch.manual_seed(0)
         y = biased_attention(*leaves, chunk=8, causal=causal, key_padding_mask=mask)
         found.append((y, *torch.autograd.grad(y.sin().sum(), leaves)))
@@ -93,7 +94,7 @@ def test_tiles_change_nothing(causal, padded, monkeypatch):
 
 
 def test_dropped_weights_are_dropped_alike_when_a_tile_is_made_again(monkeypatch):
-    monkeypatch.setattr(mega, "TILE_CPU", 1)
+    monkeypatch.setattr(mega, "TILE", TileBudget(1, 1))
     v = torch.ones(1, 16, 3, requires_grad=True)
     q = torch.zeros(1, 16, 2, requires_grad=True)
     torch.manual_seed(0)
@@ -136,7 +137,7 @@ def test_tiles_change_nothing_of_laplace(causal, padded, monkeypatch):
     mask = torch.arange(23)[None] >= torch.tensor([[17], [23]]) if padded else None
     options = {"chunk": 8, "causal": causal, "function": FUNCTIONS["laplace"], "key_padding_mask": mask}
     whole = biased_attention(q, q, v, table, **options)
-    monkeypatch.setattr(mega, "TILE_CPU", 1)
+    monkeypatch.setattr(mega, "TILE", TileBudget(1, 1))
     torch.testing.assert_close(biased_attention(q, q, v, table, **options), whole, atol=1e-12, rtol=0)
 
 

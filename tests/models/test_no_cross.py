@@ -27,5 +27,5 @@ def test_stands_in_no_self_attention(pattern):
 
 
 def test_wants_the_context_that_it_does_not_read():
-    with pytest.raises(ValueError, match="needs a context"):
+    with pytest.raises(ValueError, match="requires a context"):
         control(Pattern.NONCAUSAL_CROSS)(torch.randn(1, 2, 16))

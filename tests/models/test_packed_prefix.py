@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from models.ops import packed_prefix as layer
 from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
+from models.ops.tiles import TileBudget
 
 SOFTPLUS = ACTIVATIONS["softplus"]
 
@@ -52,7 +53,7 @@ def test_equals_its_definition(length, tile, untied, padded, masked, activation)
     if masked:
         options["slot_mask"] = torch.arange(5) >= torch.tensor([[1], [3], [5]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer, "TILE_CPU", tile)
+        patch.setattr(layer, "TILE", TileBudget(tile, tile))
         patch.setattr(layer, "MIN_CHUNKS", 2)
         ours, theirs = packed_prefix(*leaves, **options), definition(*leaves, **options)
         cotangent = torch.randn(ours.shape, generator=generator, dtype=torch.float64)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from golden import golden, needs_golden
 
-from models.layers.positions import apply_rope, rope_frequencies, xpos_scale
+from models.ops.positions import apply_rope, rope_frequencies, xpos_scale
 
 
 def turned(x, positions, width, sign=1):

@@ -6,6 +6,7 @@ from zoo import MAX_LENGTH, build, inputs, padding, run
 
 from models.attention import probsparse
 from models.attention.base import Pattern
+from models.ops.tiles import TileBudget
 
 SELF = Pattern.NONCAUSAL_SELF
 
@@ -17,7 +18,7 @@ def test_fetched_keys_and_tiles_of_all_scores_choose_the_same_queries(monkeypatc
     x, _ = inputs(SELF, 41, dtype=torch.float64)
     reference = run(model, x, key_padding_mask=mask)
     monkeypatch.setattr(probsparse, "FETCHED_SHARE", share)
-    monkeypatch.setattr(probsparse, "TILE_CPU", tile)
+    monkeypatch.setattr(probsparse, "TILE", TileBudget(tile, tile))
     torch.testing.assert_close(run(model, x, key_padding_mask=mask), reference, atol=1e-12, rtol=0)
 
 

@@ -59,5 +59,5 @@ def test_new_rotations_at_every_training_step_if_asked():
 
 @pytest.mark.parametrize("wrong", [{"chunk": 0}, {"hashes": 0}, {"before": -1}, {"buckets": 3}, {"buckets": 0}])
 def test_refusals(wrong):
-    with pytest.raises(ValueError, match="Reformer needs"):
+    with pytest.raises(ValueError, match="Reformer requires"):
         build("reformer", SELF, **wrong)

@@ -4,8 +4,9 @@ import pytest
 import torch
 from golden import golden, needs_golden
 
-from models.layers import rglru
 from models.layers.rglru import RGLRU, NormalisedRGLRU
+from models.ops import rglru
+from models.ops.tiles import TileBudget
 
 ROLES = {
     "a_param": "decay",
@@ -47,7 +48,7 @@ def test_published_numbers():
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("tile", [1, 60, 2**20])
 def test_gradcheck(tile, padded, reverse, monkeypatch):
-    monkeypatch.setattr(rglru, "TILE_CPU", tile)
+    monkeypatch.setattr(rglru, "TILE", TileBudget(tile, tile))
     model, mask = layer(), None
     if padded:
         mask = torch.rand(2, 23, generator=torch.Generator().manual_seed(1)) < 0.4

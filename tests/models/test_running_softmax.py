@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks import latte_scan
 from models.ops import running_softmax as module
 from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+from models.ops.tiles import TileBudget
 
 ALWAYS_STABLE, NEVER_STABLE = -1.0, float("inf")
 
@@ -92,7 +93,7 @@ def test_equals_the_definition(length, batch, latents, width, hidden, chunk, til
             mask[:, 0] = False  # the fast form alone cannot begin without a key
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
-        patch.setattr(module, "TILE_CPU", tile)
+        patch.setattr(module, "TILE", TileBudget(tile, tile))
         patch.setattr(module, "SAFE_RISE", safe_rise)
         ours = passes(running_softmax, inputs, key_padding_mask=mask)
     exact = passes(definition, inputs, key_padding_mask=mask)
@@ -107,7 +108,7 @@ def test_equals_the_definition(length, batch, latents, width, hidden, chunk, til
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_gradcheck(monkeypatch, safe_rise, padded):
     monkeypatch.setattr(module, "CHUNK", 4)
-    monkeypatch.setattr(module, "TILE_CPU", 1)
+    monkeypatch.setattr(module, "TILE", TileBudget(1, 1))
     monkeypatch.setattr(module, "SAFE_RISE", safe_rise)
     mask = torch.tensor([[False, True] * 5 + [True]]) if padded else None
     inputs = tensors(11, batch=1, latents=2, width=2)
@@ -168,7 +169,7 @@ def test_float32_is_exact_over_65536_tokens(monkeypatch, shape):
 
 
 def test_a_tile_that_rises_far_takes_the_stable_path(monkeypatch, taken):
-    monkeypatch.setattr(module, "TILE_CPU", 1)
+    monkeypatch.setattr(module, "TILE", TileBudget(1, 1))
     weights, theta, v = tensors(3 * module.CHUNK, batch=1, heads=1, spread=1.0)
     passes(running_softmax, [weights, theta, v])
     assert taken == ["fast"] * 6
@@ -180,7 +181,7 @@ def test_a_tile_that_rises_far_takes_the_stable_path(monkeypatch, taken):
 
 
 def test_a_fall_or_a_jump_between_tiles_stays_on_the_fast_path(monkeypatch, taken):
-    monkeypatch.setattr(module, "TILE_CPU", 1)
+    monkeypatch.setattr(module, "TILE", TileBudget(1, 1))
     weights, theta, v = tensors(3 * module.CHUNK, batch=1, heads=1, spread=1.0)
     theta = theta + torch.tensor([0.0, 3000.0, -3000.0]).repeat_interleave(module.CHUNK)[:, None]
     passes(running_softmax, [weights, theta, v])
@@ -236,7 +237,7 @@ def test_nothing_is_larger_than_the_inputs(monkeypatch, safe_rise):
 
 
 def test_kept_for_backward_are_the_inputs_and_one_state_a_tile(monkeypatch):
-    monkeypatch.setattr(module, "TILE_CPU", 2**14)
+    monkeypatch.setattr(module, "TILE", TileBudget(2**14, 2**14))
     weights, theta, v = (x.detach().float().requires_grad_() for x in tensors(16384, batch=1, latents=16, width=16))
     kept = {}
 

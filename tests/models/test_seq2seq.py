@@ -125,6 +125,7 @@ def test_translation_stops_when_every_target_has_ended():
     ends = [row.tolist().index(stop) if stop in row else 15 for row in endless]
     stopped = translate(model, tokens(17), bos_id=2, eos_id=stop, max_new_tokens=15)
     assert ends[0] > 0
+    assert translate(model, tokens(17), bos_id=2, max_new_tokens=0).shape == (3, 0)
     assert torch.equal(stopped, endless[:, : min(max(ends) + 1, 15)])
     alone = translate(model, tokens(17)[:1], bos_id=2, eos_id=stop, max_new_tokens=15)
     assert torch.equal(alone, endless[:1, : ends[0] + 1])

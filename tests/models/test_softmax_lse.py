@@ -5,6 +5,7 @@ import torch
 
 from models.ops import softmax_lse as layer
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
+from models.ops.tiles import TileBudget
 
 PATHS = ("kernel", "tiles")
 
@@ -13,7 +14,7 @@ PATHS = ("kernel", "tiles")
 def path(request, monkeypatch):
     if request.param == "tiles":
         monkeypatch.setattr(layer, "_cpu_kernel_fits", lambda q, visible: False)
-        monkeypatch.setattr(layer, "TILE_CPU", 200)
+        monkeypatch.setattr(layer, "TILE", TileBudget(200, 200))
     return request.param
 
 
@@ -95,7 +96,7 @@ def test_a_query_that_sees_nothing_is_finite(path):
 
 
 def test_dropout_drops_the_same_again(monkeypatch):
-    monkeypatch.setattr(layer, "TILE_CPU", 200)
+    monkeypatch.setattr(layer, "TILE", TileBudget(200, 200))
     q, k, _, _ = tensors(width=23)
     v = torch.eye(23, dtype=torch.float64).expand(2, 3, 23, 23)  # so that o is the weights
     first, lse = softmax_lse(q, k, v, Visible(True, dropout=0.25, seed=1))

@@ -5,6 +5,7 @@ import torch
 
 from models.ops import sorted_chunks
 from models.ops.sorted_chunks import Neighbours, sorted_chunk_attention
+from models.ops.tiles import TileBudget
 
 B, H, R, N, E = 2, 2, 2, 13, 4
 
@@ -41,7 +42,7 @@ def test_tiles_change_nothing(monkeypatch, tile):
     q, k, v, order, lengths = arguments()
     reference = sorted_chunk_attention(q, k, v, order, lengths, Neighbours(3))
     gradients = torch.autograd.grad(reference.square().sum(), (q, k, v))
-    monkeypatch.setattr(sorted_chunks, "TILE_CPU", tile)
+    monkeypatch.setattr(sorted_chunks, "TILE", TileBudget(tile, tile))
     y = sorted_chunk_attention(q, k, v, order, lengths, Neighbours(3))
     torch.testing.assert_close(y, reference, atol=1e-12, rtol=0)
     for ours, theirs in zip(torch.autograd.grad(y.square().sum(), (q, k, v)), gradients, strict=True):

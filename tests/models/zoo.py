@@ -53,13 +53,13 @@ CAUSAL_SELF = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
 ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]
 
 
-def build(name: str, pattern: Pattern, *, seed: int = 0, stir: bool = True, **overrides: Any) -> Attention:
-    """A tiny model in evaluation mode. `stir` moves every parameter, so that none hides behind a zero."""
+def build(name: str, pattern: Pattern, *, seed: int = 0, perturb: bool = True, **overrides: Any) -> Attention:
+    """A tiny model in evaluation mode. `perturb` moves every parameter, so that none hides behind a zero."""
     torch.manual_seed(seed)
     cls, hyper = load(name)
     arguments = {"pattern": pattern, "max_length": MAX_LENGTH, **hyper, **overrides}
     model = cls(arguments.pop("dim", DIM), arguments.pop("heads", HEADS), **arguments).eval()
-    if stir:
+    if perturb:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.1 * torch.randn_like(parameter)

@@ -61,7 +61,7 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a client needs on top of its own environment."""
+        """What a client sets on top of its own environment."""
         return {"SLURM_CONF": f"{self.root}/slurm.conf", "PATH": f"{self.root}/bin:{search_path()}"}
 
     def __enter__(self) -> Self:

@@ -98,7 +98,7 @@ def test_code_and_yaml_edited_after_submission_change_nothing(cluster: Cluster, 
     harness.run("do=prepare", *cell)
     harness.submit(*cell, "+cluster.sbatch.hold=true")
     (code / "models" / "attention" / "local.py").write_text("raise RuntimeError('edited')")
-    (code / "harness" / "outcome.py").write_text("raise RuntimeError('edited')")
+    (code / "harness" / "training" / "run_cell.py").write_text("raise RuntimeError('edited')")
     yaml = code / "conf" / "model" / "local.yaml"
     yaml.write_text(yaml.read_text().replace("window:", "width:"))
     cluster.run("scontrol", "release", next(iter(cluster.live())))

@@ -1,4 +1,4 @@
-"""What the private SLURM needs of the host: its processes, free ports, packages and node names."""
+"""What the private SLURM requires of the host: its processes, free ports, packages and node names."""
 
 import contextlib
 import fcntl

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from tasks import data_task
+from tasks import cache, data_task
 from tasks.base import DataError
+from tasks.examples import ShardedExamples
 from tasks.lra import classification
 from tasks.lra.text import Text
 from tasks.tokenizers import pack_bytes
-from tests.helpers.tasks import one_line, quiet
+from tests.helpers.tasks import no_progress, one_line
 
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
 NEXT = "do=prepare task=lra/text"
@@ -19,7 +20,7 @@ NEXT = "do=prepare task=lra/text"
 
 def loaded(root, **changes) -> Text:
     task = Text(data_root=root, **{**SMALL, **changes})
-    task.prepare(quiet)
+    task.prepare(no_progress)
     task.load()
     return task
 
@@ -72,11 +73,18 @@ def test_scores_are_exact_over_unequal_batches(tmp_path):
     assert task.tokens(batch) == sum(map(len, split.examples.tokens[None])) == split.examples.offsets[-1]
 
 
-def test_majority_is_that_of_training(tmp_path):
+def test_a_token_outside_the_vocabulary_names_split_and_example(tmp_path, monkeypatch):
     task = loaded(tmp_path)
-    labels = {name: task.split(name).labels.tolist() for name in ("train", "val", "test")}
-    majority = max((0, 1), key=labels["train"].count)
-    assert task.baseline() == {name: 100 * labels[name].count(majority) / len(labels[name]) for name in ("val", "test")}
+    tokens = task.split("val").batch(range(20))["tokens"]
+    limit = int(tokens.max())
+    example = int((tokens == limit).any(1).nonzero()[0])
+    monkeypatch.setattr(Text, "symbols", limit)
+    with pytest.raises(DataError) as error:
+        Text(data_root=tmp_path, **SMALL).load()
+    one_line(error, "lra/text: ", f"token id {limit - 1} is not from 0 to {limit - 2}", NEXT)
+    one = cache.read(next(tmp_path.rglob("manifest.json")).parent, task.cached_sets()[0].parameters)[0]["val"]
+    with pytest.raises(DataError, match=f"val, example {example}: token id"):
+        Text(data_root=tmp_path, **SMALL).check_vocabulary("val", ShardedExamples([one.part(0, 1), one.part(1, 20)]))
 
 
 def test_last_batch_may_be_left_out(tmp_path):
@@ -92,19 +100,3 @@ def test_a_published_quirk_leaves_the_data_full(tmp_path, monkeypatch):
     assert loaded(tmp_path, train=59).load().source == "slice:synthetic"
     monkeypatch.setattr(Text, "published", (80, 32))
     assert loaded(tmp_path).load().source == "slice:synthetic"
-
-
-def test_damage_of_the_cache_is_named_and_repaired(tmp_path):
-    task = loaded(tmp_path)
-    fingerprint = task.load().fingerprint
-    [arrow] = tmp_path.rglob("train.arrow")
-    arrow.write_bytes(arrow.read_bytes()[:-64])
-    with pytest.raises(DataError) as error:
-        task.load()
-    one_line(error, tmp_path, NEXT)
-    task.prepare(quiet)
-    assert task.load().fingerprint == fingerprint
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError) as error:
-        Text(data_root=tmp_path / "file", **SMALL).prepare(quiet)
-    one_line(error, "cannot write", NEXT)

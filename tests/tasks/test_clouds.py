@@ -11,7 +11,7 @@ from tasks.completion import pcn
 from tasks.completion.pcn import PCN
 from tasks.completion.shape_sources import crop
 from tests.helpers.completion import equal, loaded, points
-from tests.helpers.tasks import one_line, quiet
+from tests.helpers.tasks import no_progress, one_line
 
 NAMES = {"02691156": "airplane", "02933112": "cabinet", "03001627": "chair"}
 
@@ -105,7 +105,7 @@ def test_all_that_was_published_is_full(tmp_path, monkeypatch):
 def test_a_part_is_not_taken_for_the_official_data(tmp_path):
     task = PCN(data_root=tmp_path, source="official", path=write_pcn(tmp_path / "pcn"))
     with pytest.raises(DataError) as error:
-        task.prepare(quiet)
+        task.prepare(no_progress)
     one_line(error, "PCN.json:1: 12 + 3 + 6 instead of 28,974 + 800 + 1,200", "task.source=slice", "do=prepare")
 
 
@@ -169,7 +169,7 @@ def test_preparing_names_the_first_file_that_is_missing(tmp_path):
         path = write_pcn(tmp_path / f"pcn{number}")
         (path / gone).unlink()
         task = PCN(data_root=tmp_path, source="slice", path=path, views=3)
-        for ask in (lambda task=task: task.prepare(quiet), task.check_is_prepared):
+        for ask in (lambda task=task: task.prepare(no_progress), task.check_is_prepared):
             with pytest.raises(DataError) as error:
                 ask()
             one_line(error, f"{path / gone}:1: No such file, but {path}/PCN.json lists it", f"task.path={path}")
@@ -224,7 +224,7 @@ LIST = [{"taxonomy_id": "1", "taxonomy_name": "a", "train": ["m"], "val": ["m"],
 def test_a_broken_list_is_refused_in_one_line(content, place, what, tmp_path):
     (tmp_path / "PCN.json").write_text(content)
     with pytest.raises(DataError) as error:
-        PCN(data_root=tmp_path, source="slice", path=tmp_path).prepare(quiet)
+        PCN(data_root=tmp_path, source="slice", path=tmp_path).prepare(no_progress)
     one_line(error, f"{tmp_path}/PCN.json{place}", what, f"task.path={tmp_path}")
 
 
@@ -234,12 +234,12 @@ def test_a_broken_line_of_shapenet55_is_named(line, tmp_path):
     with open(path / "train.txt", "ab") as stream:
         stream.write(line.encode("latin-1") + b"\n")
     with pytest.raises(DataError) as error:
-        PCN(data_root=tmp_path, source="shapenet55", path=path).prepare(quiet)
+        PCN(data_root=tmp_path, source="shapenet55", path=path).prepare(no_progress)
     one_line(error, f"{path}/train.txt:31: ", "is no <taxonomy>-<model>.npy", "task.source=shapenet55")
 
 
 def test_a_folder_without_a_list_is_refused(tmp_path):
     for source, what in (("slice", "*.json"), ("shapenet55", "train.txt")):
         with pytest.raises(DataError) as error:
-            PCN(data_root=tmp_path, source=source, path=tmp_path / "none").prepare(quiet)
+            PCN(data_root=tmp_path, source=source, path=tmp_path / "none").prepare(no_progress)
         one_line(error, tmp_path / "none", what, "No such file", f"task.source={source}")

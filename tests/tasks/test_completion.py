@@ -10,7 +10,7 @@ from tasks.completion import plot
 from tasks.completion.chamfer import NAMES, chamfer_l1
 from tasks.completion.pcn import PCN, resampled
 from tests.helpers.completion import SMALL, equal, loaded, points
-from tests.helpers.tasks import one_line, quiet
+from tests.helpers.tasks import no_progress, one_line
 
 
 class Copy(torch.nn.Module):
@@ -168,7 +168,7 @@ def test_settings_that_cannot_be_are_refused(change, what, tmp_path):
 
 def test_more_shapes_than_memory_are_refused_before_they_are_made(tmp_path):
     task = PCN(data_root=tmp_path, **{**SMALL, "train": 10**8})
-    for ask in (task.check_is_prepared, task.load, lambda: task.prepare(quiet)):
+    for ask in (task.check_is_prepared, task.load, lambda: task.prepare(no_progress)):
         with pytest.raises(DataError) as error:
             ask()
         one_line(error, "GiB of generated points", "task.source=synthetic", "task.train=")

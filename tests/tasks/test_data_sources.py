@@ -16,7 +16,7 @@ import pytest
 from tasks import data_sources
 from tasks.base import DataError
 from tasks.data_sources import Download
-from tests.helpers.tasks import one_line, quiet, tar
+from tests.helpers.tasks import no_progress, one_line, tar
 
 HINT = "python run.py do=prepare task=lra/text"
 BODY = bytes(range(256)) * 5000
@@ -47,7 +47,7 @@ def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     server.mode, server.starts = "good", []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()
@@ -64,7 +64,7 @@ def test_fetched_once_and_checked(download, server, tmp_path):
     file = download.fetch(tmp_path / "new", HINT, lambda *call: calls.append(call))
     assert file == tmp_path / "new" / "data.tar.gz" and file.read_bytes() == BODY
     assert calls[-1] == ("fetching data.tar.gz", len(BODY), len(BODY))
-    assert download.fetch(tmp_path / "new", HINT, quiet) == file
+    assert download.fetch(tmp_path / "new", HINT, no_progress) == file
     assert server.starts == [0], "what is there is not fetched again"
     assert sorted(path.name for path in file.parent.iterdir()) == [".data.tar.gz.lock", "data.tar.gz"]
 
@@ -73,12 +73,12 @@ def test_fetched_once_and_checked(download, server, tmp_path):
 def test_goes_on_where_it_broke_off(download, server, tmp_path, mode, starts):
     server.mode = "breaks off"
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path, HINT, quiet)
+        download.fetch(tmp_path, HINT, no_progress)
     one_line(error, download.url, "broke off after", f"of {len(BODY):,} bytes", tmp_path / "data.tar.gz", HINT)
     assert (tmp_path / "data.tar.gz.part").stat().st_size == len(BODY) // 3
     assert not (tmp_path / "data.tar.gz").exists()
     server.mode = mode
-    assert download.fetch(tmp_path, HINT, quiet).read_bytes() == BODY
+    assert download.fetch(tmp_path, HINT, no_progress).read_bytes() == BODY
     assert server.starts == starts
 
 
@@ -86,42 +86,42 @@ def test_goes_on_where_it_broke_off(download, server, tmp_path, mode, starts):
 def test_the_wrong_file_is_thrown_away(download, server, tmp_path, mode, reason):
     server.mode = mode
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path, HINT, quiet)
+        download.fetch(tmp_path, HINT, no_progress)
     one_line(error, download.url, reason, "thrown away", HINT)
     assert [path.name for path in tmp_path.iterdir()] == [".data.tar.gz.lock"]
     server.mode = "good"
-    assert download.fetch(tmp_path, HINT, quiet).read_bytes() == BODY
+    assert download.fetch(tmp_path, HINT, no_progress).read_bytes() == BODY
 
 
 def test_a_wrong_beginning_is_not_gone_on_with(download, tmp_path):
     (tmp_path / "data.tar.gz.part").write_bytes(b"x" * 1000)
     with pytest.raises(DataError, match="thrown away"):
-        download.fetch(tmp_path, HINT, quiet)
-    assert download.fetch(tmp_path, HINT, quiet).read_bytes() == BODY
+        download.fetch(tmp_path, HINT, no_progress)
+    assert download.fetch(tmp_path, HINT, no_progress).read_bytes() == BODY
     (tmp_path / "data.tar.gz").unlink()
     (tmp_path / "data.tar.gz.part").write_bytes(BODY * 2)
-    assert download.fetch(tmp_path, HINT, quiet).read_bytes() == BODY
+    assert download.fetch(tmp_path, HINT, no_progress).read_bytes() == BODY
 
 
 def test_what_cannot_be_fetched_says_what_to_do(download, server, tmp_path):
     server.mode = "missing"
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path, HINT, quiet)
+        download.fetch(tmp_path, HINT, no_progress)
     one_line(error, download.url, "404", tmp_path / "data.tar.gz", HINT)
     nowhere = Download("http://127.0.0.1:9/data.tar.gz", 1, "00")
     with pytest.raises(DataError) as error:
-        nowhere.fetch(tmp_path, HINT, quiet)
+        nowhere.fetch(tmp_path, HINT, no_progress)
     one_line(error, nowhere.url, "not fetched", HINT)
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path / "file", HINT, quiet)
+        download.fetch(tmp_path / "file", HINT, no_progress)
     one_line(error, download.url, "not fetched", HINT)
 
 
 def test_a_copy_that_was_put_there_is_checked(download, server, tmp_path):
     (tmp_path / "data.tar.gz").write_bytes(BODY[:-1])
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path, HINT, quiet)
+        download.fetch(tmp_path, HINT, no_progress)
     one_line(error, tmp_path / "data.tar.gz", f"{len(BODY) - 1:,} bytes instead of {len(BODY):,}", HINT)
     (tmp_path / "data.tar.gz").write_bytes(BODY[:-1] + b"x")
     with pytest.raises(DataError) as error:
@@ -138,7 +138,7 @@ def test_two_that_fetch_at_once(download, server, tmp_path):
 
     def fetch():
         try:
-            files.append(download.fetch(tmp_path, HINT, quiet).read_bytes())
+            files.append(download.fetch(tmp_path, HINT, no_progress).read_bytes())
         except Exception as error:
             errors.append(error)
 

@@ -15,7 +15,7 @@ from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.forecasting import Forecasting
 from tasks.forecasting.series import read
 from tasks.forecasting.windows import time_features
-from tests.helpers.tasks import one_line, quiet
+from tests.helpers.tasks import no_progress, one_line
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "forecasting"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="no real series here")
@@ -95,7 +95,7 @@ def test_a_part_of_a_file_is_no_whole_one(tmp_path):
     assert part.load().source == "slice:ETTh1" and part.load().fingerprint == cut.load().fingerprint
     official = task(tmp_path, source="official", path=tmp_path, rows=None)
     with pytest.raises(DataError) as error:
-        official.prepare(quiet)
+        official.prepare(no_progress)
     one_line(error, "4,000 rows, not the 17,420 published ones", "do=prepare task=forecasting/etth1")
 
 
@@ -194,13 +194,6 @@ def test_future_time_begins_with_the_label(tmp_path):
     batch = made.split("test").batch([3, 40])
     assert torch.equal(batch["future_time"][:, :8], batch["past_time"][:, -8:])
     assert torch.equal(made.split("test").batch([3 + 12])["past"][0, -12:], batch["future"][0])
-
-
-def test_the_baseline_is_the_error_of_the_mean(tmp_path):
-    made = loaded(task(tmp_path, features="M"))
-    for name in ("val", "test"):
-        future = made.split(name).batch(range(len(made.split(name))))["future"]
-        assert made.baseline()[name] == pytest.approx(float(future.double().square().mean()), rel=1e-9)
 
 
 def test_an_generated_series_follows_its_seed_alone(tmp_path):

@@ -15,7 +15,7 @@ from tasks.lra.pathfinder import Pathfinder, PathX
 from tasks.lra.pathfinder_design import LRA, PATHX
 from tasks.lra.pathfinder_generator import generate
 from tests.helpers.pathfinder import DESIGN, loaded, loaded_design, one_line, pairs, tiny
-from tests.helpers.tasks import never, quiet
+from tests.helpers.tasks import never, no_progress
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_design_without_room_is_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pathfinder.generator, "generate", refuse)
     with pytest.raises(DataError) as error:
-        tiny(tmp_path).prepare(quiet)
+        tiny(tmp_path).prepare(no_progress)
     one_line(error, "found no room", "task.design")
     assert not list(tmp_path.rglob("*.arrow"))
 
 
 def test_a_sample_of_both_classes_stands_beside_the_data(tmp_path):
     task = tiny(tmp_path)
-    task.prepare(quiet)
+    task.prepare(no_progress)
     file = task.samples
     assert file.is_relative_to(tmp_path) and sorted(path.name for path in file.parent.iterdir()) == [
         "manifest.json",
@@ -141,7 +141,7 @@ def test_a_sample_of_both_classes_stands_beside_the_data(tmp_path):
     with Image.open(file) as page:
         assert page.size == (8 * 144, 4 * 144) and len(page.getcolors()) <= 64
     file.unlink()
-    task.prepare(quiet)
+    task.prepare(no_progress)
     assert file.exists(), "drawn again from the data"
     task.load()
 

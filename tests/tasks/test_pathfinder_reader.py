@@ -21,7 +21,7 @@ from tests.helpers.pathfinder import (
     read,
     write_folder,
 )
-from tests.helpers.tasks import never, quiet
+from tests.helpers.tasks import never, no_progress
 
 
 def test_folder_round_trip(tmp_path, monkeypatch):
@@ -35,7 +35,7 @@ def test_folder_round_trip(tmp_path, monkeypatch):
     made = zip(examples.tokens.reshape(40, -1).tolist(), examples.labels.tolist(), strict=True)
     assert sorted(pairs(task)) == sorted(made)
     official = read(tmp_path / "data", folder, source="official")
-    official.prepare(quiet)
+    official.prepare(no_progress)
     assert official.load().fingerprint == info.fingerprint and official.load().source == "slice:curv"
     monkeypatch.setattr(Pathfinder, "published", (36, 4))
     assert official.load().source == "full" and task.load().source == "slice:curv"
@@ -54,7 +54,7 @@ def test_splits_follow_from_the_pictures_and_the_seed(tmp_path):
 
 def prepared(root, folder, **changes):
     task = read(root, folder, **changes)
-    task.prepare(quiet)
+    task.prepare(no_progress)
     return task.load()
 
 
@@ -66,7 +66,7 @@ def test_the_one_picture_published_empty_is_left_out(tmp_path):
     assert sum(prepared(tmp_path / "data", folder).sizes.values()) == 40
     (folder / "imgs" / "0" / "sample_172.png").write_bytes(b"half a picture")
     with pytest.raises(DataError) as error:
-        read(tmp_path / "other", folder).prepare(quiet)
+        read(tmp_path / "other", folder).prepare(no_progress)
     one_line(error, "0.npy:21", "sample_172.png", "no PNG")
 
 
@@ -75,7 +75,7 @@ def test_an_easier_folder_is_not_the_official_one(tmp_path):
     for file in folder.glob("metadata/*.npy"):
         file.write_text(file.read_text().replace(" 1.0 14 ", " 1.0 9 "))
     with pytest.raises(DataError) as error:
-        read(tmp_path / "data", folder, source="official").prepare(quiet)
+        read(tmp_path / "data", folder, source="official").prepare(no_progress)
     one_line(error, "0.npy:1", "paths of 9 dashes, not of 14")
     assert prepared(tmp_path / "data", folder).source == "slice:curv"
 
@@ -83,12 +83,12 @@ def test_an_easier_folder_is_not_the_official_one(tmp_path):
 def test_changed_metadata_is_other_data(tmp_path):
     folder = write_folder(tmp_path / "curv")
     task = read(tmp_path / "data", folder)
-    task.prepare(quiet)
+    task.prepare(no_progress)
     file = folder / "metadata" / "1.npy"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(DataError, match=NEXT):
         task.load()
-    task.prepare(quiet)
+    task.prepare(no_progress)
     assert sum(task.load().sizes.values()) == 39
 
 
@@ -149,7 +149,7 @@ def test_broken_pictures(tmp_path, data, reason):
 def refused(tmp_path, folder, *parts):
     task = read(tmp_path / "data", folder)
     with pytest.raises(DataError) as error:
-        task.prepare(quiet)
+        task.prepare(no_progress)
     one_line(error, *parts)
     assert not list((tmp_path / "data").rglob("*")), "no half-written cache"
 

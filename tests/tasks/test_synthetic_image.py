@@ -6,11 +6,11 @@ from tasks.examples import content_hash
 from tasks.lra import synthetic_image
 from tasks.lra.image import grey, to_sequences
 from tests.helpers import simple_readers as readers
-from tests.helpers.tasks import quiet
+from tests.helpers.tasks import no_progress
 
 
 def stand_in(count=300, noise=0, seed=(3, 1)):
-    return synthetic_image.generate(count, seed=seed, noise=noise, progress=quiet)
+    return synthetic_image.generate(count, seed=seed, noise=noise, progress=no_progress)
 
 
 def test_shapes_are_what_they_are_labelled():

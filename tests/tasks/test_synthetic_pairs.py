@@ -9,12 +9,12 @@ import pytest
 from tasks.examples import content_hash
 from tasks.lra import synthetic_pairs
 from tests.helpers import simple_readers as readers
-from tests.helpers.tasks import quiet
+from tests.helpers.tasks import no_progress
 
 
 def stand_in(count=400, **changes):
     knobs = {"max_length": 120, "distance": 40, "keys": 7, "references": 2}
-    return synthetic_pairs.generate(count, **{**knobs, "seed": (3, 1), "progress": quiet, **changes})
+    return synthetic_pairs.generate(count, **{**knobs, "seed": (3, 1), "progress": no_progress, **changes})
 
 
 def read(text: bytes):

@@ -6,11 +6,11 @@ import pytest
 from tasks.examples import content_hash
 from tasks.lra import synthetic_text
 from tests.helpers import simple_readers as readers
-from tests.helpers.tasks import quiet
+from tests.helpers.tasks import no_progress
 
 
 def stand_in(count=400, **changes):
-    settings = {"max_length": 200, "distance": 40, "negated": 0.5, "seed": (3, 1), "progress": quiet, **changes}
+    settings = {"max_length": 200, "distance": 40, "negated": 0.5, "seed": (3, 1), "progress": no_progress, **changes}
     return synthetic_text.generate(count, **settings)
 
 

@@ -1,7 +1,7 @@
 r"""A table in LaTeX: one `table` float for each block, with booktabs' rules.
 
 The file is a fragment: `\usepackage{booktabs}` in the preamble, `\input{t11}` where it belongs. pdfLaTeX, XeLaTeX and
-LuaLaTeX take it as it is; it holds ASCII alone.
+LuaLaTeX accept it; it is plain ASCII.
 """
 
 import unicodedata
@@ -45,7 +45,7 @@ SPECIAL = {
 def render(table: Table) -> str:
     lines = [
         f"% Made from the records by: {table.command}; changes are lost.",
-        r"% Needs \usepackage{booktabs}.",
+        r"% Requires \usepackage{booktabs}.",
     ]
     for section in table.sections:
         for block in section.blocks:
@@ -65,7 +65,7 @@ def _block(start: str, block: Block) -> list[str]:
         r"\footnotesize",
         r"\setlength{\tabcolsep}{4pt}",
         rf"\caption{{{escape(start + block.title)}{_superscript(block.notes)}}}",
-        r"\makebox[\textwidth][c]{%",  # a wide one stands out of both margins alike
+        r"\makebox[\textwidth][c]{%",  # a wide table extends into both margins equally
         rf"\begin{{tabular}}{{@{{}}{block.align}@{{}}}}",
         r"\toprule",
         _row(block.header),

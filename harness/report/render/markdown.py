@@ -38,7 +38,7 @@ def _block(block: Block) -> list[str]:
 
 def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
     if pictures:
-        yield from ("## Pictures", "", "Test examples as the model of the lowest seed has them.", "")
+        yield from ("## Pictures", "", "Test examples, predicted by the model of the lowest seed.", "")
     for heading, group in groupby(pictures, key=lambda picture: picture.heading):
         yield from (f"### {escape(heading)}", "")
         for picture in group:
@@ -60,6 +60,6 @@ def _superscript(notes: tuple[str, ...]) -> str:
 
 
 def escape(text: str) -> str:
-    """Plain text, as text: `|` would end a cell, `<` start a tag, `*` or `_` emphasis."""
+    """Escapes plain text: `|` would end an entry, `<` start a tag, `*` or `_` emphasis."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", text)

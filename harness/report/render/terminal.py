@@ -1,4 +1,4 @@
-"""A table on the terminal: colour and rules where there is one, aligned plain text where there is a file or a pipe."""
+"""A table on the terminal: colour and rules on a terminal, aligned plain text in a file or a pipe."""
 
 from rich import box
 from rich.console import Console
@@ -7,7 +7,7 @@ from rich.text import Text
 
 from harness.report.layout import Block, Table, TableEntry
 
-WIDTH = 100  # of plain text; a terminal has its own
+WIDTH = 100  # of plain text; a terminal sets its own
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
 ASCII = str.maketrans(
     {

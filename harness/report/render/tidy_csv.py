@@ -1,4 +1,4 @@
-"""The long CSV: one row per published or measured number, for whoever computes further."""
+"""The long CSV: one row per published or measured number, for further analysis."""
 
 import csv
 import io

@@ -3,8 +3,8 @@
 import torch
 
 from models.attention.base import Pattern
-from models.layers.positions import sinusoidal_positions
 from models.ops.packed_prefix import ACTIVATIONS
+from models.ops.positions import sinusoidal_positions
 from twins.base import Twin, attend, heads_of, per_sequence
 
 

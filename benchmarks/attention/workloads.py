@@ -1,4 +1,4 @@
-"""What the goals share: lines, subjects of a measurement, inputs."""
+"""Workloads that the goals time, their random inputs, and the measurement that a goal yields."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Line:
+class Measurement:
     """One measured number: `value` must be at least, or at most, `goal`."""
 
     id: str
@@ -34,7 +34,9 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Timer:
+    """Times calls on the CPU, `rounds` samples of each."""
+
     rounds: int = 5
 
     def seconds(self, candidates: dict[str, Callable[[], object]], **options) -> dict[str, float]:
@@ -42,15 +44,15 @@ class Setting:
         timings = time_alternating(candidates, device=CPU, rounds=self.rounds, **options)
         return {name: timing.median for name, timing in timings.items()}
 
-    def both(self, subjects: dict[str, "Subject"]) -> dict[str, tuple[float, float]]:
+    def forward_and_train(self, workloads: dict[str, "Workload"]) -> dict[str, tuple[float, float]]:
         """{name: (forward, forward and backward)} in seconds."""
-        forward = self.seconds({name: subject.forward for name, subject in subjects.items()})
-        train = self.seconds({name: subject.train for name, subject in subjects.items()})
-        return {name: (forward[name], train[name]) for name in subjects}
+        forward = self.seconds({name: workload.forward for name, workload in workloads.items()})
+        train = self.seconds({name: workload.train for name, workload in workloads.items()})
+        return {name: (forward[name], train[name]) for name in workloads}
 
 
-class Subject:
-    """A function of tensors, and what its backward pass is fed."""
+class Workload:
+    """A function of tensors, timed forward and with its backward pass for a gradient of ones."""
 
     def __init__(self, function: Callable[..., Tensor], *leaves: Tensor):
         self.function, self.leaves = function, [leaf.detach().requires_grad_() for leaf in leaves]
@@ -64,45 +66,45 @@ class Subject:
         return torch.autograd.grad(y, self.leaves, torch.ones_like(y))
 
 
-def heads(number: int, length: int, *widths: int) -> list[Tensor]:
+def random_heads(number: int, length: int, *widths: int) -> list[Tensor]:
     """Random (1, H, N, width) tensors, laid out as split projections are: tokens before heads."""
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(1, length, number, width, generator=generator).transpose(1, 2) for width in widths]
 
 
-def sdpa(number: int, length: int, width: int) -> Subject:
+def softmax_workload(number: int, length: int, width: int) -> Workload:
     attention = partial(F.scaled_dot_product_attention, is_causal=True)
-    return Subject(attention, *heads(number, length, width, width, width))
+    return Workload(attention, *random_heads(number, length, width, width, width))
 
 
-def ratios(
-    id: str, what: str, setting: Setting, ours: Subject, peer: Subject, goals: tuple[float | None, float | None]
-) -> Iterator[Line]:
-    """How many times faster than the peer, forward and with backward."""
+def speedups(
+    id: str, what: str, timer: Timer, ours: Workload, peer: Workload, goals: tuple[float | None, float | None]
+) -> Iterator[Measurement]:
+    """How many times faster `ours` is than the peer: forward, and with backward. A goal of None skips its line."""
     forward, train = ({"ours": getattr(ours, kind), "peer": getattr(peer, kind)} for kind in ("forward", "train"))
     for name, calls, goal in (("forward", forward, goals[0]), ("forward + backward", train, goals[1])):
         if goal is not None:
-            times = setting.seconds(calls)
-            yield Line(id, f"{what}, {name}", times["peer"] / times["ours"], goal)
+            times = timer.seconds(calls)
+            yield Measurement(id, f"{what}, {name}", times["peer"] / times["ours"], goal)
 
 
-def latte_core(number: int, length: int, latents: int = 32, width: int = 32) -> Subject:
-    q, logits, v = heads(number, length, latents, latents, width)
-    return Subject(lambda q, logits, v: running_softmax(q.softmax(-1), logits, v), q, logits, v)
+def latte_workload(number: int, length: int, latents: int = 32, width: int = 32) -> Workload:
+    q, logits, v = random_heads(number, length, latents, latents, width)
+    return Workload(lambda q, logits, v: running_softmax(q.softmax(-1), logits, v), q, logits, v)
 
 
-def lavo_subject(length: int, window: int = 256) -> Subject:
-    q, k, v = heads(4, length, 64, 64, 64)
+def lavo_workload(length: int, window: int = 256) -> Workload:
+    q, k, v = random_heads(4, length, 64, 64, 64)
     generator = torch.Generator().manual_seed(0)
     bases = torch.linalg.qr(torch.randn(4, 64, 64, generator=generator))[0]
     bias = 0.1 * torch.randn(4, 2 * window - 1, generator=generator)
-    return Subject(partial(lavo, window=window, causal=True), q, k, v, bases, bias)
+    return Workload(partial(lavo, window=window, causal=True), q, k, v, bases, bias)
 
 
-def luna_subject(function: Callable[..., Tensor], length: int) -> Subject:
-    q, memory, pack_k = heads(8, length, 32, 32, 32)
-    (pack_q,) = heads(8, 32, 32)
-    return Subject(partial(function, activation=ACTIVATIONS["softplus"]), q, memory, pack_k, pack_q)
+def luna_workload(function: Callable[..., Tensor], length: int) -> Workload:
+    q, memory, pack_k = random_heads(8, length, 32, 32, 32)
+    (pack_q,) = random_heads(8, 32, 32)
+    return Workload(partial(function, activation=ACTIVATIONS["softplus"]), q, memory, pack_k, pack_q)
 
 
 def longnet(segments: tuple[int, ...], ratios: tuple[int, ...], *, number: int) -> Callable[..., Tensor]:

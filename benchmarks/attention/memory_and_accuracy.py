@@ -1,4 +1,4 @@
-"""C13 and C14: memory of a token, and errors against float64."""
+"""C13 and C14: memory per token, and errors against float64."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention.speed import global_only
-from benchmarks.attention.subjects import CPU, Line, Setting, Subject, heads, longnet
+from benchmarks.attention.workloads import CPU, Measurement, Timer, Workload, longnet, random_heads
 from benchmarks.latte_scan import layer, materialised
 from harness.records.timing import peak_mb
 from models.attention.lavo import lavo
@@ -16,21 +16,21 @@ from models.ops.packed_prefix import ACTIVATIONS, packed_prefix
 from models.ops.running_softmax import running_softmax
 
 
-def latte_layer(core: Callable[..., Tensor], length: int) -> Subject:
+def latte_layer(core: Callable[..., Tensor], length: int) -> Workload:
     generator = torch.Generator().manual_seed(0)
     leaves = [torch.randn(2, length, 128, generator=generator)]
     leaves += [torch.randn(128, 128, generator=generator) * 128**-0.5 for _ in range(3)]
-    return Subject(partial(layer, core, 4), *leaves)
+    return Workload(partial(layer, core, 4), *leaves)
 
 
-def growth(make: Callable[[int], Subject], short: int, long: int) -> float:
-    """KiB that a forward and backward pass takes for each further position of the batch."""
+def growth(make: Callable[[int], Workload], short: int, long: int) -> float:
+    """KiB of a forward and backward pass for each additional position."""
     sizes = [peak_mb(make(length).train, CPU) for length in (short, long)]
     return (sizes[1] - sizes[0]) * 1024 / (long - short)
 
 
 def jax_growth(short: int, long: int) -> float:
-    """The same of the scan in JAX, as its compiler counts it."""
+    """The same for the scan in JAX, as its compiler reports it."""
     import jax
 
     from benchmarks.latte_scan import jax_scan_layer
@@ -44,27 +44,29 @@ def jax_growth(short: int, long: int) -> float:
     return (sizes[1] - sizes[0]) / 1024 / (long - short)
 
 
-def c13(setting: Setting) -> Iterator[Line]:
+def c13(timer: Timer) -> Iterator[Measurement]:
     ours = growth(partial(latte_layer, running_softmax), 8192, 32768)
     peer = growth(partial(latte_layer, materialised), 1024, 4096)
-    yield Line("C13", "Latte layer (B=2, H=4, D=128), forward + backward, memory a position", ours, 12.0, False, "KiB")
-    yield Line("C13", "materialised sums take so many times that", peer / ours, 10.0)
-    yield Line("C13", "and the gradient of the paper's scan in JAX", jax_growth(4096, 8192) / ours, 6.0)
+    yield Measurement(
+        "C13", "Latte layer (B=2, H=4, D=128), forward + backward, memory a position", ours, 12.0, False, "KiB"
+    )
+    yield Measurement("C13", "materialised sums take so many times that", peer / ours, 10.0)
+    yield Measurement("C13", "and the gradient of the paper's scan in JAX", jax_growth(4096, 8192) / ours, 6.0)
 
-    def subject(length: int) -> Subject:
-        q, x = heads(4, length, 64, 64)
-        return Subject(global_only, q, x, torch.linalg.qr(torch.randn(4, 64, 64))[0])
+    def workload(length: int) -> Workload:
+        q, x = random_heads(4, length, 64, 64)
+        return Workload(global_only, q, x, torch.linalg.qr(torch.randn(4, 64, 64))[0])
 
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        subject(4096).function(*subject(4096).leaves)
-    yield Line(
+        workload(4096).function(*workload(4096).leaves)
+    yield Measurement(
         "C13", "LAVO: largest tensor kept for backward, in numbers of q", max(kept) / (4 * 4096 * 64), 1.0, False
     )
 
 
 def errors(function: Callable[..., Tensor], leaves: list[Tensor], dtype: torch.dtype) -> tuple[float, float]:
-    """Largest error of the output, and of any gradient, each by the largest entry of the float64 run."""
+    """Largest error of the output and of any gradient, each relative to the largest entry of the float64 run."""
     results = []
     for kind in (dtype, torch.float64):
         inputs = [leaf.to(dtype).to(kind).requires_grad_() for leaf in leaves]  # float64 sees the rounded numbers
@@ -75,15 +77,15 @@ def errors(function: Callable[..., Tensor], leaves: list[Tensor], dtype: torch.d
     return relative[0], max(relative[1:])
 
 
-def c14(setting: Setting) -> Iterator[Line]:
+def c14(timer: Timer) -> Iterator[Measurement]:
     def latte(q: Tensor, logits: Tensor, v: Tensor) -> Tensor:
         return running_softmax(q.softmax(-1), logits, v)
 
     generator = torch.Generator().manual_seed(0)
-    q, logits, v = heads(8, 256, 32, 32, 32)
+    q, logits, v = random_heads(8, 256, 32, 32, 32)
     scales = torch.tensor([1.0, 10.0, 1000.0]).repeat(11)[:32]
     jumps = (torch.rand(8, 256, 32, generator=generator) < 0.05) * 300 * torch.rand(8, 256, 32, generator=generator)
-    long = heads(2, 65536, 16, 16, 16)
+    long = random_heads(2, 65536, 16, 16, 16)
     ramp = torch.linspace(0, 3000, 65536)[:, None]
     cases = {
         "Latte, 256, logits times 1, 10, 1000, jumps of 300": (latte, [q, logits * scales + jumps.cumsum(1), v]),
@@ -93,8 +95,8 @@ def c14(setting: Setting) -> Iterator[Line]:
     for name, (function, leaves) in cases.items():
         for dtype, goal in ((torch.float32, 2e-6), (torch.bfloat16, 1.5e-2)):
             worst = max(errors(function, leaves, dtype))
-            yield Line("C14", f"{name}, {str(dtype)[6:]}, output and gradients", worst, goal, False, "")
-    four = heads(4, 4096, 64, 64, 64)
+            yield Measurement("C14", f"{name}, {str(dtype)[6:]}, output and gradients", worst, goal, False, "")
+    four = random_heads(4, 4096, 64, 64, 64)
     bases = torch.linalg.qr(torch.randn(4, 64, 64, generator=generator))[0]
     bias = 0.1 * torch.randn(4, 511, generator=generator)
     slots = torch.randn(1, 4, 32, 64, generator=generator)
@@ -108,7 +110,7 @@ def c14(setting: Setting) -> Iterator[Line]:
     }
     for name, (function, leaves) in others.items():
         worst = max(errors(function, leaves, torch.float32))
-        yield Line("C14", f"{name}, 4,096, float32, output and gradients", worst, 1e-6, False, "")
+        yield Measurement("C14", f"{name}, 4,096, float32, output and gradients", worst, 1e-6, False, "")
 
 
 GOALS = {"C13": c13, "C14": c14}

@@ -1,0 +1,168 @@
+"""A cell that starts from the weights of another one: identity, order, digests, and weights that are gone or wrong."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness.commands.train import requests_of, run_all
+from harness.config.compose import compose
+from harness.config.depends_on import parse_depends_on
+from harness.config.sweep import Command, expand_all
+from harness.errors import UsageError
+from harness.launch import serialized_cell
+from harness.records import record
+from harness.training.callback import TrainingCallback
+from harness.training.run_cell import run_cell
+
+CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+ENCODER = 'depends_on=[{cell: "task=lra/listops train.max_steps=8", weights: [embedding, layers]}]'
+
+
+@pytest.fixture
+def typed(places, tmp_path_factory):
+    return [*CELL, *places, f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"]
+
+
+def plan_of(*overrides):
+    return expand_all([Command(compose(overrides), overrides)])
+
+
+def train(*overrides):
+    return run_all([Command(compose(overrides), overrides)])
+
+
+def records(tmp_path):
+    """(of the first cell, of the one that starts from it)"""
+    found = [record.read(path) for path in (tmp_path / "records").rglob("*.json")]
+    return sorted(found, key=lambda entries: len(entries["depends_on"]))
+
+
+def weights(tmp_path, entries):
+    (path,) = (tmp_path / "outputs").rglob(f"*{entries['cell']['id'][:8]}/checkpoints/best.pt")
+    return path
+
+
+def test_a_classifier_starts_from_another_cells_encoder(typed, tmp_path, monkeypatch):
+    starts = []
+    on_train_start = TrainingCallback.on_train_start
+
+    def spy(self, trainer, module):
+        starts.append({name: tensor.clone() for name, tensor in module.state_dict().items()})
+        on_train_start(self, trainer, module)
+
+    monkeypatch.setattr(TrainingCallback, "on_train_start", spy)
+    assert train(*typed, ENCODER) == 0
+    first, second = records(tmp_path)
+    assert first["depends_on"] == [] and first["steps"] == 8 and second["steps"] == 12
+    handed_over = {"cell": first["cell"]["id"], "weights_sha256": first["tested_weights_sha256"]}
+    assert second["depends_on"] == [handed_over]
+    chosen, fresh, start = torch.load(weights(tmp_path, first), weights_only=True), *starts
+    taken = {name for name in start if name.startswith(("model.embedding.", "model.layers."))}
+    assert len(taken) > 5 and all(torch.equal(start[name], chosen[name]) for name in taken)
+    rest = start.keys() - taken
+    assert rest and all(torch.equal(start[name], fresh[name]) for name in rest), "the rest starts as ever"
+    monkeypatch.setattr(TrainingCallback, "on_train_start", lambda *_: pytest.fail("trained again"))
+    assert train(*typed, ENCODER) == 0
+
+
+def test_the_id_follows_the_first_cells():
+    plain = [*CELL, "depends_on=['task=lra/listops']"]
+    ids = [
+        plan_of(*overrides).cells[-1].cell.id
+        for overrides in (CELL, plain, [*CELL, ENCODER], [*CELL, ENCODER.replace("=8", "=4")])
+    ]
+    assert len(set(ids)) == 4
+    first, second = plan_of(*CELL, ENCODER).cells
+    assert second.depends_on == (first.cell.id,) and second.cell.config["dependencies"] == [first.cell.id]
+    assert plan_of(*CELL, ENCODER).levels() == [0, 1]
+
+
+def serialized(typed, tmp_path):
+    plan = plan_of(*typed, ENCODER)
+    paths = [tmp_path / f"{number}.yaml" for number in range(2)]
+    for path, request in zip(paths, requests_of(plan, ()), strict=True):
+        serialized_cell.write(path, request)
+    return [serialized_cell.read(path) for path in paths], [planned.cell.id for planned in plan.cells]
+
+
+def test_serialized_cells_hand_over_weights_too(typed, tmp_path):
+    (first, second), ids = serialized(typed, tmp_path)
+    waiting = run_cell(second)
+    assert (waiting.state, waiting.code) == ("waiting", 2) and "not done" in waiting.detail
+    assert run_cell(first).state == run_cell(second).state == "done"
+    entries = records(tmp_path)
+    assert [each["cell"]["id"] for each in entries] == ids
+    assert entries[1]["depends_on"][0]["weights_sha256"] == entries[0]["tested_weights_sha256"]
+
+
+def test_weights_that_are_gone_are_trained_again(typed, tmp_path, capsys):
+    (first, second), _ = serialized(typed, tmp_path)
+    assert run_cell(first).state == "done"
+    before = records(tmp_path)[0]
+    shutil.rmtree(tmp_path / "outputs")
+    waiting = run_cell(second)
+    assert waiting.state == "waiting" and "are gone" in waiting.detail and not (tmp_path / "outputs").exists()
+    assert run_cell(replace(first, dependents=())).state == "skipped", "nobody starts from them"
+    capsys.readouterr()
+    assert run_cell(first).state == "done"
+    assert sum("its weights are gone" in line for line in capsys.readouterr().err.splitlines()) == 1
+    assert run_cell(second).state == "done"
+    assert records(tmp_path)[0]["tested_weights_sha256"] == before["tested_weights_sha256"]
+    shutil.rmtree(tmp_path / "outputs")
+    assert run_cell(first).state == run_cell(second).state == "skipped", "both are done"
+
+
+def test_weights_of_another_record_are_refused(typed, tmp_path):
+    (first, second), _ = serialized(typed, tmp_path)
+    run_cell(first)
+    path = weights(tmp_path, records(tmp_path)[0])
+    changed = torch.load(path, weights_only=True)
+    next(iter(changed.values())).add_(1e-3)
+    torch.save(changed, path)
+    files = set((tmp_path / "outputs").rglob("*"))
+    result = run_cell(second)
+    assert (result.state, result.code) == ("refused", 2) and "was tested with" in result.detail
+    assert str(path) in result.detail and "\n" not in result.detail and set((tmp_path / "outputs").rglob("*")) == files
+
+
+@pytest.mark.parametrize(
+    ("overrides", "prefixes", "reason"),
+    [
+        (["backbone.dim=16"], "[embedding]", "embedding.weight has the shape (17, 16) here, (17, 32) in vanilla"),
+        (["backbone.layers=2"], "[embedding, layers]", "layers.1."),
+        ([], "[encoder]", "no parameter below 'encoder'"),
+        ([], "[embed]", "no parameter below 'embed'"),
+    ],
+)
+def test_names_and_shapes_that_do_not_agree_are_refused(typed, overrides, prefixes, reason):
+    depends_on = ENCODER.replace("[embedding, layers]", prefixes)
+    results = [run_cell(request) for request in requests_of(plan_of(*typed, *overrides, depends_on), ())]
+    assert [result.state for result in results] == ["done", "refused"]
+    assert results[1].detail.startswith("depends_on: ") and reason in results[1].detail
+
+
+@pytest.mark.parametrize("entry", [{"cell": "seed=2"}, {"cell": 3, "weights": ["a"]}, {"cell": "", "weights": "a"}, 3])
+def test_an_entry_of_another_form_is_refused(entry):
+    with pytest.raises(UsageError, match="is neither"):
+        parse_depends_on(entry)
+
+
+def test_a_stopped_cell_resumes_without_the_weights_that_it_started_from(typed, tmp_path, monkeypatch):
+    (first, second), _ = serialized(typed, tmp_path)
+    run_cell(first)
+    finish = TrainingCallback.on_train_batch_end
+
+    def stop(self, trainer, *rest):
+        self.stop_signal.number = 15 if trainer.global_step == 6 else None
+        finish(self, trainer, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingCallback, "on_train_batch_end", stop)
+        assert run_cell(second).state == "interrupted"
+    entries = records(tmp_path)[0]
+    weights(tmp_path, entries).unlink()
+    assert run_cell(second).state == "done"
+    resumed = records(tmp_path)[1]
+    assert resumed["depends_on"][0]["weights_sha256"] == entries["tested_weights_sha256"] and resumed["resumes"] == 1

@@ -1,0 +1,269 @@
+"""What every task promises, for each file of conf/task/ at its smoke budget: a new task is tested by its yaml alone."""
+
+import hashlib
+import itertools
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from harness.config.build import build, without
+from harness.config.compose import compose
+from harness.config.instantiate import instantiate
+from tasks import cache
+from tasks.base import DataError, DataInfo, Task
+from tests.helpers.tasks import no_progress
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+TASKS = sorted(file.relative_to(CONF / "task").with_suffix("").as_posix() for file in (CONF / "task").rglob("*.yaml"))
+TASKS = [name for name in TASKS if not name.rpartition("/")[2].startswith("_")]  # files that others share
+# settings in which a task makes final evaluations
+FINAL = {"lra/listops": ["task.final_lengths=[80,120]"]}
+
+
+def composed(name: str, root: Path, *overrides: str):
+    protocol = next(file.parts[-3] for file in sorted((CONF / "protocol").glob(f"*/{name}.yaml")))
+    return compose([f"task={name}", "budget=smoke", f"protocol={protocol}", f"paths.data={root}", *overrides])
+
+
+class Case(NamedTuple):
+    name: str
+    root: Path
+    settings: dict
+    task: Task
+    model: torch.nn.Module
+    info: DataInfo
+
+    def fresh(self, root: Path) -> Task:
+        return instantiate({**self.settings, "data_root": str(root)}, "task", [])
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def case(request, tmp_path_factory):
+    """Task, model and DataInfo, prepared and loaded once, and what they are made of."""
+    root = tmp_path_factory.mktemp("data")
+    torch.manual_seed(0)
+    cfg = composed(request.param, root)
+    made = build(cfg)
+    made.task.prepare(no_progress)
+    info = made.task.load()
+    return Case(request.param, root, without(cfg.task, "name", "protocol"), made.task, made.model.eval(), info)
+
+
+def reloaded(task: Task) -> DataInfo:
+    task.prepare(no_progress)
+    task.check_is_prepared()
+    return task.load()
+
+
+def digests(split) -> list[bytes]:
+    """One of each example."""
+    torch.manual_seed(0)
+    batch = split.batch(range(len(split)))
+    columns = [batch[key].contiguous().numpy() for key in sorted(batch) if key not in ("label", "category", "kept")]
+    return [hashlib.sha256(b"".join(column[i].tobytes() for column in columns)).digest() for i in range(len(split))]
+
+
+def pass_over(task: Task, model, split, batch_size=13, score=None, metrics=None):
+    """Metrics, and the scores of each example in order."""
+    metrics, scores = (metrics or task.metrics)(), []
+    with torch.no_grad():
+        for start in range(0, len(split), batch_size):
+            batch = split.batch(range(start, min(start + batch_size, len(split))))
+            scores.append((score or task.score)(model, batch, metrics))
+    joined = {key: torch.cat([one[key] for one in scores]).double() for key in scores[0]}
+    return {key: float(value) for key, value in metrics.compute().items()}, joined
+
+
+def test_splits_are_there_and_share_no_example(case):
+    task, info = case.task, case.info
+    assert info.sizes == {name: len(task.split(name)) for name in ("train", "val", "test")}
+    assert min(info.sizes.values()) > 0 and len(info.fingerprint) == 64
+    assert info.source in ("full", "synthetic") or info.source.startswith("slice:")
+    names = ("train", "test") if task.split("val") is task.split("test") else ("train", "val", "test")
+    found = {name: set(digests(task.split(name))) for name in names}
+    for one, other in itertools.combinations(names, 2):
+        # pictures of 12 x 12 pixels are so few that one may be drawn twice
+        assert len(found[one] & found[other]) <= len(found[other]) / 50, f"{one} and {other} share examples"
+
+
+def test_examples_have_numbers(case):
+    task = case.task
+    for name in ("val", "test"):
+        split = task.split(name)
+        count = len(split)
+        batch, other = split.batch([0, count - 1]), split.batch(np.array([count - 1, 0]))
+        assert all(len(values) == 2 for values in batch.values())
+        assert all(torch.equal(batch[key][0], other[key][1]) for key in batch)
+        for beyond in ([count], [-1], [0, count]):
+            with pytest.raises(IndexError):
+                split.batch(beyond)
+
+
+def test_two_preparations_give_one_fingerprint(case, tmp_path):
+    again = case.fresh(tmp_path)
+    with pytest.raises(RuntimeError, match="load\\(\\) comes before split"):
+        again.split("train")
+    assert reloaded(again) == case.info
+    for name in ("val", "test"):
+        assert digests(again.split(name)) == digests(case.task.split(name))
+
+
+def test_prepared_data_are_not_made_again(case):
+    def never(*call):
+        raise AssertionError(f"worked although all was there: {call}")
+
+    task = case.fresh(case.root)
+    files = {path: path.stat().st_mtime_ns for path in case.root.rglob("*") if path.is_file()}
+    task.prepare(never if files else no_progress)
+    assert {path: path.stat().st_mtime_ns for path in case.root.rglob("*") if path.is_file()} == files
+    assert task.load() == case.info
+
+
+def test_a_killed_preparation_is_begun_again(case, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "_install", killed)
+        try:
+            case.fresh(tmp_path).prepare(no_progress)
+        except KeyboardInterrupt:
+            with pytest.raises(DataError, match="do=prepare"):
+                case.fresh(tmp_path).load()
+    assert reloaded(case.fresh(tmp_path)) == case.info
+    assert not list(tmp_path.rglob(".*.partial"))
+
+
+def test_broken_files_are_one_line_and_repaired(case, tmp_path):
+    root = tmp_path / "data"
+    shutil.copytree(case.root, root)
+    for file in sorted(path for path in root.rglob("*") if path.suffix in (".arrow", ".json")):
+        good = file.read_bytes()
+        garbled = bytearray(good)
+        garbled[len(good) // 2] ^= 0xFF
+        for broken in (b"", good[: len(good) // 2], bytes(garbled)):
+            file.write_bytes(broken)
+            try:
+                assert case.fresh(root).load() == case.info
+            except DataError as error:
+                assert "\n" not in str(error) and "do=prepare" in str(error) and str(root) in str(error)
+            assert reloaded(case.fresh(root)) == case.info
+
+
+def test_tokens_are_counted(case):
+    task = case.task
+    split = task.split("test")
+    numbers = range(min(5, len(split)))
+    counts = [task.tokens(split.batch([i])) for i in numbers]
+    assert task.tokens(split.batch(numbers)) == sum(counts) and min(counts) > 0
+    if split.lengths() is not None:
+        assert split.lengths().shape == (len(split),)
+        lengths = split.lengths()[: len(counts)].tolist()
+        hidden = getattr(task, "mask_black", False)  # tokens of value 0 inside an example count as padding
+        assert all(one <= other for one, other in zip(counts, lengths, strict=True)) if hidden else counts == lengths
+    if task.vocab_size is not None:
+        tokens = split.batch(range(len(split)))["tokens"]
+        assert tokens.min() >= 0 and tokens.max() < task.vocab_size == task.backbone_kwargs()["vocab_size"]
+
+
+class Zeros(torch.nn.Module):
+    """The mean of standardised training rows."""
+
+    def __init__(self, pred_len):
+        super().__init__()
+        self.pred_len = pred_len
+
+    def forward(self, past, past_time, future_time):
+        return past.new_zeros(len(past), self.pred_len, past.shape[2])
+
+
+class Cloud(torch.nn.Module):
+    def __init__(self, points):
+        super().__init__()
+        self.points = torch.from_numpy(points)
+
+    def forward(self, partial):
+        return partial, self.points.expand(len(partial), -1, -1)
+
+
+class OneClass(torch.nn.Module):
+    def __init__(self, task):
+        super().__init__()
+        labels = task.split("train").batch(range(len(task.split("train"))))["label"]
+        self.logits = torch.bincount(labels, minlength=task.classes).double()
+
+    def forward(self, tokens):
+        return self.logits.expand(len(tokens), -1)
+
+
+# {metric: a model that makes the guess of `baseline`}
+GUESSES = {
+    "acc": OneClass,
+    "mse": lambda task: Zeros(task.pred_len),
+    "cd_l1": lambda task: Cloud(task.guess()),
+}
+
+
+def test_the_baseline_is_what_its_guess_scores(case):
+    task = case.task
+    assert task.metric in GUESSES, f"a guess for {task.metric} is missing here"
+    assert set(task.baseline()) == {"val", "test"} and task.baseline_name
+    for name, value in task.baseline().items():
+        found, _ = pass_over(task, GUESSES[task.metric](task), task.split(name))
+        assert value == pytest.approx(found[task.metric], rel=1e-5)
+
+
+def test_a_fresh_model_has_a_finite_loss_and_gradients(case):
+    task, model = case.task, case.model
+    loss = task.loss(model, task.split("train").batch(range(4)))
+    assert loss.shape == () and loss.isfinite()
+    loss.backward()
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
+    model.zero_grad()
+
+
+def test_every_example_is_scored_and_scores_average_to_the_metric(case):
+    task, model = case.task, case.model
+    split = task.split("test")
+    found, scores = pass_over(task, model, split)
+    other, same = pass_over(task, model, split, batch_size=len(split))
+    assert task.metric in found and np.isfinite(list(found.values())).all()
+    assert found == pytest.approx(other, rel=1e-4)
+    assert scores and all(values.shape == (len(split),) for values in scores.values())
+    category = split.batch(range(len(split))).get("category")
+    groups = [torch.ones(len(split), dtype=bool)] if category is None else [category == c for c in category.unique()]
+    for key in scores.keys() & found.keys():
+        assert float(torch.stack([scores[key][group].mean() for group in groups]).mean()) == pytest.approx(
+            found[key], rel=1e-5, abs=1e-7
+        )
+        assert torch.allclose(scores[key], same[key], rtol=1e-3, atol=1e-4)
+    assert task.metric in scores
+
+
+def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
+    name = case.name
+    assert list(case.task.final_evaluations()) == []
+    if name not in FINAL:
+        return
+    task = build(composed(name, tmp_path, *FINAL[name])).task
+    info = reloaded(task)
+    final = task.final_evaluations()
+    assert len({one.name for one in final}) == len(final) > 0
+    assert info.fingerprint != case.info.fingerprint and {one.name for one in final} <= info.sizes.keys()
+    for one in final:
+        assert len(one.split) == info.sizes[one.name]
+        _, scores = pass_over(task, OneClass(task), one.split, 13, one.score, one.metrics)
+        assert all(len(values) == len(one.split) for values in scores.values())
+
+
+def test_artifacts_of_a_fresh_model(case):
+    task, model = case.task, case.model
+    with torch.no_grad():
+        kept = task.artifacts(model)
+    kinds = {"png": Figure, "txt": str, "wav": bytes, "npz": dict}
+    assert all(isinstance(content, kinds[name.rpartition(".")[2]]) for name, content in kept.items())

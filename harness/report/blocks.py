@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from harness.report.groups import Group
-from harness.report.layout import Block, TableEntry
+from harness.report.render.layout import Block, TableEntry
 from harness.report.scores import Score, clear_winner, verdict_of
 from harness.report.spec import TableSpec
 from harness.report.statistics import agreement

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.config.cell import Cell
 from harness.config.table_rows import format_settings, settings_key
 from harness.report.blocks import row_name
-from harness.report.layout import Picture
+from harness.report.render.layout import Picture
 from harness.report.spec import TableSpec
 
 if TYPE_CHECKING:

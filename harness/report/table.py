@@ -19,7 +19,7 @@ from harness.report.blocks import (
     ranking_block,
 )
 from harness.report.groups import BENCH, Group, ProtocolResults
-from harness.report.layout import Picture, Section, Table
+from harness.report.render.layout import Picture, Section, Table
 from harness.report.scores import Score, verdict_of
 from harness.report.spec import TableSpec
 

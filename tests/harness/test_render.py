@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.report.layout import Block, Section, Table, TableEntry
 from harness.report.render import latex, markdown, terminal, tidy_csv
+from harness.report.render.layout import Block, Section, Table, TableEntry
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))

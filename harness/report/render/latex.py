@@ -6,7 +6,7 @@ LuaLaTeX accept it; it is plain ASCII.
 
 import unicodedata
 
-from harness.report.layout import Block, Table, TableEntry
+from harness.report.render.layout import Block, Table, TableEntry
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from urllib.parse import quote
 
-from harness.report.layout import Block, Picture, Table, TableEntry
+from harness.report.render.layout import Block, Picture, Table, TableEntry
 
 
 def render(table: Table) -> str:

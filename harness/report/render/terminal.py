@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.report.layout import Block, Table, TableEntry
+from harness.report.render.layout import Block, Table, TableEntry
 
 WIDTH = 100  # of plain text; a terminal sets its own
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}

@@ -3,7 +3,7 @@
 import csv
 import io
 
-from harness.report.layout import TIDY_COLUMNS, Table
+from harness.report.render.layout import TIDY_COLUMNS, Table
 
 
 def render(table: Table) -> str:

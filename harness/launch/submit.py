@@ -27,7 +27,7 @@ from harness.launch.cell_state import CellState, cell_state
 from harness.launch.job import Job
 from harness.launch.local import devices_per_cell
 from harness.launch.queue import LOCAL, SLURM, Queue, Submission, read_submission
-from harness.training.run_cell import CellRequest, missing_weights
+from harness.training.run_cell import CellRequest, earlier_attempt
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     active_jobs: dict[str, str] = {}  # cell id -> the SLURM job that it is in already
     for planned, request, level in zip(plan.cells, requests, plan.levels(), strict=True):
         state = cell_state(planned.cell, request.cfg, queue)
-        if to_submit(state, request.cfg.rerun) or (not state.active and missing_weights(planned.cell, request)):
+        if to_submit(state, request.cfg.rerun) or (
+            not state.active and earlier_attempt(planned.cell, request).lost_weights
+        ):
             cells.append(CellToSubmit(planned, request, level))
         else:
             skipped[state.name] += 1

@@ -64,56 +64,87 @@ def run_cell(request: CellRequest) -> CellResult:
         cell = cell_of(cfg, [dependency.id for dependency in request.depends_on])
     except UsageError as error:
         return CellResult(str(cfg.model.get("name", "?")), "refused", 2, str(error))
-    run_dir = RunDirectory(cell.folder(cfg))
-    if result := earlier_result(cell, request) or missing_dependency(cell, request):
+    earlier = earlier_attempt(cell, request)
+    if result := earlier_result(cell, request, earlier) or missing_dependency(cell, request, earlier):
         return result
 
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not require
 
+    run_dir = RunDirectory(cell.folder(cfg))
     attempt = Attempt(cell, cfg, run_dir, request.search, request.depends_on)
     build_error = None
     try:
-        attempt.build(resuming=can_resume(run_dir, cell.record_path(cfg), request))
+        attempt.build(resuming=earlier.resumable)
     except UsageError as error:
         return CellResult(str(cell), "refused", 2, one_line(error))
     except Exception as error:
         build_error = error  # memory, for example: it is recorded once the run directory is claimed
     if rank():
-        return _assist(attempt, request)
+        return _assist(attempt, earlier)
     if not run_dir.acquire():
         detail = f"another process runs it ({run_dir.path}); python run.py do=status"
         return CellResult(str(cell), "running", 0, detail)
     try:
-        # it may have been finished meanwhile
-        return earlier_result(cell, request) or _run(attempt, request, build_error)
+        earlier = earlier_attempt(cell, request)  # another process may have finished it meanwhile
+        return earlier_result(cell, request, earlier) or _run(attempt, request, earlier, build_error)
     finally:
         run_dir.release()
 
 
-def earlier_result(cell: Cell, request: CellRequest) -> CellResult | None:
-    """The result of an earlier record; None if the cell has to run."""
+@dataclass(frozen=True)
+class EarlierAttempt:
+    """`record`: its entries; None without one, and for an attempt that was begun again and has no record yet.
+
+    `resumable`: from its last checkpoint, after a kill or a failure, but not after a loss that was NaN.
+    `lost_weights`: the missing file of a done cell's weights, if a cell that starts from them is still to be run.
+    """
+
+    record: dict[str, Any] | None
+    resumable: bool = False
+    lost_weights: Path | None = None
+
+
+def earlier_attempt(cell: Cell, request: CellRequest) -> EarlierAttempt:
+    """Raises RecordError for a record that cannot be read."""
     path, run_dir = cell.record_path(request.cfg), RunDirectory(cell.folder(request.cfg))
-    if not request.accepts(path) or (request.accepts(run_dir.last) and is_unfinished(run_dir, path)):
+    has_checkpoint = request.accepts(run_dir.last)
+    # a checkpoint that is younger than the record belongs to a new attempt
+    begun_again = has_checkpoint and not (path.exists() and path.stat().st_mtime >= run_dir.last.stat().st_mtime)
+    if begun_again or not request.accepts(path):
+        return EarlierAttempt(None, resumable=has_checkpoint)
+    entries = record.read(path)
+    if entries["status"] != "done":
+        return EarlierAttempt(entries, resumable=has_checkpoint and entries["status"] != "nan")
+    weights = chosen_weights(run_dir, entries)
+    wanted = not weights.exists() and not all(map(is_done, request.dependents))
+    return EarlierAttempt(entries, lost_weights=weights if wanted else None)
+
+
+def is_done(record_path: str) -> bool:
+    return Path(record_path).exists() and record.read(record_path)["status"] == "done"
+
+
+def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:
+    """The result of an earlier record; None if the cell has to run."""
+    if earlier.record is None or earlier.lost_weights:
         return None
-    earlier = record.read(path)
-    if earlier["status"] == "done":
-        if missing_weights(cell, request):
-            return None
-        return CellResult(str(cell), "skipped", 0, f"already done: {summary(earlier)} · {path}")
+    path = cell.record_path(request.cfg)
+    status = earlier.record["status"]
+    if status == "done":
+        return CellResult(str(cell), "skipped", 0, f"already done: {summary(earlier.record)} · {path}")
     if request.cfg.rerun is Rerun.failed and path.stat().st_mtime < request.since:
         return None
-    failure = f"{earlier['status']} earlier ({one_line(earlier['error']['message'])[:120]})"
-    return CellResult(str(cell), earlier["status"], 1, f"{failure}; rerun=failed tries again · {path}")
+    failure = f"{status} earlier ({one_line(earlier.record['error']['message'])[:120]})"
+    return CellResult(str(cell), status, 1, f"{failure}; rerun=failed tries again · {path}")
 
 
-def missing_dependency(cell: Cell, request: CellRequest) -> CellResult | None:
+def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:
     """A result that says which cell has to be done first; None if all are."""
-    resuming = can_resume(RunDirectory(cell.folder(request.cfg)), cell.record_path(request.cfg), request)
     for first in request.depends_on:
         detail = None
         if not first.is_done:
             detail = f"depends on {first.name}, which is not done ({first.record}); do=status says why"
-        elif first.weights and not resuming and not first.weights_path.exists():
+        elif first.weights and not earlier.resumable and not first.weights_path.exists():
             detail = f"starts from the weights of {first.name}, which are gone ({first.weights_path})"
             detail += "; python run.py with the same overrides trains them again"
         if detail:
@@ -121,48 +152,21 @@ def missing_dependency(cell: Cell, request: CellRequest) -> CellResult | None:
     return None
 
 
-def missing_weights(cell: Cell, request: CellRequest) -> Path | None:
-    """The file of this done cell's weights, if it is gone and a cell that starts from them is still to be run."""
-    path = cell.record_path(request.cfg)
-    if not path.exists() or (earlier := record.read(path))["status"] != "done":
-        return None
-    weights = chosen_weights(RunDirectory(cell.folder(request.cfg)), earlier)
-    waiting = [other for other in map(Path, request.dependents) if not _is_done(other)]
-    return weights if waiting and not weights.exists() else None
-
-
-def _is_done(record_path: Path) -> bool:
-    return record_path.exists() and record.read(record_path)["status"] == "done"
-
-
-def is_unfinished(run_dir: RunDirectory, record_path: Path) -> bool:
-    """Whether an attempt was begun and has no record yet: its last checkpoint is younger than any record."""
-    if not run_dir.last.exists():
-        return False
-    return not (record_path.exists() and record_path.stat().st_mtime >= run_dir.last.stat().st_mtime)
-
-
-def can_resume(run_dir: RunDirectory, record_path: Path, request: CellRequest) -> bool:
-    """Whether to resume from the last checkpoint: after a kill or a failure, but not after a loss that was NaN."""
-    if not request.accepts(run_dir.last):
-        return False
-    return is_unfinished(run_dir, record_path) or record.read(record_path)["status"] not in ("done", "nan")
-
-
-def _assist(attempt: "Attempt", request: CellRequest) -> CellResult:
+def _assist(attempt: "Attempt", earlier: EarlierAttempt) -> CellResult:
     """Compute one device's share of a cell. The process of rank 0 alone claims, prints and writes."""
     from harness.training.attempt import Interrupted
 
     name = str(attempt.cell)
-    resuming = can_resume(attempt.run_dir, attempt.cell.record_path(attempt.cfg), request)
     try:
-        attempt.run(Progress(silent=True), resuming=resuming)
+        attempt.run(Progress(silent=True), resuming=earlier.resumable)
     except Interrupted as stop:
         return CellResult(name, stop.state, STOPPED + stop.number, str(stop))
     return CellResult(name, "done", 0, "")
 
 
-def _run(attempt: "Attempt", request: CellRequest, build_error: Exception | None) -> CellResult:
+def _run(
+    attempt: "Attempt", request: CellRequest, earlier: EarlierAttempt, build_error: Exception | None
+) -> CellResult:
     """Run the attempt in its claimed run directory and write its record."""
     from harness.training.attempt import Interrupted
     from tasks.base import DataError
@@ -170,19 +174,17 @@ def _run(attempt: "Attempt", request: CellRequest, build_error: Exception | None
     started = time.time()
     cell, run_dir = attempt.cell, attempt.run_dir
     record_path = cell.record_path(attempt.cfg)
-    resuming = can_resume(run_dir, record_path, request)
-    gone = missing_weights(cell, request)
-    if not resuming:
+    if not earlier.resumable:
         run_dir.clear()
     run_dir.write_config(cell.config, request.overrides)
     with Progress(run_dir.append_log) as progress:
         progress.say(f"{cell} · {run_dir.path}")
-        if gone:
-            progress.say(f"done, but its weights are gone ({gone}): trained again for the cells that start from them")
+        if lost := earlier.lost_weights:
+            progress.say(f"done, but its weights are gone ({lost}): trained again for the cells that start from them")
         try:
             if build_error is not None:
                 raise build_error
-            entries = attempt.run(progress, resuming=resuming)
+            entries = attempt.run(progress, resuming=earlier.resumable)
         except Interrupted as stop:
             if stop.state in REQUEUED:
                 try:

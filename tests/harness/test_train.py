@@ -230,7 +230,7 @@ def test_a_checkpoint_of_another_version_is_refused(cell, tmp_path):
         record_file.unlink()
     saved = torch.load(checkpoint, weights_only=True)
     state = saved["callbacks"].pop("TrainingCallback")
-    saved["callbacks"]["Course"] = {"tally": state["state"], "rng": state["rng"]}  # as versions before 2 wrote it
+    saved["callbacks"]["OlderCallback"] = {"totals": state["state"], "rng": state["rng"]}  # an older version
     torch.save(saved, checkpoint)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "outputs").rglob("*")}
     result = cell()

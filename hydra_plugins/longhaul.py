@@ -20,10 +20,10 @@ class Sweeper(BasicSweeper):
 
 
 class CellLauncher(Launcher):
-    """`place`: `here`, or a scheduler. All commands of a sweep are known together, so a cell is run once."""
+    """`launcher`: `here`, or a scheduler. All commands of a sweep are known together, so a cell is run once."""
 
-    def __init__(self, place: str):
-        self.place = place
+    def __init__(self, launcher: str):
+        self.launcher = launcher
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         self.config = config
@@ -32,6 +32,6 @@ class CellLauncher(Launcher):
         from harness.commands.cli import dispatch_all
 
         HydraConfig.instance().set_config(self.config)
-        if status := dispatch_all(job_overrides, self.place):
+        if status := dispatch_all(job_overrides, self.launcher):
             raise SystemExit(status)
         return []

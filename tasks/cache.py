@@ -171,7 +171,7 @@ def _install(new: Path, folder: Path) -> None:
 def _write_splits(
     folder: Path, splits: Mapping[str, Examples | Shards], workers: int, progress: Progress | None
 ) -> dict[str, dict[str, Any]]:
-    """Write what is missing in the folder; returns what the manifest says of each split."""
+    """Write what is missing in the folder; returns the manifest's entry of each split."""
     in_memory = {name: split for name, split in splits.items() if isinstance(split, Examples)}
     to_make = {name: split for name, split in splits.items() if isinstance(split, Shards)}
     shards = dict.fromkeys(in_memory, 1) | {name: len(split.makers) for name, split in to_make.items()}

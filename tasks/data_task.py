@@ -200,7 +200,7 @@ class CachedTask(DataTask):
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 def cores() -> int:

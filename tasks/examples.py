@@ -81,7 +81,7 @@ AnyExamples = Examples | ShardedExamples
 class Shards(NamedTuple):
     """A split that is not made yet: each call makes one shard, in this process or another one.
 
-    Makers are picklable and pure, so that a shard is the same whoever makes it and whenever.
+    Makers are picklable and pure, so that any process makes the same shard at any time.
     """
 
     makers: Sequence[Callable[[], Examples]]

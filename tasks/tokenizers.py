@@ -1,6 +1,6 @@
 """Texts as bytes: the id of a byte is its value + 1, 0 is padding, 257 ids in all (LRA's ByteTextEncoder).
 
-The UTF-8 bytes of the text as it is: no lower case, nothing in front, cut in the middle of a character if need be.
+The UTF-8 bytes of the text: no lower case, nothing in front; a cut may fall inside a character.
 """
 
 from collections.abc import Iterable

@@ -70,7 +70,7 @@ def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]
         return call(backbone, "backbone", partial(call, model, "model"), **backbone_kwargs)
     pattern, patterns = backbone_kwargs.get("pattern"), sorted(getattr(model.func, "patterns", ()))
     if pattern not in patterns:
-        has = f"it has: {', '.join(patterns)}" if patterns else "it says of no pattern that it has it"
+        has = f"it has: {', '.join(patterns)}" if patterns else "it declares no pattern"
         raise UsageError(f"model: {model.func.__qualname__} has no {pattern} form ({has})")
     if not issubclass(config_class(model.func), config_class(backbone.func) or ()):
         raise UsageError(f"model: {model.func.__qualname__} cannot stand in the place of {backbone.func.__qualname__}")

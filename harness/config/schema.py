@@ -173,8 +173,8 @@ BUILT_IN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         ),
     },
     "hydra/launcher": {
-        name: (description, {"_target_": "hydra_plugins.longhaul.CellLauncher", "place": place})
-        for name, place, description in (
+        name: (description, {"_target_": "hydra_plugins.longhaul.CellLauncher", "launcher": launcher})
+        for name, launcher, description in (
             ("here", "here", "This machine, before the command returns; n_jobs=4 runs four cells at any moment"),
             ("background", "local", "Jobs in the background of this machine, n_jobs of them; returns at once"),
             ("slurm", "slurm", "Arrays of SLURM jobs: resources= sets their size, cluster= the site; returns at once"),

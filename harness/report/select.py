@@ -116,7 +116,7 @@ def source_choices(known: dict[str, list[str]]) -> list[dict[str, str]]:
 
 
 def by_sources(columns: "dict[str, pd.DataFrame]") -> "list[tuple[dict[str, str], dict[str, pd.DataFrame]]]":
-    """For each choice of data: the choice, and the cells of each column on it or on data that nobody knows."""
+    """For each choice of data: the choice, and the cells of each column on it or on unknown data."""
     known = {column: sorted(set(cells["source"]) - {UNKNOWN_SOURCE}) for column, cells in columns.items()}
     return [
         (choice, {c: cells[cells["source"].isin([choice[c], UNKNOWN_SOURCE])] for c, cells in columns.items()})

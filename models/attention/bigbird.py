@@ -38,7 +38,7 @@ def random_blocks(draws: Tensor, counts: Tensor) -> Tensor:
     window = high - low + 1
     candidates = last - 1 - window  # (B, 1, G)
     picks: list[Tensor] = []
-    for t in range(number):  # Floyd's sampling: whoever draws what is taken gets the newest candidate
+    for t in range(number):  # Floyd's sampling: a candidate that is taken already is replaced by the newest one
         newest = (candidates - number + t).clamp(min=0)
         pick = draws[..., t] % (newest + 1)
         for taken in picks:

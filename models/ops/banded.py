@@ -45,7 +45,7 @@ def banded_attention(
     """Attention of q, k, v (B, H, N, E) in which query i sees the keys i - left <= j <= i + right.
 
     `bias` (H, left + right + 1) is added to the score of key j at column j - i + left. `key_padding_mask` (B, N) is
-    True at keys that nobody sees; a query that sees no key gets zeros. `dropout` is the share of weights dropped,
+    True at hidden keys; a query that sees no key gets zeros. `dropout` is the share of weights dropped,
     whatever the mode of the calling module. `scale` is E^-1/2 unless given. The softmax is taken in float32, or in
     float64. Returns (B, H, N, E). Raises ValueError for a negative reach or a bias of another width.
     """
@@ -54,7 +54,7 @@ def banded_attention(
     if bias is not None and bias.shape != (q.shape[1], left + right + 1):
         raise ValueError(f"band bias is {tuple(bias.shape)}, not {(q.shape[1], left + right + 1)}")
     n = q.shape[2]
-    near_left, near_right = min(left, n - 1), min(right, n - 1)  # in this sequence nobody reaches further
+    near_left, near_right = min(left, n - 1), min(right, n - 1)  # no query of this sequence reaches further
     if bias is not None:
         bias = bias[:, left - near_left : left + near_right + 1]
     if scale is None:

@@ -35,7 +35,7 @@ def block_sparse_attention(
 ) -> Tensor:
     """q, k, v (R, b, E), each block of queries in at most one of `rows` -> (R, b, E), zeros for blocks in none.
 
-    `hidden` (R, b) is True at keys that nobody sees; a listed block must see some key. A block of keys counts as often
+    `hidden` (R, b) is True at hidden keys; a listed block must see some key. A block of keys counts as often
     as it is listed. `dropout` is the share of weights dropped, whatever the mode of the calling module.
     """
     seed = draw_seed(dropout)

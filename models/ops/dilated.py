@@ -66,7 +66,7 @@ def dilated_attention(
 ) -> Tensor:
     """q, k, v (B, H, N, E) -> (B, H, N, E).
 
-    `key_padding_mask` (B, N) is True at tokens that nobody sees; they get zeros themselves. With `detach_alpha` the
+    `key_padding_mask` (B, N) is True at hidden tokens; they get zeros themselves. With `detach_alpha` the
     weights of the mixture have no gradient. `dropout` is the share of attention weights dropped, whatever the mode of
     the calling module.
     """

@@ -58,7 +58,7 @@ def packed_prefix(
     """q and pack_k (B, H, N, E), memory (B, H, N, E or 2E), pack_q (B, H, L, E): (B, H, N, E).
 
     `memory` holds the keys and, if it is 2E wide, after them the values. `key_padding_mask` (B, N) is True at tokens
-    that are in no sum and in no count t. `slot_mask` (B, L) is True at slots that nobody reads. `dropout` is the share
+    that are in no sum and in no count t. `slot_mask` (B, L) is True at unused slots. `dropout` is the share
     of a and of u dropped, whatever the mode of the calling module.
     """
     seed = draw_seed(dropout)

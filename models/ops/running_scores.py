@@ -20,7 +20,7 @@ from models.ops.running_softmax import running_softmax
 
 
 def running_scores(q: Tensor, logits: Tensor, k: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
-    """q and k (B, H, N, E), logits (B, H, N, L), mask (B, N) True at keys that nobody sees -> z (B, H, N, L).
+    """q and k (B, H, N, E), logits (B, H, N, L), mask (B, N) True at hidden keys -> z (B, H, N, L).
 
     z is float32 or float64, and zero for queries before the first seen key.
     """

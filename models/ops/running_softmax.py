@@ -24,7 +24,7 @@ from models.ops.tiles import TileBudget
 CHUNK = 32  # a power of two
 TILE = TileBudget(2**18, 2**24)  # numbers in one tensor
 SAFE_RISE = 40.0  # the exponents' rounding, 2^-25 of their size, is then near 1e-6; e^40 is far inside float32
-HIDDEN = -1e30  # logit of a key that nobody sees; finite, so that a tile of nothing else does not take inf - inf
+HIDDEN = -1e30  # logit of a hidden key; finite, so that a tile of nothing else does not take inf - inf
 
 Carry = tuple[Tensor, Tensor, Tensor]
 
@@ -32,7 +32,7 @@ Carry = tuple[Tensor, Tensor, Tensor]
 def running_softmax(weights: Tensor, logits: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
     """sum_l weights_tl sum_{s<=t} softmax_{s<=t}(logits_sl) v_s of (B, H, N, L), (B, H, N, L), (B, H, N, E).
 
-    `weights` are any numbers. `key_padding_mask` (B, N) is True at keys that nobody sees; queries before the first seen
+    `weights` are any numbers. `key_padding_mask` (B, N) is True at hidden keys; queries before the first seen
     key get zeros. Sums are taken in float32, or in float64 if v is. Returns (B, H, N, E), a view of (B, N, H, E)
     memory, in the type of v. Raises ValueError for shapes that do not fit.
     """

@@ -66,7 +66,7 @@ class ListOps(SequenceClassification):
         super().__post_init__()
         for length in self.final_lengths or ():
             if length <= self.max_length + 1:
-                raise ValueError(f"final_lengths={length} is no longer than max_length={self.max_length}")
+                raise ValueError(f"final_lengths={length} does not exceed max_length={self.max_length}")
 
     def sources(self) -> dict[str, Source]:
         return {

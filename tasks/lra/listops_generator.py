@@ -186,7 +186,7 @@ def generate(
 
 
 def _blocks(seed: int, grammar: Grammar, workers: int) -> Iterator[Block]:
-    """Blocks 0, 1, 2, ... in this order, whoever computes them."""
+    """Blocks 0, 1, 2, ... in this order, computed by any number of processes."""
     if workers == 1:
         yield from (generate_block(seed, block, grammar) for block in itertools.count())
     # spawned, not forked: the caller may hold threads (torch, OpenMP) that a fork would leave in the middle of a lock

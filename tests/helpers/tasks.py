@@ -12,7 +12,7 @@ from tasks.base import DataError, Task
 
 
 def no_progress(*_):
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 def never(*call):

@@ -31,7 +31,7 @@ VERBS = {
     "verify": "harness.commands.verify",
     "list": "harness.commands.list",
 }
-SWEEP_VERBS = ("train", "plan", "prepare")  # these have `run_all(commands, place)`: a sweep's commands share cells
+SWEEP_VERBS = ("train", "plan", "prepare")  # these have `run_all(commands, launcher)`: a sweep's commands share cells
 
 
 def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
@@ -71,8 +71,8 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return status
 
 
-def dispatch_all(swept: Sequence[Sequence[str]], place: str) -> int:
-    """Carry out the commands of a sweep. `place`: where its cells run. Returns the highest exit status.
+def dispatch_all(swept: Sequence[Sequence[str]], launcher: str) -> int:
+    """Carry out the commands of a sweep. `launcher`: where its cells run. Returns the highest exit status.
 
     Raises UsageError, and Hydra's errors for overrides that do not compose.
     """
@@ -81,8 +81,8 @@ def dispatch_all(swept: Sequence[Sequence[str]], place: str) -> int:
     commands = compose_commands(swept)
     do = commands[0].cfg.do
     if all(command.cfg.do == do for command in commands) and do in SWEEP_VERBS:
-        return verb(do).run_all(commands, place)
-    if place != "here":
+        return verb(do).run_all(commands, launcher)
+    if launcher != "here":
         raise UsageError(f"do={do} runs here: leave hydra/launcher= out")
     statuses = [dispatch(command.cfg, command.overrides) for command in commands]
     if len(statuses) > 1:

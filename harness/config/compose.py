@@ -94,13 +94,13 @@ def arguments(model: DictConfig) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def outside_the_application() -> Iterator[None]:
-    """Lend Hydra's one global place, which a running hydra.main holds, to a composition of our own."""
-    place = GlobalHydra.instance()
-    application, place.hydra = place.hydra, None
+    """Lend Hydra's one global instance, which a running hydra.main holds, to a composition of our own."""
+    global_hydra = GlobalHydra.instance()
+    application, global_hydra.hydra = global_hydra.hydra, None
     try:
         yield
     finally:
-        place.hydra = application
+        global_hydra.hydra = application
 
 
 def search_path() -> list[str]:

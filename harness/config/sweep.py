@@ -129,13 +129,13 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     chosen = ("table", "do", "seed", "model", "task", "protocol")
     shared = [override for override in overrides if override.partition("=")[0] not in chosen]
     seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
-    places = ((place.task, place.get("set", {})) for place in task_columns(table).values())
-    hours = table.gpu_hours / runs(places) if cfg.budget.name is Budget.paper else None
+    columns = ((column.task, column.get("set", {})) for column in task_columns(table).values())
+    hours = table.gpu_hours / runs(columns) if cfg.budget.name is Budget.paper else None
     absent: dict[str, str] = {}
     cells = []
-    for one, place in places_of(table, typed, cfg.model.name, absent):
-        settings = dict(one.set) | dict(place.get("set", {}))
-        rest = [f"task={place.task}", f"protocol={one.protocol}", *to_overrides(settings), *shared]
+    for one, column in runnable_cells(table, typed, cfg.model.name, absent):
+        settings = dict(one.set) | dict(column.get("set", {}))
+        rest = [f"task={column.task}", f"protocol={one.protocol}", *to_overrides(settings), *shared]
         own = (f"model={one.model}", *rest)
         if any(key_of(override).startswith("model.") for override in rest):
             plain = compose(own, search_path())  # such a key belongs to this model
@@ -146,12 +146,12 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     return Plan(tuple(cells), absent)
 
 
-def places_of(
+def runnable_cells(
     table: DictConfig, typed: dict[str, str], model: str, absent: dict[str, str]
 ) -> Iterator[tuple[Row, DictConfig]]:
-    """(row, column) of each place of a table that can be run. `absent` is filled with the others, and why.
+    """The (row, column) pairs of a table that can be run. `absent` is filled with the others and the reasons.
 
-    `model`: the name of the composed model, which a typed one goes by.
+    `model`: the composed model's name, which is the row of a typed model that the table lacks.
     """
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
     rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
@@ -162,15 +162,15 @@ def places_of(
         if one.model not in models:
             absent[label] = f"no model '{one.model}' yet"
             continue
-        for column, place in task_columns(table).items():
-            if "task" in typed and place.task != typed["task"]:
+        for name, column in task_columns(table).items():
+            if "task" in typed and column.task != typed["task"]:
                 continue
-            if place.task not in tasks:
-                absent[column] = f"no task '{place.task}' yet"
-            elif one.protocol not in recipes(place.task):
-                absent[f"{label}, {column}"] = f"protocol '{one.protocol}' has no recipe for {place.task}"
+            if column.task not in tasks:
+                absent[name] = f"no task '{column.task}' yet"
+            elif one.protocol not in recipes(column.task):
+                absent[f"{label}, {name}"] = f"protocol '{one.protocol}' has no recipe for {column.task}"
             else:
-                yield one, place
+                yield one, column
 
 
 def task_columns(table: DictConfig) -> dict[str, DictConfig]:

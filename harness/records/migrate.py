@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from harness.config.cell import Cell, canonical, changes, identity, own_name
+from harness.config.cell import IDENTITY, Cell, canonical, changes, identity, own_name
 from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.atomic import write_atomic, write_bytes_atomic
@@ -121,8 +121,8 @@ def converted_config(old: dict[str, Any]) -> dict[str, Any]:
     name = new["model"]["name"]
     if name in LUNA:
         new["model"] = new["model"] | {"name": "luna"} | {"slots": new["model"].get("slots", LUNA[name])}
-    if "needs" in new:
-        new["depends_on"] = new.pop("needs")
+    if unknown := sorted(new.keys() - {*IDENTITY, "trainer"}):
+        raise RecordError(f"config.{unknown[0]}: version 2 has no such key; remove the record and run its cell again")
     return new
 
 

@@ -12,6 +12,7 @@ from harness.config.cell import cell_of, identity
 from harness.config.compose import compose
 from harness.records import record
 from harness.records.migrate import converted, main
+from harness.records.record import RecordError
 from harness.records.run_directory import RunDirectory
 
 made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
@@ -160,7 +161,8 @@ def test_the_number_of_luna_slots_becomes_a_setting(slots):
     assert new["changed"] == ({} if slots == 256 else {"model.slots": [256, slots]})
 
 
-def test_needs_become_depends_on():
+def test_a_key_that_version_2_lacks_is_refused():
     entries = old_record(cell_of(compose(COMMAND)))
-    entries["config"]["needs"] = ["task=lra/text"]
-    assert converted(entries)["config"]["depends_on"] == ["task=lra/text"]
+    entries["config"]["earlier_cells"] = ["task=lra/text"]
+    with pytest.raises(RecordError, match=r"config\.earlier_cells: version 2 has no such key; remove the record"):
+        converted(entries)

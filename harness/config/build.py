@@ -73,7 +73,7 @@ def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]
         has = f"it has: {', '.join(patterns)}" if patterns else "it declares no pattern"
         raise UsageError(f"model: {model.func.__qualname__} has no {pattern} form ({has})")
     if not issubclass(config_class(model.func), config_class(backbone.func) or ()):
-        raise UsageError(f"model: {model.func.__qualname__} cannot stand in the place of {backbone.func.__qualname__}")
+        raise UsageError(f"model: {model.func.__qualname__} cannot replace {backbone.func.__qualname__}")
     return call(partial(model.func, **backbone.keywords | model.keywords), "model", **backbone_kwargs)
 
 
@@ -101,7 +101,7 @@ def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built]
         if not str(error).startswith("model"):
             raise
         fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
-        hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit in this place"
+        hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit here"
         raise UsageError(f"{error}; {hint}") from error
 
 

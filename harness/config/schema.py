@@ -66,7 +66,7 @@ class Resources:
     """What one cell is given, here or in a job. On several devices, dropout masks are each one's own."""
 
     nodes: int = 1
-    devices: int = 1  # on each node: GPUs, or processes on the CPU; training is shared out between them
+    devices: int = 1  # on each node: GPUs, or processes on the CPU; an update is divided between them
     accelerator: str = "auto"  # auto | cpu | gpu
     cpus: int | None = None  # for each device: threads of torch; null: its own choice
     memory_gb: float | None = None  # on each node of a job; null: the cluster's default

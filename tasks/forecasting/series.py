@@ -46,9 +46,6 @@ class Series:
     def first(self, rows: int | None) -> "Series":
         return Series(self.times[:rows], self.values[:rows], self.columns)
 
-    def only(self, column: str) -> "Series":
-        return Series(self.times, self.values[:, [self.columns.index(column)]], (column,))
-
 
 def read(file: Path, dataset: Dataset, hint: str) -> Series:
     """The columns of a data set, of a CSV file or one that is gzipped. Raises DataError."""

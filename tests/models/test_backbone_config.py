@@ -70,7 +70,7 @@ def test_a_model_in_place_of_the_backbone_takes_its_keys():
         build(PerceiverARV1, hyper=hyper)
     with pytest.raises(UsageError, match=r"model \(PerceiverARV2\): missing a required argument: 'segment'"):
         build(PerceiverARV2, hyper={"latents": 8})
-    with pytest.raises(UsageError, match="PerceiverARV2 cannot stand in the place of EncoderClassifier"):
+    with pytest.raises(UsageError, match="PerceiverARV2 cannot replace EncoderClassifier"):
         build(cls, CLASSIFIER, hyper)
-    with pytest.raises(UsageError, match="PerceiverARV2 cannot stand in the place of PoinTr"):
+    with pytest.raises(UsageError, match="PerceiverARV2 cannot replace PoinTr"):
         build(cls, "models.backbones.pointr.PoinTr", hyper)

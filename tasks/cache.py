@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -131,6 +132,10 @@ def _exclusive(folder: Path) -> Iterator[None]:
             lock = open(folder / LOCK, "wb")  # noqa: SIM115
         except FileNotFoundError:
             continue  # its holder has just renamed or removed it
+        except FileExistsError as error:
+            if not _is_folder_or_missing(Path(error.filename)):
+                raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
+            continue  # mkdir found it and then looked what it is: its holder renamed it in between
         except OSError as error:
             raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
         with lock:
@@ -142,6 +147,13 @@ def _exclusive(folder: Path) -> Iterator[None]:
             if _is_at(lock.fileno(), folder / LOCK):
                 yield
                 return
+
+
+def _is_folder_or_missing(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return True
 
 
 def _is_at(descriptor: int, file: Path) -> bool:

@@ -1,9 +1,12 @@
 """The cache: any type, any number of shards and workers, kills and damage give one content or one line."""
 
+import errno
 import json
+import os
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,3 +125,32 @@ def test_a_cache_without_shards_in_its_manifest_is_read(tmp_path):
     facts = json.loads((tmp_path / "set" / cache.MANIFEST).read_text())["splits"]["train"]
     assert set(facts) == {"examples", "sha256", "class_counts", "length"}
     assert [file.name for file in (tmp_path / "set").glob("*.arrow")] == ["train.arrow"]
+
+
+def in_memory(log):
+    return {"train": make(0, "uint8", log)}
+
+
+def test_a_folder_that_is_renamed_while_it_is_entered_is_tried_again(tmp_path, monkeypatch):
+    mkdir, calls = Path.mkdir, []
+
+    def renamed_meanwhile(self, *arguments, **options):
+        if self.name.endswith(".partial") and not calls:
+            calls.append(self)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
+        return mkdir(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", renamed_meanwhile)
+    cache.write(tmp_path / "a", in_memory(tmp_path), PARAMETERS)
+    assert calls and cache.read(tmp_path / "a", PARAMETERS)
+
+
+@pytest.mark.parametrize("place", ["parent", ".a.partial"])
+def test_what_stands_in_the_way_of_the_folder_is_one_line(tmp_path, place):
+    if place == "parent":
+        (tmp_path / "data").symlink_to(tmp_path / "missing")
+    else:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / place).write_text("")
+    with pytest.raises(CacheError, match="cannot write there"):
+        cache.write(tmp_path / "data" / "a", in_memory(tmp_path), PARAMETERS)

@@ -23,7 +23,7 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value}")
 
 
-def no_feed_forward(dim: int, hidden_dim: int, dropout: float) -> None:
+def no_feed_forward(dim: int, hidden_dim: int, dropout: float, hidden_dropout: float | None) -> None:
     """The layer is attention alone."""
 
 
@@ -34,7 +34,7 @@ NORMS: Mapping[str, Callable[[int], nn.Module]] = {
     "scalenorm": ScaleNorm,
     "batchnorm": BatchNorm,
 }
-FFNS: Mapping[str, Callable[[int, int, float], nn.Module | None]] = {
+FFNS: Mapping[str, Callable[[int, int, float, float | None], nn.Module | None]] = {
     "gelu": FeedForward,
     "relu": partial(FeedForward, activation="relu"),
     "silu": partial(FeedForward, activation="silu"),
@@ -42,7 +42,7 @@ FFNS: Mapping[str, Callable[[int, int, float], nn.Module | None]] = {
     "glu": GatedFeedForward,
     "none": no_feed_forward,
 }
-POSITIONS: Mapping[str, Callable[[int, int], nn.Module]] = {
+POSITIONS: Mapping[str, Callable[[int, int, float], nn.Module]] = {
     "learned": LearnedPositions,
     "sinusoidal": SinusoidalPositions,
     "none": NoPositions,
@@ -61,6 +61,8 @@ class LayerConfig:
     """Hidden width of the feed-forward network."""
     dropout: float = 0.1
     """Share of the outputs of embedding, attention and feed-forward network that training drops."""
+    activation_dropout: float | None = None
+    """Share of the feed-forward network's hidden units that training drops; None: as `dropout`."""
     norm: str = "pre"
     """Where a norm stands: `pre` x + f(norm(x)), `post` norm(x + f(x))."""
     norm_kind: str = "layernorm"
@@ -76,7 +78,7 @@ class LayerConfig:
         return NORMS[self.norm_kind](self.dim)
 
     def make_ffn(self) -> nn.Module | None:
-        return FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout)
+        return FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout, self.activation_dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,3 +107,5 @@ class TransformerConfig(LayerConfig):
     """Whether embeddings are multiplied by sqrt(D)."""
     embedding_std: float = 0.02
     """Standard deviation of the embeddings at the start."""
+    positions_std: float = 0.02
+    """Standard deviation of learned positions at the start; the default is BERT's."""

@@ -4,8 +4,8 @@ The options are the union of what the recipes for the Long Range Arena do (docs/
 
     google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
-    luna       post-LN, embedding norm, embeddings times sqrt(D), sinusoidal positions, `cls` or `packed`, one Linear
-               without bias
+    luna       post-LN, embedding norm, learned positions, `cls`, `cls_mean` or `packed`, Linear-ReLU-Linear classifier
+               whose last Linear has no bias
     latte      pre-LN, `masked_mean` over the tokens that are not padding
 
     B batch, N length, D width, C classes
@@ -13,6 +13,7 @@ The options are the union of what the recipes for the Long Range Arena do (docs/
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -38,7 +39,7 @@ def mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
 
 
 def masked_mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
-    """Mean over the tokens."""
+    """Mean over the tokens, and over the learned vector in front of them (`cls_mean`)."""
     return (states * valid).sum(1) / valid.sum(1).clamp(min=1)
 
 
@@ -54,10 +55,20 @@ POOLING: Mapping[str, Pooling] = {
     "first": first_pooling,
     "mean": mean_pooling,
     "masked_mean": masked_mean_pooling,
+    "cls_mean": masked_mean_pooling,
     "all_mean": all_mean_pooling,
     "packed": masked_mean_pooling,  # of the last packed sequence in place of the tokens (Luna, Table 3)
 }
+WITH_CLS = ("cls", "cls_mean")  # the keys that put a learned vector in front
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
+
+
+def draw_linear(module: nn.Module, std: float) -> None:
+    """Draws the weights of a Linear from N(0, std^2) and sets its bias to zero; other modules stay as they are."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=std)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +87,18 @@ class EncoderConfig(TransformerConfig):
     pattern: Pattern | str = Pattern.NONCAUSAL_SELF
     """The slot that attention fills."""
     pooling: str = "masked_mean"
-    """A key of `POOLING`. With `cls` a learned vector stands in front of the tokens."""
+    """A key of `POOLING`. With those of `WITH_CLS` a learned vector stands in front of the tokens."""
     head_dim: int | Sequence[int] | None = None
     """Hidden widths of the classifier; None: a single Linear."""
     head_activation: str = "relu"
     """A key of `ACTIVATIONS`, between the classifier's layers."""
     head_bias: bool = True
-    """Whether the classifier's layers have a bias."""
+    """Whether the classifier's last layer has a bias, as its hidden ones always have."""
     head_dropout: float = 0.0
     """Share of the pooled states that training drops."""
+    linear_std: float | None = None
+    """Standard deviation of the weights of each Linear of layers and classifier at the start, with biases of zero, as
+    in BERT; None: what each layer starts from."""
     embedding: str = "table"
     """A key of `EMBEDDINGS`: a `table` of vectors, or a `linear` map of tokens that are levels."""
     padding_id: int | None = 0
@@ -94,8 +108,8 @@ class EncoderConfig(TransformerConfig):
 class EncoderClassifier(TokenEmbedder):
     """Embedding, `layers` x (attention, feed-forward network), pooling, classifier: tokens (B, N) -> logits (B, C).
 
-    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
-    the sequence is one longer. `length_limit` is `max_length` where positions, pooling or attention end there, else
+    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with a learned
+    vector in front the sequence is one longer. `length_limit` is `max_length` where positions, pooling or attention end there, else
     None. Raises ValueError for `packed` pooling of attention that packs nothing.
     """
 
@@ -103,7 +117,7 @@ class EncoderClassifier(TokenEmbedder):
     pooled_vectors: ClassVar[int] = 1  # of width D, side by side, that the classifier reads
 
     def __init__(self, attention: Callable[..., Attention], config: EncoderConfig):
-        cls = config.pooling == "cls"
+        cls = config.pooling in WITH_CLS
         super().__init__(config, config.max_length, kind=config.embedding, padding_id=config.padding_id, cls=cls)
         self.max_length, self.padding_id = config.max_length, config.padding_id
         self.pool, self.pools_packed = POOLING[config.pooling], config.pooling == "packed"
@@ -120,6 +134,9 @@ class EncoderClassifier(TokenEmbedder):
             self.length_limit = config.max_length
         self.final_norm = config.make_norm() if config.final_norm else nn.Identity()
         self.head = self.make_head(config)
+        if config.linear_std is not None:
+            for part in (self.layers, self.head):
+                part.apply(partial(draw_linear, std=config.linear_std))
 
     def make_head(self, config: EncoderConfig) -> nn.Sequential:
         """(B, `pooled_vectors` D) -> logits (B, C)."""
@@ -127,7 +144,7 @@ class EncoderClassifier(TokenEmbedder):
         widths = [self.pooled_vectors * config.dim, *hidden]
         head = nn.Sequential(nn.Dropout(config.head_dropout))
         for width, following in pairwise(widths):
-            head.extend([nn.Linear(width, following, bias=config.head_bias), ACTIVATIONS[config.head_activation]()])
+            head.extend([nn.Linear(width, following), ACTIVATIONS[config.head_activation]()])
         return head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
 
     def forward(self, tokens: Tensor) -> Tensor:

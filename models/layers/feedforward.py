@@ -12,13 +12,25 @@ ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
 class FeedForward(nn.Sequential):
-    """Linear, activation, dropout, Linear, dropout: (B, N, D) -> (B, N, D)."""
+    """Linear, activation, dropout, Linear, dropout: (B, N, D) -> (B, N, D).
 
-    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0, *, activation: str = "gelu", bias: bool = True):
+    `hidden_dropout` is the first of the two, equal to `dropout` unless given.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden_dim: int,
+        dropout: float = 0.0,
+        hidden_dropout: float | None = None,
+        *,
+        activation: str = "gelu",
+        bias: bool = True,
+    ):
         super().__init__(
             nn.Linear(dim, hidden_dim, bias=bias),
             ACTIVATIONS[activation](),
-            nn.Dropout(dropout),
+            nn.Dropout(dropout if hidden_dropout is None else hidden_dropout),
             nn.Linear(hidden_dim, dim, bias=bias),
             nn.Dropout(dropout),
         )
@@ -27,13 +39,14 @@ class FeedForward(nn.Sequential):
 class GatedFeedForward(nn.Module):
     """SwiGLU, three matrices without biases, with dropout as in `FeedForward`: (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0):
+    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0, hidden_dropout: float | None = None):
         super().__init__()
         self.gate = nn.Linear(dim, hidden_dim, bias=False)
         self.value = nn.Linear(dim, hidden_dim, bias=False)
         self.out = nn.Linear(hidden_dim, dim, bias=False)
         self.dropout = nn.Dropout(dropout)
+        self.hidden_dropout = nn.Dropout(dropout if hidden_dropout is None else hidden_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = nn.functional.silu(self.gate(x)) * self.value(x)
-        return self.dropout(self.out(self.dropout(hidden)))
+        return self.dropout(self.out(self.hidden_dropout(hidden)))

@@ -55,13 +55,13 @@ def test_what_is_handed_over(pre_norm):
     assert not torch.allclose(model(x, carry=2 * p)[0], model(x, carry=p)[0])
 
 
-@pytest.mark.parametrize("scale", [False, True])
-def test_first_p_is_learned_vectors_plus_sinusoids(scale):
-    first = luna(dim=64, slots=200, scale_slots=scale).first
+@pytest.mark.parametrize("positions", [False, True])
+def test_first_p_is_learned_vectors_plus_sinusoids(positions):
+    first = luna(dim=64, slots=200, slot_positions=positions).first
     assert abs(first.table.std() - 64**-0.5) < 0.01
-    expected = first.table * (8.0 if scale else 1.0) + sinusoidal_positions(200, 64)
+    expected = first.table * 8.0 + sinusoidal_positions(200, 64) if positions else first.table
     torch.testing.assert_close(first(), expected)
-    normed = luna(dim=64, slots=200, scale_slots=scale, norm_slots=True).first
+    normed = luna(dim=64, slots=200, slot_positions=positions, norm_slots=True).first
     torch.testing.assert_close(normed(), F.layer_norm(expected, (64,)))
 
 

@@ -108,9 +108,9 @@ class EncoderConfig(TransformerConfig):
 class EncoderClassifier(TokenEmbedder):
     """Embedding, `layers` x (attention, feed-forward network), pooling, classifier: tokens (B, N) -> logits (B, C).
 
-    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with a learned
-    vector in front the sequence is one longer. `length_limit` is `max_length` where positions, pooling or attention end there, else
-    None. Raises ValueError for `packed` pooling of attention that packs nothing.
+    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with a
+    learned vector in front the sequence is one longer. `length_limit` is `max_length` where positions, pooling or
+    attention end there, else None. Raises ValueError for `packed` pooling of attention that packs nothing.
     """
 
     Config: ClassVar[type[EncoderConfig]] = EncoderConfig

@@ -6,7 +6,7 @@ The options are the union of what the recipes for the Long Range Arena do (docs/
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
     luna       post-LN, embedding norm, embeddings times sqrt(D), sinusoidal positions, `cls` or `packed`, one Linear
                without bias
-    latte      pre-LN, `masked_mean` over the tokens that are not padding
+    latte      pre-LN, no final norm, sinusoidal positions, `masked_mean` over the tokens that are not padding
 
     B batch, N length, D width, C classes
 """
@@ -19,9 +19,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
-from models.backbones.config import TransformerConfig
+from models.backbones.config import LINEAR_INITS, TransformerConfig
 from models.backbones.embedding import EMBEDDINGS, TokenEmbedder
 from models.backbones.layer import TransformerLayer
+from models.layers.feedforward import ACTIVATIONS
 
 
 def first_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
@@ -57,7 +58,6 @@ POOLING: Mapping[str, Pooling] = {
     "all_mean": all_mean_pooling,
     "packed": masked_mean_pooling,  # of the last packed sequence in place of the tokens (Luna, Table 3)
 }
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,9 @@ class EncoderClassifier(TokenEmbedder):
         head = nn.Sequential(nn.Dropout(config.head_dropout))
         for width, following in pairwise(widths):
             head.extend([nn.Linear(width, following, bias=config.head_bias), ACTIVATIONS[config.head_activation]()])
-        return head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
+        head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
+        LINEAR_INITS[config.linear_init](head)
+        return head
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> logits (B, C)."""

@@ -92,6 +92,7 @@ class Latte(Attention):
         if window is None and not rope:
             raise ValueError("rope is about the window's queries and keys: set window=")
         causal = self.pattern.causal
+        self.has_weights = causal or window is not None
         self.latents = latents // heads  # l
         self.states = self.latents + (window is not None)
         self.q_proj, self.k_proj = linear(dim, self.states * heads), linear(dim, latents)
@@ -115,7 +116,10 @@ class Latte(Attention):
         return apply_rope(x, positions, frequencies, inverse=inverse)
 
     def mixture(self, y: Tensor) -> Tensor:
-        """p(l|t), (B, H, N, l), or (B, H, N, 1 + l) with the window's state first, of y (B, N, D)."""
+        """p(l|t), (B, H, N, l), or (B, H, N, 1 + l) with the window's state first, of y (B, N, D).
+
+        The causal form drops some in training (D-39).
+        """
         weights = upcast(split_heads(self.q_proj(y), self.states)).softmax(-1)
         return F.dropout(weights, self.active_dropout) if self.pattern.causal else weights
 

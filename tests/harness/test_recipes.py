@@ -152,7 +152,7 @@ PUBLISHED = {
         "backbone.layers": 6, "backbone.dim": 128, "backbone.heads": 4, "backbone.pooling": "masked_mean",
         "train.optimizer.lr": 1e-3, "train.optimizer.weight_decay": 0.01, "train.batch_size": 64,
         "train.max_steps": 50 * 96_000 // 64, "train.clip_norm": 1.0, "train.schedule.warmup": 0,
-        "train.select.rule": "best_test",
+        "train.select.rule": "best_test", "backbone.final_norm": False, "backbone.embedding_std": 128**-0.5,
     },
 }  # fmt: skip
 

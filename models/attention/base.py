@@ -47,8 +47,8 @@ class Attention(nn.Module):
     fixed_length: bool = False
     # True where time and memory grow as the length does, not as its square
     linear: bool = True
-    # False where the method never forms attention weights, so that dropout has nothing to drop
-    has_weights: ClassVar[bool] = True
+    # False where the method forms no attention weights that dropout would drop
+    has_weights: bool = True
     # True where the method gates what it is added to: `forward` and `step` then take that as `residual`, x if not given
     gates_residual: ClassVar[bool] = False
 

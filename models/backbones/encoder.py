@@ -4,25 +4,31 @@ The options are the union of what the recipes for the Long Range Arena do (docs/
 
     google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
+<<<<<<< HEAD
     luna       post-LN, embedding norm, learned positions, `cls`, `cls_mean` or `packed`, Linear-ReLU-Linear classifier
                whose last Linear has no bias
     latte      pre-LN, `masked_mean` over the tokens that are not padding
+=======
+    luna       post-LN, embedding norm, embeddings times sqrt(D), sinusoidal positions, `cls` or `packed`, one Linear
+               without bias
+    latte      pre-LN, no final norm, sinusoidal positions, `masked_mean` over the tokens that are not padding
 
     B batch, N length, D width, C classes
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
-from models.backbones.config import TransformerConfig
+from models.backbones.config import LINEAR_INITS, TransformerConfig
 from models.backbones.embedding import EMBEDDINGS, TokenEmbedder
 from models.backbones.layer import TransformerLayer
+from models.layers.feedforward import ACTIVATIONS
+from models.layers.initialisers import bert_linears_
 
 
 def first_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
@@ -60,15 +66,6 @@ POOLING: Mapping[str, Pooling] = {
     "packed": masked_mean_pooling,  # of the last packed sequence in place of the tokens (Luna, Table 3)
 }
 WITH_CLS = ("cls", "cls_mean")  # the keys that put a learned vector in front
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
-
-
-def draw_linear(module: nn.Module, std: float) -> None:
-    """Draws the weights of a Linear from N(0, std^2) and sets its bias to zero; other modules stay as they are."""
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=std)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +93,6 @@ class EncoderConfig(TransformerConfig):
     """Whether the classifier's last layer has a bias, as its hidden ones always have."""
     head_dropout: float = 0.0
     """Share of the pooled states that training drops."""
-    linear_std: float | None = None
-    """Standard deviation of the weights of each Linear of layers and classifier at the start, with biases of zero, as
-    in BERT; None: what each layer starts from."""
     embedding: str = "table"
     """A key of `EMBEDDINGS`: a `table` of vectors, or a `linear` map of tokens that are levels."""
     padding_id: int | None = 0
@@ -134,9 +128,8 @@ class EncoderClassifier(TokenEmbedder):
             self.length_limit = config.max_length
         self.final_norm = config.make_norm() if config.final_norm else nn.Identity()
         self.head = self.make_head(config)
-        if config.linear_std is not None:
-            for part in (self.layers, self.head):
-                part.apply(partial(draw_linear, std=config.linear_std))
+        if config.linear_init == "bert":
+            bert_linears_(self.layers)
 
     def make_head(self, config: EncoderConfig) -> nn.Sequential:
         """(B, `pooled_vectors` D) -> logits (B, C)."""
@@ -145,7 +138,9 @@ class EncoderClassifier(TokenEmbedder):
         head = nn.Sequential(nn.Dropout(config.head_dropout))
         for width, following in pairwise(widths):
             head.extend([nn.Linear(width, following), ACTIVATIONS[config.head_activation]()])
-        return head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
+        head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
+        LINEAR_INITS[config.linear_init](head)
+        return head
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> logits (B, C)."""

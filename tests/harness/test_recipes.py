@@ -145,7 +145,7 @@ PUBLISHED = {
         "backbone.norm": "post", "backbone.head_dim": 2048, "backbone.head_bias": False, "backbone.head_dropout": 0.0,
         "backbone.head_activation": "relu", "backbone.positions": "learned", "backbone.positions_std": 0.02,
         "backbone.embedding_norm": True, "backbone.embedding_scale": False, "backbone.embedding_std": 0.02,
-        "backbone.linear_std": 0.02, "backbone.activation_dropout": 0.0, "train.eval_every": 20,
+        "backbone.linear_init": "bert", "backbone.activation_dropout": 0.0, "train.eval_every": 20,
         "task.append_eos": True, "train.optimizer.lr": 1e-4, "train.optimizer.betas": [0.9, 0.98],
         "train.optimizer.weight_decay": 1e-4, "train.schedule.warmup": 1000, "train.schedule.start": 1e-7,
         "train.max_steps": 5000, "train.batch_size": 32, "train.select.rule": "best_val",
@@ -154,7 +154,7 @@ PUBLISHED = {
         "backbone.layers": 6, "backbone.dim": 128, "backbone.heads": 4, "backbone.pooling": "masked_mean",
         "train.optimizer.lr": 1e-3, "train.optimizer.weight_decay": 0.01, "train.batch_size": 64,
         "train.max_steps": 50 * 96_000 // 64, "train.clip_norm": 1.0, "train.schedule.warmup": 0,
-        "train.select.rule": "best_test",
+        "train.select.rule": "best_test", "backbone.final_norm": False, "backbone.embedding_std": 128**-0.5,
     },
 }  # fmt: skip
 

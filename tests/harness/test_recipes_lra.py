@@ -22,6 +22,10 @@ SKYFORMER = {
 LATTE = {
     "backbone.layers": 6, "backbone.heads": 4, "backbone.pooling": "masked_mean", "train.clip_norm": 1.0,
     "train.optimizer.weight_decay": 0.01, "train.batch_size": 32, "train.select.rule": "best_test",
+    "model.vapor": False, "backbone.positions": "sinusoidal", "backbone.final_norm": False, "backbone.norm": "pre",
+    "backbone.norm_kind": "layernorm", "backbone.norm_eps": 1e-6, "backbone.ffn": "gelu_tanh",
+    "backbone.head_activation": "gelu_tanh", "backbone.linear_init": "lecun_normal",
+    "backbone.activation_dropout": 0.0, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
 }  # fmt: skip
 S5 = {
     "backbone.norm": "pre", "backbone.norm_kind": "batchnorm", "backbone.ffn": "none", "backbone.positions": "none",
@@ -85,14 +89,14 @@ PUBLISHED = {
         "task.max_length": 4001, "task.append_eos": True, "task.validation": "test", "backbone.layers": 4,
         "backbone.dim": 256, "backbone.heads": 4, "backbone.ffn_dim": 1024, "backbone.dropout": 0.3,
         "backbone.attention_dropout": 0.3, "backbone.embedding_std": 0.02, "backbone.positions_std": 0.02,
-        "backbone.linear_std": 0.02, "backbone.head_dim": 1024, "train.eval_every": 100, "train.max_steps": 20_000,
+        "backbone.linear_init": "bert", "backbone.head_dim": 1024, "train.eval_every": 100, "train.max_steps": 20_000,
         "train.batch_size": 32, "train.optimizer.lr": 5e-5, "train.optimizer.weight_decay": 1e-4,
         "train.schedule.warmup": 8000, "train.select.rule": "best_test",
     },
     ("luna", "retrieval"): LUNA | {
         "task.max_length": 4001, "task.append_eos": True, "backbone.layers": 4, "backbone.dim": 128,
         "backbone.heads": 4, "backbone.ffn_dim": 512, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
-        "backbone.embedding_std": 1.0, "backbone.positions_std": 128**-0.5, "backbone.linear_std": None,
+        "backbone.embedding_std": 1.0, "backbone.positions_std": 128**-0.5, "backbone.linear_init": "torch",
         "backbone.head_dim": 512, "train.max_steps": 20_000, "train.eval_every": 2000,
         "train.batch_size": 32, "train.optimizer.lr": 5e-4, "train.optimizer.weight_decay": 1e-4,
         "train.schedule.warmup": 8000, "train.select.rule": "best_val",
@@ -100,7 +104,7 @@ PUBLISHED = {
     ("luna", "image"): LUNA | {
         "task.append_eos": False, "task.mask_black": False, "backbone.layers": 1, "backbone.dim": 64,
         "backbone.heads": 8, "backbone.ffn_dim": 128, "backbone.dropout": 0.3, "backbone.attention_dropout": 0.1,
-        "backbone.embedding_std": 1.0, "backbone.positions_std": 64**-0.5, "backbone.linear_std": None,
+        "backbone.embedding_std": 1.0, "backbone.positions_std": 64**-0.5, "backbone.linear_init": "torch",
         "backbone.head_dim": 128, "train.max_steps": 35_000, "train.batch_size": 256, "train.eval_every": 176,
         "train.optimizer.lr": 5e-3, "train.optimizer.weight_decay": 0.0, "train.schedule.warmup": 4000,
         "train.select.rule": "best_val",
@@ -109,7 +113,7 @@ PUBLISHED = {
         "task.append_eos": True, "task.max_length": 1025, "task.mask_black": False, "backbone.layers": 1,
         "backbone.dim": 128, "backbone.heads": 4, "backbone.ffn_dim": 128, "backbone.dropout": 0.2,
         "backbone.attention_dropout": 0.1, "backbone.embedding_std": 1.0, "backbone.positions_std": 128**-0.5,
-        "backbone.linear_std": None, "backbone.head_dim": 256, "backbone.pooling": "cls_mean",
+        "backbone.linear_init": "torch", "backbone.head_dim": 256, "backbone.pooling": "cls_mean",
         "train.max_steps": 62_500, "train.batch_size": 256, "train.eval_every": 625, "train.optimizer.lr": 1e-3,
         "train.optimizer.weight_decay": 0.0, "train.schedule.warmup": 4000, "train.select.rule": "best_val",
     },
@@ -117,15 +121,23 @@ PUBLISHED = {
         "task.max_length": 4000, "task.append_eos": True, "task.validation": "test", "backbone.dim": 256,
         "backbone.ffn_dim": 1024, "backbone.head_dim": None, "train.max_steps": 32 * 782,
         "train.optimizer.lr": 1e-3, "train.schedule.warmup": 0, "model.latents": 256,
+        "backbone.embedding_std": 256**-0.5,
     },
     ("latte", "retrieval"): LATTE | {
         "task.append_eos": True, "backbone.dim": 128, "backbone.ffn_dim": 512, "backbone.head_dim": 128,
-        "backbone.head_activation": "gelu", "train.max_steps": 20 * 4597, "train.optimizer.lr": 1e-4,
-        "train.schedule.warmup": int(0.08 * 20 * 4597), "model.latents": 40,
+        "train.max_steps": 20 * 4597, "train.optimizer.lr": 1e-4, "train.schedule.warmup": int(0.08 * 20 * 4597),
+        "model.latents": 40, "backbone.embedding_std": 128**-0.5,
     },
     ("latte", "image"): LATTE | {
         "task.mask_black": False, "task.append_eos": False, "backbone.dim": 512, "backbone.ffn_dim": 2048,
         "train.max_steps": 200 * 1407, "train.optimizer.lr": 1e-3, "train.schedule.warmup": 0, "model.latents": 40,
+        "backbone.embedding_std": 512**-0.5,
+    },
+    ("latte", "pathfinder"): LATTE | {
+        "task.mask_black": False, "backbone.dim": 256, "backbone.ffn_dim": 1024, "backbone.embedding": "linear",
+        "backbone.embedding_std": 1.0, "backbone.dropout": 0.2, "backbone.attention_dropout": 0.2,
+        "train.max_steps": 200 * 2500, "train.batch_size": 64, "train.optimizer.lr": 1e-3,
+        "train.schedule.warmup": 0, "model.latents": 256,
     },
     ("s5", "listops"): S5 | {
         "backbone.dim": 128, "backbone.layers": 8, "model.d_state": 16, "model.blocks": 8, "model.gate": "half_glu2",
@@ -205,6 +217,18 @@ def test_luna_itself_starts_from_its_own_embeddings(task, std):
     assert cfg.backbone.embedding_std == pytest.approx(std)
     assert cfg.model.slot_dropout == cfg.backbone.dropout
     assert not cfg.model.tie_kv and not cfg.model.slot_positions and cfg.model.norm_slots
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_the_plus_plus_rows_of_latte(task):
+    """RMSNorm and GLU; no VAPOR; RoPE in the window where Table 7's Embed. says Rope, not where it says Absolute."""
+    for model in ("latte_rglru", "latte_rglru_swa"):
+        cfg = compose([f"model={model}", f"task=lra/{task}", "protocol=latte"])
+        backbone = cfg.backbone
+        assert (backbone.norm_kind, backbone.ffn, backbone.positions) == ("rmsnorm", "glu", "sinusoidal")
+        assert not cfg.model.vapor and not backbone.final_norm
+        assert cfg.model.latents == (256 if task in ("text", "pathfinder") else 40)
+    assert cfg.model.rope == (task in ("listops", "text", "retrieval"))
 
 
 @pytest.mark.parametrize("task", SIZES)

@@ -12,7 +12,8 @@ from models.attention.linformer import Linformer
 from models.attention.local import Local
 from models.attention.luna import Luna
 from models.backbones.config import NORM_PLACEMENTS, POSITIONS
-from models.backbones.encoder import ACTIVATIONS, POOLING, EncoderClassifier, EncoderConfig
+from models.backbones.encoder import POOLING, EncoderClassifier, EncoderConfig
+from models.layers.feedforward import ACTIVATIONS
 from models.ops.positions import sinusoidal_positions
 
 NONCAUSAL = sorted(name for name, pattern in CASES if pattern is Pattern.NONCAUSAL_SELF)
@@ -182,10 +183,10 @@ def test_the_last_layer_of_the_classifier_may_have_no_bias():
 
 def test_weights_start_where_they_are_told():
     sizes = {"dim": 64, "ffn_dim": 80, "max_length": 200, "head_dim": 90, "classes": 50, "vocab_size": 300}
-    model = encoder(**sizes, linear_std=0.05, positions_std=0.3, embedding_std=0.7, attention_dropout=0.0)
+    model = encoder(**sizes, linear_init="bert", positions_std=0.3, embedding_std=0.7, attention_dropout=0.0)
     for part in (*model.layers, model.head):
         linears = [module for module in part.modules() if isinstance(module, torch.nn.Linear)]
-        assert linears and all(abs(linear.weight.std() - 0.05) < 0.003 for linear in linears)
+        assert linears and all(abs(linear.weight.std() - 0.02) < 0.002 for linear in linears)
         assert all((linear.bias == 0).all() for linear in linears)
     assert abs(model.positions.table.std() - 0.3) < 0.02 and abs(model.embedding.weight.std() - 0.7) < 0.02
     own = encoder(**sizes)

@@ -50,7 +50,7 @@ def linformer(model, h, q, k, v, padding, causal):
 
 
 def linformer_parameters(dim, heads, pattern, max_length, hyper):
-    maps = (1 if hyper["share"] else 2) * (heads if hyper["per_head"] else 1) * max_length * hyper["rank"]
+    maps = 0 if hyper["freeze_maps"] else (1 if hyper["share"] else 2) * (heads if hyper["per_head"] else 1) * max_length * hyper["rank"]
     saved = 2 * (dim + 1) * (dim - dim // heads) if hyper["one_kv_head"] else 0
     return projections(dim) + maps - saved
 
@@ -58,6 +58,10 @@ def linformer_parameters(dim, heads, pattern, max_length, hyper):
 @per_head
 def performer(model, h, q, k, v, padding, causal):
     directions, head_dim = model.directions[h], q.shape[-1]
+    if model.skyformer_compat:
+        real = (~padding).to(k.dtype)[:, None]
+        q, k, v = q / head_dim**0.25, real * k / head_dim**0.25, real * v
+        padding = torch.zeros_like(padding)
     tokens = [j for j in range(len(k)) if not padding[j]]
 
     def along(x):
@@ -83,7 +87,7 @@ TWINS = {
     "linformer": Twin(
         linformer,
         linformer_parameters,
-        ({"per_head": True}, {"share": False}, {"per_head": True, "share": False}, {"one_kv_head": True}),
+        ({"per_head": True}, {"share": False}, {"per_head": True, "share": False}, {"one_kv_head": True}, {"freeze_maps": True}),
     ),
-    "performer": Twin(performer, only_projections, ({"cab_compat": True}, {"features": 21})),
+    "performer": Twin(performer, only_projections, ({"cab_compat": True}, {"skyformer_compat": True}, {"features": 21})),
 }

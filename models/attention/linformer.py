@@ -5,7 +5,7 @@
 Time O(N r D), memory O(N (D + H r)); the length n is built into E and F. Neither causal nor for decoding: every slot of
 the projection mixes all positions.
 
-In Skyformer's code the maps are made by `nn.Parameter(..).to("cuda")`, which on a GPU is no parameter: they stay as drawn.
+In Skyformer's code the maps are made by `nn.Parameter(..).to("cuda")`, which is no parameter: they stay as drawn.
 `freeze_maps` does that (X72).
 
 Who shares what (§4 of the paper leaves it open, the tables differ): `share` uses one matrix for keys and values,

@@ -100,9 +100,9 @@ class Performer(MultiHead):
     Padding is left out of the maximum and of the sums. No attention weights are formed, so dropout drops nothing.
 
     `skyformer_compat` is the Performer of Skyformer's code, and so of LAVO Table 11 (D-42): queries and keys come in
-    scaled by E^-1/4 and are scaled again, so that the kernel is exp(q'k / E); padded keys and values are zero, but count
-    in c and in z; there is no floor. Its c for keys is one maximum for the batch and its W one matrix for all heads;
-    these two are not imitated, because the first makes an example depend on the others.
+    scaled by E^-1/4 and are scaled again, so that the kernel is exp(q'k / E); padded keys and values are zero, but
+    count in c and in z; there is no floor. Its c for keys, one maximum for the whole batch, is not imitated, nor its W,
+    one matrix for all heads: the first makes an example depend on the others.
 
     `kernel="relu"` is generalised attention (§2.2), LRA's Performer on all tasks but ListOps: phi(x) = ReLU(W x) +
     1e-3, without c and unscaled, or ReLU(x) + 1e-3 with `features=None`. LRA ran the latter: it does not draw its 256
@@ -151,9 +151,7 @@ class Performer(MultiHead):
         """Queries or keys as the kernel gets them."""
         return x * self.head_dim**-0.25 if self.skyformer_compat else x
 
-    def visible(
-        self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def visible(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Keys and values as the kernel gets them, and which of them are hidden."""
         if not self.skyformer_compat or key_padding_mask is None:
             return self.scaled(k), v, key_padding_mask

@@ -50,9 +50,9 @@ def linformer(model, h, q, k, v, padding, causal):
 
 
 def linformer_parameters(dim, heads, pattern, max_length, hyper):
-    maps = 0 if hyper["freeze_maps"] else (1 if hyper["share"] else 2) * (heads if hyper["per_head"] else 1) * max_length * hyper["rank"]
-    saved = 2 * (dim + 1) * (dim - dim // heads) if hyper["one_kv_head"] else 0
-    return projections(dim) + maps - saved
+    maps = (1 if hyper["share"] else 2) * (heads if hyper["per_head"] else 1) * max_length * hyper["rank"]
+    saved = 2 * (dim + 1) * (dim - dim // heads) if hyper.get("one_kv_head") else 0
+    return projections(dim) + maps * (not hyper.get("freeze_maps")) - saved
 
 
 @per_head
@@ -87,7 +87,9 @@ TWINS = {
     "linformer": Twin(
         linformer,
         linformer_parameters,
-        ({"per_head": True}, {"share": False}, {"per_head": True, "share": False}, {"one_kv_head": True}, {"freeze_maps": True}),
+        ({"per_head": True}, {"share": False}, {"per_head": True, "share": False}, {"one_kv_head": True}),
     ),
-    "performer": Twin(performer, only_projections, ({"cab_compat": True}, {"skyformer_compat": True}, {"features": 21})),
+    "linformer_skyformer": Twin(linformer, linformer_parameters, ({"share": False},)),
+    "performer": Twin(performer, only_projections, ({"cab_compat": True}, {"features": 21})),
+    "performer_skyformer": Twin(performer, only_projections, ({"features": 21},)),
 }

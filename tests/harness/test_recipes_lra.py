@@ -30,8 +30,8 @@ MEGA = {
     "backbone.norm_kind": "scalenorm", "backbone.final_norm": False, "backbone.dropout": 0.1, "backbone.layers": 6,
     "backbone.dim": 128, "backbone.ffn_dim": 256, "model.attention": "softmax", "model.chunk": 128, "model.zdim": 64,
     "model.ndim": 16, "model.truncation": 1024, "train.optimizer.betas": [0.9, 0.98],
-    "train.optimizer.weight_decay": 0.01, "train.clip_norm": 1.0, "train.schedule._target_": "harness.training.schedules.linear",
-    "train.select.rule": "best_val",
+    "train.optimizer.weight_decay": 0.01, "train.clip_norm": 1.0, "train.select.rule": "best_val",
+    "train.schedule._target_": "harness.training.schedules.linear",
 }  # fmt: skip
 MEGA_PIXELS = MEGA | {
     "backbone.norm": "pre", "backbone.norm_kind": "batchnorm", "backbone.final_norm": True, "backbone.dropout": 0.0,

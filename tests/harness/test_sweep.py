@@ -32,7 +32,7 @@ def names(plan):
 def test_a_table_is_rows_by_columns_by_seeds():
     plan = cells()
     models, tasks, seeds = map(set, zip(*names(plan), strict=True))
-    assert (len(models), len(tasks), seeds) == (10, 5, {1, 2, 3})
+    assert (len(models), len(tasks), seeds) == (12, 5, {1, 2, 3})
     assert len(plan.cells) == 10 * 5 * 3 and not plan.absent
     assert {planned.cell.protocol for planned in plan.cells} == {"skyformer"}
 

@@ -97,7 +97,8 @@ class Performer(MultiHead):
     W has orthogonal rows in blocks of E with the norms of Gaussian vectors, one matrix per head, drawn once and saved
     with the weights. CAB draws new features, not orthogonal ones, at every training step; that is not imitated. eps =
     1e-4. floor is 1e-6 as in Google's code; `cab_compat` takes CAB's 0.1, which biases rows with a small sum (D-20).
-    Padding is left out of the maximum and of the sums. No attention weights are formed, so dropout drops nothing.
+    Padding is left out of the maximum and of the sums; CAB's code has it in the former, LRA's in both (D-20). No
+    attention weights are formed, so dropout drops nothing.
 
     `skyformer_compat` is the Performer of Skyformer's code, and so of LAVO Table 11 (D-42): queries and keys come in
     scaled by E^-1/4 and are scaled again, so that the kernel is exp(q'k / E); padded keys and values are zero, but

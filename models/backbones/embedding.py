@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from models.backbones.config import POSITIONS, TransformerConfig
 
+CUT_NORMAL_STD = 0.87962566103423978  # of a standard normal number that is drawn again beyond 2
+
 
 class LevelEmbedding(nn.Linear):
     """Tokens as levels of brightness, 0 to `vocab_size` - 1, scaled to [-1, 1] and mapped linearly: (...) -> (..., D).
@@ -32,6 +34,23 @@ class LevelEmbedding(nn.Linear):
         return super().forward(2 * tokens.to(self.weight.dtype)[..., None] / self.highest - 1)
 
 
+class OneHotEmbedding(nn.Embedding):
+    """A Linear map of one-hot tokens: a vector for each token, padding too, and one bias for all (D-44).
+
+    S5's code embeds tokens by flax's Dense. Its weights are drawn from N(0, s^2), cut at 2 s, of variance std^2; its
+    bias is 0.
+    """
+
+    def __init__(self, vocab_size: int, dim: int, padding_id: int | None, std: float):
+        super().__init__(vocab_size, dim)
+        s = std / CUT_NORMAL_STD
+        nn.init.trunc_normal_(self.weight, std=s, a=-2 * s, b=2 * s)
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens) + self.bias
+
+
 def table_embedding(vocab_size: int, dim: int, padding_id: int | None, std: float) -> nn.Embedding:
     """A vector for each token, drawn from N(0, std^2); that of `padding_id` is zero."""
     table = nn.Embedding(vocab_size, dim, padding_idx=padding_id)
@@ -44,6 +63,7 @@ def table_embedding(vocab_size: int, dim: int, padding_id: int | None, std: floa
 EMBEDDINGS: Mapping[str, Callable[[int, int, int | None, float], nn.Module]] = {
     "table": table_embedding,
     "linear": LevelEmbedding,
+    "one_hot": OneHotEmbedding,
 }
 
 

@@ -94,7 +94,7 @@ class EncoderConfig(TransformerConfig):
     head_dropout: float = 0.0
     """Share of the pooled states that training drops."""
     embedding: str = "table"
-    """A key of `EMBEDDINGS`: a `table` of vectors, or a `linear` map of tokens that are levels."""
+    """A key of `EMBEDDINGS`: a `table` of vectors, a `linear` map of tokens that are levels, or of `one_hot` tokens."""
     padding_id: int | None = 0
     """The token that stands for padding; None: there is no padding."""
 

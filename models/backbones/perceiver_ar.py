@@ -75,11 +75,15 @@ class CompressedPerceiverConfig(PerceiverConfig):
 
     compressed: int
     """Number p of slots that stand in place of the history."""
+    compress_after_first: bool = False
+    """Whether the latents of the first layer see the whole history, which is compressed after it (D-16)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.compressed < 1:
             raise ValueError(f"compressed={self.compressed} is not positive")
+        if self.compress_after_first and self.layers < 2:
+            raise ValueError(f"compress_after_first requires a second layer, not layers={self.layers}")
 
 
 class CrossAttention(nn.Module):
@@ -209,6 +213,7 @@ class PerceiverAR(LanguageModel):
     def __init__(self, config: PerceiverConfig):
         super().__init__(config)
         self.latents, self.compression = config.latents, None
+        self.compressed_before = int(getattr(config, "compress_after_first", False))  # this layer
         if (compressed := getattr(config, "compressed", None)) is not None:  # along the sequence, for all channels
             self.compression = nn.Linear(config.max_length - config.latents, compressed, bias=False)
             self.length_limit = config.max_length
@@ -216,8 +221,8 @@ class PerceiverAR(LanguageModel):
             PerceiverLayer(
                 config,
                 reads_history=i == 0 or self.refines_history,
-                # no layer would read the history of the last one
-                refines_history=self.refines_history and i < config.layers - 1,
+                # no layer would read the history of the last one, nor what is to be compressed
+                refines_history=self.refines_history and self.compressed_before <= i < config.layers - 1,
                 output_bias=config.output_bias or i == 0,
                 segment=getattr(config, "segment", None),
             )
@@ -231,14 +236,15 @@ class PerceiverAR(LanguageModel):
     def hidden_states(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The latents after the last layer, (B, min(l, N), D)."""
         x = self.embed(tokens)
-        if key_padding_mask is not None:  # W_ph of V3 reads zeros there, as before a short history
-            x = x.masked_fill(key_padding_mask[..., None], 0.0)
         first = self.logit_positions(tokens.shape[1]).start
         positions = torch.arange(tokens.shape[1], device=x.device)
-        history, positions = self.compress(x[:, :first], positions)
-        hidden = self.hidden_keys(key_padding_mask, first, history.shape[1])
-        x = x[:, first:]
-        for layer in self.layers:
+        history, x, hidden = x[:, :first], x[:, first:], key_padding_mask
+        for i, layer in enumerate(self.layers):
+            if i == self.compressed_before:
+                if key_padding_mask is not None:  # W_ph of V3 reads zeros there, as before a short history
+                    history = history.masked_fill(key_padding_mask[:, :first, None], 0.0)
+                history, positions = self.compress(history, positions)
+                hidden = self.hidden_keys(key_padding_mask, first, history.shape[1])
             history, x = layer(history, x, positions, hidden)
         return x
 
@@ -293,6 +299,10 @@ class PerceiverARV2(PerceiverARV1):
 
 
 class PerceiverARV3(PerceiverARV1):
-    """V1 on a history compressed to `compressed` vectors: + p (max_length - l) parameters."""
+    """V1 on a history compressed to `compressed` vectors: + p (max_length - l) parameters.
+
+    Equations 13 to 21 compress below the first layer. Tables 7 and 8 print that the first layer reads the whole
+    sequence and that the layers after it read and refine the slots: `compress_after_first` (D-16).
+    """
 
     Config = CompressedPerceiverConfig

@@ -37,9 +37,9 @@ MEGA = {
     "backbone.heads": 1, "backbone.ffn": "silu", "backbone.positions": "none", "backbone.norm": "post",
     "backbone.norm_kind": "scalenorm", "backbone.final_norm": False, "backbone.dropout": 0.1, "backbone.layers": 6,
     "backbone.dim": 128, "backbone.ffn_dim": 256, "model.attention": "softmax", "model.chunk": 128, "model.zdim": 64,
-    "model.ndim": 16, "train.optimizer.betas": [0.9, 0.98], "train.optimizer.weight_decay": 0.01,
-    "train.clip_norm": 1.0, "train.schedule._target_": "harness.training.schedules.linear",
-    "train.select.rule": "best_val",
+    "model.ndim": 16, "model.truncation": 1024, "train.optimizer.betas": [0.9, 0.98],
+    "train.optimizer.weight_decay": 0.01, "train.clip_norm": 1.0, "train.select.rule": "best_val",
+    "train.schedule._target_": "harness.training.schedules.linear",
 }  # fmt: skip
 MEGA_PIXELS = MEGA | {
     "backbone.norm": "pre", "backbone.norm_kind": "batchnorm", "backbone.final_norm": True, "backbone.dropout": 0.0,
@@ -140,18 +140,21 @@ PUBLISHED = {
         "train.schedule.warmup": 0, "model.latents": 256,
     },
     ("s5", "listops"): S5 | {
+        "task.append_eos": True, "backbone.embedding": "one_hot", "backbone.embedding_std": 20**-0.5,
         "backbone.dim": 128, "backbone.layers": 8, "model.d_state": 16, "model.blocks": 8, "model.gate": "half_glu2",
         "model.slow": ["eigenvalues", "log_step"], "train.max_steps": 40 * 1920, "train.batch_size": 50,
         "train.optimizer.lr": 3e-3, "train.optimizer.weight_decay": 0.04, "train.schedule.warmup": 1920,
     },
     ("s5", "text"): S5 | {
-        "task.validation": "test", "backbone.dim": 256, "backbone.dropout": 0.1, "model.d_state": 192,
+        "task.validation": "test", "task.append_eos": True, "backbone.dim": 256, "backbone.dropout": 0.1,
+        "model.d_state": 192, "backbone.embedding": "one_hot", "backbone.embedding_std": 135**-0.5,
         "model.blocks": 12, "model.gate": "half_glu2", "model.slow": ["eigenvalues", "enter"],
         "train.max_steps": 35 * 500, "train.batch_size": 50, "train.optimizer.lr": 4e-3,
         "train.optimizer.weight_decay": 0.07, "train.schedule.warmup": 0, "train.select.rule": "best_test",
     },
     ("s5", "retrieval"): S5 | {
         "backbone.dim": 128, "model.d_state": 256, "model.blocks": 16, "model.slow": ["eigenvalues", "enter"],
+        "task.append_eos": True, "backbone.embedding": "one_hot", "backbone.embedding_std": 98**-0.5,
         "train.max_steps": 20 * 4597, "train.batch_size": 32, "train.optimizer.lr": 2e-3,
         "train.optimizer.weight_decay": 0.05, "train.schedule.warmup": 4597,
     },

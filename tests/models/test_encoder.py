@@ -141,6 +141,21 @@ def test_linear_embedding_reads_levels(padding_id):
     assert torch.allclose(model(short), model(long), atol=1e-12) == (padding_id == 0)
 
 
+def test_one_hot_embedding_is_a_linear_map_of_one_hot_tokens():
+    """Flax's Dense starts at variance 1 / inputs, cut at two deviations of what it was cut from, with a bias of 0."""
+    torch.manual_seed(0)
+    model = encoder(embedding="one_hot", embedding_std=0.25, vocab_size=400, dim=64, padding_id=0).double()
+    weight, bias = model.embedding.weight, model.embedding.bias
+    assert weight.std().item() == pytest.approx(0.25, rel=0.02)
+    assert 0.54 < weight.abs().max() <= 2 * 0.25 / 0.8796
+    assert (weight[0] != 0).any() and (bias == 0).all()
+    with torch.no_grad():
+        bias += torch.randn_like(bias)
+    text = torch.tensor([[3, 0, 399]])
+    expected = torch.nn.functional.one_hot(text, 400).double() @ weight + bias
+    torch.testing.assert_close(model.embedding(text), expected)
+
+
 @pytest.mark.parametrize("option", ["norm", "norm_kind", "ffn", "positions", "pooling", "embedding", "head_activation"])
 def test_unknown_options_name_the_known(option):
     with pytest.raises(ValueError, match=f"{option} is one of .*, .*not elsewhere"):
@@ -335,6 +350,22 @@ def test_lavo_refusals():
         lavo(window=0)
     with pytest.raises(ValueError, match="cross_source is one of raw, value, not keys"):
         lavo("causal_cross", cross_source="keys")
+
+
+def test_frozen_maps_are_saved_but_no_parameters():
+    trained, frozen = (
+        Linformer(16, 2, pattern="noncausal_self", max_length=8, rank=4, share=False, freeze_maps=freeze)
+        for freeze in (False, True)
+    )
+    maps = {"key_map", "value_map"}
+    assert maps <= set(dict(trained.named_parameters()))
+    assert not maps & set(dict(frozen.named_parameters()))
+    assert set(frozen.state_dict()) == set(trained.state_dict())
+    frozen.load_state_dict(trained.state_dict())
+    x = torch.randn(1, 8, 16)
+    assert torch.equal(frozen(x)[0], trained(x)[0])
+    frozen(x)[0].sum().backward()
+    assert frozen.key_map.grad is None
 
 
 def test_linformer_refuses_what_it_has_no_map_for():

@@ -215,6 +215,25 @@ def test_v3_compresses_along_the_sequence():
     assert model.compress(history[:, :0], torch.arange(8))[0].shape == (2, 0, 16)
 
 
+def test_v3_may_compress_after_its_first_layer():
+    """Tables 7 and 8: a first layer of Perceiver AR, then layers of V3 on the slots."""
+    model = perceiver(PerceiverARV3, compress_after_first=True)
+    assert [layer.history_attention is not None for layer in model.layers] == [False, True, False]
+    states, positions = model.embed(tokens(20)), torch.arange(20)
+    history, x = states[:, :HISTORY], states[:, HISTORY:]
+    untouched, x = model.layers[0](history, x, positions)
+    assert torch.equal(untouched, history)
+    slots, near = model.compress(history, positions)
+    assert slots.shape[1] == 4
+    for layer in model.layers[1:]:
+        slots, x = layer(slots, x, near)
+    torch.testing.assert_close(model(tokens(20)), model.logits(x))
+    assert not torch.allclose(model(tokens(20)), perceiver(PerceiverARV3)(tokens(20)))
+    training = perceiver(PerceiverARV3, compress_after_first=True).train()
+    training(tokens(20)).square().sum().backward()
+    assert all((parameter.grad != 0).any() for parameter in training.parameters())
+
+
 def test_rotary_positions_encode_distances():
     """Without learned positions a text shifted by a token, its history cut, has the same logits."""
     options = {"positions": "none", "layers": 2}
@@ -270,9 +289,13 @@ def test_as_many_slots_as_tokens_are_not_hidden_as_these_are():
     torch.testing.assert_close(model(text, key_padding_mask=mask), model(text[:, 5:]), atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("compress_after_first", [False, True])
 @variants
-def test_padding_inside_the_history_is_not_seen(cls):
-    model, text, other = perceiver(cls, positions="learned"), tokens(20), tokens(20, seed=1)
+def test_padding_inside_the_history_is_not_seen(cls, compress_after_first):
+    if compress_after_first and cls is not PerceiverARV3:
+        return  # V3 alone compresses
+    options = {"compress_after_first": True} if compress_after_first else {}
+    model, text, other = perceiver(cls, positions="learned", **options), tokens(20), tokens(20, seed=1)
     mask = torch.rand(2, 20, generator=torch.Generator().manual_seed(0)) < 0.5
     mask[:, HISTORY:] = False
     changed = torch.where(mask, other, text)
@@ -334,6 +357,8 @@ def test_refusals():
         perceiver(PerceiverARV2, segment=0)
     with pytest.raises(ValueError, match="compressed=0 is not positive"):
         perceiver(PerceiverARV3, compressed=0)
+    with pytest.raises(ValueError, match="requires a second layer, not layers=1"):
+        perceiver(PerceiverARV3, compress_after_first=True, layers=1)
     with pytest.raises(ValueError, match="width 16 is not a multiple of 3 heads"):
         perceiver(heads=3)
     with pytest.raises(ValueError, match="causal_self, not noncausal_self"):

@@ -201,6 +201,10 @@ class SparseTransformer(MultiHead):
         self.open_first = open_first and not self.pattern.causal
         self.triangular = lra_compat or self.pattern.causal
 
+    @property
+    def looks_ahead(self) -> bool:
+        return self.open_first or not self.triangular
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return fixed_pattern(
             q,

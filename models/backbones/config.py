@@ -30,12 +30,14 @@ def no_feed_forward(dim: int, hidden_dim: int, dropout: float) -> None:
 NORM_PLACEMENTS = ("pre", "post")
 NORMS: Mapping[str, Callable[[int], nn.Module]] = {
     "layernorm": nn.LayerNorm,
+    "layernorm_flax": partial(nn.LayerNorm, eps=1e-6),
     "rmsnorm": partial(nn.RMSNorm, eps=1e-6),
     "scalenorm": ScaleNorm,
     "batchnorm": BatchNorm,
 }
 FFNS: Mapping[str, Callable[[int, int, float], nn.Module | None]] = {
     "gelu": FeedForward,
+    "gelu_tanh": partial(FeedForward, activation="gelu_tanh"),
     "relu": partial(FeedForward, activation="relu"),
     "silu": partial(FeedForward, activation="silu"),
     "gelu_unbiased": partial(FeedForward, bias=False),
@@ -95,6 +97,8 @@ class TransformerConfig(LayerConfig):
     """Number of layers; of an encoder-decoder, in each of the two stacks."""
     attention_dropout: float = 0.1
     """Share of attention weights that training drops."""
+    attention_bias: bool = True
+    """Whether the projections of attention have biases; False drops those of the multi-head methods."""
     positions: str = "learned"
     """A key of `POSITIONS`: what is added to the embeddings."""
     final_norm: bool = True

@@ -83,6 +83,8 @@ class EncoderConfig(TransformerConfig):
     """A key of `ACTIVATIONS`, between the classifier's layers."""
     head_bias: bool = True
     """Whether the classifier's layers have a bias."""
+    cls_std: float | None = None
+    """Standard deviation of the learned vector in front at the start; None: that of the embeddings."""
     head_dropout: float = 0.0
     """Share of the pooled states that training drops."""
     embedding: str = "table"
@@ -96,7 +98,8 @@ class EncoderClassifier(TokenEmbedder):
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
     the sequence is one longer. `length_limit` is `max_length` where positions, pooling or attention end there, else
-    None. Raises ValueError for `packed` pooling of attention that packs nothing.
+    None. Raises ValueError for `packed` pooling of attention that packs nothing, and for `cls` and `first` pooling where
+    the first position sees no other.
     """
 
     Config: ClassVar[type[EncoderConfig]] = EncoderConfig
@@ -104,7 +107,14 @@ class EncoderClassifier(TokenEmbedder):
 
     def __init__(self, attention: Callable[..., Attention], config: EncoderConfig):
         cls = config.pooling == "cls"
-        super().__init__(config, config.max_length, kind=config.embedding, padding_id=config.padding_id, cls=cls)
+        cls_std = config.embedding_std if config.cls_std is None else config.cls_std
+        super().__init__(
+            config,
+            config.max_length,
+            kind=config.embedding,
+            padding_id=config.padding_id,
+            cls_std=cls_std if cls else None,
+        )
         self.max_length, self.padding_id = config.max_length, config.padding_id
         self.pool, self.pools_packed = POOLING[config.pooling], config.pooling == "packed"
         sizes = {"max_length": config.max_length + cls, "dropout": config.attention_dropout}
@@ -114,6 +124,15 @@ class EncoderClassifier(TokenEmbedder):
         )
         for previous, layer in pairwise(self.layers):
             layer.attention.set_previous(previous.attention)
+        if not config.attention_bias:
+            for layer in self.layers:
+                layer.attention.drop_biases()
+        sees_only_itself = self.layers and not any(layer.attention.looks_ahead for layer in self.layers)
+        if POOLING[config.pooling] is first_pooling and sees_only_itself:
+            raise ValueError(
+                f"pooling={config.pooling} reads the first position, which sees no other here: the output would be "
+                "constant; type backbone.pooling=masked_mean, or a form of the model that looks ahead"
+            )
         if self.pools_packed and not any(layer.attention.has_packed_carry for layer in self.layers[-1:]):
             raise ValueError("pooling=packed requires attention that returns a packed sequence, as noncausal Luna does")
         if config.pooling == "mean" or any(layer.attention.fixed_length for layer in self.layers):

@@ -6,9 +6,16 @@ SwiGLU(x) = W_3 (SiLU(W_1 x) * W_2 x)        (Shazeer, 2020, arXiv 2002.05202, e
 B batch, N length, D width
 """
 
+from functools import partial
+
 from torch import Tensor, nn
 
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu_tanh": partial(nn.GELU, approximate="tanh"),  # jax.nn.gelu unless told otherwise
+    "silu": nn.SiLU,
+}
 
 
 class FeedForward(nn.Sequential):

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+import zoo
 from zoo import CASES, CLASSES, load
 
 from models.attention.base import Pattern
@@ -12,7 +13,7 @@ from models.attention.linformer import Linformer
 from models.attention.local import Local
 from models.attention.luna import Luna
 from models.backbones.config import NORM_PLACEMENTS, POSITIONS
-from models.backbones.encoder import ACTIVATIONS, POOLING, EncoderClassifier, EncoderConfig
+from models.backbones.encoder import ACTIVATIONS, POOLING, EncoderClassifier, EncoderConfig, first_pooling
 from models.ops.positions import sinusoidal_positions
 
 NONCAUSAL = sorted(name for name, pattern in CASES if pattern is Pattern.NONCAUSAL_SELF)
@@ -21,18 +22,19 @@ POOLED = [
     (name, pooling)
     for name in NONCAUSAL
     for pooling in ([*TOKEN_POOLING, "packed"] if issubclass(CLASSES[name], Luna) else TOKEN_POOLING)
+    if POOLING[pooling] is not first_pooling or zoo.build(name, Pattern.NONCAUSAL_SELF).looks_ahead
 ]
 SIZES = {"vocab_size": 7, "classes": 3, "max_length": 24, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 
 
-def factory(name):
+def factory(name, **own):
     cls, hyper = load(name)
-    return lambda *args, **kwargs: cls(*args, **hyper, **kwargs)
+    return lambda *args, **kwargs: cls(*args, **hyper | own, **kwargs)
 
 
-def encoder(name="vanilla", **options):
+def encoder(name="vanilla", *, hyper=None, **options):
     torch.manual_seed(0)
-    return EncoderClassifier(factory(name), EncoderConfig(**{**SIZES, **options})).eval()
+    return EncoderClassifier(factory(name, **hyper or {}), EncoderConfig(**{**SIZES, **options})).eval()
 
 
 def tokens(length=17, batch=3, seed=0):
@@ -108,6 +110,27 @@ def test_packed_requires_a_packed_sequence():
     for name, options in (("vanilla", {}), ("luna", {"pattern": "causal_self"}), ("luna", {"layers": 0})):
         with pytest.raises(ValueError, match="pooling=packed requires attention that returns a packed sequence"):
             encoder(name, pooling="packed", **options)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "first"])
+def test_a_first_position_that_sees_no_other_is_not_pooled(pooling):
+    """Its state would be the same for every input."""
+    one_sided = [("llp", {}), ("s4d", {"bidirectional": False}), ("sparse_transformer", {"lra_compat": True})]
+    for name, hyper in one_sided:
+        for options in ({}, {"pattern": "causal_self"}):
+            with pytest.raises(ValueError, match="would be constant; type backbone.pooling=masked_mean"):
+                encoder(name, pooling=pooling, hyper=hyper, **options)
+    both_sided = [("llp", {"bidirectional": True}), ("sparse_transformer", {"lra_compat": True, "open_first": True})]
+    for name, hyper in both_sided:
+        model, batch = encoder(name, pooling=pooling, hyper=hyper), tokens()
+        assert not torch.equal(model(batch), model(batch.flip(1)))
+
+
+def test_only_multi_head_projections_lose_their_biases():
+    for name in ("vanilla", "reformer", "synthesizer"):
+        model = encoder(name, attention_bias=False)
+        assert not [n for n, _ in model.named_parameters() if n.endswith("proj.bias")]
+        assert torch.isfinite(model(tokens())).all()
 
 
 def test_without_a_padding_token_every_token_counts():

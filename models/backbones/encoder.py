@@ -98,7 +98,7 @@ class EncoderClassifier(TokenEmbedder):
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
     the sequence is one longer. `length_limit` is `max_length` where positions, pooling or attention end there, else
-    None. Raises ValueError for `packed` pooling of attention that packs nothing, and for `cls` and `first` pooling where
+    None. Raises ValueError for `packed` pooling of attention that packs nothing, and for `cls` and `first` where
     the first position sees no other.
     """
 

@@ -1,6 +1,6 @@
 """One update of protocol=google equals LRA's own model, stated again from its code (LRA cd31e5c, 2022-09-14).
 
-The restatement is dense and explicit: masks of all pairs, flax's LayerNorm, softmax of masked scores, Adam by its formula.
+The restatement is dense and explicit: masks of all pairs, flax's LayerNorm, softmax of masked scores, Adam by formula.
 It shares with the harness nothing but the values of the parameters. Sources: models/sparse_transformer, models/layers/
 common_layers.py, utils/train_utils.py, listops and matching/train.py, and flax.deprecated.nn, flax.optim.
 """

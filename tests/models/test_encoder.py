@@ -118,7 +118,7 @@ def test_a_first_position_that_sees_no_other_is_not_pooled(pooling):
     one_sided = [("llp", {}), ("s4d", {"bidirectional": False}), ("sparse_transformer", {"lra_compat": True})]
     for name, hyper in one_sided:
         for options in ({}, {"pattern": "causal_self"}):
-            with pytest.raises(ValueError, match="would be constant; type backbone.pooling=masked_mean"):
+            with pytest.raises(ValueError, match=r"would be constant; type backbone\.pooling=masked_mean"):
                 encoder(name, pooling=pooling, hyper=hyper, **options)
     both_sided = [("llp", {"bidirectional": True}), ("sparse_transformer", {"lra_compat": True, "open_first": True})]
     for name, hyper in both_sided:

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 import zoo
+from twins import TWINS
 from zoo import CASES, CLASSES, load
 
 from models.attention.base import Pattern
@@ -110,6 +111,17 @@ def test_packed_requires_a_packed_sequence():
     for name, options in (("vanilla", {}), ("luna", {"pattern": "causal_self"}), ("luna", {"layers": 0})):
         with pytest.raises(ValueError, match="pooling=packed requires attention that returns a packed sequence"):
             encoder(name, pooling="packed", **options)
+
+
+@pytest.mark.parametrize("name", NONCAUSAL)
+def test_whether_the_first_position_sees_others_is_as_declared(name):
+    variants = TWINS[name].variants if name in TWINS else ()
+    x, _ = zoo.inputs(Pattern.NONCAUSAL_SELF, 21, dtype=torch.float64)
+    for hyper in ({}, *variants, *([{"bidirectional": False}] if name == "s4d" else [])):
+        model = zoo.build(name, Pattern.NONCAUSAL_SELF, **hyper).double()
+        # all the others are changed at once: a sparse method sees some of them
+        first = [zoo.run(model, torch.cat([x[:, :1], rest], 1))[:, 0] for rest in (x[:, 1:], x[:, 1:].flip(2))]
+        assert model.looks_ahead != torch.allclose(*first, atol=1e-12, rtol=0), hyper
 
 
 @pytest.mark.parametrize("pooling", ["cls", "first"])

@@ -107,6 +107,10 @@ class LLP(Attention):
         self.out_proj = projection(dim, dim, 1.0)
         self.first_out_proj = projection(dim, dim, 1.0)
 
+    @property
+    def looks_ahead(self) -> bool:
+        return not self.causal
+
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:

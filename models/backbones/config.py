@@ -117,6 +117,8 @@ class TransformerConfig(LayerConfig):
     """Number of layers; of an encoder-decoder, in each of the two stacks."""
     attention_dropout: float = 0.1
     """Share of attention weights that training drops."""
+    attention_bias: bool = True
+    """Whether the projections of attention have biases; False drops those of the multi-head methods."""
     positions: str = "learned"
     """A key of `POSITIONS`: what is added to the embeddings."""
     final_norm: bool = True

@@ -70,9 +70,9 @@ EMBEDDINGS: Mapping[str, Callable[[int, int, int | None, float], nn.Module]] = {
 class TokenEmbedder(nn.Module):
     """Base of the models that read tokens; alone it embeds one of two languages. `embed` maps (B, N) -> (B, N, D).
 
-    `kind` is a key of `EMBEDDINGS`, `cls` puts a learned vector in front. `length_limit` is the longest sequence that
-    can be embedded: `max_length` where positions end there, None where nothing ends. A model lowers it where its own
-    layers end.
+    `kind` is a key of `EMBEDDINGS`; with `cls_std` a learned vector stands in front, drawn from N(0, cls_std^2).
+    `length_limit` is the longest sequence that can be embedded: `max_length` where positions end there, None where
+    nothing ends. A model lowers it where its own layers end.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class TokenEmbedder(nn.Module):
         *,
         kind: str = "table",
         padding_id: int | None = None,
-        cls: bool = False,
+        cls_std: float | None = None,
     ):
         super().__init__()
         dim = config.dim
         self.embedding = EMBEDDINGS[kind](config.vocab_size, dim, padding_id, config.embedding_std)
         self.cls = None
-        if cls:
+        if cls_std is not None:
             self.cls = nn.Parameter(torch.empty(dim))
-            nn.init.normal_(self.cls, std=config.embedding_std)
+            nn.init.normal_(self.cls, std=cls_std)
         self.embedding_scale = math.sqrt(dim) if config.embedding_scale else 1.0
-        self.positions = POSITIONS[config.positions](max_length + cls, dim, config.positions_std)
+        self.positions = POSITIONS[config.positions](max_length + (self.cls is not None), dim, config.positions_std)
         self.length_limit = max_length if self.positions.ends else None
         self.embedding_norm = config.make_norm() if config.embedding_norm else nn.Identity()
         self.embedding_dropout = nn.Dropout(config.dropout)

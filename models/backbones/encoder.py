@@ -4,13 +4,8 @@ The options are the union of what the recipes for the Long Range Arena do (docs/
 
     google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
-<<<<<<< HEAD
     luna       post-LN, embedding norm, learned positions, `cls`, `cls_mean` or `packed`, Linear-ReLU-Linear classifier
                whose last Linear has no bias
-    latte      pre-LN, `masked_mean` over the tokens that are not padding
-=======
-    luna       post-LN, embedding norm, embeddings times sqrt(D), sinusoidal positions, `cls` or `packed`, one Linear
-               without bias
     latte      pre-LN, no final norm, sinusoidal positions, `masked_mean` over the tokens that are not padding
 
     B batch, N length, D width, C classes
@@ -91,6 +86,8 @@ class EncoderConfig(TransformerConfig):
     """A key of `ACTIVATIONS`, between the classifier's layers."""
     head_bias: bool = True
     """Whether the classifier's last layer has a bias, as its hidden ones always have."""
+    cls_std: float | None = None
+    """Standard deviation of the learned vector in front at the start; None: that of the embeddings."""
     head_dropout: float = 0.0
     """Share of the pooled states that training drops."""
     embedding: str = "table"
@@ -104,7 +101,8 @@ class EncoderClassifier(TokenEmbedder):
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with a
     learned vector in front the sequence is one longer. `length_limit` is `max_length` where positions, pooling or
-    attention end there, else None. Raises ValueError for `packed` pooling of attention that packs nothing.
+    attention end there, else None. Raises ValueError for `packed` pooling of attention that packs nothing, and for
+    `cls` and `first` where the first position sees no other.
     """
 
     Config: ClassVar[type[EncoderConfig]] = EncoderConfig
@@ -112,7 +110,14 @@ class EncoderClassifier(TokenEmbedder):
 
     def __init__(self, attention: Callable[..., Attention], config: EncoderConfig):
         cls = config.pooling in WITH_CLS
-        super().__init__(config, config.max_length, kind=config.embedding, padding_id=config.padding_id, cls=cls)
+        cls_std = config.embedding_std if config.cls_std is None else config.cls_std
+        super().__init__(
+            config,
+            config.max_length,
+            kind=config.embedding,
+            padding_id=config.padding_id,
+            cls_std=cls_std if cls else None,
+        )
         self.max_length, self.padding_id = config.max_length, config.padding_id
         self.pool, self.pools_packed = POOLING[config.pooling], config.pooling == "packed"
         sizes = {"max_length": config.max_length + cls, "dropout": config.attention_dropout}
@@ -122,6 +127,15 @@ class EncoderClassifier(TokenEmbedder):
         )
         for previous, layer in pairwise(self.layers):
             layer.attention.set_previous(previous.attention)
+        if not config.attention_bias:
+            for layer in self.layers:
+                layer.attention.drop_biases()
+        sees_only_itself = self.layers and not any(layer.attention.looks_ahead for layer in self.layers)
+        if POOLING[config.pooling] is first_pooling and sees_only_itself:
+            raise ValueError(
+                f"pooling={config.pooling} reads the first position, which sees no other here: the output would be "
+                "constant; type backbone.pooling=masked_mean, or a form of the model that looks ahead"
+            )
         if self.pools_packed and not any(layer.attention.has_packed_carry for layer in self.layers[-1:]):
             raise ValueError("pooling=packed requires attention that returns a packed sequence, as noncausal Luna does")
         if config.pooling == "mean" or any(layer.attention.fixed_length for layer in self.layers):

@@ -33,4 +33,5 @@ def upcast_product(a: Tensor, b: Tensor) -> Tensor:
 def upcast_linear(linear: nn.Linear, x: Tensor) -> Tensor:
     """linear(x) in float32, or in float64 if x is: for what decides, not only for what is summed."""
     with autocast_disabled(x):
-        return F.linear(upcast(x), upcast(linear.weight), upcast(linear.bias))
+        bias = None if linear.bias is None else upcast(linear.bias)
+        return F.linear(upcast(x), upcast(linear.weight), bias)

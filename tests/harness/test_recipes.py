@@ -135,6 +135,8 @@ PUBLISHED = {
     "google": {
         "backbone.layers": 4, "backbone.dim": 512, "backbone.heads": 8, "backbone.ffn_dim": 1024,
         "backbone.head_dim": 1024, "backbone.positions": "sinusoidal", "backbone.pooling": "cls",
+        "backbone.attention_bias": False, "backbone.norm_eps": 1e-6, "backbone.ffn": "gelu_tanh",
+        "backbone.cls_std": 0.0,
         "backbone.embedding_std": 1.0, "backbone.final_norm": True, "train.batch_size": 32,
         "train.optimizer.lr": 0.05 / 1000**0.5, "train.optimizer.betas": [0.9, 0.98], "train.optimizer.eps": 1e-9,
         "train.optimizer.weight_decay": 0.1, "train.schedule.warmup": 1000, "train.max_steps": 5000,

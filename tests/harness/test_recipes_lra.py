@@ -234,6 +234,31 @@ def test_the_plus_plus_rows_of_latte(task):
     assert cfg.model.rope == (task in ("listops", "text", "retrieval"))
 
 
+# of single models of LRA's code, cd31e5c: models/, utils/train_utils.py and image/configs
+SPARSE = {"model.lra_compat": True, "model.open_first": True, "model.block": 50, "model.columns": 10}
+BASE_IMAGE = {"backbone.dim": 32, "backbone.heads": 1, "backbone.layers": 1, "backbone.ffn_dim": 64}
+MEAN = {"backbone.pooling": "mean", "backbone.head_dim": None}
+OF_MODELS = [
+    *[("sparse_transformer", task, SPARSE) for task in ("listops", "text", "retrieval", "image")],
+    *[("sparse_transformer", task, SPARSE | {"model.open_first": False}) for task in ("pathfinder", "pathx")],
+    ("sinkhorn", "listops", MEAN), ("sinkhorn", "text", MEAN), ("sinkhorn", "retrieval", {"backbone.pooling": "first"}),
+    ("sinkhorn", "image", MEAN | BASE_IMAGE | {
+        "backbone.pooling": "all_mean", "backbone.dropout": 0.1, "backbone.attention_dropout": 0.2,
+        "train.optimizer.weight_decay": 0.7, "model.block": 64,
+    }),
+    ("sinkhorn", "pathfinder", MEAN | {"backbone.pooling": "all_mean"}),
+    ("bigbird", "image", {"backbone.heads": 4, "backbone.dim": 128, "backbone.pooling": "cls", "model.block": 64}),
+    ("local", "image", {"backbone.heads": 2, "backbone.pooling": "all_mean", "model.window": 64}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "task", "values"), OF_MODELS)
+def test_a_model_of_google_is_as_published(model, task, values):
+    cfg = compose([f"model={model}", f"task=lra/{task}", "protocol=google"])
+    found = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    assert {key: found[key] for key in values} == values
+
+
 @pytest.mark.parametrize("task", SIZES)
 def test_only_text_is_validated_on_its_test_split(task):
     for protocol in ("google", "skyformer", "luna", "latte", "mega", "s5"):

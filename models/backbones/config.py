@@ -13,7 +13,6 @@ from typing import ClassVar
 from torch import nn
 
 from models.layers.feedforward import FeedForward, GatedFeedForward
-from models.layers.initialisers import keep_as_they_are, lecun_normal_linears_
 from models.layers.norms import BatchNorm, ScaleNorm
 from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
 
@@ -24,18 +23,19 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value}")
 
 
-def no_feed_forward(dim: int, hidden_dim: int, dropout: float, *, activation_dropout: float | None = None) -> None:
+def no_feed_forward(dim: int, hidden_dim: int, dropout: float, hidden_dropout: float | None) -> None:
     """The layer is attention alone."""
 
 
 NORM_PLACEMENTS = ("pre", "post")
-NORMS: Mapping[str, Callable[..., nn.Module]] = {
+NORMS: Mapping[str, Callable[[int], nn.Module]] = {
     "layernorm": nn.LayerNorm,
+    "layernorm_flax": partial(nn.LayerNorm, eps=1e-6),
     "rmsnorm": partial(nn.RMSNorm, eps=1e-6),
     "scalenorm": ScaleNorm,
     "batchnorm": BatchNorm,
 }
-FFNS: Mapping[str, Callable[..., nn.Module | None]] = {
+FFNS: Mapping[str, Callable[[int, int, float, float | None], nn.Module | None]] = {
     "gelu": FeedForward,
     "gelu_tanh": partial(FeedForward, activation="gelu_tanh"),
     "relu": partial(FeedForward, activation="relu"),
@@ -49,22 +49,13 @@ POSITIONS: Mapping[str, Callable[[int, int], nn.Module]] = {
     "sinusoidal": SinusoidalPositions,
     "none": NoPositions,
 }
-LINEAR_INITS: Mapping[str, Callable[[nn.Module], None]] = {
-    "torch": keep_as_they_are,
-    "lecun_normal": lecun_normal_linears_,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig:
     """One Transformer layer around a given attention. Raises ValueError for an unknown choice."""
 
-    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {
-        "norm": NORM_PLACEMENTS,
-        "norm_kind": NORMS,
-        "ffn": FFNS,
-        "linear_init": LINEAR_INITS,
-    }
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"norm": NORM_PLACEMENTS, "norm_kind": NORMS, "ffn": FFNS}
 
     dim: int
     """Width D of the residual stream."""
@@ -72,32 +63,24 @@ class LayerConfig:
     """Hidden width of the feed-forward network."""
     dropout: float = 0.1
     """Share of the outputs of embedding, attention and feed-forward network that training drops."""
+    activation_dropout: float | None = None
+    """Share of the feed-forward network's hidden units that training drops; None: as `dropout`."""
     norm: str = "pre"
     """Where a norm stands: `pre` x + f(norm(x)), `post` norm(x + f(x))."""
     norm_kind: str = "layernorm"
     """A key of `NORMS`."""
-    norm_eps: float | None = None
-    """What a norm adds to a variance; None: 1e-5, and 1e-6 of `rmsnorm`."""
     ffn: str = "gelu"
     """A key of `FFNS`: the activation of the feed-forward network, `glu` a gated one, `none` no network."""
-    activation_dropout: float | None = None
-    """Share of the hidden units of the feed-forward network that training drops; None: as `dropout`."""
-    linear_init: str = "torch"
-    """A key of `LINEAR_INITS`: how the Linears of feed-forward network and classifier start."""
 
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
             check_choice(name, getattr(self, name), choices)
 
     def make_norm(self) -> nn.Module:
-        eps = {} if self.norm_eps is None else {"eps": self.norm_eps}
-        return NORMS[self.norm_kind](self.dim, **eps)
+        return NORMS[self.norm_kind](self.dim)
 
     def make_ffn(self) -> nn.Module | None:
-        ffn = FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout, activation_dropout=self.activation_dropout)
-        if ffn is not None:
-            LINEAR_INITS[self.linear_init](ffn)
-        return ffn
+        return FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout, self.activation_dropout)
 
 
 @dataclass(frozen=True, kw_only=True)

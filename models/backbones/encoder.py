@@ -13,16 +13,17 @@ The options are the union of what the recipes for the Long Range Arena do (docs/
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
-from models.backbones.config import LINEAR_INITS, TransformerConfig
+from models.backbones.config import TransformerConfig
 from models.backbones.embedding import EMBEDDINGS, TokenEmbedder
 from models.backbones.layer import TransformerLayer
-from models.layers.feedforward import ACTIVATIONS
+from models.layers.initialisers import lecun_normal_linears_
 
 
 def first_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
@@ -58,6 +59,8 @@ POOLING: Mapping[str, Pooling] = {
     "all_mean": all_mean_pooling,
     "packed": masked_mean_pooling,  # of the last packed sequence in place of the tokens (Luna, Table 3)
 }
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, approximate="tanh")}
+LINEAR_INITS = ("torch", "lecun_normal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,7 @@ class EncoderConfig(TransformerConfig):
         "pooling": POOLING,
         "head_activation": ACTIVATIONS,
         "embedding": EMBEDDINGS,
+        "linear_init": LINEAR_INITS,
     }
 
     classes: int
@@ -89,6 +93,8 @@ class EncoderConfig(TransformerConfig):
     """A key of `EMBEDDINGS`: a `table` of vectors, or a `linear` map of tokens that are levels."""
     padding_id: int | None = 0
     """The token that stands for padding; None: there is no padding."""
+    linear_init: str = "torch"
+    """One of `LINEAR_INITS`: how the Linears of feed-forward networks and classifier start."""
 
 
 class EncoderClassifier(TokenEmbedder):
@@ -120,6 +126,9 @@ class EncoderClassifier(TokenEmbedder):
             self.length_limit = config.max_length
         self.final_norm = config.make_norm() if config.final_norm else nn.Identity()
         self.head = self.make_head(config)
+        if config.linear_init == "lecun_normal":
+            for part in (*(layer.ffn for layer in self.layers if layer.ffn is not None), self.head):
+                lecun_normal_linears_(part)
 
     def make_head(self, config: EncoderConfig) -> nn.Sequential:
         """(B, `pooled_vectors` D) -> logits (B, C)."""
@@ -128,9 +137,7 @@ class EncoderClassifier(TokenEmbedder):
         head = nn.Sequential(nn.Dropout(config.head_dropout))
         for width, following in pairwise(widths):
             head.extend([nn.Linear(width, following, bias=config.head_bias), ACTIVATIONS[config.head_activation]()])
-        head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
-        LINEAR_INITS[config.linear_init](head)
-        return head
+        return head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> logits (B, C)."""

@@ -1,7 +1,7 @@
 """How weights start where it is not torch's own way.
 
-LeCun-normal, flax's default: a normal distribution of variance 1 / inputs, cut at two standard deviations of what is
-drawn, so that the drawn one is wider by 1 / 0.8796. Biases start at zero.
+LeCun-normal, the default of flax: variance 1 / inputs, drawn from a normal distribution that is cut at two of its
+standard deviations and wider by 1 / 0.8796, which makes up for the cut.
 """
 
 from torch import Tensor, nn
@@ -17,13 +17,9 @@ def lecun_normal_(weight: Tensor, inputs: int) -> Tensor:
 
 
 def lecun_normal_linears_(module: nn.Module) -> None:
-    """The same for every Linear in `module`."""
+    """Draw every Linear in `module`; its bias is zero."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             lecun_normal_(layer.weight, layer.in_features)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-
-
-def keep_as_they_are(module: nn.Module) -> None:
-    """torch's own start of a Linear: uniform within 1 / sqrt(inputs), its bias too."""

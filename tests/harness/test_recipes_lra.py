@@ -19,7 +19,7 @@ LATTE = {
     "backbone.layers": 6, "backbone.heads": 4, "backbone.pooling": "masked_mean", "train.clip_norm": 1.0,
     "train.optimizer.weight_decay": 0.01, "train.batch_size": 32, "train.select.rule": "best_test",
     "model.vapor": False, "backbone.positions": "sinusoidal", "backbone.final_norm": False, "backbone.norm": "pre",
-    "backbone.norm_kind": "layernorm", "backbone.norm_eps": 1e-6, "backbone.ffn": "gelu_tanh",
+    "backbone.norm_kind": "layernorm_flax", "backbone.ffn": "gelu_tanh",
     "backbone.head_activation": "gelu_tanh", "backbone.linear_init": "lecun_normal",
     "backbone.activation_dropout": 0.0, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
 }  # fmt: skip

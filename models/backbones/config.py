@@ -13,6 +13,7 @@ from typing import ClassVar
 from torch import nn
 
 from models.layers.feedforward import FeedForward, GatedFeedForward
+from models.layers.initialisers import bert_linears_, keep_as_they_are, lecun_normal_linears_
 from models.layers.norms import BatchNorm, ScaleNorm
 from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
 
@@ -23,19 +24,19 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value}")
 
 
-def no_feed_forward(dim: int, hidden_dim: int, dropout: float, hidden_dropout: float | None) -> None:
+def no_feed_forward(dim: int, hidden_dim: int, dropout: float, *, activation_dropout: float | None = None) -> None:
     """The layer is attention alone."""
 
 
 NORM_PLACEMENTS = ("pre", "post")
-NORMS: Mapping[str, Callable[[int], nn.Module]] = {
+NORMS: Mapping[str, Callable[..., nn.Module]] = {
     "layernorm": nn.LayerNorm,
     "layernorm_flax": partial(nn.LayerNorm, eps=1e-6),
     "rmsnorm": partial(nn.RMSNorm, eps=1e-6),
     "scalenorm": ScaleNorm,
     "batchnorm": BatchNorm,
 }
-FFNS: Mapping[str, Callable[[int, int, float, float | None], nn.Module | None]] = {
+FFNS: Mapping[str, Callable[..., nn.Module | None]] = {
     "gelu": FeedForward,
     "gelu_tanh": partial(FeedForward, activation="gelu_tanh"),
     "relu": partial(FeedForward, activation="relu"),
@@ -44,10 +45,15 @@ FFNS: Mapping[str, Callable[[int, int, float, float | None], nn.Module | None]] 
     "glu": GatedFeedForward,
     "none": no_feed_forward,
 }
-POSITIONS: Mapping[str, Callable[[int, int], nn.Module]] = {
+POSITIONS: Mapping[str, Callable[[int, int, float], nn.Module]] = {
     "learned": LearnedPositions,
     "sinusoidal": SinusoidalPositions,
     "none": NoPositions,
+}
+LINEAR_INITS: Mapping[str, Callable[[nn.Module], None]] = {
+    "torch": keep_as_they_are,
+    "lecun_normal": lecun_normal_linears_,
+    "bert": bert_linears_,
 }
 
 
@@ -55,7 +61,12 @@ POSITIONS: Mapping[str, Callable[[int, int], nn.Module]] = {
 class LayerConfig:
     """One Transformer layer around a given attention. Raises ValueError for an unknown choice."""
 
-    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"norm": NORM_PLACEMENTS, "norm_kind": NORMS, "ffn": FFNS}
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {
+        "norm": NORM_PLACEMENTS,
+        "norm_kind": NORMS,
+        "ffn": FFNS,
+        "linear_init": LINEAR_INITS,
+    }
 
     dim: int
     """Width D of the residual stream."""
@@ -71,6 +82,8 @@ class LayerConfig:
     """A key of `NORMS`."""
     ffn: str = "gelu"
     """A key of `FFNS`: the activation of the feed-forward network, `glu` a gated one, `none` no network."""
+    linear_init: str = "torch"
+    """A key of `LINEAR_INITS`: how Linears of feed-forward networks and classifier start; `bert`: attention's too."""
 
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
@@ -80,7 +93,10 @@ class LayerConfig:
         return NORMS[self.norm_kind](self.dim)
 
     def make_ffn(self) -> nn.Module | None:
-        return FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout, self.activation_dropout)
+        ffn = FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout, activation_dropout=self.activation_dropout)
+        if ffn is not None:
+            LINEAR_INITS[self.linear_init](ffn)
+        return ffn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +125,5 @@ class TransformerConfig(LayerConfig):
     """Whether embeddings are multiplied by sqrt(D)."""
     embedding_std: float = 0.02
     """Standard deviation of the embeddings at the start."""
+    positions_std: float = 0.02
+    """Standard deviation of learned positions at the start; the default is BERT's."""

@@ -72,7 +72,7 @@ class TokenEmbedder(nn.Module):
             self.cls = nn.Parameter(torch.empty(dim))
             nn.init.normal_(self.cls, std=config.embedding_std)
         self.embedding_scale = math.sqrt(dim) if config.embedding_scale else 1.0
-        self.positions = POSITIONS[config.positions](max_length + cls, dim)
+        self.positions = POSITIONS[config.positions](max_length + cls, dim, config.positions_std)
         self.length_limit = max_length if self.positions.ends else None
         self.embedding_norm = config.make_norm() if config.embedding_norm else nn.Identity()
         self.embedding_dropout = nn.Dropout(config.dropout)

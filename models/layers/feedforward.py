@@ -3,11 +3,14 @@
 FFN(x) = W_2 act(W_1 x + b_1) + b_2          (Vaswani et al., 2017, eq. 2)
 GLU(x) = W_3 (sigmoid(W_1 x) * W_2 x)        (Dauphin et al., 2017, arXiv 1612.08083; Shazeer, 2020, eq. 5)
 
+`activation_dropout` is the share of the hidden units that training drops; None: as many as of the outputs.
+
 B batch, N length, D width
 """
 
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 ACTIVATIONS = {
@@ -19,25 +22,22 @@ ACTIVATIONS = {
 
 
 class FeedForward(nn.Sequential):
-    """Linear, activation, dropout, Linear, dropout: (B, N, D) -> (B, N, D).
-
-    `hidden_dropout` is the first of the two, equal to `dropout` unless given.
-    """
+    """Linear, activation, dropout, Linear, dropout: (B, N, D) -> (B, N, D)."""
 
     def __init__(
         self,
         dim: int,
         hidden_dim: int,
         dropout: float = 0.0,
-        hidden_dropout: float | None = None,
         *,
         activation: str = "gelu",
         bias: bool = True,
+        activation_dropout: float | None = None,
     ):
         super().__init__(
             nn.Linear(dim, hidden_dim, bias=bias),
             ACTIVATIONS[activation](),
-            nn.Dropout(dropout if hidden_dropout is None else hidden_dropout),
+            nn.Dropout(dropout if activation_dropout is None else activation_dropout),
             nn.Linear(hidden_dim, dim, bias=bias),
             nn.Dropout(dropout),
         )
@@ -46,14 +46,14 @@ class FeedForward(nn.Sequential):
 class GatedFeedForward(nn.Module):
     """GLU, three matrices without biases, with dropout as in `FeedForward`: (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0, hidden_dropout: float | None = None):
+    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0, *, activation_dropout: float | None = None):
         super().__init__()
         self.gate = nn.Linear(dim, hidden_dim, bias=False)
         self.value = nn.Linear(dim, hidden_dim, bias=False)
         self.out = nn.Linear(hidden_dim, dim, bias=False)
+        self.activation_dropout = nn.Dropout(dropout if activation_dropout is None else activation_dropout)
         self.dropout = nn.Dropout(dropout)
-        self.hidden_dropout = nn.Dropout(dropout if hidden_dropout is None else hidden_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.gate(x).sigmoid() * self.value(x)
-        return self.dropout(self.out(self.hidden_dropout(hidden)))
+        hidden = torch.sigmoid(self.gate(x)) * self.value(x)
+        return self.dropout(self.out(self.activation_dropout(hidden)))

@@ -142,8 +142,10 @@ PUBLISHED = {
     },
     "luna": {
         "backbone.layers": 1, "backbone.dim": 512, "backbone.heads": 8, "backbone.ffn_dim": 2048,
-        "backbone.norm": "post", "backbone.head_dim": None, "backbone.head_bias": False,
-        "backbone.embedding_norm": True, "backbone.embedding_scale": True, "backbone.embedding_std": 512**-0.5,
+        "backbone.norm": "post", "backbone.head_dim": 2048, "backbone.head_bias": False, "backbone.head_dropout": 0.0,
+        "backbone.head_activation": "relu", "backbone.positions": "learned", "backbone.positions_std": 0.02,
+        "backbone.embedding_norm": True, "backbone.embedding_scale": False, "backbone.embedding_std": 0.02,
+        "backbone.linear_init": "bert", "backbone.activation_dropout": 0.0, "train.eval_every": 20,
         "task.append_eos": True, "train.optimizer.lr": 1e-4, "train.optimizer.betas": [0.9, 0.98],
         "train.optimizer.weight_decay": 1e-4, "train.schedule.warmup": 1000, "train.schedule.start": 1e-7,
         "train.max_steps": 5000, "train.batch_size": 32, "train.select.rule": "best_val",

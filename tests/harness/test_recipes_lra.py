@@ -6,7 +6,11 @@ from omegaconf import OmegaConf
 
 from harness.config.cell import flatten
 from harness.config.compose import compose
-from models.backbones.dual_encoder import ConcatDualEncoderClassifier, DualEncoderClassifier
+from models.backbones.dual_encoder import (
+    ConcatDualEncoderClassifier,
+    DualEncoderClassifier,
+    ReversedDualEncoderClassifier,
+)
 from models.backbones.encoder import EncoderClassifier
 
 RATE = 0.05 / 8000**0.5  # peak of LRA's factors with a warm-up of 8,000 steps
@@ -40,6 +44,12 @@ MEGA = {
 MEGA_PIXELS = MEGA | {
     "backbone.norm": "pre", "backbone.norm_kind": "batchnorm", "backbone.final_norm": True, "backbone.dropout": 0.0,
     "backbone.embedding": "linear", "model.attention": "laplace", "train.optimizer.lr": 0.01,
+}  # fmt: skip
+LUNA = {
+    "backbone.norm": "post", "backbone.final_norm": False, "backbone.positions": "learned",
+    "backbone.embedding_norm": True, "backbone.embedding_scale": False, "backbone.activation_dropout": 0.0,
+    "backbone.head_activation": "relu", "backbone.head_bias": False, "backbone.head_dropout": 0.0,
+    "train.optimizer.betas": [0.9, 0.98], "train.schedule.start": 1e-7,
 }  # fmt: skip
 PUBLISHED = {
     ("google", "text"): {
@@ -75,26 +85,37 @@ PUBLISHED = {
         "task.mask_black": True, "backbone.max_length": 1024, "train.batch_size": 256, "train.eval_every": 50,
         "train.optimizer.lr": 1e-4, "train.schedule.warmup": 175, "train.select.rule": "best_val",
     },
-    ("luna", "text"): {
+    ("luna", "text"): LUNA | {
         "task.max_length": 4001, "task.append_eos": True, "task.validation": "test", "backbone.layers": 4,
         "backbone.dim": 256, "backbone.heads": 4, "backbone.ffn_dim": 1024, "backbone.dropout": 0.3,
-        "backbone.attention_dropout": 0.3, "backbone.embedding_std": 256**-0.5, "backbone.head_dropout": 0.3,
-        "train.max_steps": 20_000, "train.batch_size": 32, "train.optimizer.lr": 5e-5,
-        "train.optimizer.weight_decay": 1e-4, "train.schedule.warmup": 8000, "train.select.rule": "best_test",
+        "backbone.attention_dropout": 0.3, "backbone.embedding_std": 0.02, "backbone.positions_std": 0.02,
+        "backbone.linear_init": "bert", "backbone.head_dim": 1024, "train.eval_every": 100, "train.max_steps": 20_000,
+        "train.batch_size": 32, "train.optimizer.lr": 5e-5, "train.optimizer.weight_decay": 1e-4,
+        "train.schedule.warmup": 8000, "train.select.rule": "best_test",
     },
-    ("luna", "retrieval"): {
+    ("luna", "retrieval"): LUNA | {
         "task.max_length": 4001, "task.append_eos": True, "backbone.layers": 4, "backbone.dim": 128,
         "backbone.heads": 4, "backbone.ffn_dim": 512, "backbone.dropout": 0.1, "backbone.attention_dropout": 0.1,
-        "backbone.embedding_std": 128**-0.5, "backbone.head_dim": None, "train.max_steps": 20_000,
+        "backbone.embedding_std": 1.0, "backbone.positions_std": 128**-0.5, "backbone.linear_init": "torch",
+        "backbone.head_dim": 512, "train.max_steps": 20_000, "train.eval_every": 2000,
         "train.batch_size": 32, "train.optimizer.lr": 5e-4, "train.optimizer.weight_decay": 1e-4,
         "train.schedule.warmup": 8000, "train.select.rule": "best_val",
     },
-    ("luna", "image"): {
+    ("luna", "image"): LUNA | {
         "task.append_eos": False, "task.mask_black": False, "backbone.layers": 1, "backbone.dim": 64,
         "backbone.heads": 8, "backbone.ffn_dim": 128, "backbone.dropout": 0.3, "backbone.attention_dropout": 0.1,
-        "backbone.embedding_std": 64**-0.5, "train.max_steps": 35_000, "train.batch_size": 256,
+        "backbone.embedding_std": 1.0, "backbone.positions_std": 64**-0.5, "backbone.linear_init": "torch",
+        "backbone.head_dim": 128, "train.max_steps": 35_000, "train.batch_size": 256, "train.eval_every": 176,
         "train.optimizer.lr": 5e-3, "train.optimizer.weight_decay": 0.0, "train.schedule.warmup": 4000,
         "train.select.rule": "best_val",
+    },
+    ("luna", "pathfinder"): LUNA | {
+        "task.append_eos": True, "task.max_length": 1025, "task.mask_black": False, "backbone.layers": 1,
+        "backbone.dim": 128, "backbone.heads": 4, "backbone.ffn_dim": 128, "backbone.dropout": 0.2,
+        "backbone.attention_dropout": 0.1, "backbone.embedding_std": 1.0, "backbone.positions_std": 128**-0.5,
+        "backbone.linear_init": "torch", "backbone.head_dim": 256, "backbone.pooling": "cls_mean",
+        "train.max_steps": 62_500, "train.batch_size": 256, "train.eval_every": 625, "train.optimizer.lr": 1e-3,
+        "train.optimizer.weight_decay": 0.0, "train.schedule.warmup": 4000, "train.select.rule": "best_val",
     },
     ("latte", "text"): LATTE | {
         "task.max_length": 4000, "task.append_eos": True, "task.validation": "test", "backbone.dim": 256,
@@ -169,6 +190,9 @@ SIZES = {
     "listops": (96_000, 2_000, 2_000), "text": (25_000, 25_000, 25_000), "retrieval": (147_086, 18_090, 17_437),
     "image": (45_000, 5_000, 10_000), "pathfinder": (160_000, 20_000, 20_000),
 }  # fmt: skip
+RETRIEVAL = {
+    "google": ConcatDualEncoderClassifier, "mega": ConcatDualEncoderClassifier, "luna": ReversedDualEncoderClassifier,
+}  # fmt: skip
 MODELS = {"latte": "latte", "s5": "s5", "mega": "mega_chunk"}  # the one whose recipe it is
 
 
@@ -183,8 +207,16 @@ def test_as_published(protocol, task):
     assert found.get("task.drop_remainder") is None, "every example is scored"
     backbone = EncoderClassifier
     if task == "retrieval":
-        backbone = ConcatDualEncoderClassifier if protocol in ("google", "mega") else DualEncoderClassifier
+        backbone = RETRIEVAL.get(protocol, DualEncoderClassifier)
     assert get_class(found["backbone._target_"]) is backbone
+
+
+@pytest.mark.parametrize(("task", "std"), [("listops", 0.02), ("retrieval", 128**-0.5), ("image", 64**-0.5)])
+def test_luna_itself_starts_from_its_own_embeddings(task, std):
+    cfg = compose(["model=luna", f"task=lra/{task}", "protocol=luna"])
+    assert cfg.backbone.embedding_std == pytest.approx(std)
+    assert cfg.model.slot_dropout == cfg.backbone.dropout
+    assert not cfg.model.tie_kv and not cfg.model.slot_positions and cfg.model.norm_slots
 
 
 @pytest.mark.parametrize("task", SIZES)

@@ -12,7 +12,8 @@ from models.attention.linformer import Linformer
 from models.attention.local import Local
 from models.attention.luna import Luna
 from models.backbones.config import NORM_PLACEMENTS, POSITIONS
-from models.backbones.encoder import ACTIVATIONS, POOLING, EncoderClassifier, EncoderConfig
+from models.backbones.encoder import POOLING, EncoderClassifier, EncoderConfig
+from models.layers.feedforward import ACTIVATIONS
 from models.ops.positions import sinusoidal_positions
 
 NONCAUSAL = sorted(name for name, pattern in CASES if pattern is Pattern.NONCAUSAL_SELF)
@@ -167,6 +168,38 @@ def test_builds_on_the_meta_device(name):
     assert all(other[key].shape == shape for key, shape in shapes.items() if "positions" not in key)
 
 
+def test_the_mean_may_read_the_vector_in_front():
+    model = encoder(pooling="cls_mean", layers=0, positions="none", final_norm=False)
+    batch = tokens(5)
+    batch[1, 3:] = 0
+    seen = [torch.cat([model.cls[None], model.embedding(row[row > 0])]).mean(0) for row in batch]
+    torch.testing.assert_close(model.encode(batch), torch.stack(seen))
+
+
+def test_the_last_layer_of_the_classifier_may_have_no_bias():
+    head = encoder(head_dim=[12, 8], head_bias=False).head
+    assert [layer.bias is not None for layer in head if hasattr(layer, "bias")] == [True, True, False]
+
+
+def test_weights_start_where_they_are_told():
+    sizes = {"dim": 64, "ffn_dim": 80, "max_length": 200, "head_dim": 90, "classes": 50, "vocab_size": 300}
+    model = encoder(**sizes, linear_init="bert", positions_std=0.3, embedding_std=0.7, attention_dropout=0.0)
+    for part in (*model.layers, model.head):
+        linears = [module for module in part.modules() if isinstance(module, torch.nn.Linear)]
+        assert linears and all(abs(linear.weight.std() - 0.02) < 0.002 for linear in linears)
+        assert all((linear.bias == 0).all() for linear in linears)
+    assert abs(model.positions.table.std() - 0.3) < 0.02 and abs(model.embedding.weight.std() - 0.7) < 0.02
+    own = encoder(**sizes)
+    assert abs(own.positions.table.std() - 0.02) < 0.002 and own.head[1].bias.abs().max() > 0
+
+
+def test_hidden_units_may_be_dropped_apart():
+    for ffn, share in itertools.product(("gelu", "glu"), (0.0, None)):
+        made = encoder(dropout=0.5, activation_dropout=share, ffn=ffn, layers=1).layers[0].ffn
+        shares = sorted(module.p for module in made.modules() if isinstance(module, torch.nn.Dropout))
+        assert shares == ([0.5, 0.5] if share is None else [0.0, 0.5])
+
+
 def test_the_mean_over_all_positions_reads_the_hidden_ones():
     states = torch.arange(6.0).reshape(1, 3, 2)
     valid = torch.tensor([[[1.0], [0.0], [0.0]]])
@@ -184,7 +217,7 @@ def test_attention_learns_its_longest_length_and_slot(pooling):
 
     options = {"pattern": "noncausal_self", "pooling": pooling, "attention_dropout": 0.2}
     EncoderClassifier(spy, EncoderConfig(**SIZES, **options))
-    length = 24 + (pooling == "cls")
+    length = 24 + (pooling in ("cls", "cls_mean"))
     assert seen == [(16, 2, {"pattern": "noncausal_self", "max_length": length, "dropout": 0.2})] * 2
 
 

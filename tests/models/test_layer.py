@@ -100,6 +100,17 @@ def test_flax_adds_less_to_a_variance():
         torch.testing.assert_close(made(x), x / (1e-6 + eps) ** 0.5)
 
 
+def test_linears_start_as_flax_s_do():
+    """Normal, cut at two of its standard deviations and widened to a variance of 1 / inputs; biases zero."""
+    torch.manual_seed(0)
+    ffn = LayerConfig(dim=200, ffn_dim=800, linear_init="lecun_normal").make_ffn()
+    for linear in (ffn[0], ffn[3]):
+        std = linear.in_features**-0.5
+        torch.testing.assert_close(linear.weight.std().item(), std, rtol=0.01, atol=0)
+        assert 2.2 * std < linear.weight.abs().max() <= 2 * std / 0.87962566
+        assert not linear.bias.any()
+
+
 def test_silu():
     made = FFNS["silu"](6, 10, 0.0)
     x = torch.randn(3, 6)

@@ -10,7 +10,6 @@ B batch, N length, D width
 
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 ACTIVATIONS = {
@@ -55,5 +54,5 @@ class GatedFeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = torch.sigmoid(self.gate(x)) * self.value(x)
+        hidden = self.gate(x).sigmoid() * self.value(x)
         return self.dropout(self.out(self.activation_dropout(hidden)))

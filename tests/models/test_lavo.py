@@ -5,6 +5,8 @@ import torch
 
 from models.attention import lavo
 from models.attention.lavo import LAVO, past_memory, read
+from models.attention.local import Local
+from tests.helpers.visible import visible
 
 
 @pytest.mark.parametrize(("length", "window"), [(50, 8), (50, 1), (50, None), (7, 16), (48, 16)])

@@ -47,10 +47,10 @@ def marked_attention(attention):
     return attend
 
 
-def prepared(model, task, monkeypatch):
-    """The model of the recipe in training, its weights {the transcription's name: copy}, and {name: ours}."""
-    cfg = compose([f"model={model}", f"task=lra/{task}", "protocol=luna", *(["model.slots=16"] * (model == "luna"))])
-    built = build(cfg)
+def prepared(model, task, use_p, monkeypatch):
+    """The task, with the model of the recipe in training, {name: its weights}, and {name: copy of them}."""
+    options = ["model.slots=16"] * (model == "luna") + ["backbone.pooling=packed"] * use_p
+    built = build(compose([f"model={model}", f"task=lra/{task}", "protocol=luna", *options]))
     module = built.model.double().train()
     for p in module.parameters():
         if p.dim() == 1:  # what starts at zero or one counts, too
@@ -77,25 +77,27 @@ def gradient(p):
 
 
 @pytest.mark.parametrize(
-    ("model", "task"),
+    ("model", "task", "use_p"),
     [
-        ("luna", "image"),
-        ("luna", "pathfinder"),
-        ("vanilla", "image"),
-        pytest.param("luna", "listops", marks=pytest.mark.slow),
-        pytest.param("luna", "text", marks=pytest.mark.slow),
-        pytest.param("luna", "retrieval", marks=pytest.mark.slow),
-        pytest.param("vanilla", "pathfinder", marks=pytest.mark.slow),
+        ("luna", "image", False),
+        ("luna", "image", True),
+        ("luna", "pathfinder", False),
+        ("vanilla", "image", False),
+        pytest.param("luna", "listops", False, marks=pytest.mark.slow),
+        pytest.param("luna", "listops", True, marks=pytest.mark.slow),
+        pytest.param("luna", "text", False, marks=pytest.mark.slow),
+        pytest.param("luna", "retrieval", False, marks=pytest.mark.slow),
+        pytest.param("vanilla", "pathfinder", False, marks=pytest.mark.slow),
     ],
 )
-def test_one_update_is_the_published_models(model, task, monkeypatch):
+def test_one_update_is_the_published_models(model, task, use_p, monkeypatch):
     torch.manual_seed(0)
-    built, ours, weights = prepared(model, task, monkeypatch)
+    built, ours, weights = prepared(model, task, use_p, monkeypatch)
     tokens, label = examples(task, built)
     loss = F.cross_entropy(built.model(tokens), label)
     loss.backward()
     padding = None if built.task.padding_id is None else tokens == built.task.padding_id
-    architecture = replace(published_luna.LUNA[task], luna=model == "luna")
+    architecture = replace(published_luna.LUNA[task], luna=model == "luna", use_p=use_p)
     published = published_luna.loss(weights, tokens, padding, label, architecture)
     published.backward()
     assert loss.item() == pytest.approx(published.item(), rel=1e-10)

@@ -1,8 +1,8 @@
 """Luna's LRA model of 2021 in plain torch, from equations: nothing here is shared with `models`.
 
 Source: fairseq-apollo 6135e5b (2021-11-18), fairseq/models/luna_lra, with the architectures and commands of
-examples/luna/README.lra.md. It equals that code, loss and every gradient, within 1e-9 in float64 at the sizes of all
-five tasks, for Luna and for the Transformer that Table 1 sets beside it.
+examples/luna/README.lra.md. It equals that code, run in float64, in loss and every gradient within 2e-15: Luna at the
+sizes of all five tasks, also with --use-p, and the Transformer that Table 1 sets beside it on up to 1,026 tokens.
 
 Weights are {name: tensor}. Sequences hold token ids, the rows of `tokens`; the published [CLS] is one of them, and here
 it is the vector `cls`. Sequences are at least as long as there are slots.
@@ -30,6 +30,7 @@ class Architecture:
     attention_dropout: float = 0.1
     mean: bool = False  # sen_rep_type mp
     luna: bool = True  # False: the Transformer
+    use_p: bool = False  # --use-p: no [CLS], and the mean of the last P
 
 
 LUNA = {
@@ -100,17 +101,21 @@ def layer(w: Weights, at: str, x: Tensor, p: Tensor | None, hidden: Tensor | Non
 
 
 def encode(w: Weights, tokens: Tensor, padding: Tensor | None, a: Architecture) -> Tensor:
-    """tokens and padding (B, N - 1) -> the state of [CLS], or the mean over all positions, (B, D)."""
-    x = torch.cat([w["cls"].expand(len(tokens), 1, -1), w["tokens"][tokens]], 1)
+    """tokens and padding (B, N - 1) -> the state of [CLS], or the mean over all positions or over P, (B, D)."""
+    x = w["tokens"][tokens]
+    if not a.use_p:
+        x = torch.cat([w["cls"].expand(len(tokens), 1, -1), x], 1)
     x = F.dropout(norm(w, "tokens_norm", x + w["positions"][: x.shape[1]]), a.dropout)
     p, hidden = None, None
     if padding is not None:
-        hidden = F.pad(padding, (1, 0), value=False)
+        hidden = padding if a.use_p else F.pad(padding, (1, 0), value=False)
         x = x.masked_fill(hidden[..., None], 0)
     if a.luna:
         p = F.dropout(norm(w, "slots_norm", w["slots"]).expand(len(tokens), -1, -1), a.dropout)
     for i in range(a.layers):
         x, p = layer(w, f"layers.{i}", x, p, hidden, a)
+    if a.use_p:
+        return p.mean(1)
     return x.mean(1) if a.mean else x[:, 0]
 
 

@@ -49,7 +49,7 @@ def lara(
         if padded:
             logits = logits.masked_fill(key_padding_mask[:, None, None], torch.finfo(logits.dtype).min)
         total = logits.logsumexp(-1, keepdim=True)  # (B, H, r, 1)
-        read = (logits - total).exp() @ v  # f, (B, H, r, E)
+        read = logits.softmax(-1) @ v  # f, (B, H, r, E); through `total` its weights would not sum to 1 in float32
         own = (directions * centres).sum(-1, keepdim=True) - half_square(centres)
         empty = (means == 0).all(-1, keepdim=True)
         bias = (total / scale - own).masked_fill(empty, 0.0)

@@ -12,17 +12,20 @@ windows, of values that were standardised by the mean and deviation of the train
     B batch, S past length, L label length, P predicted length, C columns, T time features
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, at_least, one_of
+from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, at_least, one_of
 from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source, no_progress
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS, Dataset
@@ -31,6 +34,7 @@ from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
 
 FEATURES = ("M", "S")
+MINUTES_OF_A_DAY = 24 * 60
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -43,7 +47,7 @@ class Forecasting(DataTask):
 
     metric: ClassVar[str] = "mse"
     higher_is_better: ClassVar[bool] = False
-    baseline_name: ClassVar[str] = "mean of the training rows"
+    baseline_name: ClassVar[str] = "training_mean"
 
     dataset: str
     seq_len: int
@@ -130,7 +134,7 @@ class Forecasting(DataTask):
             "pred_len": self.pred_len,
         }
 
-    def forecast(self, model: nn.Module, batch: Batch) -> Tensor:
+    def forecast(self, model: Predictor, batch: Batch) -> Tensor:
         """(B, P, C), standardised."""
         return model(batch["past"], batch["past_time"], batch["future_time"])
 
@@ -140,14 +144,26 @@ class Forecasting(DataTask):
     def metrics(self) -> MetricCollection:
         return MetricCollection({"errors": ForecastErrors(dropping=self.drop_last is not None)})
 
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         forecast = self.forecast(model, batch)
         metrics.update(forecast, batch["future"], batch["kept"])
         return dict(zip(("mse", "mae"), window_errors(forecast, batch["future"]), strict=True))
 
-    def baseline(self) -> dict[str, float]:
-        """MSE of the training mean, which is 0, on `val` and `test`."""
-        return {name: self._mean_square(self.split(name)) for name in ("val", "test")}
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        """Forecasts without parameters; the seasonal one repeats the last day, where the past has a whole one."""
+        ahead, day = torch.arange(self.pred_len), MINUTES_OF_A_DAY // self.published.minutes
+        forecasts = {
+            "training_mean": lambda past: torch.zeros_like(past[:, :1]),  # of standardised values
+            "last_value": lambda past: past[:, -1:],
+            "past_mean": lambda past: past.mean(1, keepdim=True),
+        }
+        if self.seq_len >= day:
+            forecasts["seasonal_naive"] = lambda past: past[:, ahead % day - day]
+
+        def predictor(forecast: Callable[[Tensor], Tensor]) -> Predictor:
+            return lambda past, past_time, future_time: forecast(past).expand(-1, self.pred_len, -1)
+
+        return {name: partial(predictor, forecast) for name, forecast in forecasts.items()}
 
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)
@@ -165,13 +181,6 @@ class Forecasting(DataTask):
             x[..., column].float().cpu().numpy() for x in (batch["past"], batch["future"], self.forecast(model, batch))
         )
         return {"png": plot.draw(*lines, numbers=numbers, target=self.published.target)}
-
-    @staticmethod
-    def _mean_square(split: Windows) -> float:
-        """Each row counts as often as windows predict it."""
-        squares = split.values[split.seq_len :].double().square().mean(1).numpy()
-        often = np.convolve(np.ones(len(split)), np.ones(split.pred_len))
-        return float((squares * often).sum() / often.sum())
 
     @property
     def _folder(self) -> Path:

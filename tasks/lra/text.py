@@ -12,17 +12,18 @@ Our readings:
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasks import data_sources
-from tasks.base import DataError, Progress, one_of
+from tasks.base import DataError, Predictor, Progress, one_of
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples, ShardedExamples
 from tasks.lra import synthetic_text
+from tasks.lra.baselines import NaiveBayes, ngrams
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 
@@ -36,6 +37,7 @@ CLASSES = ("neg", "pos")
 HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
 TFDS = "imdb_reviews/plain_text:1.0.0"
 VALIDATIONS = ("held_out", "test")
+NGRAM = 5  # bytes, about a word
 
 Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
 
@@ -83,6 +85,12 @@ class Text(SequenceClassification):
             return found
         every = ShardedExamples([*found["train"].shards, *found["val"].shards])
         return {"train": every, "val": found["test"], "test": found["test"]}
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        def byte_ngrams() -> NaiveBayes:
+            return NaiveBayes(self.split("train"), self.classes, lambda tokens: ngrams(tokens, NGRAM, self.vocab_size))
+
+        return {**super().baselines(), f"byte_{NGRAM}gram_naive_bayes": byte_ngrams}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)

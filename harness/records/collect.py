@@ -48,8 +48,8 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
     `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
     names; `artifacts` are names of files in its folder; `predictions` is the Path of the scores of each example
-    (`harness.records.predictions.read`), None without such a file. `source` says which part of the data was used, `origin`
-    what the task calls their place.
+    (`harness.records.predictions.read`), None without such a file. `source` says which part of the data was used,
+    `origin` what the task calls their place.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     """

@@ -209,11 +209,8 @@ class PCN(DataTask):
         of = self.split("train").shapes
         random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
         pairs = [of.pair(shape, 0, random) for shape in range(min(FITTED_TO, len(of.labels)))]
-        few = [
-            np.stack([resampled(cloud, FITTED_POINTS, random) for cloud in clouds])
-            for clouds in zip(*pairs, strict=True)
-        ]
-        seen, surface = map(torch.from_numpy, few)
+        few = [[resampled(cloud, FITTED_POINTS, random) for cloud in pair] for pair in pairs]
+        seen, surface = torch.from_numpy(np.array(few)).unbind(1)
         signs = [torch.tensor(sign) for sign in itertools.product((1.0, -1.0), repeat=3)][1:]
         return min(signs, key=lambda sign: float(chamfer_l1(reflected(sign, seen)[1], surface)))
 

@@ -108,7 +108,7 @@ def bucket(features: np.ndarray) -> np.ndarray:
 
 
 def ngrams(tokens: np.ndarray, n: int, symbols: int) -> np.ndarray:
-    """(..., N) ids below `symbols`, 0 at padding -> (..., N - n + 1) numbers below symbols^n, -1 where there is padding."""
+    """Ids (..., N) below `symbols`, 0 at padding -> numbers (..., N - n + 1) below symbols^n, -1 at padding."""
     length = tokens.shape[-1] - n + 1
     found = np.zeros((*tokens.shape[:-1], max(0, length)), np.int64)
     for start in range(n):

@@ -15,6 +15,7 @@ what a depth camera sees of it from 8 sides (one, to validate and test). Our rea
 
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,7 @@ from torchmetrics import MetricCollection
 from models.attention.base import Pattern
 from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, Split, at_least, one_of
 from tasks.completion import synthetic_shapes
-from tasks.completion.chamfer import NAMES, CompletionScores, chamfer_l1, scores
+from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, chamfer_l1, scores
 from tasks.completion.shape_sources import Files, Shapes, SyntheticShapes, pcn_files, shapenet55_files
 from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress
 
@@ -93,8 +94,9 @@ class PCN(DataTask):
     `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it),
     `shapenet55` (ShapeNet-55's folder) or `synthetic` (of `shapes`). `train`, `val` and `test` are the numbers of
     shapes to generate, or at most to use of those that are read; `views`, of each to train. `validation=test` validates
-    on the test split, one object with it. `ignore_zeros` scores as PoinTr's code does, see `chamfer`. Raises
-    ValueError, in one line, before any data is touched.
+    on the test split, one object with it. `ignore_zeros` scores as PoinTr's code does, see `chamfer`; `f1_threshold` is
+    the distance below which a point counts as met, for clouds of few points that of neighbours. `asymmetry` of
+    generated shapes: see `synthetic_shapes`. Raises ValueError, in one line, before any data is touched.
     """
 
     metric = "cd_l1"
@@ -112,11 +114,16 @@ class PCN(DataTask):
     test: int = PUBLISHED["test"]
     validation: str = "val"
     ignore_zeros: bool = False
+    f1_threshold: float = THRESHOLD
+    asymmetry: float = 0.0
 
     def __post_init__(self) -> None:
         self.sizes = {"train": self.train, "val": self.val, "test": self.test}
         at_least(1, **self.sizes, input_points=self.input_points, output_points=self.output_points, views=self.views)
         one_of(("val", "test"), validation=self.validation)
+        if not 0 < self.f1_threshold < math.inf:
+            raise ValueError(f"f1_threshold={self.f1_threshold} is no positive distance")
+        synthetic_shapes.check(self.asymmetry)
         super().__post_init__()
         if self.pattern is not Pattern.NONCAUSAL_CROSS:
             raise ValueError(f"{self.name} attends from points to seen points, noncausal_cross, not {self.pattern}")
@@ -163,7 +170,8 @@ class PCN(DataTask):
 
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         _, fine = model(batch["partial"])
-        found = scores(fine.detach(), batch["complete"], ignore_zeros=self.ignore_zeros)
+        how = {"ignore_zeros": self.ignore_zeros, "threshold": self.f1_threshold}
+        found = scores(fine.detach(), batch["complete"], **how)
         metrics.update(found, batch["category"])
         return dict(zip(NAMES, found.unbind(1), strict=True))
 
@@ -239,7 +247,7 @@ class PCN(DataTask):
     def _generated(self, progress: Progress) -> dict[str, SyntheticShapes]:
         self._check_memory()
         self.categories, self._counts = synthetic_shapes.CATEGORIES, self.sizes
-        points = {"input_points": self.input_points, "output_points": self.output_points}
+        points = {"input_points": self.input_points, "output_points": self.output_points, "asymmetry": self.asymmetry}
         views = {"train": self.views, "val": 1, "test": 1}
         return {
             name: SyntheticShapes(

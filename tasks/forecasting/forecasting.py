@@ -42,6 +42,7 @@ class Forecasting(DataTask):
     """`dataset` names a series of `tasks.forecasting.datasets`; `rows` takes, or generates, so many of its first rows.
 
     `path`: a CSV file (or .csv.gz), or the folder it is in. `time`: h, four time features; t, the minute as well.
+    `trend_days` belongs to the generated series, see `synthetic_series`.
     Raises ValueError, in one line, before any data is touched.
     """
 
@@ -59,12 +60,14 @@ class Forecasting(DataTask):
     time: str = "h"
     rows: int | None = None
     drop_last: int | None = None
+    trend_days: int = 100
 
     def __post_init__(self) -> None:
         one_of(DATASETS, dataset=self.dataset)
         one_of(FEATURES, features=self.features)
         one_of(TIME_FEATURES, time=self.time)
         at_least(1, seq_len=self.seq_len, pred_len=self.pred_len, rows=self.rows, drop_last=self.drop_last)
+        at_least(1, trend_days=self.trend_days)
         at_least(0, label_len=self.label_len)
         if self.label_len > self.seq_len:
             raise ValueError(f"label_len={self.label_len} is longer than seq_len={self.seq_len}")
@@ -200,7 +203,8 @@ class Forecasting(DataTask):
     def _generate(self, progress: Progress) -> Series:
         published = self.published
         rows = self.rows or published.rows
-        return synthetic_series.generate(rows, published.columns, published.minutes, self.data_seed)
+        own = {"name": self.dataset, "seed": self.data_seed, "trend_days": self.trend_days}
+        return synthetic_series.generate(rows, published.columns, published.minutes, **own)
 
     def _read(self, progress: Progress) -> Series:
         """All rows of the file. Raises DataError."""

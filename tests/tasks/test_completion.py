@@ -140,6 +140,9 @@ def test_the_input_and_its_reflection_complete_a_symmetric_shape(tmp_path):
     assert task.best_reflection().tolist() == [-1, -1, -1]
     seen, both = (baseline_scores(task, name)["cd_l1"] for name in ("input", "input_and_reflection"))
     assert both < 0.8 * seen
+    lopsided = loaded(tmp_path, asymmetry=0.4)
+    seen, both = (baseline_scores(lopsided, name)["cd_l1"] for name in ("input", "input_and_reflection"))
+    assert both > 0.9 * seen, "a shape is more than what is seen of it and its reflection"
     partial = torch.rand(2, 3, 3)
     coarse, fine = task.baselines()["input_and_reflection"]()(partial)
     assert torch.equal(coarse, partial) and torch.equal(fine, torch.cat([partial, -partial], 1))

@@ -173,6 +173,8 @@ def test_data_are_known_by_their_content(tmp_path):
         ({"pattern": "causal_self"}, "noncausal_cross, not causal_self"),
         ({"input_points": 0}, "input_points=0 is less than 1"),
         ({"views": 0}, "views=0 is less than 1"),
+        ({"asymmetry": 1.0}, "asymmetry=1.0 is not between 0 and 1"),
+        ({"f1_threshold": 0.0}, "f1_threshold=0.0 is no positive distance"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(change, what, tmp_path):

@@ -114,16 +114,16 @@ class PCN(DataTask):
     test: int = PUBLISHED["test"]
     validation: str = "val"
     ignore_zeros: bool = False
-    f1_threshold: float = THRESHOLD
-    asymmetry: float = 0.0
+    f1_threshold: float | None = None
+    asymmetry: float | None = None
 
     def __post_init__(self) -> None:
         self.sizes = {"train": self.train, "val": self.val, "test": self.test}
         at_least(1, **self.sizes, input_points=self.input_points, output_points=self.output_points, views=self.views)
         one_of(("val", "test"), validation=self.validation)
-        if not 0 < self.f1_threshold < math.inf:
+        if self.f1_threshold is not None and not 0 < self.f1_threshold < math.inf:
             raise ValueError(f"f1_threshold={self.f1_threshold} is no positive distance")
-        synthetic_shapes.check(self.asymmetry)
+        synthetic_shapes.check(self.asymmetry or 0.0)
         super().__post_init__()
         if self.pattern is not Pattern.NONCAUSAL_CROSS:
             raise ValueError(f"{self.name} attends from points to seen points, noncausal_cross, not {self.pattern}")
@@ -170,7 +170,7 @@ class PCN(DataTask):
 
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         _, fine = model(batch["partial"])
-        how = {"ignore_zeros": self.ignore_zeros, "threshold": self.f1_threshold}
+        how = {"ignore_zeros": self.ignore_zeros, "threshold": self.f1_threshold or THRESHOLD}
         found = scores(fine.detach(), batch["complete"], **how)
         metrics.update(found, batch["category"])
         return dict(zip(NAMES, found.unbind(1), strict=True))
@@ -247,7 +247,11 @@ class PCN(DataTask):
     def _generated(self, progress: Progress) -> dict[str, SyntheticShapes]:
         self._check_memory()
         self.categories, self._counts = synthetic_shapes.CATEGORIES, self.sizes
-        points = {"input_points": self.input_points, "output_points": self.output_points, "asymmetry": self.asymmetry}
+        points = {
+            "input_points": self.input_points,
+            "output_points": self.output_points,
+            "asymmetry": self.asymmetry or 0.0,
+        }
         views = {"train": self.views, "val": 1, "test": 1}
         return {
             name: SyntheticShapes(

@@ -60,7 +60,7 @@ class Forecasting(DataTask):
     time: str = "h"
     rows: int | None = None
     drop_last: int | None = None
-    trend_days: int = 100
+    trend_days: int | None = None
 
     def __post_init__(self) -> None:
         one_of(DATASETS, dataset=self.dataset)
@@ -203,7 +203,8 @@ class Forecasting(DataTask):
     def _generate(self, progress: Progress) -> Series:
         published = self.published
         rows = self.rows or published.rows
-        own = {"name": self.dataset, "seed": self.data_seed, "trend_days": self.trend_days}
+        trend = {"trend_days": self.trend_days} if self.trend_days else {}
+        own = {"name": self.dataset, "seed": self.data_seed, **trend}
         return synthetic_series.generate(rows, published.columns, published.minutes, **own)
 
     def _read(self, progress: Progress) -> Series:

@@ -48,7 +48,7 @@ class Text(SequenceClassification):
 
     `source`: `official` (the archive at Stanford, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
     `imdb_train*.jsonl[.gz]` and `imdb_test*.jsonl[.gz]`, a JSON object with `text` and `label` in each line) or
-    `synthetic` (of `synthetic_text`, which `distance` and `negated` belong to).
+    `synthetic` (of `synthetic_text`, which `distance`, `negated` and `words` belong to).
     """
 
     name = "lra/text"
@@ -64,6 +64,7 @@ class Text(SequenceClassification):
     test: int = 25_000
     distance: int = 1000
     negated: float = 0.5
+    words: int | None = None
 
     def __post_init__(self) -> None:
         one_of(VALIDATIONS, validation=self.validation)
@@ -71,6 +72,7 @@ class Text(SequenceClassification):
 
     def sources(self) -> dict[str, Source]:
         settings = {"max_length": self.max_length, "distance": self.distance, "negated": self.negated}
+        settings |= {"words": self.words} if self.words is not None else {}
         return {
             "official": self.path_source(
                 self._official, lambda: {"sha256": ARCHIVE.sha256}, requires_path=False, complete=True

@@ -49,7 +49,7 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
     names; `artifacts` are names of files in its folder; `predictions` is the Path of the scores of each example
     (`harness.records.predictions.read`), None without such a file. `source` says which part of the data was used,
-    `origin` what the task calls their place.
+    `origin` what the task calls their place: full where what was given as a part turned out to be all.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     """
@@ -93,7 +93,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "attention_parameters": parameters.get("attention"),
             "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
             "source": data["source"],
-            "origin": entries["config"]["task"].get("source"),
+            "origin": _origin(entries["config"]["task"].get("source"), data["source"]),
             "fingerprint": data["fingerprint"],
             "sha": entries["git"]["sha"],
             "dirty": entries["git"]["dirty"],
@@ -107,6 +107,10 @@ def _predictions(entries: dict[str, Any]) -> Path | None:
         return None
     path = predictions.path_of(entries["file"])
     return path if path.exists() else None
+
+
+def _origin(place: str | None, source: str) -> str | None:
+    return source if (place, source) == ("slice", "full") else place
 
 
 def variant(config: dict[str, Any]) -> str:

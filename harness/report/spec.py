@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from harness.config.table_rows import Settings, runs, settings_key
+from harness.config.table_rows import Settings, row_hours, runs, settings_key
 from harness.config.validation import StrictModel, TupleOf
 from harness.errors import did_you_mean
 from harness.records.ledger import decimals
@@ -146,8 +146,8 @@ class TableSpec(StrictModel):
     """A table: the keys of its yaml, its `name`, and the `published` numbers of its (row, column) pairs.
 
     `ledger: null`: a table of ours without published numbers. `rows`: the ledger's label -> what runs there.
-    `protocol`: of the rows that name none. `gpu_hours`: of one row and seed. `unit`: of every column; without it each
-    has the ledger's.
+    `protocol`: of the rows that name none. `gpu_hours`: of one row and seed, or {protocol: of one of its rows}.
+    `unit`: of every column; without it each has the ledger's.
     """
 
     name: str
@@ -157,7 +157,7 @@ class TableSpec(StrictModel):
     rows: dict[str, RowSpec]
     columns: dict[str, Column]
     seeds: TupleOf[int]
-    gpu_hours: float
+    gpu_hours: float | dict[str, float]
     paper: str = ""
     tolerance: Tolerance | None = None
     unit: str = ""
@@ -190,6 +190,8 @@ class TableSpec(StrictModel):
         for note in self.footnotes:
             require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
             require_known(f"footnotes.{note.id}.columns", note.columns or (), self.all_columns)
+        if isinstance(self.gpu_hours, dict):
+            require_known("gpu_hours", self.protocols, self.gpu_hours)
         if self.ledger is not None and self.tolerance is None:
             raise ValueError("tolerance: missing")
         for name in self.own_columns:
@@ -247,7 +249,7 @@ class TableSpec(StrictModel):
 
     def hours_of(self, columns: Iterable[str]) -> float:
         """GPU-hours of one row and seed in these columns."""
-        return self.gpu_hours * self._runs(columns) / self._runs(self.columns)
+        return row_hours(self.gpu_hours, self.protocol) * self._runs(columns) / self._runs(self.columns)
 
     def _runs(self, columns: Iterable[str]) -> int:
         chosen = (self.columns[name] for name in columns)

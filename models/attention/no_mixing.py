@@ -4,8 +4,10 @@
 
 so that a backbone keeps its positions, feed-forward layers and pooling, and nothing else tells one token of another.
 What it scores is what needs no attention. A recipe that reads the first position alone (LRA's [CLS]) would give it a
-constant output, so a control there pools over all tokens: `backbone.pooling=masked_mean`. It is softmax attention whose window is the token itself: one weight, which
-is 1, so queries and keys are left out, and no weights are formed to drop.
+constant output, so a control there pools over all tokens: `backbone.pooling=masked_mean`.
+
+It is softmax attention whose window is the token itself: one weight, which is 1, so queries and keys are left out, and
+no weights are formed to drop.
 
 Time and memory O(N D^2), parameters 2 D^2 + 2 D, decoding state none.
 

@@ -1,14 +1,14 @@
-"""What a task is: data in splits, a loss, metrics, and the score of guessing.
+"""What a task is: data in splits, a loss, metrics, and the predictors that a model has to beat.
 
 The harness knows a task through this interface alone. A task never sees the trainer, the record or the attention: it
 gets a model (the backbone with the attention inside) and batches, and scores the model on the batches.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from torchmetrics import MetricCollection
 from models.attention.base import Pattern
 
 Batch = dict[str, Tensor]
+# takes what a model takes and gives what it gives: a model, or whatever stands in its place
+Predictor = Callable[..., Any]
 # (what is being done, how much is done, of how much), shown as a bar or a line
 Progress = Callable[[str, int, int], None]
 
@@ -75,7 +77,7 @@ class FinalEvaluation:
     split: Split
     batch_size: int | None = None
     metrics: Callable[[], MetricCollection] | None = None
-    score: Callable[[nn.Module, Batch, MetricCollection], dict[str, Tensor]] | None = None
+    score: Callable[[Predictor, Batch, MetricCollection], dict[str, Tensor]] | None = None
 
 
 class Task(ABC):
@@ -88,7 +90,7 @@ class Task(ABC):
     metric: ClassVar[str]
     higher_is_better: ClassVar[bool]
     loss_mean_over: ClassVar[str] = "examples"  # or "tokens": what `loss` is a mean over, if micro-batches differ
-    baseline_name: ClassVar[str]  # what `baseline()` scores: "majority class", "unigram", ...
+    baseline_name: ClassVar[str]  # the one of `baselines()` that is the chance level: majority_class, unigram, ...
 
     pattern: Pattern
     vocab_size: int | None = None  # token ids are 0, ..., vocab_size - 1; None: the examples hold no token ids
@@ -127,12 +129,19 @@ class Task(ABC):
         """Fresh accumulators for one pass over a split."""
 
     @abstractmethod
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        """Add one batch to `metrics`; returns one or more scores of each example, (B,) each, for paired comparison."""
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        """Add one batch to `metrics`; returns one or more scores of each example, (B,) each, for paired comparison.
+
+        The names of scores have no slash. Nothing but calling is asked of `model`.
+        """
 
     @abstractmethod
-    def baseline(self) -> dict[str, float]:
-        """`metric` of a guess that ignores the input, on each of `val` and `test`, in the metric's unit."""
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        """What a careful reader would try first, by name: `last_value`, `root_operator`. Each call makes a predictor.
+
+        A predictor is fitted to the loaded training split, if to anything, and then scored as a model is: once, on the
+        test split. The one of `baseline_name` ignores the input; it is scored on the validation split as well.
+        """
 
     @abstractmethod
     def tokens(self, batch: Batch) -> int:

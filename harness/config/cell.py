@@ -26,7 +26,10 @@ NOT_IDENTITY = {
     "model": ("budgets",),
 }
 # keys that are part of the identity only while they are set: a config that lacks them is the same cell
-IDENTITY_WHEN_SET = {"train": ("patience", "batch_tokens"), "task": ("final_lengths",)}
+IDENTITY_WHEN_SET = {
+    "train": ("patience", "batch_tokens"),
+    "task": ("final_lengths", "trend_days", "asymmetry", "f1_threshold", "words"),
+}
 # packages of this project, whose classes and functions are identified by their names alone
 OWN_PACKAGES = ("models", "tasks", "harness")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import IDENTITY, flatten
 from harness.config.table_rows import format_settings, settings_key
-from harness.records import record
+from harness.records import predictions, record
 from harness.records.record import RecordError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     *("id", "model", "task", "protocol", "budget", "seed", "config", "variant", "changed"),
     *("status", "metric", "higher_is_better", "score", "tested", "evaluations", "artifacts", "val", "n_test", "step"),
-    *("rule", "after_steps", "leak", "baseline", "baseline_name"),
+    *("rule", "after_steps", "leak", "baseline", "baseline_name", "predictions"),
     *("parameters", "attention_parameters", "steps", "tokens", "examples"),
     *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
     *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "resumes"),
@@ -28,12 +28,12 @@ COLUMNS = (
 def load_records(root: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Every `**/*.json` under a folder, in an order that does not depend on the file system.
 
-    A folder that is not there holds no records. Raises RecordError for a file that is no record, and for two that are
-    the same cell.
+    Each has its path as one more entry, `file`. A folder that is not there holds no records. Raises RecordError for a
+    file that is no record, and for two that are the same cell.
     """
     found: dict[str, tuple[Path, dict[str, Any]]] = {}
     for path in sorted(Path(root).rglob("*.json")):
-        entries = record.read(path)
+        entries = record.read(path) | {"file": path}
         other = found.setdefault(entries["cell"]["id"], (path, entries))[0]
         if other != path:
             raise RecordError(f"{other} and {path} are records of one cell ({entries['cell']['id']}); remove one")
@@ -47,8 +47,9 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
 
     `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
     `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
-    names; `artifacts` are names of files in its folder. `source` says which part of the data was used, `origin`
-    what the task calls their place: full where what was given as a part turned out to be all.
+    names; `artifacts` are names of files in its folder; `predictions` is the Path of the scores of each example
+    (`harness.records.predictions.read`), None without such a file. `source` says which part of the data was used,
+    `origin` what the task calls their place: full where what was given as a part turned out to be all.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     """
@@ -87,6 +88,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "leak": selection["leak"],
             "baseline": baseline.get("test"),
             "baseline_name": baseline.get("name"),
+            "predictions": _predictions(entries),
             "parameters": parameters.get("total") or None,
             "attention_parameters": parameters.get("attention"),
             "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
@@ -97,6 +99,14 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "dirty": entries["git"]["dirty"],
         }
     )
+
+
+def _predictions(entries: dict[str, Any]) -> Path | None:
+    """Records that were not read from a file have none, and those of unfinished cells neither."""
+    if "file" not in entries or entries["status"] != "done":
+        return None
+    path = predictions.path_of(entries["file"])
+    return path if path.exists() else None
 
 
 def _origin(place: str | None, source: str) -> str | None:

@@ -167,7 +167,7 @@ class Dependency(StrictModel):
 
 
 class Predictions(StrictModel):
-    """Digest of the file of per-example scores, which is kept beside the weights, and the names of these scores."""
+    """Names of the scores of each example, and a digest of them; `harness.records.predictions` keeps them."""
 
     sha256: Hex
     scores: TupleOf[str]

@@ -8,7 +8,6 @@ log.txt          the progress lines
 error.txt        traceback of a failure
 .hydra/          config.yaml (resolved) and overrides.yaml
 checkpoints/     last.ckpt (model, optimizer and loop), best.pt (weights)
-predictions/     <evaluation>.npz: the scores of each example
 """
 
 import csv
@@ -41,7 +40,6 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self.last, self.best = self.checkpoints / "last.ckpt", self.checkpoints / "best.pt"
         self.metrics, self.log, self.error = path / "metrics.csv", path / "log.txt", path / "error.txt"
-        self.predictions = path / "predictions"
         self._lock: int | None = None  # file descriptor of `owner`
         self._heartbeat: dict[str, Any] | None = None  # the last one written
         self._heartbeat_time = 0.0
@@ -76,8 +74,7 @@ class RunDirectory:
         """Delete what an earlier attempt left, except the file `owner`, which is locked."""
         for path in (self.metrics, self.log, self.error, self.path / "heartbeat.json"):
             path.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.predictions):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
         self.checkpoints.mkdir(parents=True)
 
     def write_config(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from harness.errors import one_line
 from harness.records.atomic import write_bytes_atomic
+from harness.records.predictions import npz, path_of
 
 if TYPE_CHECKING:
     from tasks.base import Task
@@ -49,15 +49,15 @@ def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Calla
 
 
 def remove_artifacts(record_path: Path, keep: Collection[str] = ()) -> None:
-    """Remove the artifacts of a record: they show a model that is gone."""
+    """Remove the artifacts of a record, which show a model that is gone. Its predictions stay."""
     for path in record_path.parent.glob(f"{glob.escape(record_path.stem)}.*"):
-        if path != record_path and path.name not in keep:
+        if path not in (record_path, path_of(record_path)) and path.name not in keep:
             path.unlink(missing_ok=True)
 
 
 def encoded(suffix: str, content: Any) -> bytes:
     """The bytes of an artifact. Raises ValueError for a suffix or a size that is not allowed, TypeError for a type."""
-    if suffix == "json" or "/" in suffix or not suffix:
+    if suffix in ("json", "npz", "") or "/" in suffix:
         raise ValueError(f"an artifact cannot be named .{suffix}")
     if hasattr(content, "savefig"):
         data = png(content)
@@ -81,13 +81,6 @@ def png(figure: Any) -> bytes:
         if page.tell() <= MAX_PNG_BYTES:
             break
     return page.getvalue()
-
-
-def npz(arrays: Mapping[str, Any]) -> bytes:
-    """A compressed npz; equal arrays give equal bytes."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    return buffer.getvalue()
 
 
 @contextmanager

@@ -17,9 +17,11 @@ from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record
+from harness.records.predictions import Scores
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp
 from harness.training.artifacts import save_artifacts
+from harness.training.baselines import PREFIX, baseline_evaluations, chance_evaluation
 from harness.training.callback import TrainingCallback
 from harness.training.checkpoint import check_resumable, weights_sha256
 from harness.training.dependency import Dependency, load_weights
@@ -65,6 +67,7 @@ class Attempt:
         self.module: TaskModule | None = None
         self.data: DataInfo | None = None
         self.final_evaluations: Sequence[FinalEvaluation] = ()
+        self.predictions: dict[str, Scores] = {}  # {evaluation: its scores}, as they are kept
 
     @cached_property
     def changed(self) -> dict[str, list[Any]]:
@@ -103,8 +106,9 @@ class Attempt:
         self.data = task.load()
         self.final_evaluations = task.final_evaluations()
         names = [final.name for final in self.final_evaluations]
-        if len({*names, "test"}) <= len(names):
-            raise UsageError(f"task: final evaluations have one name each, other than test: {', '.join(names)}")
+        if len({*names, "test"}) <= len(names) or any(name.startswith(PREFIX) for name in names):
+            known = f"one name each, other than test and {PREFIX}..."
+            raise UsageError(f"task: final evaluations have {known}: {', '.join(names)}")
 
     def _fit(self, resuming: bool) -> None:
         cfg, train, trainer = self.cfg, self.cfg.train, self.trainer
@@ -152,7 +156,7 @@ class Attempt:
             weights = torch.load(self.run_dir.best, map_location=device, weights_only=True)
             fsdp.load_full_state_dict(module, weights)
         tested_weights = weights_sha256(self.built.model)
-        evaluations = {"test": state.best_test or self._test(chosen)}
+        evaluations = {"test": self._test(chosen)}
         if state.last["step"] == chosen["step"]:
             state.last["test"] = chosen["test"]
         for final in self.final_evaluations:
@@ -164,6 +168,10 @@ class Attempt:
             "weights_sha256": last_weights,
             "tested_weights_sha256": tested_weights,
         }
+        # the time and the memory of the record are the model's, so baselines come after
+        for final in baseline_evaluations(self.built.task):
+            evaluations[final.name] = self._final_evaluation(final, progress)
+        entries["baseline"] = self._chance(evaluations, progress)
         # all devices must take part in a pass through a sharded model, and artifacts are made by one
         if self.trainer.is_global_zero and not fsdp.is_sharded(self.built.model):
             record_path = self.cell.record_path(self.cfg)
@@ -180,10 +188,24 @@ class Attempt:
             peak_memory=self.callback.peak_memory,
         )
         chosen["test"] = evaluation.values()
-        return evaluation.entry(self.run_dir.predictions / "test.npz", write=self.trainer.is_global_zero)
+        self.predictions["test"] = evaluation.scores
+        return evaluation.entry()
 
-    def _final_evaluation(self, final: FinalEvaluation, progress: Progress) -> dict[str, Any]:
-        """The record's entry of one further pass. A pass that fails is a value of the record."""
+    def _chance(self, evaluations: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
+        """The record's `baseline`: the chance level on the validation and the test split, None if it has no score."""
+        task = self.built.task
+        test = evaluations[PREFIX + task.baseline_name]
+        val = test if validates_on_test(task) else self._final_evaluation(chance_evaluation(task), progress, keep=False)
+        if not test["metrics"] or not val["metrics"]:
+            return None
+        scores = {"val": val["metrics"][task.metric], "test": test["metrics"][task.metric]}
+        return {"name": task.baseline_name.replace("_", " ")} | scores
+
+    def _final_evaluation(self, final: FinalEvaluation, progress: Progress, *, keep: bool = True) -> dict[str, Any]:
+        """The record's entry of one further pass. A pass that fails is a value of the record.
+
+        `keep`: the scores of its examples belong to the predictions of the cell.
+        """
         self.run_dir.write_heartbeat(
             f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps
         )
@@ -197,11 +219,11 @@ class Attempt:
                 metrics=final.metrics,
                 score=final.score,
             )
-            predictions = self.run_dir.predictions / f"{final.name.replace('/', '_')}.npz"
-            entry = evaluation.entry(predictions, write=self.trainer.is_global_zero)
-            scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items())
-            progress.say(f"{final.name}: {scores} (n {evaluation.n})")
-            return entry
+            if keep:
+                self.predictions[final.name] = evaluation.scores
+                scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items())
+                progress.say(f"{final.name}: {scores} (n {evaluation.n})")
+            return evaluation.entry()
         except Exception as error:
             entry = dict.fromkeys(("metrics", "n", "seconds", "peak_memory_mb", "predictions"))
             entry |= {"status": evaluation_status(error), "message": one_line(error) or type(error).__name__}
@@ -216,7 +238,6 @@ class Attempt:
         if self.trainer is not None:
             device = self.trainer.strategy.root_device
         select = cfg.train.select
-        baseline = task.baseline() if self.data else None
         leak = select.rule is Rule.best_test
         leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
         trainer_config = canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True))
@@ -237,7 +258,7 @@ class Attempt:
                 "after_steps": int(select.after * cfg.train.max_steps),
                 "leak": leak,
             },
-            "baseline": baseline and {"name": task.baseline_name} | baseline,
+            "baseline": None,
             "evaluations": {},
             "artifacts": {},
             "parameters": built.parameters() if built else {"total": 0, "attention": 0},

@@ -37,7 +37,6 @@ class TrainState:
     resumes: int = 0
     best: dict[str, Any] | None = None  # {"step": .., "val": {metric: value}, ..}
     last: dict[str, Any] | None = None
-    best_test: dict[str, Any] | None = None  # with rule=best_test: the record's entry of the best test pass
     worse: int = 0  # evaluations since the best one
     start_weights: dict[str, str] = field(default_factory=dict)  # id of another cell -> sha256 of its weights
 
@@ -148,9 +147,6 @@ class TrainingCallback(Callback):
                 self.state.best, self.state.worse = self.state.last, 0
                 if rule is not Rule.last:
                     self._save_best_weights(trainer)
-                if rule is Rule.best_test:
-                    predictions = self.run_dir.predictions / "test.npz"
-                    self.state.best_test = evaluations["test"].entry(predictions, write=trainer.is_global_zero)
             else:
                 self.state.worse += 1
         loss = float(trainer.strategy.reduce(module.loss.clone(), reduce_op="mean"))

@@ -10,7 +10,7 @@ from torch import nn
 from harness.errors import UsageError, one_line
 from harness.training import fsdp
 
-FORMAT = 2  # of what the callback saves; raised when an older checkpoint can no longer be resumed
+FORMAT = 3  # of what the callback saves; raised when an older checkpoint can no longer be resumed
 CALLBACK = "TrainingCallback"  # its key in a checkpoint
 
 

@@ -3,13 +3,11 @@
 Every example is scored exactly once, on any number of devices.
 """
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -18,13 +16,11 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from harness.records import provenance
-from harness.records.atomic import write_bytes_atomic
+from harness.records import predictions, provenance
 from harness.training import fsdp
-from harness.training.artifacts import npz
 from harness.training.loader import sequential_indices
 from harness.training.module import NonFiniteError, TaskModule
-from tasks.base import Batch, Split
+from tasks.base import Batch, Predictor, Split
 
 
 class PeakMemory:
@@ -57,17 +53,14 @@ class Evaluation:
     n: int  # examples scored
     seconds: float
     peak_memory_mb: float
-    scores: dict[str, np.ndarray]  # (n,) each, in the order of the split
+    scores: dict[str, np.ndarray]  # (n,) each, in the order of the split, as `predictions.kept` gives them
 
     def values(self) -> dict[str, float]:
         """Metrics and `n`, as `metrics` of a record holds them."""
         return self.metrics | {"n": self.n}
 
-    def entry(self, predictions: Path, *, write: bool) -> dict[str, Any]:
-        """The entry of a record's `evaluations`. The scores are saved to `predictions`, a compressed npz."""
-        data = npz(self.scores)
-        if write:
-            write_bytes_atomic(predictions, data)
+    def entry(self) -> dict[str, Any]:
+        """The entry of a record's `evaluations`."""
         return {
             "status": "done",
             "message": None,
@@ -75,7 +68,7 @@ class Evaluation:
             "n": self.n,
             "seconds": round(self.seconds, 3),
             "peak_memory_mb": round(self.peak_memory_mb, 1),
-            "predictions": {"sha256": hashlib.sha256(data).hexdigest(), "scores": sorted(self.scores)},
+            "predictions": predictions.described(self.scores),
         }
 
 
@@ -87,7 +80,7 @@ def evaluate(
     *,
     peak_memory: PeakMemory,
     metrics: Callable[[], MetricCollection] | None = None,
-    score: Callable[[nn.Module, Batch, MetricCollection], dict[str, Tensor]] | None = None,
+    score: Callable[[Predictor, Batch, MetricCollection], dict[str, Tensor]] | None = None,
 ) -> Evaluation:
     """Score a split with the current weights. `metrics` and `score` replace the task's own.
 
@@ -118,7 +111,7 @@ def evaluate(
         values = {name: float(value) for name, value in accumulated.compute().items()}
     if broken := [name for name, value in values.items() if not math.isfinite(value)]:
         raise NonFiniteError(f"{broken[0]} of an evaluation is not finite (step {trainer.global_step})")
-    return Evaluation(values, len(split), time.monotonic() - started, peak(), scores)
+    return Evaluation(values, len(split), time.monotonic() - started, peak(), predictions.kept(scores))
 
 
 @contextmanager

@@ -168,6 +168,7 @@ def _run(
     attempt: "Attempt", request: CellRequest, earlier: EarlierAttempt, build_error: Exception | None
 ) -> CellResult:
     """Run the attempt in its claimed run directory and write its record."""
+    from harness.records import predictions
     from harness.training.attempt import Interrupted
     from tasks.base import DataError
 
@@ -198,6 +199,7 @@ def _run(
         except Exception as error:
             return _record_failure(attempt, error, started)
         entries |= {"started": iso(started), "finished": iso(time.time())}
+        predictions.write(record_path, attempt.predictions)
         record.write(entries, record_path)
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
         return CellResult(str(cell), "done", 0, f"{summary(entries)} · {record_path}")
@@ -205,6 +207,7 @@ def _run(
 
 def _record_failure(attempt: "Attempt", error: Exception, started: float, status: str | None = None) -> CellResult:
     """Write a record with the failure's status, and the traceback to the run directory."""
+    from harness.records import predictions
     from harness.training.artifacts import remove_artifacts
     from harness.training.attempt import failure_status
 
@@ -218,6 +221,7 @@ def _record_failure(attempt: "Attempt", error: Exception, started: float, status
     entries |= {"started": iso(started), "finished": iso(time.time())}
     record_path = attempt.cell.record_path(attempt.cfg)
     remove_artifacts(record_path)
+    predictions.remove(record_path)
     # the record last: a younger file would mean a new attempt
     attempt.run_dir.write_heartbeat(status, step=entries["steps"], steps=attempt.cfg.train.max_steps, force=True)
     record.write(entries, record_path)

@@ -4,7 +4,7 @@ With d1 the distance of each predicted point to the nearest of the target, and d
 nearest predicted one:
 
     CD-L1 = (mean d1 + mean d2) / 2     CD-L2 = mean d1^2 + mean d2^2     F = 2 P R / (P + R), 0 if P + R = 0
-    P = share of d1 below 0.01          R = share of d2 below 0.01
+    P = share of d1 below tau           R = share of d2 below tau           tau = 0.01 unless given
 
 Scores are 1000 CD-L1, 1000 CD-L2 and F, a share; the loss is CD-L1 itself. Time O(N M), memory as `nearest` bounds it.
 PoinTr's code leaves points whose coordinates sum to 0 out of the Chamfer distances that it scores by, as the padding
@@ -25,7 +25,7 @@ from models.ops.point_clouds import gather_points, nearest
 from models.ops.precision import upcast
 
 NAMES = ("cd_l1", "cd_l2", "f1")
-THRESHOLD = 0.01  # of the F-score, in units of the coordinates
+THRESHOLD = 0.01  # of the published F-score, in units of the coordinates
 SCALE = 1000
 
 
@@ -37,10 +37,10 @@ def chamfer_l1(prediction: Tensor, target: Tensor) -> Tensor:
     return sum(_root(squares).mean() for squares in _both_ways(prediction, target)) / 2
 
 
-def scores(prediction: Tensor, target: Tensor, *, ignore_zeros: bool = False) -> Tensor:
-    """Scores (B, 3) float64, in the order of `NAMES`, of clouds (B, N, 3) and (B, M, 3)."""
+def scores(prediction: Tensor, target: Tensor, *, ignore_zeros: bool = False, threshold: float = THRESHOLD) -> Tensor:
+    """Scores (B, 3) float64, in the order of `NAMES`, of clouds (B, N, 3) and (B, M, 3). `threshold` is tau."""
     squares = _both_ways(prediction, target)
-    near = [(_root(there) < THRESHOLD).double().mean(-1) for there in squares]
+    near = [(_root(there) < threshold).double().mean(-1) for there in squares]
     f1 = 2 * near[0] * near[1] / (near[0] + near[1]).clamp_min(torch.finfo(torch.float64).tiny)
     clouds = (prediction, target)
     kept = [torch.ones_like(cloud[..., 0], dtype=torch.bool) for cloud in clouds]

@@ -14,9 +14,11 @@ what a depth camera sees of it from 8 sides (one, to validate and test). Our rea
 """
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,9 +26,9 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, Split, at_least, one_of
+from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, Split, at_least, one_of
 from tasks.completion import synthetic_shapes
-from tasks.completion.chamfer import NAMES, SCALE, CompletionScores, chamfer_l1, scores
+from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, chamfer_l1, scores
 from tasks.completion.shape_sources import Files, Shapes, SyntheticShapes, pcn_files, shapenet55_files
 from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress
 
@@ -43,7 +45,8 @@ PATHS = {
     " with shapenet_pc and the lists train.txt and test.txt in it",
 }
 MOST_MEMORY = 4 << 30  # bytes of generated shapes
-GUESSED_FROM = 64  # training shapes
+FITTED_TO = 64  # training shapes
+FITTED_POINTS = 256  # of each, to compare reflections by
 QUICK = 8  # shapes of a split that are looked for when there is no time
 BASELINE_SEED = 5
 
@@ -91,13 +94,14 @@ class PCN(DataTask):
     `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it),
     `shapenet55` (ShapeNet-55's folder) or `synthetic` (of `shapes`). `train`, `val` and `test` are the numbers of
     shapes to generate, or at most to use of those that are read; `views`, of each to train. `validation=test` validates
-    on the test split, one object with it. `ignore_zeros` scores as PoinTr's code does, see `chamfer`. Raises
-    ValueError, in one line, before any data is touched.
+    on the test split, one object with it. `ignore_zeros` scores as PoinTr's code does, see `chamfer`; `f1_threshold` is
+    the distance below which a point counts as met, for clouds of few points that of neighbours. `asymmetry` of
+    generated shapes: see `synthetic_shapes`. Raises ValueError, in one line, before any data is touched.
     """
 
     metric = "cd_l1"
     higher_is_better = False
-    baseline_name = "points of training shapes"
+    baseline_name = "training_points"
     name = "completion/pcn"
 
     source: str = "official"
@@ -110,11 +114,16 @@ class PCN(DataTask):
     test: int = PUBLISHED["test"]
     validation: str = "val"
     ignore_zeros: bool = False
+    f1_threshold: float | None = None
+    asymmetry: float | None = None
 
     def __post_init__(self) -> None:
         self.sizes = {"train": self.train, "val": self.val, "test": self.test}
         at_least(1, **self.sizes, input_points=self.input_points, output_points=self.output_points, views=self.views)
         one_of(("val", "test"), validation=self.validation)
+        if self.f1_threshold is not None and not 0 < self.f1_threshold < math.inf:
+            raise ValueError(f"f1_threshold={self.f1_threshold} is no positive distance")
+        synthetic_shapes.check(self.asymmetry or 0.0)
         super().__post_init__()
         if self.pattern is not Pattern.NONCAUSAL_CROSS:
             raise ValueError(f"{self.name} attends from points to seen points, noncausal_cross, not {self.pattern}")
@@ -159,15 +168,20 @@ class PCN(DataTask):
         """`cd_l1` and `cd_l2`, times 1000, and `f1`, all of the fine cloud; the same of each category."""
         return MetricCollection({"scores": CompletionScores(self.categories)})
 
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         _, fine = model(batch["partial"])
-        found = scores(fine.detach(), batch["complete"], ignore_zeros=self.ignore_zeros)
+        how = {"ignore_zeros": self.ignore_zeros, "threshold": self.f1_threshold or THRESHOLD}
+        found = scores(fine.detach(), batch["complete"], **how)
         metrics.update(found, batch["category"])
         return dict(zip(NAMES, found.unbind(1), strict=True))
 
-    def baseline(self) -> dict[str, float]:
-        """`cd_l1` of one cloud for all, points of training shapes, on `val` and `test`."""
-        return dict(self._guesses)
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        """One cloud for all shapes, of points of training shapes; the input; the input and a reflection of it."""
+        return {
+            "training_points": lambda: partial(always, torch.from_numpy(self.training_points())),
+            "input": lambda: lambda partial_cloud: (partial_cloud, partial_cloud),
+            "input_and_reflection": lambda: partial(reflected, self.best_reflection()),
+        }
 
     def tokens(self, batch: Batch) -> int:
         return batch["partial"].shape[0] * batch["partial"].shape[1]
@@ -186,34 +200,27 @@ class PCN(DataTask):
         names = [self.categories[label] for label in batch["category"].tolist()]
         return {"png": plot.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
 
-    def guess(self) -> np.ndarray:
+    def training_points(self) -> np.ndarray:
         """(m, 3) float32: points of the first training shapes, as many of each."""
         of = self.split("train").shapes
         random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
-        count = min(GUESSED_FROM, len(of.labels), self.output_points)
+        count = min(FITTED_TO, len(of.labels), self.output_points)
         each = -(-self.output_points // count)
         drawn = [resampled(of.pair(shape, 0, random)[1], each, random) for shape in range(count)]
         return resampled(np.concatenate(drawn), self.output_points, random)
 
-    @cached_property
-    def _guesses(self) -> dict[str, float]:
-        from scipy.spatial import cKDTree  # all pairs of 16,384 points take a CPU ten times as long
+    def best_reflection(self) -> Tensor:
+        """(3,) signs of the coordinates: of all seven reflections in x, y or z, the one that completes training shapes.
 
-        guess = self.guess()
-        tree = cKDTree(guess)
-
-        def cd_l1(split: Clouds) -> float:
-            found = []
-            for i in range(len(split)):
-                target = split.batch([i])["complete"][0].numpy()
-                there, back = tree.query(target, workers=-1)[0], cKDTree(target).query(guess, workers=-1)[0]
-                found.append(SCALE * (there.mean() + back.mean()) / 2)
-            labels = split.shapes.labels
-            return float(np.mean([np.mean(np.array(found)[labels == label]) for label in np.unique(labels)]))
-
-        test = cd_l1(self.split("test"))
-        same = self.split("val") is self.split("test")
-        return {"val": test if same else cd_l1(self.split("val")), "test": test}
+        (-1, -1, -1) is the reflection at the middle, which a shape in any pose may have.
+        """
+        of = self.split("train").shapes
+        random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
+        pairs = [of.pair(shape, 0, random) for shape in range(min(FITTED_TO, len(of.labels)))]
+        few = [[resampled(cloud, FITTED_POINTS, random) for cloud in pair] for pair in pairs]
+        seen, surface = torch.from_numpy(np.array(few)).unbind(1)
+        signs = [torch.tensor(sign) for sign in itertools.product((1.0, -1.0), repeat=3)][1:]
+        return min(signs, key=lambda sign: float(chamfer_l1(reflected(sign, seen)[1], surface)))
 
     def _look(self, progress: Progress, at_most: int | None = None) -> None:
         """Raises DataError for files of the first shapes that are not there, or for too many shapes to generate."""
@@ -240,7 +247,11 @@ class PCN(DataTask):
     def _generated(self, progress: Progress) -> dict[str, SyntheticShapes]:
         self._check_memory()
         self.categories, self._counts = synthetic_shapes.CATEGORIES, self.sizes
-        points = {"input_points": self.input_points, "output_points": self.output_points}
+        points = {
+            "input_points": self.input_points,
+            "output_points": self.output_points,
+            "asymmetry": self.asymmetry or 0.0,
+        }
         views = {"train": self.views, "val": 1, "test": 1}
         return {
             name: SyntheticShapes(
@@ -261,6 +272,17 @@ class PCN(DataTask):
         used = all(self.sizes[name] >= count for name, count in self._counts.items())
         published = (self.output_points, self.views) == (PUBLISHED_POINTS, 8)
         return self.origin(self.source == "official" and used and published)
+
+
+def always(cloud: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """A cloud (m, 3) for each of those seen, (B, n, 3), as a model gives it: coarse and fine."""
+    clouds = cloud.to(seen).expand(len(seen), -1, -1)
+    return clouds, clouds
+
+
+def reflected(signs: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Clouds (B, n, 3) and their reflections, (B, 2n, 3), as a model gives them."""
+    return seen, torch.cat([seen, seen * signs.to(seen)], 1)
 
 
 def resampled(points: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:

@@ -7,6 +7,10 @@ where it is widest and its bounding box is centred at 0, so it lies in [-0.5, 0.
 number and the settings alone. Coordinates are multiples of 2^-16, so that the last digit of a machine's sine changes
 none.
 
+All of these shapes are symmetric: seen from one side, most of the other side is a reflection of it. `asymmetry` a makes
+them lopsided before they are turned: wider towards one end by the factor 1 + a z / h, narrower towards the other one,
+and bent sideways by a z^2 / h, where h is how far they reach along z. Points are no longer uniform by area then.
+
     S shapes, P points, U numbers that a point is made of, V views
 """
 
@@ -158,8 +162,23 @@ def memory(count: int, *, input_points: int, output_points: int) -> int:
     return count * 12 * (output_points + 2 * POOL * input_points)
 
 
-def generate(count: int, *, seed: Sequence[int], input_points: int, output_points: int, views: int) -> GeneratedShapes:
+def check(asymmetry: float) -> None:
+    """Raises ValueError for an asymmetry that turns a shape inside out."""
+    if not 0 <= asymmetry < 1:
+        raise ValueError(f"asymmetry={asymmetry} is not between 0 and 1, 1 excluded")
+
+
+def generate(
+    count: int,
+    *,
+    seed: Sequence[int],
+    input_points: int,
+    output_points: int,
+    views: int,
+    asymmetry: float = 0.0,
+) -> GeneratedShapes:
     """`count` shapes, of each category in turn."""
+    check(asymmetry)
     pool = POOL * input_points
     points = output_points + pool
     made = GeneratedShapes(
@@ -173,14 +192,19 @@ def generate(count: int, *, seed: Sequence[int], input_points: int, output_point
     for label, maker in enumerate(MAKERS.values()):
         of_label = np.flatnonzero(made.labels == label)
         for part in (of_label[start : start + step] for start in range(0, len(of_label), step)):
-            found, normals, directions = _posed(maker, part, seed, points, views)
+            found, normals, directions = _posed(maker, part, seed, points, views, asymmetry)
             made.complete[part], made.pool[part] = found[:, :output_points], found[:, output_points:]
             made.normals[part], made.directions[part] = normals[:, output_points:], directions
     return made
 
 
 def _posed(
-    maker: Callable[[np.ndarray, np.ndarray], Surface], part: np.ndarray, seed: Sequence[int], points: int, views: int
+    maker: Callable[[np.ndarray, np.ndarray], Surface],
+    part: np.ndarray,
+    seed: Sequence[int],
+    points: int,
+    views: int,
+    asymmetry: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Points and normals (S, P, 3), and directions (S, V, 3), of the shapes of these numbers, all of one category."""
     u, size, turn = np.empty((len(part), points, 5)), np.empty((len(part), SIZES)), np.empty((len(part), 4))
@@ -193,11 +217,29 @@ def _posed(
         draw.standard_normal(out=directions[row])
         draw.random(out=u[row])
     _, found, normals = maker(size, u)
+    if asymmetry:
+        found, normals = lopsided(found, normals, asymmetry)
     rotation = rotations(turn).swapaxes(1, 2)
     found, normals = found @ rotation, normals @ rotation
     low, high = found.min(1, keepdims=True), found.max(1, keepdims=True)
     found = (found - (low + high) / 2) * (width / (high - low).max(2, keepdims=True))
     return np.round(found * GRID) / GRID, normals, directions / np.linalg.norm(directions, axis=-1, keepdims=True)
+
+
+def lopsided(points: np.ndarray, normals: np.ndarray, asymmetry: float) -> tuple[np.ndarray, np.ndarray]:
+    """Points and normals (S, P, 3), wider towards one end along z and bent towards x.
+
+    (x, y, z) -> (s x + a z^2 / h, s y, z), s = 1 + a z / h. Normals follow the transposed inverse of its Jacobian,
+    whose rows are (s, 0, a x / h + 2 a z / h), (0, s, a y / h) and (0, 0, 1).
+    """
+    x, y, z = np.moveaxis(points, -1, 0)  # (S, P)
+    slope = asymmetry / np.abs(z).max(1, keepdims=True)
+    scale = 1 + slope * z
+    moved = np.stack([scale * x + slope * z**2, scale * y, z], -1)
+    nx, ny, nz = np.moveaxis(normals, -1, 0)
+    nx, ny = nx / scale, ny / scale
+    turned = np.stack([nx, ny, nz - slope * ((x + 2 * z) * nx + y * ny)], -1)
+    return moved, turned / np.linalg.norm(turned, axis=-1, keepdims=True)
 
 
 def rotations(quaternions: np.ndarray) -> np.ndarray:

@@ -12,17 +12,20 @@ windows, of values that were standardised by the mean and deviation of the train
     B batch, S past length, L label length, P predicted length, C columns, T time features
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Progress, at_least, one_of
+from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, at_least, one_of
 from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source, no_progress
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS, Dataset
@@ -31,6 +34,7 @@ from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
 
 FEATURES = ("M", "S")
+MINUTES_OF_A_DAY = 24 * 60
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -38,12 +42,13 @@ class Forecasting(DataTask):
     """`dataset` names a series of `tasks.forecasting.datasets`; `rows` takes, or generates, so many of its first rows.
 
     `path`: a CSV file (or .csv.gz), or the folder it is in. `time`: h, four time features; t, the minute as well.
+    `trend_days` belongs to the generated series, see `synthetic_series`.
     Raises ValueError, in one line, before any data is touched.
     """
 
     metric: ClassVar[str] = "mse"
     higher_is_better: ClassVar[bool] = False
-    baseline_name: ClassVar[str] = "mean of the training rows"
+    baseline_name: ClassVar[str] = "training_mean"
 
     dataset: str
     seq_len: int
@@ -55,12 +60,14 @@ class Forecasting(DataTask):
     time: str = "h"
     rows: int | None = None
     drop_last: int | None = None
+    trend_days: int | None = None
 
     def __post_init__(self) -> None:
         one_of(DATASETS, dataset=self.dataset)
         one_of(FEATURES, features=self.features)
         one_of(TIME_FEATURES, time=self.time)
         at_least(1, seq_len=self.seq_len, pred_len=self.pred_len, rows=self.rows, drop_last=self.drop_last)
+        at_least(1, trend_days=self.trend_days)
         at_least(0, label_len=self.label_len)
         if self.label_len > self.seq_len:
             raise ValueError(f"label_len={self.label_len} is longer than seq_len={self.seq_len}")
@@ -130,7 +137,7 @@ class Forecasting(DataTask):
             "pred_len": self.pred_len,
         }
 
-    def forecast(self, model: nn.Module, batch: Batch) -> Tensor:
+    def forecast(self, model: Predictor, batch: Batch) -> Tensor:
         """(B, P, C), standardised."""
         return model(batch["past"], batch["past_time"], batch["future_time"])
 
@@ -140,14 +147,26 @@ class Forecasting(DataTask):
     def metrics(self) -> MetricCollection:
         return MetricCollection({"errors": ForecastErrors(dropping=self.drop_last is not None)})
 
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         forecast = self.forecast(model, batch)
         metrics.update(forecast, batch["future"], batch["kept"])
         return dict(zip(("mse", "mae"), window_errors(forecast, batch["future"]), strict=True))
 
-    def baseline(self) -> dict[str, float]:
-        """MSE of the training mean, which is 0, on `val` and `test`."""
-        return {name: self._mean_square(self.split(name)) for name in ("val", "test")}
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        """Forecasts without parameters; the seasonal one repeats the last day, where the past has a whole one."""
+        ahead, day = torch.arange(self.pred_len), MINUTES_OF_A_DAY // self.published.minutes
+        forecasts = {
+            "training_mean": lambda past: torch.zeros_like(past[:, :1]),  # of standardised values
+            "last_value": lambda past: past[:, -1:],
+            "past_mean": lambda past: past.mean(1, keepdim=True),
+        }
+        if self.seq_len >= day:
+            forecasts["seasonal_naive"] = lambda past: past[:, ahead % day - day]
+
+        def predictor(forecast: Callable[[Tensor], Tensor]) -> Predictor:
+            return lambda past, past_time, future_time: forecast(past).expand(-1, self.pred_len, -1)
+
+        return {name: partial(predictor, forecast) for name, forecast in forecasts.items()}
 
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)
@@ -165,13 +184,6 @@ class Forecasting(DataTask):
             x[..., column].float().cpu().numpy() for x in (batch["past"], batch["future"], self.forecast(model, batch))
         )
         return {"png": plot.draw(*lines, numbers=numbers, target=self.published.target)}
-
-    @staticmethod
-    def _mean_square(split: Windows) -> float:
-        """Each row counts as often as windows predict it."""
-        squares = split.values[split.seq_len :].double().square().mean(1).numpy()
-        often = np.convolve(np.ones(len(split)), np.ones(split.pred_len))
-        return float((squares * often).sum() / often.sum())
 
     @property
     def _folder(self) -> Path:
@@ -191,7 +203,9 @@ class Forecasting(DataTask):
     def _generate(self, progress: Progress) -> Series:
         published = self.published
         rows = self.rows or published.rows
-        return synthetic_series.generate(rows, published.columns, published.minutes, self.data_seed)
+        trend = {"trend_days": self.trend_days} if self.trend_days else {}
+        own = {"name": self.dataset, "seed": self.data_seed, **trend}
+        return synthetic_series.generate(rows, published.columns, published.minutes, **own)
 
     def _read(self, progress: Progress) -> Series:
         """All rows of the file. Raises DataError."""

@@ -14,7 +14,7 @@ here. Our readings:
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -26,9 +26,10 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks import data_sources
-from tasks.base import Batch, DataError, DataInfo, Progress, Split, at_least
+from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, Split, at_least
 from tasks.data_task import SLICE, SPLITS, CachedTask, Source
 from tasks.examples import AnyExamples, Examples, Shards, content_hash
+from tasks.lra.baselines import Lookup
 from tasks.metrics import accuracy_and_loss
 
 PUBLISHED_SPLITS = ("train", "test")  # of sets without validation
@@ -113,7 +114,7 @@ class SequenceClassification(CachedTask):
 
     metric = "acc"
     higher_is_better = True
-    baseline_name = "majority class"
+    baseline_name = "majority_class"
 
     classes: ClassVar[int]
     symbols: ClassVar[int]  # token ids without that of an end symbol
@@ -129,7 +130,6 @@ class SequenceClassification(CachedTask):
     test: int
     append_eos: bool = False
     drop_remainder: int | None = None
-    majority_class: int = field(init=False)  # of the training split, once loaded
 
     def __post_init__(self) -> None:
         self.eos = self.symbols if self.append_eos else None
@@ -191,7 +191,6 @@ class SequenceClassification(CachedTask):
         self._splits = {name: self.sequences(part, self.max_length) for name, part in used.items()}
         if found["val"] is found["test"] and used["val"].count == used["test"].count:
             self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
-        self.majority_class = int(np.bincount(self._splits["train"].labels, minlength=self.classes).argmax())
         sizes = {name: len(split) for name, split in self._splits.items()}
         return DataInfo(self.origin(complete and all_used), fingerprint(used.values()), sizes)
 
@@ -225,15 +224,17 @@ class SequenceClassification(CachedTask):
     def metrics(self) -> MetricCollection:
         return accuracy_and_loss(self.classes)
 
-    def score(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         logits, label = model(batch["tokens"]).detach().float(), batch["label"]
         metrics.update(logits, label)
         return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
 
-    def baseline(self) -> dict[str, float]:
-        """Accuracy in percent of always answering `majority_class`, on `val` and `test`."""
-        labels = {name: self.split(name).labels for name in ("val", "test")}
-        return {name: 100 * int((values == self.majority_class).sum()) / len(values) for name, values in labels.items()}
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        return {"majority_class": self._majority_class}
+
+    def _majority_class(self) -> Lookup:
+        counts = np.bincount(self.split("train").labels, minlength=self.classes)
+        return Lookup(counts[None], lambda tokens: np.zeros(len(tokens), np.int64))
 
     def tokens(self, batch: Batch) -> int:
         tokens = batch["tokens"]

@@ -12,7 +12,7 @@ Our readings:
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError, Progress
+from tasks.base import DataError, Predictor, Progress
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
 from tasks.lra import synthetic_image
+from tasks.lra.baselines import LinearDiscriminant
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 
 ARCHIVE = Download(
@@ -86,6 +87,12 @@ class Image(SequenceClassification):
             SYNTHETIC: self.generated(synthetic_image, noise=self.noise),
         }
         return {name: self._of_sequences(source) for name, source in of_pictures.items()}
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        def linear() -> LinearDiscriminant:
+            return LinearDiscriminant(self.split("train"), self.classes)
+
+        return {**super().baselines(), "linear_discriminant": linear}
 
     def _of_sequences(self, pictures: Source) -> Source:
         """The source of sequences that a source of pictures is."""

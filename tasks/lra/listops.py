@@ -15,19 +15,21 @@ Our readings:
 - `append_eos`: fairseq's dictionary, which Luna's code uses, keeps an end symbol (X13): id 17, inside `max_length`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError, DataInfo, FinalEvaluation, Progress
+from tasks.base import DataError, DataInfo, FinalEvaluation, Predictor, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import Examples
 from tasks.lra import listops_generator as generator
+from tasks.lra.baselines import Lookup
 from tasks.lra.classification import SequenceClassification, SequenceSplit, fingerprint, split_off
 from tasks.lra.listops_generator import Grammar
 from tasks.tokenizers import pack_bytes
@@ -120,6 +122,13 @@ class ListOps(SequenceClassification):
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         return [FinalEvaluation(name, split) for name, split in self._longer.items()]
 
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        """Most frequent values: of the root's operator, and of its value on those of its arguments that are digits."""
+        train, root = self.split("train"), lambda tokens: tokens[:, 0]
+        keys = {"root_operator": (self.symbols, root), "root_operator_on_digits": (11 * self.symbols, root_on_digits)}
+        lookups = {name: partial(Lookup.fitted, train, self.classes, *key) for name, key in keys.items()}
+        return {**super().baselines(), **lookups}
+
     def _files(self) -> dict[str, Path]:
         if self.source == OFFICIAL:
             return {name: self.path / f"basic_{name}.tsv" for name in SPLITS}
@@ -148,6 +157,28 @@ class ListOps(SequenceClassification):
         if self.source == GENERATED:
             return "full" if self.sizes == PAPER and self.grammar() == generator.LRA else SYNTHETIC
         return super().origin(complete, part)
+
+
+def root_on_digits(tokens: np.ndarray) -> np.ndarray:
+    """Expressions (B, N) -> 11 x the root's symbol + its value on the digits among its arguments, 10 without any."""
+    opens = (tokens >= generator.FIRST_OPERATOR) & (tokens < generator.END_ID)
+    closed = np.cumsum(tokens == generator.END_ID, 1)
+    depth = np.cumsum(opens, 1) - closed
+    argument = (depth == 1) & (tokens >= generator.FIRST_DIGIT) & (tokens < generator.FIRST_OPERATOR)
+    digits = np.arange(10)
+    counts = np.stack([(argument & (tokens == generator.FIRST_DIGIT + digit)).sum(1) for digit in digits], 1)  # (B, 10)
+    up_to, total = counts.cumsum(1), counts.sum(1, keepdims=True)
+    middle = [(up_to <= place).sum(1) for place in ((total - 1) // 2, total // 2)]
+    values = {
+        "[MIN": (counts > 0).argmax(1),
+        "[MAX": 9 - (counts[:, ::-1] > 0).argmax(1),
+        "[MED": (middle[0] + middle[1]) // 2,
+        "[SM": counts @ digits % 10,
+    }
+    root, value = tokens[:, 0], np.full(len(tokens), 10)
+    for operator, result in values.items():
+        value = np.where((root == generator.IDS[operator]) & (total[:, 0] > 0), result, value)
+    return 11 * root + value
 
 
 def read_tsv(file: Path, hint: str, progress: Progress, *, header: bool) -> Examples:

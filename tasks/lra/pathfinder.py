@@ -16,22 +16,26 @@ Our readings:
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
-from tasks.base import DataError, Progress
+from tasks.base import DataError, Predictor, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples, Shards
+from tasks.lra import pathfinder_discs as discs
 from tasks.lra import pathfinder_generator as generator
 from tasks.lra import pathfinder_reader as reader
 from tasks.lra import pathfinder_samples as samples
 from tasks.lra import pathfinder_tables as tables
+from tasks.lra.baselines import Lookup
 from tasks.lra.classification import SequenceClassification, shuffled_by_content, split_off
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
 
 GENERATED, OFFICIAL = "generated", "official"
+FIT_ON = 20_000  # pictures that a table by the distance of the discs is made of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -99,6 +103,12 @@ class Pathfinder(SequenceClassification):
                 samples.write(self.samples, self.open(cached)["test"], self.size)
             except OSError:  # a folder that others share can be closed to us; the data are there
                 self.samples = None
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        drawn = self.design or self.drawn
+        key = partial(discs.distance_key, size=self.size, radius=drawn.marker_radius)
+        table = (self.split("train"), self.classes, discs.keys(self.size), key)
+        return {**super().baselines(), "disc_distance": partial(Lookup.fitted, *table, most=FIT_ON)}
 
     def _identity(self) -> dict[str, Any]:
         digest = tables.digest(self.design)

@@ -12,17 +12,21 @@ Our readings:
   fetched here: `path` names the archive, which need not be unpacked, or the folder of its three files.
 """
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tasks import data_sources
-from tasks.base import DataError, Progress
+from tasks.base import DataError, Predictor, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
 from tasks.lra import synthetic_pairs
+from tasks.lra.baselines import Lookup, NaiveBayes, ngrams, pieces
 from tasks.lra.classification import SequenceClassification
 from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 
@@ -30,6 +34,9 @@ FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "t
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 COLUMNS = 5
 KEPT = 4000  # bytes of a text that are kept: as many as any published recipe reads
+NGRAM = 5  # bytes, about a word
+LEVELS = 16  # of the share of them that two texts have in common
+FIT_ON = 20_000  # pairs that a table of so few levels is made of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,6 +76,22 @@ class Retrieval(SequenceClassification):
             SYNTHETIC: self.generated(synthetic_pairs, max_length=self.max_length, **settings),
         }
 
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        """`most_cited`: how often each text stood on its side of a citing pair; `same_bytes`: what both have."""
+
+        def most_cited() -> NaiveBayes:
+            return NaiveBayes(self.split("train"), self.classes, text_numbers)
+
+        return {**super().baselines(), "most_cited": most_cited, "same_bytes": self._same_bytes}
+
+    def _same_bytes(self) -> Lookup:
+        found = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
+        share, label = (np.concatenate(column) for column in zip(*found, strict=True))
+        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels of equally many pairs
+        counts = np.zeros((LEVELS, self.classes))
+        np.add.at(counts, (np.searchsorted(edges, share), label), 1)
+        return Lookup(counts, lambda tokens: np.searchsorted(edges, shared(tokens, self.vocab_size)))
+
     def _files(self) -> dict[str, Path]:
         packed = {name: self.path / f"{file}.gz" for name, file in FILES.items()}
         return {name: file if file.exists() else file.with_suffix("") for name, file in packed.items()}
@@ -94,6 +117,22 @@ class Retrieval(SequenceClassification):
         if missing := [file for name, file in FILES.items() if name not in found]:
             raise DataError(f"{self.path}: no {missing[0]} in it; {self.hint}")
         return found
+
+
+def text_numbers(tokens: np.ndarray) -> np.ndarray:
+    """Pairs (B, 2, N) -> (B, 2) int64: a number of each text and the side that it stands on."""
+    content = [[text[text > 0].astype("<u2").tobytes() for text in pair] for pair in tokens]
+    return np.array([[zlib.crc32(text) * 2 + side for side, text in enumerate(pair)] for pair in content], np.int64)
+
+
+def shared(tokens: np.ndarray, symbols: int) -> np.ndarray:
+    """Pairs (B, 2, N) -> (B,), the n-grams that both texts have as a share of those that either has (Jaccard)."""
+    found = []
+    for first, second in ngrams(tokens, NGRAM, symbols):
+        one, other = np.unique(first[first >= 0]), np.unique(second[second >= 0])
+        both = len(np.intersect1d(one, other, assume_unique=True))
+        found.append(both / max(1, len(one) + len(other) - both))
+    return np.array(found)
 
 
 def texts(lines: Iterator[tuple[int, bytes]], where: str, hint: str, progress: Progress) -> Iterator[tuple[bytes, int]]:

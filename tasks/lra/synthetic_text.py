@@ -5,6 +5,8 @@
 The frame says that the verdict is meant or, in a share `negated` of the reviews, that the opposite is meant. Frame and
 verdict together give the class. A reader of the verdict alone is right on 1 - `negated` of the reviews, a reader of
 single bytes or of the filler on half of them. The rest requires the relation over `distance` bytes; longer is harder.
+Fewer `words`, those that a verdict is one of, are easier. So is a share `negated` other than a half: what the verdict
+alone tells is learned first, and what the frame adds then has something to add to.
 Classes are equally frequent, and so are lengths up to `max_length`.
 """
 
@@ -25,6 +27,7 @@ WORDS = (
     (b"dreadful", b"tedious", b"clumsy", b"hollow", b"sloppy", b"boring", b"stale", b"lifeless"),
     (b"superb", b"moving", b"clever", b"lovely", b"gripping", b"honest", b"tender", b"brilliant"),
 )
+MOST_WORDS = len(WORDS[0])
 FILLER = (
     b"the a his her one another this that old young small large red grey first last actor camera scene street house "
     b"city road train window voice letter doctor sister brother stranger summer winter morning night walks waits looks "
@@ -33,8 +36,10 @@ FILLER = (
 FILLER_BYTES = 1 << 20  # bytes of filler that every passage is a piece of
 
 
-def check(max_length: int, distance: int, negated: float) -> None:
+def check(max_length: int, distance: int, negated: float, words: int = MOST_WORDS) -> None:
     """Raises ValueError for settings that no review fits."""
+    if not 1 <= words <= MOST_WORDS:
+        raise ValueError(f"words={words} is not between 1 and {MOST_WORDS}")
     if not 0 <= negated <= 1:
         raise ValueError(f"negated={negated} is no share between 0 and 1")
     if not 0 <= distance <= max_length - _least_length():
@@ -44,12 +49,19 @@ def check(max_length: int, distance: int, negated: float) -> None:
 
 
 def generate(
-    count: int, *, seed: tuple[int, ...], max_length: int, distance: int, negated: float, progress: Progress
+    count: int,
+    *,
+    seed: tuple[int, ...],
+    max_length: int,
+    distance: int,
+    negated: float,
+    words: int = MOST_WORDS,
+    progress: Progress,
 ) -> Examples:
     """`count` reviews; fewer are not the beginning of more."""
-    check(max_length, distance, negated)
+    check(max_length, distance, negated, words)
     random, passage = RandomStream(*seed), filler()
-    label, which = random.balanced_classes(2, count), random.integers(len(WORDS[0]), count)
+    label, which = random.balanced_classes(2, count), random.integers(words, count)
     denied = random.bernoulli(negated, count).astype(np.int64)
     surplus = random.integers(max_length - distance - _least_length() + 1, count)
     before = random.integers(surplus + 1, count)

@@ -12,17 +12,18 @@ Our readings:
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tasks import data_sources
-from tasks.base import DataError, Progress, one_of
+from tasks.base import DataError, Predictor, Progress, one_of
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples, ShardedExamples
 from tasks.lra import synthetic_text
+from tasks.lra.baselines import NaiveBayes, ngrams
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 
@@ -36,6 +37,7 @@ CLASSES = ("neg", "pos")
 HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
 TFDS = "imdb_reviews/plain_text:1.0.0"
 VALIDATIONS = ("held_out", "test")
+NGRAM = 5  # bytes, about a word
 
 Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
 
@@ -46,7 +48,7 @@ class Text(SequenceClassification):
 
     `source`: `official` (the archive at Stanford, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
     `imdb_train*.jsonl[.gz]` and `imdb_test*.jsonl[.gz]`, a JSON object with `text` and `label` in each line) or
-    `synthetic` (of `synthetic_text`, which `distance` and `negated` belong to).
+    `synthetic` (of `synthetic_text`, which `distance`, `negated` and `words` belong to).
     """
 
     name = "lra/text"
@@ -62,6 +64,7 @@ class Text(SequenceClassification):
     test: int = 25_000
     distance: int = 1000
     negated: float = 0.5
+    words: int | None = None
 
     def __post_init__(self) -> None:
         one_of(VALIDATIONS, validation=self.validation)
@@ -69,6 +72,7 @@ class Text(SequenceClassification):
 
     def sources(self) -> dict[str, Source]:
         settings = {"max_length": self.max_length, "distance": self.distance, "negated": self.negated}
+        settings |= {"words": self.words} if self.words is not None else {}
         return {
             "official": self.path_source(
                 self._official, lambda: {"sha256": ARCHIVE.sha256}, requires_path=False, complete=True
@@ -83,6 +87,12 @@ class Text(SequenceClassification):
             return found
         every = ShardedExamples([*found["train"].shards, *found["val"].shards])
         return {"train": every, "val": found["test"], "test": found["test"]}
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        def byte_ngrams() -> NaiveBayes:
+            return NaiveBayes(self.split("train"), self.classes, lambda tokens: ngrams(tokens, NGRAM, self.vocab_size))
+
+        return {**super().baselines(), f"byte_{NGRAM}gram_naive_bayes": byte_ngrams}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)

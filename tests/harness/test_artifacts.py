@@ -47,13 +47,16 @@ def cell(places, tmp_path_factory):
     return lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
 
 
+PLAIN = {".json", ".npz"}  # a record and its predictions
+
+
 def files(tmp_path):
     return {path.suffix: path for path in (tmp_path / "records").rglob("*.*")}
 
 
 def test_a_task_without_artifacts_leaves_no_file(cell, tmp_path):
     assert cell().state == "done"
-    assert set(files(tmp_path)) == {".json"}
+    assert set(files(tmp_path)) == PLAIN
 
 
 def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, monkeypatch):
@@ -69,7 +72,7 @@ def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, m
     torch.manual_seed(3)
     assert cell("rerun=all").state == "done"
     found = files(tmp_path)
-    assert found[".png"] == found[".json"].with_suffix(".png") and set(found) == {".json", ".png"}
+    assert found[".png"] == found[".json"].with_suffix(".png") and set(found) == {*PLAIN, ".png"}
     assert found[".png"].read_bytes()[:4] == b"\x89PNG"
     drawn = json.loads(found[".json"].read_text())
     assert all(plain[key] == drawn[key] for key in ("metrics", "weights_sha256", "config", "selection"))
@@ -86,7 +89,7 @@ def test_artifacts_that_fail_lose_no_record(cell, tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(Task, "artifacts", broken)
     assert cell("rerun=all").state == "done"
-    assert set(files(tmp_path)) == {".json"}, "the figure of another run stands beside this record"
+    assert set(files(tmp_path)) == PLAIN, "the figure of another run stands beside this record"
     lines = [line for line in (capsys.readouterr().err).splitlines() if "no artifacts" in line]
     assert len(lines) == 1 and "RuntimeError: no ink" in lines[0]
 
@@ -104,7 +107,7 @@ def test_a_sharded_model_makes_none(cell, tmp_path, monkeypatch):
     monkeypatch.setattr("harness.training.attempt.fsdp", sharded)
     monkeypatch.setattr(Task, "artifacts", sketch)
     assert cell().state == "done"
-    assert set(files(tmp_path)) == {".json"}
+    assert set(files(tmp_path)) == PLAIN
 
 
 class Maker:

@@ -70,7 +70,7 @@ def test_two_devices_train_what_one_trains(alone, trainer):
     assert shared["metrics"]["best"]["test"]["loss"] == pytest.approx(
         record["metrics"]["best"]["test"]["loss"], rel=1e-5
     )
-    losses = [np.load(next(run_dir.rglob("predictions/test.npz")))["loss"] for run_dir in (folder, alone[0])]
+    losses = [np.load(next((place / "records").rglob("*.npz")))["test/loss"] for place in (folder, alone[0])]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4), "scores of two devices are in another order"
 
 

@@ -1,6 +1,5 @@
 """Evaluations of a cell: the test, the task's final evaluations, and the scores of each example that they leave."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from torchmetrics import MeanMetric, MetricCollection
 
 from harness.config.compose import compose
-from harness.records import record
+from harness.records import predictions, record
 from harness.training.run_cell import CellRequest, run_cell
 from tasks.base import FinalEvaluation
 from tasks.lra.listops import ListOps
@@ -19,33 +18,30 @@ CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "res
 
 @pytest.fixture
 def run(places, tmp_path_factory):
-    """Run the cell; returns its record and its run directory."""
+    """Run the cell; returns its record and its predictions."""
 
     def run(*overrides):
         data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
-        result = run_cell(CellRequest(cfg := compose([*CELL, *places, data, *overrides])))
+        result = run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
         assert result.state == "done", result.detail
-        path = result.detail.rpartition(" · ")[2]
-        (run_dir,) = (path.parent for path in Path(cfg.paths.outputs).rglob("checkpoints"))
-        return record.read(path), run_dir
+        path = Path(result.detail.rpartition(" · ")[2])
+        assert path.with_suffix(".npz").exists()
+        entries = record.read(path)
+        return entries, predictions.read(path, entries)
 
     return run
 
 
-def scores_of(run_dir, name):
-    return dict(np.load(run_dir / "predictions" / f"{name}.npz"))
-
-
 @pytest.mark.parametrize("rule", ["best_val", "last", "best_test"])
 def test_the_test_leaves_the_scores_of_each_example(run, rule):
-    entries, run_dir = run(f"train.select.rule={rule}", "train.eval_batch_size=36")
-    test, scores = entries["evaluations"]["test"], scores_of(run_dir, "test")
-    assert test["predictions"]["scores"] == sorted(scores)
-    data = (run_dir / "predictions" / "test.npz").read_bytes()
-    assert hashlib.sha256(data).hexdigest() == test["predictions"]["sha256"]
+    entries, found = run(f"train.select.rule={rule}", "train.eval_batch_size=36")
+    test, scores = entries["evaluations"]["test"], found["test"]
+    assert test["predictions"]["scores"] == sorted(scores) == ["acc", "loss"]
+    assert {name: values.dtype.name for name, values in scores.items()} == {"acc": "uint8", "loss": "float32"}
     assert all(values.shape == (96,) for values in scores.values()) and test["n"] == 96
-    for name, values in scores.items():
-        assert values.astype(np.float64).mean() == pytest.approx(entries["metrics"]["best"]["test"][name], rel=1e-6)
+    for name, unit in {"acc": 100, "loss": 1}.items():
+        mean = unit * scores[name].astype(np.float64).mean()
+        assert mean == pytest.approx(entries["metrics"]["best"]["test"][name], rel=1e-6)
     assert test["metrics"] | {"n": 96} == entries["metrics"]["best"]["test"]
 
 
@@ -79,12 +75,12 @@ def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
         ]
 
     monkeypatch.setattr(ListOps, "final_evaluations", final_evaluations)
-    entries, run_dir = run()
-    test, other = scores_of(run_dir, "test"), scores_of(run_dir, "reversed")
+    entries, found = run()
+    test, other = found["test"], found["reversed"]
     assert test["acc"].tolist() == other["acc"].tolist()[::-1] and len(set(test["loss"].tolist())) > 10
     evaluations = entries["evaluations"]
-    assert list(evaluations) == sorted(["test", "reversed", "tokens"])
-    tokens = scores_of(run_dir, "tokens")["tokens"]
+    assert [name for name in evaluations if "/" not in name] == sorted(["test", "reversed", "tokens"])
+    tokens = found["tokens"]["tokens"]
     assert 20 < tokens.min() < tokens.max() <= 64
     assert evaluations["tokens"]["metrics"] == {"tokens": pytest.approx(tokens.mean())}
     assert all(each["seconds"] > 0 and each["peak_memory_mb"] > 0 and each["n"] == 96 for each in evaluations.values())
@@ -119,8 +115,8 @@ def test_an_evaluation_that_cannot_be_made_is_a_value_of_a_done_record(run, monk
         ]
 
     monkeypatch.setattr(ListOps, "final_evaluations", final_evaluations)
-    entries, run_dir = run("backbone.positions=learned")
-    evaluations = entries["evaluations"]
+    entries, found = run("backbone.positions=learned")
+    evaluations = {name: one for name, one in entries["evaluations"].items() if not name.startswith("baseline/")}
     status = {name: evaluation["status"] for name, evaluation in evaluations.items()}
     assert status == {
         "test": "done", "length_4096": "unsupported", "memory": "oom", "broken": "failed", "short": "failed",
@@ -131,10 +127,45 @@ def test_an_evaluation_that_cannot_be_made_is_a_value_of_a_done_record(run, monk
     assert "examples were scored of 96" in evaluations["short"]["message"]
     assert all(evaluations["memory"][key] is None for key in ("metrics", "n", "seconds", "predictions"))
     assert evaluations["after"]["metrics"] == evaluations["test"]["metrics"], "a failed pass left the model changed"
-    assert sorted(path.name for path in (run_dir / "predictions").iterdir()) == ["after.npz", "test.npz"]
+    assert {name for name in found if not name.startswith("baseline/")} == {"after", "test"}
 
 
-@pytest.mark.parametrize("names", [("a", "a"), ("test",)])
+def test_baselines_are_scored_on_the_same_examples(run, monkeypatch):
+    made = []
+
+    def baselines(self):
+        def uniform():
+            made.append("uniform")
+            return lambda tokens: torch.zeros(len(tokens), self.classes)
+
+        def broken():
+            raise KeyError("no digits")
+
+        return {**known(self), "uniform": uniform, "broken": broken}
+
+    known = ListOps.baselines
+    monkeypatch.setattr(ListOps, "baselines", baselines)
+    entries, found = run("train.eval_batch_size=36")
+    evaluations, baseline = entries["evaluations"], entries["baseline"]
+    uniform = evaluations["baseline/uniform"]
+    assert made == ["uniform"], "it is made once for all batches"
+    assert (uniform["status"], uniform["n"]) == ("done", 96)
+    assert uniform["metrics"]["loss"] == pytest.approx(np.log(10)) and uniform["seconds"] > 0
+    assert found["baseline/uniform"]["loss"] == pytest.approx(np.full(96, np.log(10)))
+    assert evaluations["baseline/broken"]["status"] == "failed" and "baseline/broken" not in found
+    majority = evaluations["baseline/majority_class"]["metrics"]["acc"]
+    assert baseline == {"name": "majority class", "test": majority, "val": baseline["val"]} and 0 < baseline["val"] < 40
+    right = found["baseline/root_operator"]["acc"].mean()
+    assert 100 * right == pytest.approx(evaluations["baseline/root_operator"]["metrics"]["acc"])
+
+
+def test_a_chance_level_that_cannot_be_scored_is_unknown(run, monkeypatch):
+    monkeypatch.setattr(ListOps, "baselines", lambda self: {"majority_class": lambda: None})
+    entries, _ = run()
+    assert entries["baseline"] is None and entries["evaluations"]["baseline/majority_class"]["status"] == "failed"
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("test",), ("baseline/uniform",)])
 def test_names_of_final_evaluations_are_checked_before_training(places, monkeypatch, names, tmp_path_factory):
     def final_evaluations(self):
         return [FinalEvaluation(name, self.split("test")) for name in names]

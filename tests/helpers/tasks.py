@@ -90,3 +90,10 @@ def tar(file: Path, members: Mapping[str, bytes]) -> Path:
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
     return file
+
+
+def baseline_scores(task: Task, name: str = "", split: str = "test") -> dict[str, float]:
+    """The metrics of a baseline of the loaded task, of the chance level unless named, on all of a split at once."""
+    metrics, examples = task.metrics(), task.split(split)
+    task.score(task.baselines()[name or task.baseline_name](), examples.batch(range(len(examples))), metrics)
+    return {metric: float(value) for metric, value in metrics.compute().items()}

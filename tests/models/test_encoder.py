@@ -126,7 +126,12 @@ def test_whether_the_first_position_sees_others_is_as_declared(name):
 @pytest.mark.parametrize("pooling", ["cls", "first"])
 def test_a_first_position_that_sees_no_other_is_not_pooled(pooling):
     """Its state would be the same for every input."""
-    one_sided = [("llp", {}), ("s4d", {"bidirectional": False}), ("sparse_transformer", {"lra_compat": True})]
+    one_sided = [
+        ("no_mixing", {}),
+        ("llp", {}),
+        ("s4d", {"bidirectional": False}),
+        ("sparse_transformer", {"lra_compat": True}),
+    ]
     for name, hyper in one_sided:
         for options in ({}, {"pattern": "causal_self"}):
             with pytest.raises(ValueError, match=r"would be constant; type backbone\.pooling=masked_mean"):
@@ -138,7 +143,7 @@ def test_a_first_position_that_sees_no_other_is_not_pooled(pooling):
 
 
 def test_only_multi_head_projections_lose_their_biases():
-    for name in ("vanilla", "reformer", "synthesizer"):
+    for name in ("vanilla", "no_mixing", "reformer", "synthesizer"):
         model = encoder(name, attention_bias=False)
         assert not [n for n, _ in model.named_parameters() if n.endswith("proj.bias")]
         assert torch.isfinite(model(tokens())).all()

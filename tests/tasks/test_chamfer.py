@@ -17,11 +17,11 @@ def cloud(seed, *shape, spread=0.05):
     return np.random.Generator(np.random.PCG64(seed)).normal(0, spread, (*shape, 3))
 
 
-def brute(prediction, target):
+def brute(prediction, target, tau=0.01):
     """The three scores of two clouds, of all pairs."""
     distance = np.sqrt(((prediction[:, None] - target[None]) ** 2).sum(-1))
     there, back = distance.min(1), distance.min(0)
-    precision, recall = (there < 0.01).mean(), (back < 0.01).mean()
+    precision, recall = (there < tau).mean(), (back < tau).mean()
     f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
     return 1000 * (there.mean() + back.mean()) / 2, 1000 * ((there**2).mean() + (back**2).mean()), f1
 
@@ -52,6 +52,14 @@ def test_scores_equal_all_pairs(n, m):
     narrow = scores(torch.from_numpy(first).float(), torch.from_numpy(second).float())
     assert narrow.dtype == torch.float64
     assert narrow[:, :2].numpy() == pytest.approx(np.array(expected)[:, :2], rel=1e-5)
+
+
+def test_the_threshold_of_the_f_score_is_a_setting():
+    first, second = cloud(1, 2, 40, spread=0.1), cloud(2, 2, 50, spread=0.1)
+    found = scores(torch.from_numpy(first), torch.from_numpy(second), threshold=0.1)
+    expected = [brute(*pair, tau=0.1) for pair in zip(first, second, strict=True)]
+    assert found.numpy() == pytest.approx(np.array(expected), rel=1e-12)
+    assert (found[:, 2] > scores(torch.from_numpy(first), torch.from_numpy(second))[:, 2]).all()
 
 
 def test_a_cloud_is_at_no_distance_from_itself():

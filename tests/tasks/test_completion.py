@@ -10,7 +10,7 @@ from tasks.completion import plot
 from tasks.completion.chamfer import NAMES, chamfer_l1
 from tasks.completion.pcn import PCN, resampled
 from tests.helpers.completion import SMALL, equal, loaded, points
-from tests.helpers.tasks import no_progress, one_line
+from tests.helpers.tasks import baseline_scores, no_progress, one_line
 
 
 class Copy(torch.nn.Module):
@@ -117,27 +117,42 @@ def test_scores_do_not_depend_on_the_batches(tmp_path):
     assert found[0]["cd_l1"] == pytest.approx(np.mean([found[0][f"cd_l1/{name}"] for name in task.categories]))
 
 
-def test_the_guess_is_scored_as_a_model_is(tmp_path):
+def test_the_guess_is_one_cloud_of_training_points(tmp_path):
     task = loaded(tmp_path)
-    guess = torch.from_numpy(task.guess())
+    guess = torch.from_numpy(task.training_points())
     assert guess.shape == (48, 3) and len(guess.unique(dim=0)) == 48
 
     class Guess(torch.nn.Module):
         def forward(self, partial):
             return partial, guess.expand(len(partial), -1, -1)
 
-    for name, expected in task.baseline().items():
+    for name in ("val", "test"):
         metrics = task.metrics()
         task.score(Guess(), task.split(name).batch(range(len(task.split(name)))), metrics)
-        assert float(metrics.compute()["cd_l1"]) == pytest.approx(expected, rel=1e-5)
-    assert task.baseline() == loaded(tmp_path).baseline()
+        expected = baseline_scores(task, split=name)
+        assert float(metrics.compute()["cd_l1"]) == pytest.approx(expected["cd_l1"], rel=1e-5)
+        assert expected == baseline_scores(loaded(tmp_path), split=name)
+
+
+def test_the_input_and_its_reflection_complete_a_symmetric_shape(tmp_path):
+    """Boxes and spheres, seen from one side, are the other side's reflection at the middle."""
+    task = loaded(tmp_path)
+    assert task.best_reflection().tolist() == [-1, -1, -1]
+    seen, both = (baseline_scores(task, name)["cd_l1"] for name in ("input", "input_and_reflection"))
+    assert both < 0.8 * seen
+    lopsided = loaded(tmp_path, asymmetry=0.4)
+    seen, both = (baseline_scores(lopsided, name)["cd_l1"] for name in ("input", "input_and_reflection"))
+    assert both > 0.9 * seen, "a shape is more than what is seen of it and its reflection"
+    partial = torch.rand(2, 3, 3)
+    coarse, fine = task.baselines()["input_and_reflection"]()(partial)
+    assert torch.equal(coarse, partial) and torch.equal(fine, torch.cat([partial, -partial], 1))
 
 
 def test_validating_on_the_test_split_is_one_object(tmp_path):
     task = loaded(tmp_path, validation="test")
     assert task.split("val") is task.split("test")
-    baseline = task.baseline()
-    assert baseline["val"] == baseline["test"] == loaded(tmp_path).baseline()["test"]
+    chance = [baseline_scores(task, split=name) for name in ("val", "test")]
+    assert chance[0] == chance[1] == baseline_scores(loaded(tmp_path))
 
 
 def test_data_are_known_by_their_content(tmp_path):
@@ -158,6 +173,8 @@ def test_data_are_known_by_their_content(tmp_path):
         ({"pattern": "causal_self"}, "noncausal_cross, not causal_self"),
         ({"input_points": 0}, "input_points=0 is less than 1"),
         ({"views": 0}, "views=0 is less than 1"),
+        ({"asymmetry": 1.0}, "asymmetry=1.0 is not between 0 and 1"),
+        ({"f1_threshold": 0.0}, "f1_threshold=0.0 is no positive distance"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(change, what, tmp_path):

@@ -15,7 +15,7 @@ from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.forecasting import Forecasting
 from tasks.forecasting.series import read
 from tasks.forecasting.windows import time_features
-from tests.helpers.tasks import no_progress, one_line
+from tests.helpers.tasks import baseline_scores, no_progress, one_line
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "forecasting"
 real = pytest.mark.skipif(not REAL.is_dir(), reason="no real series here")
@@ -104,7 +104,7 @@ def test_a_part_of_a_file_is_no_whole_one(tmp_path):
 def test_scores_equal_an_independent_computation(tmp_path, features, batch_size):
     made = task(tmp_path, features=features)
     made.load()
-    values = synthetic_series.generate(500, DATASETS["etth1"].columns, 60, 0).values
+    values = synthetic_series.generate(500, DATASETS["etth1"].columns, 60, name="etth1", seed=0).values
     scaled = (values - values[:300].mean(0)) / values[:300].std(0)
     scaled = (scaled if features == "M" else scaled[:, [-1]]).astype(np.float32).astype(float)
     errors = [scaled[t : t + 12] - scaled[t - 1] for t in range(400, 500 - 12 + 1)]
@@ -132,6 +132,37 @@ def test_less_than_one_batch_is_not_left_out(tmp_path):
     assert found["mse_drop_last"] == found["mse"]
 
 
+def test_baselines_are_what_they_are_called(tmp_path):
+    made = loaded(task(tmp_path, seq_len=30, pred_len=50, features="M"))
+    batch = made.split("test").batch([0, 7])
+    past, future = batch["past"], batch["future"]
+    found = {name: make()(past, None, None) for name, make in made.baselines().items()}
+    assert {name: values.shape for name, values in found.items()} == dict.fromkeys(found, future.shape)
+    for row in range(50):
+        assert torch.equal(found["last_value"][:, row], past[:, -1])
+        assert torch.equal(found["seasonal_naive"][:, row], past[:, 30 - 24 + row % 24]), (
+            "the same hour of the last day"
+        )
+        assert torch.equal(found["past_mean"][:, row], past.mean(1)) and not found["training_mean"][:, row].any()
+    assert "seasonal_naive" not in loaded(task(tmp_path, seq_len=23)).baselines(), "the past has no whole day"
+    echo, _ = scores(made, "test", 64)
+    assert baseline_scores(made, "last_value") == pytest.approx(echo, rel=1e-12)
+
+
+def test_generated_series_differ_and_their_level_is_in_the_past(tmp_path):
+    columns = DATASETS["etth1"].columns
+    one, other = (synthetic_series.generate(300, columns, 60, name=name, seed=0).values for name in ("etth1", "etth2"))
+    assert abs(np.corrcoef(one[:, 0], other[:, 0])[0, 1]) < 0.9
+
+    def unseen(days):
+        """How far the test rows' daily means lie outside of those of the training rows, in their deviations."""
+        days = synthetic_series.generate(4000, columns, 60, name="etth1", seed=0, trend_days=days).values
+        means = days[: 166 * 24].reshape(166, 24, -1).mean(1)
+        return float(np.mean(abs(means[133:] - means[:100].mean(0)) / means[:100].std(0)))
+
+    assert unseen(20) < 1.5 < unseen(100)
+
+
 def loaded(made):
     made.load()
     return made
@@ -139,7 +170,7 @@ def loaded(made):
 
 def test_the_scaler_sees_no_row_but_those_of_training(tmp_path):
     """Whatever stands after the training rows, their windows stay the same to the bit."""
-    series = synthetic_series.generate(500, DATASETS["etth1"].columns, 60, 0)
+    series = synthetic_series.generate(500, DATASETS["etth1"].columns, 60, name="etth1", seed=0)
     batches = []
     for factor in (1.0, 1000.0):
         values = series.values.copy()

@@ -14,7 +14,7 @@ from models.attention.base import Pattern
 from tasks.data_sources import Download
 from tasks.lra import image
 from tasks.lra.image import Image, grey, to_sequences
-from tests.helpers.tasks import no_progress, one_line, refuses, survivals, tar
+from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
 SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}
@@ -310,7 +310,7 @@ def test_real_slice(tmp_path):
     task = loaded(tmp_path, source="slice", path=SLICE)
     info = task.load()
     assert (info.source, info.sizes) == ("slice:lra_image", {"train": 3600, "val": 400, "test": 2000})
-    assert 8 < task.baseline()["test"] < 12
+    assert 8 < baseline_scores(task)["acc"] < 12
     files = image.read_sprites(*task._slice_files()["train"], "")
     assert files[0][0, 0, 0].tolist() == [59, 62, 63], "the first pixel of CIFAR-10"
     assert files[1][:8].tolist() == [6, 9, 9, 4, 1, 1, 2, 7]

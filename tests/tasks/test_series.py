@@ -15,7 +15,7 @@ HINT = "python run.py do=prepare task=forecasting/etth1"
 
 
 def good_lines(rows=30):
-    series = synthetic_series.generate(rows, HOURLY.columns, HOURLY.minutes, 0)
+    series = synthetic_series.generate(rows, HOURLY.columns, HOURLY.minutes, name="etth1", seed=0)
     made = [",".join(("date", *HOURLY.columns))]
     for time, row in zip(series.times, series.values, strict=True):
         made.append(",".join([str(time).replace("T", " "), *(repr(float(x)) for x in row)]))

@@ -111,8 +111,39 @@ def test_a_composite_is_closed_and_has_points_as_its_areas(name):
         assert of_first.mean(1) == pytest.approx(below / area, abs=0.02)
 
 
+@pytest.mark.parametrize("asymmetry", [0.1, 0.4, 0.9])
+def test_normals_of_lopsided_shapes_stay_normal(asymmetry):
+    """A small step along the surface is at right angles to the normal, before and after."""
+    random, u = draws(2, 500)
+    for name in ("_torus", "_sphere_on_cylinder", "_cone"):
+        _, points, normals = shapes.MAKERS[name[1:]](random.random((2, shapes.SIZES)), u)
+        along = np.cross(normals, random.standard_normal(normals.shape))
+        both = np.concatenate([points, points + 1e-7 * along], 1)  # in one call, as the reach along z counts
+        moved, turned = shapes.lopsided(both, np.concatenate([normals, normals], 1), asymmetry)
+        step = (moved[:, 500:] - moved[:, :500]) / 1e-7
+        assert np.linalg.norm(turned, axis=-1) == pytest.approx(1)
+        assert abs((step * turned[:, :500]).sum(-1)).max() < 1e-4 * np.linalg.norm(step, axis=-1).max()
+
+
+def test_only_asymmetry_makes_shapes_lopsided():
+    """How far from its reflection at the middle a box is: the longest way between the nearest points of both."""
+
+    def lopsided(asymmetry):
+        found = made(32, output_points=600, asymmetry=asymmetry)
+        box = found.complete[found.labels == shapes.CATEGORIES.index("box")]
+        squares = ((box[:, :, None] + box[:, None]) ** 2).sum(-1)  # -(-p) = p
+        return np.sqrt(squares.min(1)).max(1)
+
+    assert lopsided(0.0).max() < 0.15 < lopsided(0.4).min()
+    plain, same, other = made(), made(asymmetry=0.0), made(asymmetry=0.4)
+    assert np.array_equal(plain.complete, same.complete) and np.array_equal(plain.directions, other.directions)
+    for wrong in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match="asymmetry"):
+            made(asymmetry=wrong)
+
+
 def test_shapes_fill_the_unit_cube_about_its_centre():
-    found = made(80)
+    found = made(80, asymmetry=0.3)
     whole = np.concatenate([found.complete, found.pool], 1)
     width = (whole.max(1) - whole.min(1)).max(1)
     assert abs(whole).max() <= 0.5

@@ -35,6 +35,19 @@ def test_generated_reviews_mean_what_they_are_labelled(distance, negated):
     assert reading_the_word == 1 - share
 
 
+def test_a_verdict_is_one_of_so_many_words():
+    def found(words):
+        texts = examples_of(words=words)
+        rows = [bytes(row) for row in np.split(texts.tokens, texts.offsets[1:-1])]
+        return {row[row.index(b"Altogether") :].split(b".")[0].split()[-1] for row in rows}
+
+    assert found(1) == {synthetic_text.WORDS[0][0], synthetic_text.WORDS[1][0]} and len(found(8)) == 16
+    assert content_hash(examples_of(words=8)) == content_hash(examples_of())
+    for wrong in (0, 9):
+        with pytest.raises(ValueError, match=f"words={wrong} is not between 1 and 8"):
+            examples_of(words=wrong)
+
+
 @pytest.mark.parametrize("gram", [1, 2, 3])
 def test_words_alone_do_not_tell_the_class(gram):
     """Standard deviation of a guess on 1,000 reviews: 1.6 %."""

@@ -200,21 +200,45 @@ class OneClass(torch.nn.Module):
         return self.logits.expand(len(tokens), -1)
 
 
-# {metric: a model that makes the guess of `baseline`}
+# {metric: a model that makes the guess of the chance level}
 GUESSES = {
     "acc": OneClass,
     "mse": lambda task: Zeros(task.pred_len),
-    "cd_l1": lambda task: Cloud(task.guess()),
+    "cd_l1": lambda task: Cloud(task.training_points()),
 }
 
 
-def test_the_baseline_is_what_its_guess_scores(case):
+def test_the_chance_level_is_what_its_guess_scores(case):
     task = case.task
     assert task.metric in GUESSES, f"a guess for {task.metric} is missing here"
-    assert set(task.baseline()) == {"val", "test"} and task.baseline_name
-    for name, value in task.baseline().items():
+    chance = task.baselines()[task.baseline_name]()
+    for name in ("val", "test"):
         found, _ = pass_over(task, GUESSES[task.metric](task), task.split(name))
-        assert value == pytest.approx(found[task.metric], rel=1e-5)
+        guessed, _ = pass_over(task, chance, task.split(name))
+        assert guessed[task.metric] == pytest.approx(found[task.metric], rel=1e-5)
+
+
+def test_baselines_are_scored_as_a_model_is(case):
+    """Each alike in batches of any size and when it is made again; if there are several, one is better than chance."""
+    task = case.task
+    split, batch = task.split("test"), task.split("test").batch(range(4))
+    _, of_model = pass_over(task, case.model, split)
+    scores = {}
+    for name, make in task.baselines().items():
+        assert "/" not in name
+        before = {key: values.clone() for key, values in batch.items()}
+        state = torch.get_rng_state()
+        predictor = make()
+        assert torch.equal(torch.get_rng_state(), state)
+        found, each = pass_over(task, predictor, split)
+        again, _ = pass_over(task, make(), split, batch_size=len(split))
+        assert again == pytest.approx(found, rel=1e-6) and np.isfinite(list(found.values())).all()
+        assert each.keys() == of_model.keys() and all(values.shape == (len(split),) for values in each.values())
+        task.score(predictor, batch, task.metrics())
+        assert all(torch.equal(batch[key], before[key]) for key in batch), f"{name} changed its input"
+        scores[name] = found[task.metric]
+    best = max if task.higher_is_better else min
+    assert len(scores) == 1 or scores[best(scores, key=scores.get)] != scores[task.baseline_name], scores
 
 
 def test_a_fresh_model_has_a_finite_loss_and_gradients(case):

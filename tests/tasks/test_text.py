@@ -17,7 +17,7 @@ from tasks.data_sources import Download
 from tasks.examples import content_hash
 from tasks.lra import classification, text
 from tasks.lra.text import Text
-from tests.helpers.tasks import no_progress, one_line, refuses, survivals, tar
+from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_text"
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}
@@ -65,13 +65,13 @@ def test_invalid_settings_touch_nothing(tmp_path, changes, message):
 def test_facts_known_before_any_data(tmp_path):
     task = Text(data_root=tmp_path)
     assert isinstance(task, Task) and (task.metric, task.higher_is_better, task.baseline_name) == (
-        "acc", True, "majority class"
+        "acc", True, "majority_class"
     )  # fmt: skip
     assert task.backbone_kwargs() == {
         "vocab_size": 257, "classes": 2, "max_length": 4000, "pattern": Pattern.NONCAUSAL_SELF, "padding_id": 0
     }  # fmt: skip
     assert Text(data_root=tmp_path, append_eos=True).backbone_kwargs()["vocab_size"] == 258
-    for act in (lambda: task.split("train"), task.baseline):
+    for act in (lambda: task.split("train"), task.baselines()["majority_class"]):
         with pytest.raises(RuntimeError, match="load"):
             act()
     with pytest.raises(DataError) as error:
@@ -297,5 +297,5 @@ def test_real_slice(tmp_path):
     info = task.load()
     assert (info.source, info.sizes) == ("slice:lra_text", {"train": 3600, "val": 400, "test": 2000})
     lengths = np.concatenate([np.diff(task.split(name).examples.offsets) for name in info.sizes])
-    assert lengths.mean() == pytest.approx(1330, rel=0.02) and task.baseline()["test"] == 50
+    assert lengths.mean() == pytest.approx(1330, rel=0.02) and baseline_scores(task)["acc"] == 50
     assert task.split("train").batch(range(32))["tokens"].shape[1] <= 4000

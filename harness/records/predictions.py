@@ -1,0 +1,105 @@
+"""The predictions of a cell: what each test example scored, for paired comparison, in one file beside the record.
+
+`<record's stem>.npz` has an array (n,) for each `<evaluation>/<score>`, in the order of the split. The last part of a
+key is the score (`acc`, `mse`), the rest the evaluation (`test`, `baseline/last_value`). A score that is 0 or 1, or 0
+or 100 in percent, is kept as uint8 0 and 1; others are float32 in the metric's unit. The record has the names of the
+scores of each evaluation, and a digest of their content, so a file that belongs to another run is recognised.
+"""
+
+import hashlib
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.records.atomic import write_bytes_atomic
+from harness.records.record import RecordError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Scores = Mapping[str, "np.ndarray"]  # of one evaluation: (n,) each
+
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+
+
+def path_of(record_file: str | os.PathLike[str]) -> Path:
+    """Where the predictions of a record lie, whether they are there or not."""
+    return Path(record_file).with_suffix(".npz")
+
+
+def kept(scores: Scores) -> dict[str, "np.ndarray"]:
+    """The scores of an evaluation as they are kept. Raises ValueError for a name with a slash."""
+    if names := [name for name in scores if "/" in name]:
+        raise ValueError(f"a score is called {names[0]}; names of scores have no slash")
+    return {name: _kept(values) for name, values in scores.items()}
+
+
+def _kept(values: "np.ndarray") -> "np.ndarray":
+    import numpy as np
+
+    for right in (1, 100):
+        if np.isin(values, (0, right)).all():
+            return (values == right).astype(np.uint8)
+    return values.astype(np.float32)
+
+
+def described(scores: Scores) -> dict[str, Any]:
+    """`predictions` of a record's evaluation: names and digest of scores that `kept` gave."""
+    return {"sha256": _digest(scores), "scores": sorted(scores)}
+
+
+def write(record_file: Path, evaluations: Mapping[str, Scores]) -> None:
+    """Replace the predictions of a record by these, each as `kept` gave them."""
+    of_each = sorted(evaluations.items())
+    arrays = {f"{name}/{score}": scores[score] for name, scores in of_each for score in sorted(scores)}
+    write_bytes_atomic(path_of(record_file), npz(arrays))
+
+
+def remove(record_file: Path) -> None:
+    path_of(record_file).unlink(missing_ok=True)
+
+
+def read(record_file: Path, entries: Mapping[str, Any]) -> dict[str, dict[str, "np.ndarray"]]:
+    """{evaluation: {score: (n,)}} of all evaluations of a record that have predictions.
+
+    `entries` is the record. Raises RecordError, in one line, for a file that is missing, damaged or another run's.
+    """
+    import numpy as np
+
+    path = path_of(record_file)
+    wanted = {name: one["predictions"] for name, one in entries["evaluations"].items() if one["predictions"]}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: {score: file[f"{name}/{score}"] for score in one["scores"]} for name, one in wanted.items()}
+    except FileNotFoundError:
+        raise RecordError(f"{path}: not there, but the record has a digest of it") from None
+    except UNREADABLE as error:
+        raise RecordError(f"{path}: damaged ({' '.join(str(error).split())[:120]}); run its cell again") from error
+    for name, scores in found.items():
+        counts = {array.shape for array in scores.values()} - {(entries["evaluations"][name]["n"],)}
+        if counts or _digest(scores) != wanted[name]["sha256"]:
+            raise RecordError(f"{path}: {name} is not what the record was made from; run its cell again")
+    return found
+
+
+def npz(arrays: Mapping[str, Any]) -> bytes:
+    """A compressed npz; equal arrays give equal bytes."""
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _digest(scores: Scores) -> str:
+    """sha256, hexadecimal, of names, types and little-endian content: the same for any version of numpy."""
+    sha256 = hashlib.sha256()
+    for name in sorted(scores):
+        values = scores[name].astype(scores[name].dtype.newbyteorder("<"))
+        sha256.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
+        sha256.update(values.tobytes())
+    return sha256.hexdigest()

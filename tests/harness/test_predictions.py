@@ -1,0 +1,127 @@
+"""Predictions beside a record: what is kept, that damage is one line, and that they follow their record."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.config.compose import compose
+from harness.records import predictions, record
+from harness.records.collect import frame, load_records
+from harness.records.record import RecordError
+from harness.training.run_cell import CellRequest, run_cell
+
+made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
+CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+SCORES = {
+    "test": {"acc": np.array([100.0, 0.0, 100.0]), "loss": np.array([0.1, 2.0, 1 / 3])},
+    "baseline/majority_class": {"acc": np.array([0.0, 0.0, 0.0]), "loss": np.array([0.7, 0.7, 0.7])},
+}
+
+
+def written(path, scores=SCORES):
+    """A record with these predictions."""
+    kept = {name: predictions.kept(one) for name, one in scores.items()}
+    shared = {"status": "done", "message": None, "metrics": {"acc": 50.0}, "seconds": 1.0, "peak_memory_mb": None}
+    entries = made() | {
+        "evaluations": {
+            name: {**shared, "n": len(one["acc"]), "predictions": predictions.described(one)}
+            for name, one in kept.items()
+        }
+    }
+    predictions.write(path, kept)
+    record.write(entries, path)
+    return entries
+
+
+def test_scores_come_back_small(tmp_path):
+    path = tmp_path / "one.json"
+    found = predictions.read(path, written(path))
+    assert set(found) == set(SCORES)
+    assert found["test"]["acc"].dtype == np.uint8 and found["test"]["acc"].tolist() == [1, 0, 1]
+    assert found["test"]["loss"].dtype == np.float32
+    np.testing.assert_allclose(found["test"]["loss"], SCORES["test"]["loss"], rtol=1e-7)
+    assert found["baseline/majority_class"]["acc"].tolist() == [0, 0, 0]
+    assert sorted(np.load(tmp_path / "one.npz")) == sorted(f"{name}/{s}" for name in SCORES for s in ("acc", "loss"))
+
+
+@pytest.mark.parametrize(
+    ("scores", "kind"),
+    [([0, 1, 1], "uint8"), ([True, False], "uint8"), ([0.0, 100.0], "uint8"), ([0.0, 0.5], "float32")],
+)
+def test_what_is_right_or_wrong_is_a_byte(scores, kind):
+    assert predictions.kept({"s": np.array(scores)})["s"].dtype.name == kind
+
+
+def test_a_score_has_no_slash_in_its_name():
+    with pytest.raises(ValueError, match="no slash"):
+        predictions.kept({"a/b": np.zeros(2)})
+
+
+def test_the_digest_is_of_the_content_alone(tmp_path):
+    """Not of the file, whose bytes change with the version of numpy and zlib."""
+    path = tmp_path / "one.json"
+    entries = written(path)
+    with np.load(tmp_path / "one.npz") as file:
+        arrays = dict(file)
+    np.savez(tmp_path / "one.npz", **dict(reversed(arrays.items())))
+    assert set(predictions.read(path, entries)) == set(SCORES)
+    kept = predictions.kept(SCORES["test"])
+    swapped = {name: values.astype(values.dtype.newbyteorder(">")) for name, values in reversed(kept.items())}
+    assert predictions.described(swapped) == predictions.described(kept)
+    assert predictions.described({"loss": kept["acc"], "acc": kept["loss"]}) != predictions.described(kept)
+    # fixed for good: committed records have it
+    assert predictions.described(kept)["sha256"].startswith("93420c2e11725529")
+
+
+def test_damage_is_one_line(tmp_path):
+    path = tmp_path / "one.json"
+    entries = written(path)
+    good = (tmp_path / "one.npz").read_bytes()
+    for place in range(0, len(good), 7):
+        garbled = bytearray(good)
+        garbled[place] ^= 0xFF
+        for broken in (good[:place], bytes(garbled)):
+            (tmp_path / "one.npz").write_bytes(broken)
+            try:
+                assert set(predictions.read(path, entries)) == set(SCORES)  # a byte that says nothing, as a date
+            except RecordError as error:
+                assert "\n" not in str(error) and str(tmp_path / "one.npz") in str(error)
+    written(path, {name: {key: values[::-1] for key, values in one.items()} for name, one in SCORES.items()})
+    with pytest.raises(RecordError, match="test is not what the record was made from"):
+        predictions.read(path, entries)
+    (tmp_path / "one.npz").unlink()
+    with pytest.raises(RecordError, match="not there"):
+        predictions.read(path, entries)
+
+
+def test_the_frame_has_their_path(tmp_path):
+    written(tmp_path / "one.json")
+    table = frame(load_records(tmp_path))
+    assert table["predictions"].tolist() == [tmp_path / "one.npz"]
+    (tmp_path / "one.npz").unlink()
+    assert frame(load_records(tmp_path))["predictions"].tolist() == [None]
+    assert frame([made()])["predictions"].tolist() == [None]
+
+
+def test_predictions_live_and_die_with_their_record(places, tmp_path, tmp_path_factory, monkeypatch):
+    data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
+
+    def cell(*overrides):
+        return run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+
+    assert cell().state == "done"
+    [path], [file] = ((tmp_path / "records").rglob(f"*.{end}") for end in ("json", "npz"))
+    assert file == path.with_suffix(".npz")
+    first = file.read_bytes(), file.stat().st_mtime_ns
+    assert cell().state == "skipped" and (file.read_bytes(), file.stat().st_mtime_ns) == first
+    entries = record.read(path)
+    assert cell("rerun=all").state == "done" and file.stat().st_mtime_ns > first[1]
+    assert predictions.read(path, entries), "the same cell gives the same predictions"
+    file.unlink()
+    assert cell().state == "skipped" and not file.exists(), "a record without predictions is one"
+    assert cell("rerun=all").state == "done" and file.exists()
+    monkeypatch.setattr("harness.training.module.TaskModule.training_step", lambda *_: 1 / 0)
+    assert cell("rerun=all").state == "failed"
+    assert record.read(path)["baseline"] is None and not file.exists(), "predictions of a run that is gone"

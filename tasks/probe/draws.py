@@ -55,7 +55,7 @@ class Draws:
         return drawn
 
     def weighted(self, weights: np.ndarray, count: int) -> np.ndarray:
-        """int64 (n, count): different places of `weights` (integers >= 1, their sum < 2^32), drawn one after another."""
+        """int64 (n, count): different places of `weights` (integers >= 1, sum < 2^32), drawn one after another."""
         left, drawn = np.tile(np.asarray(weights, np.int64), (len(self), 1)), np.empty((len(self), count), np.int64)
         rows, words = np.arange(len(self)), self.words(count) >> WORD
         for i in range(count):

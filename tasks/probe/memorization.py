@@ -1,4 +1,4 @@
-"""Memorisation (MAD, Poli et al., 2024, arXiv 2403.17844): the value of a key by a dictionary that only the weights know.
+"""Memorisation (MAD, Poli et al., 2024, arXiv 2403.17844): the value of a key, by a dictionary in the weights.
 
     queries  k1 ? k2 ? ...     answers at `?`: the value of the key before it
 
@@ -21,7 +21,7 @@ DICTIONARY = 1 << 32  # stream of the dictionary, apart from those of the splits
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Memorization(Probe):
-    """`length` tokens, half of them keys. Of `vocabulary` tokens one is `?`, half of the others are keys, half values."""
+    """`length` tokens, half of them keys. One of `vocabulary` tokens is `?`, half of the others are keys, half values."""
 
     name = "probe/memorization"
     patterns = SELF

@@ -61,9 +61,7 @@ def draw(figure: LineFigure, panels: Sequence[LinePanel], paths: Sequence[Path])
     plt.close(page)
 
 
-def _panel(
-    axis: "Axes", figure: LineFigure, panel: LinePanel, looks: dict[str, tuple[str, str]], upcast: int
-) -> None:
+def _panel(axis: "Axes", figure: LineFigure, panel: LinePanel, looks: dict[str, tuple[str, str]], upcast: int) -> None:
     axis.set_title(panel.title, fontsize=9)
     text = wrapped("\n".join(panel.notes), 60 * upcast)
     if not panel.lines:
@@ -75,7 +73,14 @@ def _panel(
         marker, colour = ("x", REFERENCE) if line.reference else looks[line.label]
         x, y = [point.x for point in line.points], [point.y for point in line.points]
         bars = [[point.y - point.low for point in line.points], [point.high - point.y for point in line.points]]
-        style = {"marker": marker, "color": colour, "markersize": 4.5, "linewidth": 1.2, "capsize": 2, "elinewidth": 0.7}
+        style = {
+            "marker": marker,
+            "color": colour,
+            "markersize": 4.5,
+            "linewidth": 1.2,
+            "capsize": 2,
+            "elinewidth": 0.7,
+        }
         axis.errorbar(x, y, yerr=bars, label=line.label, linestyle="--" if line.reference else "-", **style)
     if panel.chance is not None:
         axis.axhline(panel.chance, color="0.6", linewidth=0.8, linestyle=":", label="chance")

@@ -103,9 +103,7 @@ def _measured(column: "pd.DataFrame", budget: str) -> "pd.DataFrame":
     return column[kept & column["score"].notna()]
 
 
-def _by_columns(
-    figure: LineFigure, part: TableSpec, budget: str, columns: "Mapping[str, pd.DataFrame]"
-) -> LinePanel:
+def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: "Mapping[str, pd.DataFrame]") -> LinePanel:
     lines, seeds = [], set()
     for row in _rows(figure, part):
         points = []
@@ -116,7 +114,9 @@ def _by_columns(
                 seeds.add(len(scores))
         if points:
             lines.append(Line(row, tuple(points), row in figure.reference))
-    return LinePanel(f"{budget} budget", tuple(lines), _chance(columns, figure.points), _notes(figure, part, lines, seeds))
+    return LinePanel(
+        f"{budget} budget", tuple(lines), _chance(columns, figure.points), _notes(figure, part, lines, seeds)
+    )
 
 
 def _by_rows(

@@ -207,7 +207,9 @@ def test_a_query_that_is_not_scored_changes_nothing():
     logits = task.answer_logits(model, batch).detach()
     noise = torch.randn_like(logits) * (batch["answers"] == NO_ANSWER)[:, :, None]
     changed = lambda tokens: torch.cat([torch.zeros(8, task.lengths[0], task.vocab_size), logits + noise], 1)  # noqa: E731
-    assert torch.equal(task.score(model, batch, task.metrics())["acc"], task.score(changed, batch, task.metrics())["acc"])
+    assert torch.equal(
+        task.score(model, batch, task.metrics())["acc"], task.score(changed, batch, task.metrics())["acc"]
+    )
     assert task.loss(model, batch).item() == pytest.approx(task.loss(changed, batch).item())
 
 
@@ -352,4 +354,3 @@ def test_trains_and_makes_its_final_evaluations(name, places):
     finals = {"needle": {"distance_1", "distance_8", "distance_22"}, "extrapolation": {"factor_2", "factor_4"}}
     assert finals.get(name, set()) <= record["evaluations"].keys()
     assert all(entry["status"] == "done" for entry in record["evaluations"].values())
-

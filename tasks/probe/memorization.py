@@ -21,7 +21,7 @@ DICTIONARY = 1 << 32  # stream of the dictionary, apart from those of the splits
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Memorization(Probe):
-    """`length` tokens, half of them keys. One of `vocabulary` tokens is `?`, half of the others are keys, half values."""
+    """`length` tokens, half of them keys. One of `vocabulary` tokens is `?`; half of the rest are keys, half values."""
 
     name = "probe/memorization"
     patterns = SELF

@@ -41,7 +41,7 @@ def draw(figure: LineFigure, panels: Sequence[LinePanel], paths: Sequence[Path])
     looks = dict(zip(labels, cycle(product(MARKERS, COLOURS)), strict=False))
     legend = math.ceil((len(labels) + 2) / 4) * 0.2
     size = (2 * WIDTH, 0.9 + legend + 3.6 * rows)
-    page, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    page, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True, layout="constrained")
     for axis in grid.flat[len(panels) :]:
         axis.axis("off")
     for axis, panel in zip(grid.flat, panels, strict=False):
@@ -85,7 +85,13 @@ def _panel(axis: "Axes", figure: LineFigure, panel: LinePanel, looks: dict[str, 
     if panel.chance is not None:
         axis.axhline(panel.chance, color="0.6", linewidth=0.8, linestyle=":", label="chance")
     if figure.log_x:
-        axis.set_xscale("log", base=2)
+        places = {point.x for line in panel.lines for point in line.points}
+        if 0 in places:  # a control keeps nothing, which has no logarithm
+            least, most = min(places - {0}, default=1), max(*places, 1)
+            axis.set_xscale("symlog", base=2, linthresh=least)
+            axis.set_xlim(-least / 4, 1.4 * most)
+        else:
+            axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axis.grid(True, alpha=0.3)
     axis.tick_params(labelsize=8)

@@ -1,5 +1,6 @@
 """The probes: answers follow from the tokens alone, examples from seed and number; chance is what a guess scores."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 
 from harness.config.build import build
 from harness.config.compose import CONF, compose
+from harness.training.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
 from models.attention.base import Pattern
 from tasks.probe.compression import Compression
@@ -141,6 +143,22 @@ def test_examples_are_a_function_of_seed_and_number(task):
 
 def settings_of(task):
     return {key: value for key, value in task.settings().items() if key != "version"}
+
+
+def test_a_resumed_run_reads_on_where_it_stopped(task):
+    """The position in the stream is all that is saved: examples are generated again by their numbers."""
+    how = {"steps": 6, "batch_size": 8, "micro_batch_size": 8, "seed": 3}
+    whole = list(TrainLoader(task.split("train"), **how))
+    first = TrainLoader(task.split("train"), **how)
+    begun = list(itertools.islice(first, 4))
+    fresh = type(task)(**settings_of(task))
+    fresh.load()
+    rest = TrainLoader(fresh.split("train"), **how)
+    rest.load_state_dict(first.state_dict())
+    resumed = [*begun, *rest]
+    assert len(resumed) == 6
+    for one, other in zip(whole, resumed, strict=True):
+        assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_another_seed_is_another_data_set(task):

@@ -117,7 +117,7 @@ def draw_figures(
 
     With `check`, draws nothing and returns the files that differ from the records. Raises UsageError.
     """
-    from harness.report import bubble_plot, tradeoff
+    from harness.report import bubble_plot, line_plot, lines, tradeoff
     from harness.report.spec_files import available, load_figure
 
     if names in ("all", ["all"]):
@@ -125,13 +125,16 @@ def draw_figures(
     files = []
     for name in [names] if isinstance(names, str) else names:
         figure = load_figure(name, conf_root, paths["paper"])
-        panels = tradeoff.panels(figure, cells, paths["paper"])
+        if isinstance(figure, lines.LineFigure):
+            plot, panels = line_plot, lines.panels(figure, cells)
+        else:
+            plot, panels = bubble_plot, tradeoff.panels(figure, cells, paths["paper"])
         made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in bubble_plot.SUFFIXES]
         if check:
-            digest = bubble_plot.digest_of(figure, panels)
+            digest = plot.digest_of(figure, panels)
             files += [path for path in made if not bubble_plot.has_digest(path, digest)]
             continue
-        bubble_plot.draw(figure, panels, made)
+        plot.draw(figure, panels, made)
         files += made
     return files
 

@@ -80,11 +80,11 @@ def draw(figure: FigureSpec, panels: Sequence[Panel], paths: Sequence[Path]) -> 
 
 
 def _panel(axis: "Axes", figure: FigureSpec, panel: Panel, scale: float, upcast: int) -> None:
-    axis.set_title(_wrapped(panel.title, 50 * upcast), fontsize=9)
+    axis.set_title(wrapped(panel.title, 50 * upcast), fontsize=9)
     if not panel.bubbles:
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_color("0.8")
-        text = _wrapped("\n".join(panel.lines), 54 * upcast)
+        text = wrapped("\n".join(panel.lines), 54 * upcast)
         axis.text(0.03, 0.97, text, transform=axis.transAxes, fontsize=7.5, va="top", linespacing=1.4)
         return
     for bubble in sorted(panel.bubbles, key=lambda bubble: -bubble.memory):  # the small ones on top
@@ -99,7 +99,7 @@ def _panel(axis: "Axes", figure: FigureSpec, panel: Panel, scale: float, upcast:
     axis.tick_params(labelsize=8)
     axis.set_xlabel(f"speed relative to {figure.reference} →", fontsize=8)
     axis.set_ylabel(f"{figure.accuracy}, {figure.table.unit} ↑", fontsize=8)
-    text = _wrapped("\n".join(panel.lines), 62 * upcast)
+    text = wrapped("\n".join(panel.lines), 62 * upcast)
     axis.text(0, -0.17, text, transform=axis.transAxes, fontsize=6.5, color="0.25", va="top")
 
 
@@ -130,7 +130,8 @@ def _legend(page: Any, panels: Sequence[Panel], scale: float) -> None:
     page.legend(handles, names, loc="outside lower right", ncols=3, borderpad=1.5, handlelength=4, **look)
 
 
-def _wrapped(text: str, width: int) -> str:
+def wrapped(text: str, width: int) -> str:
+    """Every line of the text, cut at words to so many characters."""
     lines = text.splitlines()
     return "\n".join(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) for line in lines)
 

@@ -13,6 +13,7 @@ from harness.config.validation import parse
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.figure_spec import FigureSpec
+from harness.report.lines import LineFigure
 from harness.report.spec import PublishedNumber, TableSpec, require_known
 
 ALL = "all"  # `table=all` is no table: it stands for all of them
@@ -34,12 +35,14 @@ def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | o
         return spec.model_copy(update={"published": _published_numbers(spec, spec.ledger, paper_root)})
 
 
-def load_figure(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> FigureSpec:
+def load_figure(
+    name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]
+) -> FigureSpec | LineFigure:
     """The figure `<conf_root>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
     with _reading(name, conf_root, "figure") as raw:
         if isinstance(raw.get("table"), str):
             raw["table"] = load_table(raw["table"], conf_root, paper_root)
-        return parse(FigureSpec, raw, "")
+        return parse(LineFigure if raw.get("kind") == "lines" else FigureSpec, raw, "")
 
 
 @contextlib.contextmanager

@@ -47,7 +47,9 @@ def text(panel):
     return " ".join(panel.lines)
 
 
-@pytest.mark.parametrize("name", spec_files.available(CONF, "figure"))
+@pytest.mark.parametrize(
+    "name", [name for name in spec_files.available(CONF, "figure") if not name.startswith("probes/")]
+)
 def test_every_figure_loads_and_has_a_panel(name):
     assert tradeoff.panels(spec_files.load_figure(name, CONF, PAPER), frame([]), PAPER)
 

@@ -21,8 +21,15 @@ from tests.helpers.tasks import no_progress
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TASKS = sorted(file.relative_to(CONF / "task").with_suffix("").as_posix() for file in (CONF / "task").rglob("*.yaml"))
 TASKS = [name for name in TASKS if not name.rpartition("/")[2].startswith("_")]  # files that others share
-# settings in which a task makes final evaluations
-FINAL = {"lra/listops": ["task.final_lengths=[80,120]"]}
+# settings in which a task makes final evaluations; without them only a probe does
+FINAL = {
+    "lra/listops": ["task.final_lengths=[80,120]"],
+    "probe/recall": ["task.pairs=4"],
+    "probe/selective_copy": ["task.copies=5"],
+    "probe/noisy_recall": ["task.noise=0.4"],
+    "probe/needle": ["task.distances=[2,5]"],
+    "probe/extrapolation": ["task.factors=[3]"],
+}
 
 
 def composed(name: str, root: Path, *overrides: str):
@@ -80,7 +87,8 @@ def pass_over(task: Task, model, split, batch_size=13, score=None, metrics=None)
 
 def test_splits_are_there_and_share_no_example(case):
     task, info = case.task, case.info
-    assert info.sizes == {name: len(task.split(name)) for name in ("train", "val", "test")}
+    sizes = {name: len(task.split(name)) for name in ("train", "val", "test")}
+    assert info.sizes == sizes | {one.name: len(one.split) for one in task.final_evaluations()}
     assert min(info.sizes.values()) > 0 and len(info.fingerprint) == 64
     assert info.source in ("full", "synthetic") or info.source.startswith("slice:")
     names = ("train", "test") if task.split("val") is task.split("test") else ("train", "val", "test")
@@ -200,9 +208,23 @@ class OneClass(torch.nn.Module):
         return self.logits.expand(len(tokens), -1)
 
 
+class OneAnswer(torch.nn.Module):
+    """The most frequent answer of a probe at every position; it keeps nothing to decode from."""
+
+    def __init__(self, task):
+        super().__init__()
+        self.logits = torch.nn.functional.one_hot(torch.tensor(task.majority_answer), task.vocab_size).double()
+
+    def forward(self, tokens):
+        return self.logits.expand(*tokens.shape, -1)
+
+    def prefill(self, prompt):
+        return self.logits.expand(len(prompt), -1), {}
+
+
 # {metric: a model that makes the guess of the chance level}
 GUESSES = {
-    "acc": OneClass,
+    "acc": lambda task: OneAnswer(task) if task.name.startswith("probe/") else OneClass(task),
     "mse": lambda task: Zeros(task.pred_len),
     "cd_l1": lambda task: Cloud(task.training_points()),
 }
@@ -270,7 +292,7 @@ def test_every_example_is_scored_and_scores_average_to_the_metric(case):
 
 def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
     name = case.name
-    assert list(case.task.final_evaluations()) == []
+    assert name.startswith("probe/") or list(case.task.final_evaluations()) == []
     if name not in FINAL:
         return
     task = build(composed(name, tmp_path, *FINAL[name])).task
@@ -280,7 +302,7 @@ def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
     assert info.fingerprint != case.info.fingerprint and {one.name for one in final} <= info.sizes.keys()
     for one in final:
         assert len(one.split) == info.sizes[one.name]
-        _, scores = pass_over(task, OneClass(task), one.split, 13, one.score, one.metrics)
+        _, scores = pass_over(task, GUESSES[task.metric](task), one.split, 13, one.score, one.metrics)
         assert all(len(values) == len(one.split) for values in scores.values())
 
 

@@ -1,0 +1,71 @@
+"""Transformer encoder with an output at each position: tokens (B, N) -> logits (B, N, V).
+
+It is an encoder for tasks that ask for a token where it stands. With pattern causal_self it computes what a decoder
+does, but keeps no state to decode from.
+
+    B batch, N length, D width, V vocabulary
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern
+from models.backbones.config import TransformerConfig
+from models.backbones.embedding import TokenEmbedder
+from models.backbones.layer import TransformerLayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassifierConfig(TransformerConfig):
+    """Sizes and options of `TokenClassifier`. Raises ValueError for a cross pattern."""
+
+    pattern: Pattern | str = Pattern.NONCAUSAL_SELF
+    """The slot that attention fills."""
+    tied: bool = True
+    """Whether the embeddings are the weights of the logits, too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if Pattern(self.pattern).cross:
+            raise ValueError(f"an encoder has no second sequence to attend to: pattern={self.pattern}")
+
+
+class TokenClassifier(TokenEmbedder):
+    """Embedding, `layers` x (attention, feed-forward network), logits: tokens (B, N) -> logits (B, N, V).
+
+    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`. `length_limit` is
+    `max_length` where positions or attention end there, else None.
+    """
+
+    Config: ClassVar[type[TokenClassifierConfig]] = TokenClassifierConfig
+
+    def __init__(self, attention: Callable[..., Attention], config: TokenClassifierConfig):
+        super().__init__(config, config.max_length)
+        sizes = {"max_length": config.max_length, "dropout": config.attention_dropout}
+        self.layers = nn.ModuleList(
+            TransformerLayer(attention(config.dim, config.heads, pattern=config.pattern, **sizes), config)
+            for _ in range(config.layers)
+        )
+        for previous, layer in pairwise(self.layers):
+            layer.attention.set_previous(previous.attention)
+        if any(layer.attention.fixed_length for layer in self.layers):
+            self.length_limit = config.max_length
+        self.final_norm = config.make_norm() if config.final_norm else nn.Identity()
+        self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
+        if config.tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens (B, N), long -> logits (B, N, V)."""
+        return self.head(self.encode(tokens))
+
+    def encode(self, tokens: Tensor) -> Tensor:
+        """tokens (B, N), long -> states after the final norm (B, N, D)."""
+        x, carry = self.embed(tokens), None
+        for layer in self.layers:
+            x, carry = layer(x, None, carry)
+        return self.final_norm(x)

@@ -1,0 +1,1 @@
+"""Probes: generated tasks that tell sequence mixers apart in a minute."""

@@ -1,0 +1,56 @@
+"""Compression (MAD, Poli et al., 2024, arXiv 2403.17844): all tokens from the state of the last one.
+
+    facts    a b c d ...     random tokens
+    query    compress        answers: a, b, c, d, ... from its state alone, and the place that is asked for
+
+The backbone is models/backbones/autoencoder.py: a small network reads the state of the last token plus a vector for
+each place. Sizes and vocabulary are MAD's. Deviation: MAD also scores the compress token, which is always the same.
+
+    n examples, N tokens
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from tasks.base import Batch, at_least
+from tasks.probe.draws import Draws
+from tasks.probe.probe import SELF, Probe, Sequences
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Compression(Probe):
+    """`length` tokens, the compress token included; `vocabulary` - 1 different ones beside it."""
+
+    name = "probe/compression"
+    patterns = SELF
+    has_state = False  # one token is read, and that is all
+
+    length: int = 32
+    vocabulary: int = 16
+
+    def __post_init__(self) -> None:
+        at_least(2, length=self.length)
+        at_least(3, vocabulary=self.vocabulary)
+        super().__post_init__()
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.length - 1, 1
+
+    @property
+    def vocab_size(self) -> int:
+        return self.vocabulary
+
+    @property
+    def possible_answers(self) -> int:
+        return self.vocabulary - 1
+
+    def sequences(self, draws: Draws) -> Sequences:
+        facts = draws.integers(self.possible_answers, self.length - 1)
+        return Sequences(facts, np.full((len(draws), 1), self.vocabulary - 1), facts)
+
+    def answer_logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """(B, N - 1, V): at the places of the facts."""
+        return model(batch["tokens"])[:, :-1]

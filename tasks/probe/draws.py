@@ -1,0 +1,66 @@
+"""Random numbers that are a function of a seed and an example's number alone, the same on every machine.
+
+Philox (Salmon et al., 2011) is a counter-based generator: any example's numbers can be had without those before it, so
+training examples need not be kept. Only its raw words are used: numpy promises that they never change. Integers are
+their upper halves scaled, as in tasks/lra/random_stream.py.
+
+    n examples
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+WORD = np.uint64(32)  # half of a raw word, in bits
+
+
+class Draws:
+    """Random numbers of the examples with these numbers. Every call draws from a stream of its own."""
+
+    def __init__(self, seed: int, stream: int, indices: Sequence[int] | np.ndarray):
+        self.indices = np.asarray(indices, np.uint64)
+        self._bits = np.random.Philox(key=[seed, stream])
+        self._start = self._bits.state
+        self._calls = 0
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def words(self, count: int) -> np.ndarray:
+        """uint64 (n, count)."""
+        self._calls += 1
+        counter, words = self._start["state"]["counter"], np.empty((len(self), count), np.uint64)
+        for row, index in zip(words, self.indices, strict=True):
+            counter[:] = 0, index, self._calls, 0
+            self._bits.state = self._start
+            row[:] = self._bits.random_raw(count)
+        return words
+
+    def integers(self, bound: int | np.ndarray, count: int) -> np.ndarray:
+        """int64 (n, count), uniform over 0, ..., bound - 1; an array of bounds is broadcast. Bounds up to 2^32."""
+        return ((self.words(count) >> WORD) * np.asarray(bound, np.uint64) >> WORD).astype(np.int64)
+
+    def orders(self, size: int) -> np.ndarray:
+        """int64 (n, size): a permutation of 0, ..., size - 1 for each example."""
+        return np.argsort(self.words(size), axis=1, kind="stable")
+
+    def distinct(self, size: int, count: int) -> np.ndarray:
+        """int64 (n, count): different numbers below `size`, in the order in which they are drawn."""
+        drawn = self.integers(size - np.arange(count), count)  # the rank of each among those that are left
+        taken = np.empty((len(self), 0), np.int64)  # in increasing order
+        for i in range(count):
+            for other in taken.T:
+                drawn[:, i] += drawn[:, i] >= other
+            taken = np.sort(np.hstack([taken, drawn[:, i : i + 1]]), axis=1)
+        return drawn
+
+    def weighted(self, weights: np.ndarray, count: int) -> np.ndarray:
+        """int64 (n, count): different places of `weights` (integers >= 1, sum < 2^32), drawn one after another."""
+        left, drawn = np.tile(np.asarray(weights, np.int64), (len(self), 1)), np.empty((len(self), count), np.int64)
+        rows, words = np.arange(len(self)), self.words(count) >> WORD
+        for i in range(count):
+            sums = left.cumsum(1)
+            target = (words[:, i] * sums[:, -1].astype(np.uint64) >> WORD).astype(np.int64)
+            drawn[:, i] = (sums > target[:, None]).argmax(1)
+            left[rows, drawn[:, i]] = 0
+        return drawn

@@ -1,0 +1,67 @@
+"""Memorisation (MAD, Poli et al., 2024, arXiv 2403.17844): the value of a key, by a dictionary in the weights.
+
+    queries  k1 ? k2 ? ...     answers at `?`: the value of the key before it
+
+One dictionary serves all splits; it follows from `data_seed`. No fact is in the sequence, and the answer is asked for
+one token after its key: what is mixed is one step, what is learnt is in the weights. There is no cross form.
+
+    n examples, h keys
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.base import at_least
+from tasks.probe.draws import Draws
+from tasks.probe.probe import NO_ANSWER, SELF, Probe, Sequences
+
+DICTIONARY = 1 << 32  # stream of the dictionary, apart from those of the splits
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Memorization(Probe):
+    """`length` tokens, half of them keys. One of `vocabulary` tokens is `?`; half of the rest are keys, half values."""
+
+    name = "probe/memorization"
+    patterns = SELF
+    has_state = False  # of facts it keeps nothing
+
+    length: int = 32
+    vocabulary: int = 256
+
+    def __post_init__(self) -> None:
+        at_least(2, length=self.length)
+        at_least(5, vocabulary=self.vocabulary)
+        if self.length % 2:
+            raise ValueError(f"length={self.length} is odd: keys and queries take turns")
+        super().__post_init__()
+
+    @property
+    def half(self) -> int:
+        return (self.vocabulary - 1) // 2
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return 0, self.length
+
+    @property
+    def vocab_size(self) -> int:
+        return 2 * self.half + 1
+
+    @property
+    def possible_answers(self) -> int:
+        return self.half
+
+    @property
+    def values(self) -> np.ndarray:
+        """int64 (h,): the value of each key."""
+        return self.half + Draws(self.data_seed, DICTIONARY, [0]).orders(self.half)[0]
+
+    def sequences(self, draws: Draws) -> Sequences:
+        keys = draws.integers(self.half, self.length // 2)
+        queries = np.full((len(draws), self.length), 2 * self.half)
+        queries[:, ::2] = keys
+        answers = np.full((len(draws), self.length), NO_ANSWER)
+        answers[:, 1::2] = self.values[keys]
+        return Sequences(np.empty((len(draws), 0), np.int64), queries, answers)

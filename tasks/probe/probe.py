@@ -1,0 +1,262 @@
+"""What all probes share: examples generated as they are read, the loss and the score of the tokens that are asked for.
+
+An example is a sequence of facts and a sequence of queries; some queries have an answer, a token. The probe's own file
+says how they are made. Every pattern asks the same questions of the same examples:
+
+    causal_self      one sequence, facts then queries, read by a decoder; the answer is predicted at its query
+    noncausal_self   the same, read by an encoder with an output for each position
+    causal_cross     facts are the source and queries the target of an encoder-decoder; attention under test is `cross`
+
+An answer is never a part of the input, so that it follows from facts and queries alone, in every pattern. Nothing is
+cached: an example is a function of `data_seed`, its split and its number. `acc` is the percentage of an example's
+answers that are right, averaged over examples. Chance is one over the number of possible answers.
+
+    n examples, B batch, F facts, Q queries, N = F + Q, V vocabulary
+"""
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
+from torchmetrics import Metric, MetricCollection
+
+from models.attention.base import Pattern
+from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Progress, Split, Task, at_least
+from tasks.data_task import SPLITS, SYNTHETIC
+from tasks.probe.draws import Draws
+
+BLANK = 0  # the token where nothing stands
+NO_ANSWER = -100  # of a query that is not scored
+HASHED = 1000  # training examples in the fingerprint, and in the search for the most frequent answer
+SELF = frozenset({Pattern.CAUSAL_SELF, Pattern.NONCAUSAL_SELF})
+STATE = "decoding_state"  # the evaluation that says how much a decoder keeps
+
+
+class Sequences(NamedTuple):
+    """Examples: int64 each."""
+
+    facts: np.ndarray  # (n, F)
+    queries: np.ndarray  # (n, Q)
+    answers: np.ndarray  # (n, Q), NO_ANSWER where nothing is asked
+
+
+class GeneratedSplit(Split):
+    """`batch(indices)` generates {"tokens": (B, F + Q), "answers": (B, Q)}, int64."""
+
+    def __init__(self, make: Callable[[Draws], Sequences], seed: int, stream: int, count: int):
+        self.make, self.seed, self.stream, self.count = make, seed, stream, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def sequences(self, indices: Sequence[int]) -> Sequences:
+        index = np.asarray(indices, np.int64)
+        if index.size and not 0 <= index.min() <= index.max() < self.count:
+            raise IndexError(f"examples are numbered 0 to {self.count - 1}, not {index.min()} to {index.max()}")
+        return self.make(Draws(self.seed, self.stream, index))
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        facts, queries, answers = self.sequences(indices)
+        return {"tokens": torch.from_numpy(np.hstack([facts, queries])), "answers": torch.from_numpy(answers)}
+
+
+class Mean(Metric):
+    """Mean over examples of the score `name`, summed in float64."""
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, scores: Mapping[str, Tensor]) -> None:
+        self.total += scores[self.name].double().sum()
+        self.count += scores[self.name].numel()
+
+    def compute(self) -> Tensor:
+        return self.total / self.count
+
+
+def means(*names: str) -> MetricCollection:
+    """The means of these scores; `update` takes them all, {name: (B,)}."""
+    return MetricCollection({name: Mean(name) for name in names}, compute_groups=False)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Probe(Task):
+    """Base of the probes. Subclasses give the class variables, `sequences` and the properties that it follows from.
+
+    `train`, `val` and `test` are numbers of examples. `data_root` is not used: no file is kept. Raises ValueError.
+    """
+
+    metric = "acc"
+    higher_is_better = True
+    baseline_name = "majority_answer"
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1  # raised when the same settings give other examples
+    patterns: ClassVar[Collection[Pattern]] = SELF | {Pattern.CAUSAL_CROSS}
+    has_state: ClassVar[bool] = True  # whether its decoder can be asked what it keeps of the facts
+
+    pattern: Pattern | str = Pattern.CAUSAL_SELF
+    data_root: str | Path | None = None
+    data_seed: int = 0
+    train: int
+    val: int
+    test: int
+
+    def __post_init__(self) -> None:
+        self.pattern = Pattern(self.pattern)
+        if self.pattern not in self.patterns:
+            raise ValueError(f"{self.name} has no {self.pattern} form (it has: {', '.join(sorted(self.patterns))})")
+        at_least(0, data_seed=self.data_seed)
+        at_least(1, train=self.train, val=self.val, test=self.test)
+        self._splits: dict[str, GeneratedSplit] = {}
+
+    @abstractmethod
+    def sequences(self, draws: Draws) -> Sequences:
+        """One example for each of the draws."""
+
+    @property
+    @abstractmethod
+    def lengths(self) -> tuple[int, int]:
+        """Facts F and queries Q of an example."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def possible_answers(self) -> int:
+        """How many tokens may be the answer of a query."""
+
+    @property
+    def chance(self) -> float:
+        """Accuracy in percent of a guess among the possible answers."""
+        return 100 / self.possible_answers
+
+    def variants(self) -> dict[str, Callable[[Draws], Sequences]]:
+        """Other examples that are scored once after the test: how they are made, by the name of their evaluation."""
+        return {}
+
+    def prepare(self, progress: Progress) -> None:
+        """Nothing is to be prepared."""
+
+    def load(self) -> DataInfo:
+        made = {name: (self.sequences, getattr(self, name)) for name in SPLITS}
+        made |= {name: (make, self.test) for name, make in self.variants().items()}
+        if self.has_state and self.pattern is not Pattern.NONCAUSAL_SELF:
+            made[STATE] = (self.sequences, 1)
+        streams = enumerate(made.items())  # of random numbers, one for each split
+        self._splits = {
+            name: GeneratedSplit(make, self.data_seed, stream, count) for stream, (name, (make, count)) in streams
+        }
+        sizes = {name: len(split) for name, split in self._splits.items()}
+        return DataInfo(SYNTHETIC, self._fingerprint(), sizes)
+
+    def check_is_prepared(self) -> None:
+        return
+
+    def split(self, name: str) -> GeneratedSplit:
+        if not self._splits:
+            raise RuntimeError(f"{self.name}: load() comes before split()")
+        return self._splits[name]
+
+    def backbone_kwargs(self) -> dict[str, object]:
+        facts, queries = self.lengths
+        if self.pattern.cross:
+            lengths = {"max_source_length": facts, "max_length": queries, "slots": ("cross",), "padding_id": None}
+        else:
+            lengths = {"max_length": facts + queries, "pattern": self.pattern}
+        return {"vocab_size": self.vocab_size, **lengths}
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        logits, answers = self.answer_logits(model, batch), batch["answers"]
+        return F.cross_entropy(logits.flatten(0, 1).float(), answers.flatten(), ignore_index=NO_ANSWER)
+
+    def metrics(self) -> MetricCollection:
+        return means("acc", "loss")
+
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        logits, answers = self.answer_logits(model, batch).detach().float(), batch["answers"]
+        asked = answers != NO_ANSWER  # (B, Q)
+        loss = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=NO_ANSWER, reduction="none")
+        right = (logits.argmax(2) == answers) & asked
+        scores = {"acc": 100.0 * right.sum(1) / asked.sum(1), "loss": loss.sum(1) / asked.sum(1)}
+        metrics.update(scores)
+        return scores
+
+    def answer_logits(self, model: Predictor, batch: Batch) -> Tensor:
+        """(B, Q, V) at the queries. Raises ValueError for a model without outputs at all of them."""
+        tokens, queries = batch["tokens"], batch["answers"].shape[1]
+        if self.pattern.cross:
+            return model(tokens[:, :-queries], tokens[:, -queries:])
+        logits = model(tokens)
+        if logits.shape[1] < queries:
+            raise ValueError(f"the model has outputs for {logits.shape[1]} tokens, but {queries} are queries")
+        return logits[:, -queries:]
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        return {"majority_answer": lambda: self._answer_always(self.majority_answer)}
+
+    def _answer_always(self, answer: int) -> Predictor:
+        logits = F.one_hot(torch.tensor(answer), self.vocab_size).float()
+        return lambda *sequences: logits.to(sequences[-1].device).expand(*sequences[-1].shape, -1)
+
+    @property
+    def majority_answer(self) -> int:
+        """The most frequent answer of the first training examples."""
+        answers = self._first(self.split("train")).answers
+        return int(np.bincount(answers[answers != NO_ANSWER]).argmax())
+
+    def tokens(self, batch: Batch) -> int:
+        return batch["tokens"].numel()
+
+    def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        how = {STATE: {"metrics": partial(means, "numbers"), "score": self.score_state}}
+        names = (name for name in self._splits if name not in SPLITS)
+        return [FinalEvaluation(name, self.split(name), **how.get(name, {})) for name in names]
+
+    def score_state(self, model: nn.Module, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        """How many numbers the model keeps of an example to decode from. Raises ValueError for one that cannot."""
+        tokens, queries = batch["tokens"], batch["answers"].shape[1]
+        try:
+            state = model.init_state(tokens[:, :-queries]) if self.pattern.cross else model.prefill(tokens)[1]
+        except NotImplementedError as error:
+            raise ValueError(str(error)) from error
+        numbers = sum(leaf.numel() for leaf in tree_leaves(state) if isinstance(leaf, Tensor))
+        scores = {"numbers": tokens.new_tensor([numbers / len(tokens)] * len(tokens), dtype=torch.float64)}
+        metrics.update(scores)
+        return scores
+
+    def settings(self) -> dict[str, Any]:
+        """What the examples follow from."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+        return {"version": self.version, **{key: own[key] for key in sorted(own.keys() - {"data_root", "pattern"})}}
+
+    def _first(self, split: GeneratedSplit) -> Sequences:
+        return split.sequences(range(min(len(split), HASHED)))
+
+    def _fingerprint(self) -> str:
+        """sha256 of the settings and of each split: its first examples where it is the training split."""
+        digest = hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode())
+        for name, split in self._splits.items():
+            found = self._first(split) if name == "train" else split.sequences(range(len(split)))
+            for part in found:
+                digest.update(np.ascontiguousarray(part, "<i8"))
+        return digest.hexdigest()

@@ -1,0 +1,58 @@
+"""Selective copying (MAD, Poli et al., 2024, arXiv 2403.17844; Gu and Dao, 2023): repeat the tokens among blanks.
+
+    facts    . a . . b . . . c .       `copies` tokens at random places, in order
+    queries  copy . . .                answers: -, a, b, c
+
+As in MAD's code a sequence has `length` tokens, and the vocabulary a blank and the copy token beside what is copied.
+Deviation: MAD's code puts no blank behind the last token; here all places are as likely.
+
+    n examples, m copies
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.base import at_least
+from tasks.probe.draws import Draws
+from tasks.probe.probe import BLANK, NO_ANSWER, Probe, Sequences
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SelectiveCopy(Probe):
+    """`copies` tokens in `length` tokens, queries included; `vocabulary` - 2 different ones."""
+
+    name = "probe/selective_copy"
+
+    length: int = 256
+    copies: int = 16
+    vocabulary: int = 16
+
+    def __post_init__(self) -> None:
+        at_least(1, copies=self.copies)
+        at_least(4, vocabulary=self.vocabulary)
+        if self.length < 2 * self.copies + 1:
+            raise ValueError(f"length={self.length} has no room for copies={self.copies}: each takes 2 tokens, and one")
+        super().__post_init__()
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.length - self.copies - 1, self.copies + 1
+
+    @property
+    def vocab_size(self) -> int:
+        return self.vocabulary
+
+    @property
+    def possible_answers(self) -> int:
+        return self.vocabulary - 2
+
+    def sequences(self, draws: Draws) -> Sequences:
+        count, asked = self.lengths
+        tokens = 1 + draws.integers(self.possible_answers, self.copies)  # (n, m)
+        places = np.sort(draws.orders(count)[:, : self.copies], axis=1)
+        facts, queries = np.full((len(draws), count), BLANK), np.full((len(draws), asked), BLANK)
+        np.put_along_axis(facts, places, tokens, 1)
+        queries[:, 0] = self.vocabulary - 1
+        answers = np.hstack([np.full((len(draws), 1), NO_ANSWER), tokens])
+        return Sequences(facts, queries, answers)

@@ -1,0 +1,379 @@
+"""The probes: answers follow from the tokens alone, examples from seed and number; chance is what a guess scores."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.config.build import build
+from harness.config.compose import CONF, compose
+from harness.training.loader import TrainLoader
+from harness.training.run_cell import CellRequest, run_cell
+from models.attention.base import Pattern
+from tasks.probe.compression import Compression
+from tasks.probe.draws import Draws
+from tasks.probe.extrapolation import Extrapolation
+from tasks.probe.memorization import Memorization
+from tasks.probe.needle import Needle
+from tasks.probe.noisy_recall import NoisyRecall
+from tasks.probe.probe import NO_ANSWER, SELF
+from tasks.probe.recall import Recall
+from tasks.probe.selective_copy import SelectiveCopy
+
+SIZES = {"train": 4000, "val": 200, "test": 300}
+CASES = {
+    "recall": (Recall, {"length": 48, "pairs": 6, "vocabulary": 40}),
+    "recall, random fill": (Recall, {"length": 40, "pairs": 4, "vocabulary": 20, "fill": "random"}),
+    "recall, more queries": (Recall, {"length": 40, "pairs": 4, "vocabulary": 20, "queries": 10}),
+    "selective copy": (SelectiveCopy, {"length": 30, "copies": 5, "vocabulary": 12}),
+    "noisy recall": (NoisyRecall, {"length": 44, "pairs": 4, "vocabulary": 26, "noise_vocabulary": 8, "noise": 0.3}),
+    "compression": (Compression, {"length": 12, "vocabulary": 9}),
+    "memorization": (Memorization, {"length": 16, "vocabulary": 21}),
+    "needle": (Needle, {"length": 30, "values": 5, "noise_vocabulary": 7, "distances": (1, 9, 28)}),
+    "extrapolation": (Extrapolation, {"length": 22, "pairs": 4, "vocabulary": 26, "noise_vocabulary": 8}),
+}
+
+
+def made(name, **settings):
+    make, own = CASES[name]
+    task = make(**{**SIZES, **own, **settings})
+    task.load()
+    return task
+
+
+@pytest.fixture(params=CASES)
+def task(request):
+    return made(request.param)
+
+
+# ten-line solvers, of the tokens alone: what is asked, and how the task lays out its tokens
+
+
+def solve_recall(task, facts, queries, answers):
+    value = {}
+    for key, follows in zip(facts[::2], facts[1::2], strict=True):
+        if key < task.half:
+            value[key] = follows
+    return [value[query] if asked != NO_ANSWER else NO_ANSWER for query, asked in zip(queries, answers, strict=True)]
+
+
+def solve_noisy_recall(task, facts, queries, answers):
+    pairs = zip(facts[::2], facts[1::2], strict=True)
+    value = {key: follows for key, follows in pairs if key < task.half}
+    return [value[query] for query in queries]
+
+
+def solve_selective_copy(task, facts, queries, answers):
+    assert queries == [task.vocabulary - 1] + [0] * task.copies
+    return [NO_ANSWER] + [token for token in facts if token != 0]
+
+
+def solve_compression(task, facts, queries, answers):
+    assert queries == [task.vocabulary - 1]
+    return facts
+
+
+def solve_memorization(task, facts, queries, answers):
+    assert facts == [] and set(queries[1::2]) == {task.vocab_size - 1}
+    dictionary = task.values.tolist()
+    return [NO_ANSWER if place % 2 == 0 else dictionary[queries[place - 1]] for place in range(len(queries))]
+
+
+def solve_needle(task, facts, queries, answers):
+    assert queries == [0] and facts.count(0) == 1
+    return [facts[facts.index(0) + 1]]
+
+
+SOLVERS = {
+    Recall: solve_recall,
+    SelectiveCopy: solve_selective_copy,
+    NoisyRecall: solve_noisy_recall,
+    Extrapolation: solve_noisy_recall,
+    Compression: solve_compression,
+    Memorization: solve_memorization,
+    Needle: solve_needle,
+}
+
+
+def test_every_answer_follows_from_the_tokens(task):
+    for name in task.load().sizes:
+        split = task.split(name)
+        parts = (part.tolist() for part in split.sequences(range(min(100, len(split)))))
+        for facts, queries, answers in zip(*parts, strict=True):
+            assert SOLVERS[type(task)](task, facts, queries, answers) == answers
+            assert any(answer != NO_ANSWER for answer in answers)
+
+
+def test_lengths_and_vocabulary_are_those_that_the_task_tells(task):
+    facts, queries, answers = task.split("test").sequences(range(300))
+    assert (facts.shape[1], queries.shape[1]) == task.lengths
+    assert sum(task.lengths) == task.length
+    tokens = np.hstack([facts, queries, np.maximum(answers, 0)])
+    assert tokens.min() >= 0 and tokens.max() < task.vocab_size
+    assert {part.dtype for part in (facts, queries, answers)} == {np.dtype(np.int64)}
+
+
+def test_scored_positions(task):
+    answers = task.split("test").sequences(range(50)).answers
+    asked = (answers != NO_ANSWER).sum(1)
+    expected = {
+        Recall: getattr(task, "asked", 0),
+        SelectiveCopy: getattr(task, "copies", 0),
+        NoisyRecall: getattr(task, "pairs", 0),
+        Extrapolation: getattr(task, "pairs", 0),
+        Compression: task.length - 1,
+        Memorization: task.length // 2,
+        Needle: 1,
+    }[type(task)]
+    assert set(asked.tolist()) == {expected}
+
+
+def test_examples_are_a_function_of_seed_and_number(task):
+    split, again = task.split("train"), type(task)(**settings_of(task))
+    again.load()
+    chosen = [3999, 5, 5, 1234]
+    batch, alone = split.batch(chosen), [again.split("train").batch([number]) for number in chosen]
+    for key, values in batch.items():
+        assert torch.equal(values, torch.cat([one[key] for one in alone]))
+    assert torch.equal(batch["tokens"][1], batch["tokens"][2])
+
+
+def settings_of(task):
+    return {key: value for key, value in task.settings().items() if key != "version"}
+
+
+def test_a_resumed_run_reads_on_where_it_stopped(task):
+    """The position in the stream is all that is saved: examples are generated again by their numbers."""
+    how = {"steps": 6, "batch_size": 8, "micro_batch_size": 8, "seed": 3}
+    whole = list(TrainLoader(task.split("train"), **how))
+    first = TrainLoader(task.split("train"), **how)
+    begun = list(itertools.islice(first, 4))
+    fresh = type(task)(**settings_of(task))
+    fresh.load()
+    rest = TrainLoader(fresh.split("train"), **how)
+    rest.load_state_dict(first.state_dict())
+    resumed = [*begun, *rest]
+    assert len(resumed) == 6
+    for one, other in zip(whole, resumed, strict=True):
+        assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_another_seed_is_another_data_set(task):
+    other = type(task)(**{**settings_of(task), "data_seed": 1})
+    assert other.load().fingerprint != task.load().fingerprint
+    numbers = range(20)
+    assert not torch.equal(other.split("test").batch(numbers)["tokens"], task.split("test").batch(numbers)["tokens"])
+
+
+def test_splits_share_no_example(task):
+    seen = {name: {row.tobytes() for row in task.split(name).batch(range(200))["tokens"].numpy()} for name in SIZES}
+    assert not seen["train"] & seen["test"] and not seen["val"] & seen["test"] and not seen["train"] & seen["val"]
+    assert min(map(len, seen.values())) == 200
+
+
+def test_the_first_examples_do_not_depend_on_how_many_there_are(task):
+    more = type(task)(**{**settings_of(task), "train": 10**9, "test": 5})
+    more.load()
+    for name in ("train", "test"):
+        assert torch.equal(more.split(name).batch(range(5))["tokens"], task.split(name).batch(range(5))["tokens"])
+    assert len(more.split("train").batch([10**9 - 1])["tokens"]) == 1
+
+
+def test_chance_is_what_guessing_scores(task):
+    """Always the same answer, over all that there are: within four standard errors of the chance that is told."""
+    answers = task.split("train").sequences(range(2000)).answers
+    answers = answers[answers != NO_ANSWER]
+    found = np.bincount(answers)
+    found = found[found > 0]
+    assert len(found) == task.possible_answers
+    share = 1 / task.possible_answers
+    error = 100 * np.sqrt(share * (1 - share) / len(answers))
+    # keys repeat within an example, so that its answers are not independent
+    repeats = getattr(task, "asked", 1) / getattr(task, "pairs", 1) if isinstance(task, Recall) else 1
+    assert abs(100 * found.max() / len(answers) - task.chance) < 4.5 * error * np.sqrt(repeats)
+    assert task.chance == 100 * share
+    guess = task.baselines()["majority_answer"]()
+    metrics, split = task.metrics(), task.split("test")
+    task.score(guess, split.batch(range(len(split))), metrics)
+    assert abs(metrics.compute()["acc"] - task.chance) < 12
+
+
+def test_a_forgetful_and_a_perfect_model_score_chance_and_everything(task):
+    class Known(torch.nn.Module):
+        def __init__(self, answers, shift):
+            super().__init__()
+            self.logits = torch.nn.functional.one_hot((answers.clamp(min=0) + shift) % task.vocab_size, task.vocab_size)
+
+        def forward(self, tokens):
+            whole = torch.zeros(*tokens.shape, task.vocab_size)
+            places = slice(None, -1) if isinstance(task, Compression) else slice(-self.logits.shape[1], None)
+            whole[:, places] = 50.0 * self.logits
+            return whole
+
+    batch = task.split("test").batch(range(40))
+    for shift, expected in ((0, 100.0), (1, 0.0)):
+        metrics = task.metrics()
+        scores = task.score(Known(batch["answers"], shift), batch, metrics)
+        assert scores["acc"].tolist() == [expected] * 40 and float(metrics.compute()["acc"]) == expected
+    assert float(task.loss(Known(batch["answers"], 0), batch)) < 1e-6
+
+
+def test_a_query_that_is_not_scored_changes_nothing():
+    task = made("recall")
+    model = torch.nn.Sequential(torch.nn.Embedding(task.vocab_size, 8), torch.nn.Linear(8, task.vocab_size))
+    batch = task.split("test").batch(range(8))
+    logits = task.answer_logits(model, batch).detach()
+    noise = torch.randn_like(logits) * (batch["answers"] == NO_ANSWER)[:, :, None]
+
+    def noisy(tokens):
+        return torch.cat([torch.zeros(8, task.lengths[0], task.vocab_size), logits + noise], 1)
+
+    scores = [task.score(one, batch, task.metrics())["acc"] for one in (model, noisy)]
+    assert noise.any() and torch.equal(*scores)
+    assert task.loss(model, batch).item() == pytest.approx(task.loss(noisy, batch).item())
+
+
+def test_queries_of_recall_follow_the_power_law():
+    """The nearer place is the likelier one: with power .01 about as 1 / place."""
+    task = made("recall", length=60, pairs=1, power=0.01)
+    places = task.split("train").sequences(range(4000)).answers != NO_ANSWER
+    counts = places.sum(0)[::2]
+    law = np.arange(1, len(counts) + 1) ** -0.99
+    expected = 4000 * law / law.sum()
+    assert not places[:, 1::2].any()
+    assert ((counts - expected) ** 2 / expected).sum() < 70  # chi^2 of 28 degrees of freedom, far in its tail
+
+
+def test_noise_takes_the_share_that_is_set():
+    for noise in (0.0, 0.25, 0.5):
+        task = made("noisy recall", noise=noise)
+        facts = task.split("test").sequences(range(50)).facts
+        slots = task.lengths[0] // 2
+        assert set((facts[:, ::2] >= 2 * task.half).sum(1).tolist()) == {round(noise * slots)}
+
+
+def test_a_needle_stands_at_its_distance():
+    task = made("needle")
+    for distance in (1, 9, 28):
+        tokens = task.split(f"distance_{distance}").batch(range(50))["tokens"]
+        value = (tokens[:, :-1] == 0).int().argmax(1) + 1
+        assert set((task.length - 1 - value).tolist()) == {distance}
+    everywhere = (task.split("train").batch(range(2000))["tokens"][:, :-1] == 0).int().argmax(1)
+    assert len(everywhere.unique()) == task.length - 2
+
+
+def test_longer_sequences_keep_the_pairs():
+    task = made("extrapolation")
+    for factor in (2, 4, 8, 16):
+        facts, queries, _ = task.split(f"factor_{factor}").sequences(range(30))
+        assert facts.shape[1] + queries.shape[1] == factor * task.length
+        assert set((facts[:, ::2] < task.half).sum(1).tolist()) == {task.pairs}
+
+
+def test_draws_are_those_of_philox():
+    """The first words of numpy's own generator, so that another implementation can be checked against them."""
+    draws = Draws(3, 7, [5, 0])
+    for call in (1, 2):
+        words = draws.words(6)
+        for row, number in zip(words, (5, 0), strict=True):
+            own = np.random.Philox(key=[3, 7], counter=[0, number, call, 0]).random_raw(6)
+            assert np.array_equal(row, own)
+    assert draws.words(1)[1, 0] == 12710613047979587591
+
+
+def test_draws_are_uniform_and_distinct():
+    draws = Draws(0, 0, range(3000))
+    chosen = draws.distinct(6, 4)
+    assert all(len(set(row)) == 4 for row in chosen.tolist()) and chosen.min() == 0 and chosen.max() == 5
+    for column in chosen.T:
+        assert abs(np.bincount(column, minlength=6) - 500).max() < 5 * np.sqrt(500)
+    orders = draws.orders(5)
+    assert (np.sort(orders, 1) == np.arange(5)).all()
+    weighted = draws.weighted(np.array([1, 2, 5]), 2)
+    assert (weighted[:, 0] != weighted[:, 1]).all()
+    assert abs(np.bincount(weighted[:, 0]) / 3000 - np.array([1, 2, 5]) / 8).max() < 0.04
+    assert abs((weighted[weighted[:, 0] == 2, 1] == 1).mean() - 2 / 3) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "what"),
+    [
+        ("recall", {"pairs": 30}, "vocabulary=40 has 19 keys"),
+        ("recall", {"length": 20}, "length=20 has no room"),
+        ("recall", {"fill": "zeros"}, "fill='zeros' is none of blank, random"),
+        ("recall", {"power": 0}, "power=0 is not positive"),
+        ("selective copy", {"length": 10}, "length=10 has no room"),
+        ("noisy recall", {"noise": 1}, "noise=1 is not from 0 to 1"),
+        ("noisy recall", {"length": 43}, "is odd"),
+        ("noisy recall", {"noise": 0.95}, "has no room for pairs=4"),
+        ("compression", {"pattern": "causal_cross"}, "has no causal_cross form"),
+        ("memorization", {"length": 15}, "length=15 is odd"),
+        ("needle", {"distances": [29]}, "distances=29 is not from 1 to 28"),
+        ("extrapolation", {"factors": [1]}, "is less than 2"),
+        ("needle", {"train": 0}, "train=0 is less than 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(name, settings, what):
+    with pytest.raises(ValueError, match=".*".join(what.split(" ... "))) as error:
+        made(name, **settings)
+    assert "\n" not in str(error.value)
+
+
+PATTERNS = [
+    (name, pattern) for name, (make, _) in CASES.items() if "," not in name for pattern in sorted(make.patterns)
+]
+
+
+@pytest.mark.parametrize(("name", "pattern"), PATTERNS)
+def test_every_pattern_asks_the_same_of_its_backbone(name, pattern):
+    """Loss and scores are finite, an answer cannot be seen, and in the decoder no query sees a later one."""
+    name = name.replace(" ", "_")
+    cfg = compose([f"task=probe/{name}", "budget=smoke", f"task.pattern={pattern}", "model=vanilla"])
+    torch.manual_seed(0)
+    built = build(cfg)
+    task, model = built.task, built.model.eval()
+    task.load()
+    batch = task.split("test").batch(range(4))
+    assert task.loss(model, batch).isfinite()
+    other = {**batch, "answers": torch.where(batch["answers"] == NO_ANSWER, NO_ANSWER, batch["answers"].flip(0))}
+    logits = task.answer_logits(model, batch)
+    assert logits.shape == (*batch["answers"].shape, task.vocab_size)
+    assert torch.equal(logits, task.answer_logits(model, other))
+    if pattern is not Pattern.NONCAUSAL_SELF and name not in ("compression", "needle"):
+        tokens = batch["tokens"].clone()
+        tokens[:, -1] = (tokens[:, -1] + 1) % task.vocab_size
+        assert torch.allclose(logits[:, :-1], task.answer_logits(model, {**batch, "tokens": tokens})[:, :-1], atol=1e-5)
+
+
+def test_the_state_of_a_decoder_is_counted():
+    for pattern, numbers in (("causal_self", 2 * 2 * 24 * 32), ("causal_cross", None)):
+        cfg = compose(["task=probe/recall", "budget=smoke", f"task.pattern={pattern}", "model=vanilla"])
+        built = build(cfg)
+        built.task.load()
+        [one] = built.task.final_evaluations()
+        assert one.name == "decoding_state" and len(one.split) == 1
+        metrics = one.metrics()
+        with torch.no_grad():
+            found = one.score(built.model.eval(), one.split.batch([0]), metrics)["numbers"]
+        assert float(found) == float(metrics.compute()["numbers"]) > 0
+        assert numbers is None or float(found) == numbers
+
+
+def test_no_state_is_asked_of_an_encoder():
+    task = made("recall", pattern="noncausal_self")
+    assert task.final_evaluations() == [] and Pattern.NONCAUSAL_SELF in SELF
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "task" / "probe").glob("*.yaml")))
+def test_trains_and_makes_its_final_evaluations(name, places):
+    cfg = compose([f"task=probe/{name}", "budget=smoke", "trainer=cpu", "model=vanilla", *places])
+    result = run_cell(CellRequest(cfg))
+    assert result.state == "done", result.detail
+    [record] = (json.loads(path.read_text()) for path in Path(cfg.paths.records).rglob("*.json"))
+    assert record["metrics"]["best"]["test"]["n"] == 96 and record["data"]["source"] == "synthetic"
+    finals = {"needle": {"distance_1", "distance_8", "distance_22"}, "extrapolation": {"factor_2", "factor_4"}}
+    assert finals.get(name, set()) <= record["evaluations"].keys()
+    assert all(entry["status"] == "done" for entry in record["evaluations"].values())

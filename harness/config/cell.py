@@ -151,6 +151,8 @@ def identity(config: dict[str, Any]) -> str:
 # keys in which a cell may differ from its recipe without being a changed recipe: the record states them on their own
 NOT_A_CHANGE = ("seed", "task.source", "task.path", "train.precision", "dependencies")
 
+PATTERN = "task.pattern"  # the slot that the model fills
+
 
 def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
     """{key: [value by the recipe, value used]} where a cell differs from what its names alone compose to.
@@ -161,8 +163,11 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
 
     names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
     known = cell.model in {name for name, _ in options("model")}
-    plain = cell_of(compose([*names, *([f"model={cell.model}"] if known else [])], search)).config
-    recipe, used = flatten(plain), flatten(cell.config)
+    names += [f"model={cell.model}"] if known else []
+    recipe, used = flatten(cell_of(compose(names, search)).config), flatten(cell.config)
+    default, pattern = recipe.get(PATTERN), used.get(PATTERN)
+    if pattern != default and pattern is not None:  # what the recipe takes from the slot is no change of its own
+        recipe = flatten(cell_of(compose([*names, f"{PATTERN}={pattern}"], search)).config) | {PATTERN: default}
     differing = {key for key in recipe.keys() | used.keys() if recipe.get(key) != used.get(key)}
     if not known:
         differing = {key for key in differing if not key.startswith("model.")}

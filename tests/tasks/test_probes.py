@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from harness.config.build import build
+from harness.config.cell import cell_of, changes
 from harness.config.compose import CONF, compose
 from harness.training.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
@@ -346,6 +347,16 @@ def test_every_pattern_asks_the_same_of_its_backbone(name, pattern):
         tokens = batch["tokens"].clone()
         tokens[:, -1] = (tokens[:, -1] + 1) % task.vocab_size
         assert torch.allclose(logits[:, :-1], task.answer_logits(model, {**batch, "tokens": tokens})[:, :-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("pattern", ["noncausal_self", "causal_cross"])
+def test_another_pattern_is_one_change_of_the_recipe(pattern):
+    """Backbone and sizes follow from the pattern, so that a table's column sets the pattern alone."""
+    overrides = ["task=probe/recall", "budget=reduced", "model=vanilla", f"task.pattern={pattern}"]
+    only = {"task.pattern": ["causal_self", pattern]}
+    assert changes(cell_of(compose(overrides))) == only
+    slower = changes(cell_of(compose([*overrides, "train.optimizer.lr=0.001"])))
+    assert slower == only | {"train.optimizer.lr": [0.003, 0.001]}
 
 
 def test_the_state_of_a_decoder_is_counted():

@@ -21,6 +21,7 @@ COLUMNS = (
     *("rule", "after_steps", "leak", "baseline", "baseline_name"),
     *("parameters", "attention_parameters", "steps", "tokens", "examples"),
     *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
+    *("core_hours", "gpu_hours"),
     *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "resumes"),
 )
 
@@ -49,6 +50,7 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
     names; `artifacts` are names of files in its folder. `source` says which part of the data was used, `origin`
     what the task calls their place.
+    `core_hours` are wall hours times threads, of a run without a GPU; `gpu_hours` wall hours times GPUs.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     """
@@ -89,6 +91,8 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "baseline_name": baseline.get("name"),
             "parameters": parameters.get("total") or None,
             "attention_parameters": parameters.get("attention"),
+            "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
+            "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
             "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
             "source": data["source"],
             "origin": entries["config"]["task"].get("source"),
@@ -97,6 +101,11 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "dirty": entries["git"]["dirty"],
         }
     )
+
+
+def _hours(entries: dict[str, Any], units: int) -> float | None:
+    """Wall hours times cores or GPUs; None for a cell that broke off before it could tell."""
+    return None if entries["wall_s"] is None else entries["wall_s"] * units / 3600
 
 
 def variant(config: dict[str, Any]) -> str:

@@ -1,16 +1,18 @@
 """The blocks of a page: groups of scores and published numbers as grids of text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from harness.report.comparison import clear_winner, compare_group
 from harness.report.groups import Group
+from harness.report.ordering import agreement, told_apart
 from harness.report.render.layout import Block, TableEntry
-from harness.report.scores import Score, clear_winner, verdict_of
+from harness.report.scores import Score, rank, verdict_of
 from harness.report.spec import TableSpec
-from harness.report.statistics import agreement
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
 EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
+BELOW = "†"  # behind a score that is below a baseline
 
 
 def comparison_block(spec: TableSpec, group: Group) -> Block:
@@ -26,44 +28,77 @@ def comparison_block(spec: TableSpec, group: Group) -> Block:
         else:
             mean, verdict = score.estimate, verdict_of(spec, row, column, score) or "–"
             delta = _signed(mean.mean - published.number, decimals) if mean and published else "–"
-            ours = [_score_entry(score, decimals, group.winner)]
+            ours = [_score_entry(score, decimals, group)]
             ours += [TableEntry(delta), TableEntry(verdict, tone=TONES.get(verdict, "muted"))]
         rows.append((_row_entry(spec, row, score.setting if score else ""), paper, *ours))
+    for score in group.baselines:
+        rows.append((_muted(score.row), EMPTY, _muted(score.number(decimals)), EMPTY, EMPTY))
     header = ("model", "paper", MEAN_HEADER, "Δ", "verdict")
     title = f"{_heading(spec, column)}{_chance_text(spec, group)}"
-    notes = spec.footnotes_of(column=column)
-    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrl", notes=notes, lines=group.data_notes)
+    notes, lines = spec.footnotes_of(column=column), (*_below(group), *group.data_notes)
+    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrl", notes=notes, lines=lines)
 
 
 def ranking_block(spec: TableSpec, group: Group) -> Block:
-    """Our rows of one budget and source of data, best first, and their ordering against the paper's."""
+    """Our rows of one budget and source of data with the baselines, best first, and their ordering."""
     decimals = spec.decimals(group.column)
     rows = []
-    for score in group.scores:
+    for score in ranked_with_baselines(spec, group):
         ours = score.estimate
         above_chance = _signed(ours.mean - group.chance, decimals) if ours and group.chance is not None else "–"
+        if score in group.baselines:
+            rows.append((*map(_muted, (score.row, score.number(decimals), "", above_chance, "–", "–", group.source)),))
+            continue
         entries = (
+            _tier(group, score),
             above_chance,
             f"{score.parameters:,}" if score.parameters else "–",
             f"{score.examples_per_s:,.3g}" if score.examples_per_s else "–",
             group.source,
         )
-        row = _row_entry(spec, score.row, score.setting), _score_entry(score, decimals, group.winner)
+        row = _row_entry(spec, score.row, score.setting), _score_entry(score, decimals, group)
         rows.append((*row, *map(TableEntry, entries)))
     guess = "chance" if spec.chance else "baseline"
-    header = ("model", MEAN_HEADER, f"Δ to {guess}", "parameters", "examples/s", "data")
+    header = ("model", MEAN_HEADER, "tier", f"Δ to {guess}", "parameters", "examples/s", "data")
     title = f"{_heading(spec, group.column)} · {group.where}{_chance_text(spec, group)}"
-    lines = (_ordering(spec, group), *group.data_notes)
-    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrrl", lines=lines)
+    lines = (*_below(group), _ordering(spec, group), *group.data_notes)
+    starts = _tier_starts(ranked_with_baselines(spec, group), group)
+    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrrrl", lines=lines, tiers=starts)
 
 
 def mean_block(spec: TableSpec, group: Group) -> Block:
     """Averages of our rows, best first, and their ordering against the paper's."""
     decimals = spec.decimals(group.column)
-    rows = [(_row_entry(spec, score.row), _score_entry(score, decimals, group.winner)) for score in group.scores]
-    header = (TableEntry("model"), TableEntry(MEAN_HEADER))
-    title = f"{_heading(spec, group.column)} · {group.where}"
-    return Block(title, header, tuple(rows), "lr", lines=(_ordering(spec, group),))
+    rows = [
+        (_row_entry(spec, score.row), _score_entry(score, decimals, group), TableEntry(_tier(group, score)))
+        for score in group.scores
+    ]
+    header = tuple(map(TableEntry, ("model", MEAN_HEADER, "tier")))
+    title, starts = f"{_heading(spec, group.column)} · {group.where}", _tier_starts(group.scores, group)
+    return Block(title, header, tuple(rows), "lrr", lines=(_ordering(spec, group),), tiers=starts)
+
+
+def ranked_with_baselines(spec: TableSpec, group: Group) -> list[Score]:
+    return rank([*group.scores, *group.baselines], spec.higher_is_better(group.column))
+
+
+def _tier(group: Group, score: Score) -> str:
+    return str(group.comparison.tiers.get(score.key, "–"))
+
+
+def _tier_starts(ranked: Sequence[Score], group: Group) -> tuple[int, ...]:
+    """Places of the rows that open a tier after the first."""
+    tiers = [group.comparison.tiers.get(score.key, 0) for score in ranked]
+    return tuple(place for place, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:place])
+
+
+def _below(group: Group) -> tuple[str, ...]:
+    """`† Below baseline: root operator: Linformer, Performer.`, a line for each baseline."""
+    below: dict[str, list[str]] = {}
+    for score in group.scores:
+        for name in group.comparison.below.get(score.key, ()):
+            below.setdefault(name, []).append(score.row + (f" ({score.setting})" if score.setting else ""))
+    return tuple(f"{BELOW} Below {name}: {', '.join(rows)}." for name, rows in below.items())
 
 
 def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
@@ -82,11 +117,13 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
         for setting in sorted({setting for _, other, setting in scores if other == row} or {""}):
             found = {name: scores.get((name, row, setting)) for name in parts}
             entries = (
-                _score_entry(s, spec.decimals(name), parts[name].winner) if s else EMPTY for name, s in found.items()
+                _score_entry(s, spec.decimals(name), parts[name], tier=True) if s else EMPTY
+                for name, s in found.items()
             )
             body.append((_row_entry(spec, row, setting), *entries))
-    body += _baseline_row(spec, parts)
+    body += _baseline_rows(spec, parts)
     lines = _shared_notes({spec.short_name(name): group.data_notes for name, group in parts.items()})
+    lines += _notes_of_marks(parts.values())
     if not mean.scores and not mean.comparable:
         lines.append(_no_average([mean.column]))
     header = [TableEntry("model")]
@@ -104,9 +141,9 @@ def category_block(spec: TableSpec, group: Group) -> Block:
     names = [score.row + (f" ({score.setting})" if score.setting else "") for score in shown]
     decimals, body = spec.decimals(group.column), []
     for category, measured in group.categories.items():
-        by_row = {(score.row, score.setting): score for score in measured}
-        best = clear_winner(measured, spec.higher_is_better(group.column))
-        own = [by_row[score.row, score.setting] for score in shown]
+        by_row = {score.key: score for score in measured}
+        best = clear_winner(measured, compare_group(spec, group.column, measured, ()))
+        own = [by_row[score.key] for score in shown]
         body.append((TableEntry(category), *(TableEntry(s.text(decimals), bold=s is best) for s in own)))
     header = tuple(map(TableEntry, ("category", *names)))
     title = f"{_heading(spec, group.column)} · by category · {group.where}"
@@ -158,11 +195,13 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
         entries = [_row_entry(spec, row, setting)]
         for group in groups:
             score = lines_of[row, setting].get(group.column)
-            entries.append(_own_entry(score, spec.decimals(group.column), group.winner) if score else EMPTY)
+            entries.append(_own_entry(score, spec.decimals(group.column), group) if score else EMPTY)
         body.append(tuple(entries))
+    body += _baseline_rows(spec, {group.column: group for group in groups}, only_named=True)
     header = [TableEntry("model")]
     header += [TableEntry(_heading(spec, g.column), spec.footnotes_of(column=g.column)) for g in groups]
     notes = _shared_notes({g.column: g.data_notes for g in groups if spec.columns[g.column].metric})
+    notes += _notes_of_marks(groups)
     for group in groups:
         column = spec.columns[group.column]
         notes += [f"{group.column} = {column.formula}."] * (column.formula is not None)
@@ -176,12 +215,11 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     return Block(where, tuple(header), tuple(body), "l" + "r" * len(groups), lines=tuple(notes))
 
 
-def _own_entry(score: Score, decimals: int, best: Score | None) -> TableEntry:
-    ours = score.estimate
-    if ours is None or score.failures:
-        return _score_entry(score, decimals, best)
-    spread = f" ± {ours.half_width:,.{decimals}f} ({ours.n})" if ours.half_width else ""
-    return TableEntry(f"{ours.mean:,.{decimals}f}{spread}", bold=score is best)
+def _own_entry(score: Score, decimals: int, group: Group) -> TableEntry:
+    """A number of parameters, a formula and a measurement are the same for all seeds and stand alone."""
+    if score.failures or not score.is_fixed:
+        return _score_entry(score, decimals, group, tier=True)
+    return TableEntry(f"{score.estimate.mean:,.{decimals}f}{_marks(score, group, True)}", bold=score is group.winner)
 
 
 def in_order_of_rows(spec: TableSpec, scores: Sequence[Score]) -> list[tuple[str, Score | None]]:
@@ -203,8 +241,20 @@ def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
     return TableEntry(text, spec.footnotes_of(row=row) if spec.is_ours(row) else ())
 
 
-def _score_entry(score: Score, decimals: int, best: Score | None) -> TableEntry:
-    return TableEntry(score.text(decimals), bold=score is best, tone="" if score.by_seed else "bad")
+def _score_entry(score: Score, decimals: int, group: Group, tier: bool = False) -> TableEntry:
+    """The score with its marks; `tier`: its tier too, where the grid has no column for it."""
+    text = score.text(decimals) + _marks(score, group, tier)
+    return TableEntry(text, bold=score is group.winner, tone="" if score.by_seed else "bad")
+
+
+def _marks(score: Score, group: Group, tier: bool) -> str:
+    """` †`, and ` · 2` for the second tier."""
+    below, rank = group.comparison.below.get(score.key), group.comparison.tiers.get(score.key)
+    return f" {BELOW}" * bool(below) + (f" · {rank}" if tier and rank else "")
+
+
+def _muted(text: str) -> TableEntry:
+    return TableEntry(text, tone="muted")
 
 
 def _heading(spec: TableSpec, column: str) -> str:
@@ -218,8 +268,8 @@ def _arrow(spec: TableSpec, column: str) -> str:
 
 
 def _chance_text(spec: TableSpec, group: Group) -> str:
-    """` · chance 17.10 (majority class)`, to stand behind a column's title."""
-    if group.parts:
+    """` · chance 17.10 (majority class)`, to stand behind a column's title where no row says it."""
+    if group.parts or group.baselines:
         return ""
     if group.chance is None:
         return " · chance not measured" if spec.chance else ""
@@ -227,13 +277,28 @@ def _chance_text(spec: TableSpec, group: Group) -> str:
     return f" · {guess} {group.chance:.{spec.decimals(group.column)}f} ({', '.join(group.chance_names)})"
 
 
-def _baseline_row(spec: TableSpec, parts: Mapping[str, Group]) -> list[tuple[TableEntry, ...]]:
-    """A last line with the score of a guess, where it is known."""
-    names = sorted({name for group in parts.values() for name in group.chance_names})
-    if not names:
-        return []
-    known = ("–" if g.chance is None else f"{g.chance:.{spec.decimals(name)}f}" for name, g in parts.items())
-    return [tuple(TableEntry(text, tone="muted") for text in (f"baseline: {', '.join(names)}", *known))]
+def _baseline_rows(
+    spec: TableSpec, groups: Mapping[str, Group], only_named: bool = False
+) -> list[tuple[TableEntry, ...]]:
+    """A line for each baseline. Where a record has none, the score of a guess stands alone, unless `only_named`."""
+    lines: dict[str, dict[str, str]] = {}
+    for name, group in groups.items():
+        for score in group.baselines:
+            lines.setdefault(score.row, {})[name] = score.number(spec.decimals(name))
+    names = sorted({name for group in groups.values() for name in group.chance_names})
+    if names and not lines and not only_named:
+        known = {name: g.chance for name, g in groups.items() if g.chance is not None}
+        lines[f"baseline: {', '.join(names)}"] = {n: f"{known[n]:.{spec.decimals(n)}f}" for n in known}
+    return [tuple(map(_muted, (label, *(line.get(name, "–") for name in groups)))) for label, line in lines.items()]
+
+
+def _notes_of_marks(groups: Iterable[Group]) -> list[str]:
+    """What the marks of a grid of several columns mean."""
+    groups = list(groups)
+    notes = ["Behind a score: · and its tier in the column."] * any(group.comparison.tiers for group in groups)
+    for group in groups:
+        notes += [f"{group.column}: {line}" for line in _below(group)]
+    return notes
 
 
 def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -255,17 +320,25 @@ def _no_average(names: Sequence[str]) -> str:
 def _ordering(spec: TableSpec, group: Group) -> str:
     """Our ordering against the paper's, over rows of the paper that have a score here in one configuration."""
     single = [score for score in group.scores if score.by_seed and not score.setting]
-    ours = {score.row: list(score.by_seed.values()) for score in single if score.row in spec.rows}
+    ours = {score.row: score.estimate.mean for score in single if score.row in spec.rows}
     theirs = {row: number.number for (row, column), number in spec.published.items() if column == group.column}
     result = agreement(ours, theirs)
     start = "Ordering against the paper's column: Kendall τ"
     if result.tau is None:
         return f"{start} {result.note}."
-    if result.interval is None:
-        return f"{start} = {result.tau:.2f} over {result.rows} shared rows; {result.note}."
-    low, high = result.interval
-    spread = f"[{low:.2f}, {high:.2f}]"
-    return f"{start} = {result.tau:.2f} {spread} over {result.rows} shared rows (95 % bootstrap over seeds)."
+    shown = f"{start} = {result.tau:.2f} over {result.rows} shared rows (permutation test: p = {result.p:.2g})."
+    return f"{shown} {_published_resolution(spec, group.column, sorted(set(ours) & set(theirs)))}"
+
+
+def _published_resolution(spec: TableSpec, column: str, rows: Sequence[str]) -> str:
+    """How many of the paper's own pairs its noise lets one tell apart."""
+    errors = [spec.published_error(row, column) for row in rows]
+    if any(error is None for error in errors):
+        return "The noise of the paper's numbers is not known."
+    numbers = [(spec.published[row, column].number, error) for row, error in zip(rows, errors, strict=True)]
+    apart, pairs = told_apart(numbers)
+    source = "stated noise" if spec.published_noise is not None else "binomial noise of the test set"
+    return f"The paper's own column tells {apart} of these {pairs} pairs apart at 5 % (one seed, {source})."
 
 
 def _not_run(spec: TableSpec, column: str) -> str:

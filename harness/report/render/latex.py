@@ -5,6 +5,7 @@ LuaLaTeX accept it; it is plain ASCII.
 """
 
 import unicodedata
+from collections.abc import Iterator
 
 from harness.report.render.layout import Block, Table, TableEntry
 
@@ -39,6 +40,7 @@ SPECIAL = {
     "·": r"$\cdot$",
     "×": r"$\times$",
     "®": r"\textregistered{}",
+    "†": r"$\dagger$",
 }
 
 
@@ -53,7 +55,7 @@ def render(table: Table) -> str:
     notes = [f"{name}: {text}." for name, text in table.footnotes]
     facts = [f"{section.title}: {line}" for section in table.sections for line in section.lines]
     lines += ["", r"\begin{flushleft}", r"\footnotesize"]
-    lines_below = [f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
+    lines_below = [*table.answer, f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
     lines += [rf"{escape(line)}\par" for line in lines_below]
     return "\n".join([*lines, r"\end{flushleft}"]) + "\n"
 
@@ -70,12 +72,20 @@ def _block(start: str, block: Block) -> list[str]:
         r"\toprule",
         _row(block.header),
         r"\midrule",
-        *(_row(row) for row in block.rows),
+        *_rows(block),
         r"\bottomrule",
         r"\end{tabular}}",
         *below,
         r"\end{table}",
     ]
+
+
+def _rows(block: Block) -> Iterator[str]:
+    """The rows, with a gap where a tier begins."""
+    for place, row in enumerate(block.rows):
+        if place in block.tiers:
+            yield r"\addlinespace"
+        yield _row(row)
 
 
 def _row(entries: tuple[TableEntry, ...]) -> str:

@@ -22,6 +22,7 @@ ASCII = str.maketrans(
         "–": "-",
         "·": "|",
         "×": "x",
+        "†": "#",
     }
 )
 
@@ -41,6 +42,8 @@ class _Page:
 
     def show(self, table: Table) -> None:
         self.line(table.title, "bold")
+        for line in table.answer:
+            self.line(line)
         self.line(f"published numbers: {table.summary}", "dim")
         for section in table.sections:
             self.console.print()
@@ -64,8 +67,8 @@ class _Page:
         grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
         for entry, side in zip(block.header, block.align, strict=True):
             grid.add_column(self.text(entry), justify="left" if side == "l" else "right", overflow="fold")
-        for row in block.rows:
-            grid.add_row(*(self.text(entry) for entry in row))
+        for place, row in enumerate(block.rows):
+            grid.add_row(*(self.text(entry) for entry in row), end_section=place + 1 in block.tiers)
         self.console.print(grid)
         for line in block.lines:
             self.line(line)

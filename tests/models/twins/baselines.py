@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from twins.base import Twin, attend, only_projections, per_head, projections
+from twins.base import Twin, attend, only_projections, per_head, per_sequence, projections
 
 
 def softmax_head(model, h, q, k, v, padding, causal):
@@ -13,6 +13,11 @@ def softmax_head(model, h, q, k, v, padding, causal):
         keys = [j for j in range(len(k)) if not padding[j] and (j <= i or not causal)]
         rows.append(attend(q[i], k, v, keys))
     return torch.stack(rows)
+
+
+@per_sequence
+def no_mixing(model, x, source, padding, causal):
+    return torch.stack([model.out_proj(model.v_proj(row)) for row in source])
 
 
 def turned(x, t):
@@ -79,6 +84,7 @@ def performer(model, h, q, k, v, padding, causal):
 TWINS = {
     "vanilla": Twin(per_head(softmax_head), only_projections),
     "vanilla_rope": Twin(per_head(rotary_head), only_projections),
+    "no_mixing": Twin(no_mixing, lambda dim, *_: projections(dim) // 2),
     "local": Twin(local, only_projections, ({"window": 1}, {"window": 100})),
     "linformer": Twin(
         linformer,

@@ -1,0 +1,41 @@
+"""No mixing: every token attends to itself alone, the control of the tables on self attention.
+
+    y_i = W_o W_v x_i
+
+so that a backbone keeps its positions, feed-forward layers and pooling, and nothing else tells one token of another.
+What it scores is what needs no attention. It is softmax attention whose window is the token itself: one weight, which
+is 1, so queries and keys are left out, and no weights are formed to drop.
+
+Time and memory O(N D^2), parameters 2 D^2 + 2 D, decoding state none.
+
+    B batch, N length, D width
+"""
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
+
+
+class NoMixing(Attention):
+    """x (B, N, D) -> (B, N, D), each row of its own row."""
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+
+    def __init__(self, dim: int, heads: int, **options: Any):
+        super().__init__(dim, heads, **options)
+        self.v_proj = projection(dim, dim, INPUT_GAIN)
+        self.out_proj = projection(dim, dim, 1.0)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        return self.out_proj(self.v_proj(self.source(x, context))), carry
+
+    def empty_state(self, batch: int) -> State:
+        return {}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return self(x)[0], state

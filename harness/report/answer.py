@@ -1,11 +1,14 @@
 """What a table tells, in sentences for the top of its page and as a line for each of its columns."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.report.comparison import ENOUGH, Comparison
 from harness.report.groups import Group, ProtocolResults
+from harness.report.scores import Score
 from harness.report.spec import TableSpec
+from harness.report.statistics import MIN_SEEDS
 
 SHOWN_ROWS = 6  # of a tier, in a sentence
 LARGEST_R = 100
@@ -18,6 +21,7 @@ class ColumnAnswer:
     spec: TableSpec
     group: Group
     protocol: str  # empty if the table has one alone
+    data: str = ""  # empty if the column stands on one choice of data alone
 
     @property
     def tests(self) -> Comparison:
@@ -25,7 +29,8 @@ class ColumnAnswer:
 
     @property
     def name(self) -> str:
-        return f"{self.group.column} ({self.protocol})" if self.protocol else self.group.column
+        inside = ", ".join(filter(None, (self.protocol, self.data)))
+        return f"{self.group.column} ({inside})" if inside else self.group.column
 
     @property
     def seeds(self) -> str:
@@ -49,35 +54,27 @@ class ColumnAnswer:
         return f"{self.tests.resolved} of {self.tests.possible}"
 
     @property
-    def best_tier(self) -> list[str]:
-        return [score.row for score in self.group.scores if self.tests.tiers.get(score.key) == 1]
-
-    @property
     def sentence(self) -> str:
         """Which rows are best, what is resolved, and how far the control is from the reference."""
-        tests, decimals = self.tests, self.spec.decimals(self.group.column)
-        parts = []
-        if not tests.pairs:
-            parts.append("no test, because fewer than two rows have 3 seeds")
-        elif max(tests.tiers.values()) == 1:
-            parts.append(f"no test separates the best row from another; {self.pairs} pairs resolved")
+        tests, parts = self.tests, []
+        best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
+        if len(best) == len(tests.tiers):
+            parts.append(f"no test separates the best row, {self._score(best[0])}, from another")
         else:
-            best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
-            means = [score.estimate.mean for score in best]
-            span = f"{means[0]:.{decimals}f}" + (f" to {means[-1]:.{decimals}f}" if len(best) > 1 else "")
-            parts.append(f"best tier {listed([score.row for score in best])} ({span})")
-            parts.append(f"{self.pairs} pairs resolved")
-        if tests.resolution is None:
-            parts.append(f"no R, because {tests.missing}")
-        else:
-            apart = f"{self._score(tests.reference)}, {self._score(tests.control)}"
-            parts.append(f"R = {self.resolution} ({apart})")
-        if hours := cost(self.group.core_hours, self.group.gpu_hours):
-            parts.append(hours)
+            means = [f"{score.estimate.mean:.{self.decimals}f}" for score in best]
+            span = means[0] if len(best) == 1 else f"{means[0]} to {means[-1]}"
+            parts.append(f"best {'row' if len(best) == 1 else 'tier'} {listed([score.row for score in best])} ({span})")
+        parts.append(f"{self.pairs} pairs resolved")
+        if tests.resolution is not None:
+            parts.append(f"R = {self.resolution} ({self._score(tests.reference)}, {self._score(tests.control)})")
         return f"{self.name}: {'; '.join(parts)}."
 
-    def _score(self, score) -> str:
-        return f"{score.row} {score.estimate.mean:.{self.spec.decimals(self.group.column)}f}"
+    @property
+    def decimals(self) -> int:
+        return self.spec.decimals(self.group.column)
+
+    def _score(self, score: Score) -> str:
+        return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
 
 
 def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
@@ -85,33 +82,50 @@ def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
     found = []
     for result in results:
         protocol = f"protocol {result.spec.protocol}" if len(results) > 1 else ""
-        for group in (*result.other_means, *result.others, *result.paper, *result.own):
-            if group.comparison.rows:
-                found.append(ColumnAnswer(result.spec, group, protocol))
+        groups = [*result.other_means, *result.others, *result.paper, *result.own]
+        groups = [group for group in groups if group.comparison.rows]
+        places = Counter((group.column, group.budget) for group in groups)
+        for group in groups:
+            data = group.data if places[group.column, group.budget] > 1 else ""
+            found.append(ColumnAnswer(result.spec, group, protocol, data))
     return found
 
 
 def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
-    """Columns that rank nothing, what is resolved at which cost, then the best tier of each column."""
-    found = answers(results)
-    if not found:
-        return ()
+    """For each budget: columns that rank nothing, what is resolved at which cost, then the best tier of each column."""
     lines = []
-    for where, here in _by(found, lambda answer: answer.group.where):
-        prefix = f"{where[0].upper()}{where[1:]}. "
-        nothing = [answer for answer in here if answer.tests.ranks_nothing]
+    for budget, found in _by(answers(results), lambda answer: answer.group.budget):
+        hidden = _parts_of_means(found)
+        nothing = [answer for answer in found if answer.tests.ranks_nothing]
         for why, answered in _by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
-            lines.append(f"{_ranks_nothing(answered)}{f' Why: {why}.' if why else ''}")
-        lines.append(prefix + _overall(here))
-        hidden = _parts_of_means(here)
-        lines += [answer.sentence for answer in here if answer not in nothing and answer.name not in hidden]
+            lines.append(_ranks_nothing(answered, hidden) + (f" Why: {why}." if why else ""))
+        hours = [result.hours[budget] for result in results if budget in result.hours]
+        lines.append(f"{budget[0].upper()}{budget[1:]} budget: {_overall(found)}{_cost_sentence(hours)}")
+        shown = [answer for answer in found if answer not in nothing and answer.name not in hidden]
+        lines += [answer.sentence for answer in shown if answer.tests.pairs]
+        untested = [answer for answer in found if not answer.tests.pairs]
+        if untested:
+            lines.append(f"{_names(untested)}: no test, because fewer than two rows have {MIN_SEEDS} seeds.")
+        unknown = [answer for answer in found if answer.tests.resolution is None and answer not in untested]
+        for why, answered in _by(unknown, lambda answer: answer.tests.missing):
+            lines.append(f"{_names(answered)}: R is unknown, because {why}.")
     return tuple(lines)
 
 
-def _ranks_nothing(answered: Sequence[ColumnAnswer]) -> str:
+def _names(answered: Sequence[ColumnAnswer]) -> str:
+    return ", ".join(answer.name for answer in answered)
+
+
+def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:
+    text = cost(*(sum(each) for each in zip(*hours, strict=True))) if hours else ""
+    return f" Cost: {text}." if text else ""
+
+
+def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
     values = [answer.tests.resolution for answer in answered]
     span = f"{min(values):.1f}" if len(values) == 1 else f"{min(values):.1f} to {max(values):.1f}"
-    names = ", ".join(answer.name for answer in answered)
+    named = [answer for answer in answered if answer.name not in hidden] or answered
+    names = _names(named) + (f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else "")
     what = "this column ranks" if len(answered) == 1 else "these columns rank"
     return f"{names}: the control is not apart: {what} nothing (R = {span}, below {ENOUGH:g})."
 
@@ -154,15 +168,17 @@ def listed(names: Sequence[str]) -> str:
 def cost(core_hours: float, gpu_hours: float) -> str:
     """`1.3 core-hours`, `12 GPU-hours`, both, or nothing."""
     hours = {"GPU-hours": gpu_hours, "core-hours": core_hours}
-    return " and ".join(
-        f"{value:.2g} {unit}" if value < 10 else f"{value:.0f} {unit}" for unit, value in hours.items() if value
-    )
+    return " and ".join(f"{_few_digits(value)} {unit}" for unit, value in hours.items() if value)
+
+
+def _few_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.1g}"
 
 
 def grid(found: Sequence[ColumnAnswer]) -> tuple[list[str], list[list[str]]]:
     """Header and a line for each column."""
-    header = ["column", "budget, data", "rows", "seeds", "control", "R", "pairs resolved"]
-    lines = [[a.name, a.group.where, f"{a.tests.rows}", a.seeds, a.control, a.resolution, a.pairs] for a in found]
+    header = ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
+    lines = [[a.name, a.group.budget, f"{a.tests.rows}", a.seeds, a.control, a.resolution, a.pairs] for a in found]
     return header, lines
 
 
@@ -172,8 +188,11 @@ def totals(found: Sequence[ColumnAnswer]) -> str:
         return "no column has a run yet: python run.py table=all budget=reduced"
     enough = sum(1 for a in found if a.tests.resolution is not None and a.tests.resolution >= ENOUGH)
     resolved, pairs = sum(a.tests.resolved for a in found), sum(a.tests.possible for a in found)
-    shares = [
-        f"{part} of {whole} ({100 * part / max(whole, 1):.0f} %)"
-        for part, whole in ((enough, len(found)), (resolved, pairs))
-    ]
-    return f"columns with R ≥ {ENOUGH:g}: {shares[0]}; pairs resolved: {shares[1]}"
+    columns = f"{enough} of {len(found)} ({_percent(enough, len(found))})"
+    return (
+        f"columns with R ≥ {ENOUGH:g}: {columns}; pairs resolved: {resolved} of {pairs} ({_percent(resolved, pairs)})"
+    )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.0f} %"

@@ -337,8 +337,10 @@ def _published_resolution(spec: TableSpec, column: str, rows: Sequence[str]) -> 
         return "The noise of the paper's numbers is not known."
     numbers = [(spec.published[row, column].number, error) for row, error in zip(rows, errors, strict=True)]
     apart, pairs = told_apart(numbers)
-    source = "stated noise" if spec.published_noise is not None else "binomial noise of the test set"
-    return f"The paper's own column tells {apart} of these {pairs} pairs apart at 5 % (one seed, {source})."
+    source = "the noise that the table states"
+    if spec.published_noise is None:
+        source = "the binomial noise of the test set alone"
+    return f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 % ({source})."
 
 
 def _not_run(spec: TableSpec, column: str) -> str:

@@ -4,7 +4,7 @@ The cells that may be compared with the paper's numbers form one group per colum
 shows of it, so that rendering reads no record.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ class Group:
     `winner`: the best score, if a test separates it from the runner-up. `comparison`: the tests of its rows.
     `baselines`: predictors that were not trained, on the same test examples. `chance`: score of a guess that ignores
     the input, in the column's unit. `categories`: a metric in each category of the test examples, where the task
-    measures them so. `core_hours` and `gpu_hours`: what its cells took.
+    measures them so.
     """
 
     column: str
@@ -39,8 +39,6 @@ class Group:
     winner: Score | None = None
     comparison: Comparison = field(default_factory=Comparison)
     baselines: tuple[Score, ...] = ()
-    core_hours: float = 0.0
-    gpu_hours: float = 0.0
     chance: float | None = None
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
@@ -62,7 +60,8 @@ class ProtocolResults:
 
     `paper`: a group for each column and average, in order, measured or not. `others`: smaller budgets, changed recipes
     and other data. `other_means`: of these, averages whose columns the paper does not print. `own`: columns of
-    ours, which no paper prints. The facts say how and where the cells were run.
+    ours, which no paper prints. The facts say how and where the cells were run. `hours`: budget -> core-hours and
+    GPU-hours of its cells.
     """
 
     spec: TableSpec
@@ -73,6 +72,7 @@ class ProtocolResults:
     other_facts: tuple[str, ...]
     own: tuple[Group, ...] = ()
     own_facts: tuple[str, ...] = ()
+    hours: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def group_scores(
@@ -98,6 +98,7 @@ def group_scores(
                 other_facts=_run_facts(part, others.values()),
                 own=tuple(_own_groups(part, own, measurements)),
                 own_facts=_run_facts(part, own.values()),
+                hours=_hours([*compared.values(), *own.values()]),
             )
         )
     return results
@@ -173,8 +174,6 @@ def _column_group(
         winner=clear_winner(scores, tests),
         comparison=tests,
         baselines=tuple(baselines),
-        core_hours=float(cells["core_hours"].astype(float).sum()),
-        gpu_hours=float(cells["gpu_hours"].astype(float).sum()),
         chance=float(known.mean()) if len(known) else None,
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=_data_notes(cells),
@@ -190,9 +189,8 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     higher_is_better = spec.higher_is_better(name)
     scores = rank([score for row in by_row if (score := average(row))], higher_is_better)
     tests = compare_group(spec, name, scores, ())
-    hours = {key: sum(getattr(part, key) for part in parts.values()) for key in ("core_hours", "gpu_hours")}
     best = clear_winner(scores, tests)
-    return Group(name, first.budget, data, first.comparable, tuple(scores), best, tests, parts=parts, **hours)
+    return Group(name, first.budget, data, first.comparable, tuple(scores), best, tests, parts=parts)
 
 
 def _baselines(spec: TableSpec, column: str, cells: "pd.DataFrame") -> list[Score]:
@@ -230,6 +228,20 @@ def _data_notes(cells: "pd.DataFrame") -> tuple[str, ...]:
     if tested := sorted({int(n) for n in ended["n_test"].dropna()}):
         notes.append(f"Test examples: {' or '.join(f'{n:,}' for n in tested)}.")
     return tuple(notes)
+
+
+def _hours(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
+    """Each cell once, although several columns may show it."""
+    import pandas as pd
+
+    if not any(len(cells) for cells in columns):
+        return {}
+    cells = pd.concat([cells for cells in columns if len(cells)])
+    cells = cells[~cells.index.duplicated()]
+    return {
+        budget: tuple(float(of_budget[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))
+        for budget, of_budget in cells.groupby("budget")
+    }
 
 
 def _run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, ...]:

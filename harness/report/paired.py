@@ -74,7 +74,7 @@ def compare_with(scores: Sequence[Score], fixed: Sequence[Score]) -> list[Pair]:
 
 
 def differences(pairs: Sequence[tuple[Score, Score]], noise: SeedNoise) -> list[Pair]:
-    """The pairs in order of their rows; rows that share too few seeds, or whose test examples differ, are not paired."""
+    """The pairs in order of their rows. Rows with too few common seeds, or with other test examples, are not paired."""
     batches: dict[tuple[tuple[int, ...], int], list[tuple[Score, Score]]] = {}
     found = []
     for one, other in pairs:

@@ -153,7 +153,7 @@ def _tidy_row(spec: TableSpec, group: Group, row: str, column: str, score: Score
 
 
 def _tests(group: Group, score: Score) -> dict[str, str]:
-    """The tier of a row, its paired difference to the reference, the rows and baselines that tests separate it from."""
+    """The tier of a row, its paired difference to the reference, and what tests separate it from."""
     tests = group.comparison
     reference = tests.reference.key if tests.reference else None
     pair = tests.pair(score.key, reference) if reference and reference != score.key else None
@@ -229,7 +229,7 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
         f"{protocols}Only the unchanged recipe on the full data is compared with the paper.",
         *reading,
         f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
-        f"|Δ| ≤ {far} with a difference that our interval and the paper's noise explain; close: |Δ| ≤ {far}; off: more{of_paper}.",
+        f"|Δ| ≤ {far} if our interval and the paper's noise explain it; close: |Δ| ≤ {far}; off: more{of_paper}.",
         *parts,
         f"Not run: the brackets give the cost of one seed on one {spec.gpu}.",
         endings,

@@ -49,9 +49,7 @@ def _provenance(sections: Sequence[Section]) -> Iterator[str]:
     if measured:
         yield from ("## Provenance", "")
         for section in measured:
-            for line in section.lines:
-                yield f"- {escape(f'{section.title}: {line}')}"
-        yield ""
+            yield from (f"### {escape(section.title)}", "", *(f"- {escape(line)}" for line in section.lines), "")
 
 
 def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """A table on the terminal: colour and rules on a terminal, aligned plain text in a file or a pipe."""
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
@@ -34,6 +36,19 @@ def console() -> Console:
 
 def show(table: Table, console: Console) -> None:
     _Page(console).show(table)
+
+
+def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], console: Console) -> None:
+    """A line for each column of a table."""
+    page = _Page(console)
+    console.print()
+    page.line(title, "bold")
+    grid = Grid(box=None, pad_edge=False, show_edge=False, header_style="dim")
+    for name in header:
+        grid.add_column(page.plain(name), overflow="fold")
+    for line in lines:
+        grid.add_row(*map(page.plain, line))
+    console.print(grid if lines else page.plain("no run yet"))
 
 
 class _Page:

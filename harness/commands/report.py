@@ -46,8 +46,8 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         return 0
     for group, paths in (("table", written), ("figure", drawn)):
         for path in paths:
-            folder = next(folder for folder in (cfg.paths.tables, cfg.paths.figures) if path.is_relative_to(folder))
-            name = path.relative_to(folder).with_suffix("").as_posix().removesuffix(SCORES)
+            folders = [folder for folder in (cfg.paths.tables, cfg.paths.figures) if path.is_relative_to(folder)]
+            name = path.relative_to(max(folders, key=len)).with_suffix("").as_posix().removesuffix(SCORES)
             print(f"{path} differs from the records: python run.py do=report {group}={name}", file=sys.stderr)
     stale = [path for path, text in bench.items() if not _is_current(path, text)]
     for path in stale:

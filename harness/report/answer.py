@@ -113,7 +113,7 @@ def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
 
 
 def _names(answered: Sequence[ColumnAnswer]) -> str:
-    return ", ".join(answer.name for answer in answered)
+    return ", ".join(dict.fromkeys(answer.name for answer in answered))
 
 
 def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:

@@ -67,10 +67,10 @@ class Score:
         return f"{self.number(decimals)} ({count}){' ' + LEAK if self.leak else ''}"
 
     def number(self, decimals: int) -> str:
-        """The mean with its interval; below MIN_SEEDS the range of the seeds, which is no interval."""
+        """The mean with its interval; below MIN_SEEDS the range of the seeds; alone if all seeds are equal."""
         ours = self.estimate
         low, high = (f"{end(self.by_seed.values()):,.{decimals}f}" for end in (min, max))
-        if ours.half_width is not None:
+        if ours.half_width is not None and not self.is_fixed:
             return f"{ours.mean:,.{decimals}f} ± {ours.half_width:,.{decimals}f}"
         return low if low == high else f"{low} to {high}"
 

@@ -203,8 +203,8 @@ def _caption(spec: TableSpec) -> tuple[str, ...]:
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
     protocols = f"{several}; runs of other protocols are left out. "
     intervals = (
-        "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished. Fewer than 3 seeds "
-        "have no interval and no test: their range stands there."
+        "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished. Fewer than 3 "
+        "seeds have no interval and no test: their range stands there."
     )
     tests = (
         "Tier: no test at 5 % separates two rows of a tier; from the best row down, a row opens a new tier if a test "

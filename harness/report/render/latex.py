@@ -49,13 +49,15 @@ def render(table: Table) -> str:
         f"% Made from the records by: {table.command}; changes are lost.",
         r"% Requires \usepackage{booktabs}.",
     ]
+    if table.answer:
+        lines += ["", r"\begin{flushleft}", *(rf"{escape(line)}\par" for line in table.answer), r"\end{flushleft}"]
     for section in table.sections:
         for block in section.blocks:
             lines += ["", *_block(f"{table.title}: {section.title}. ", block)]
     notes = [f"{name}: {text}." for name, text in table.footnotes]
     facts = [f"{section.title}: {line}" for section in table.sections for line in section.lines]
     lines += ["", r"\begin{flushleft}", r"\footnotesize"]
-    lines_below = [*table.answer, f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
+    lines_below = [f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
     lines += [rf"{escape(line)}\par" for line in lines_below]
     return "\n".join([*lines, r"\end{flushleft}"]) + "\n"
 

@@ -50,9 +50,9 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
     names; `artifacts` are names of files in its folder. `source` says which part of the data was used, `origin`
     what the task calls their place.
-    `core_hours` are wall hours times threads, of a run without a GPU; `gpu_hours` wall hours times GPUs.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
+    `core_hours` are wall hours times threads, of a run without a GPU; `gpu_hours` wall hours times GPUs.
     """
     import pandas as pd
 
@@ -103,11 +103,6 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _hours(entries: dict[str, Any], units: int) -> float | None:
-    """Wall hours times cores or GPUs; None for a cell that broke off before it could tell."""
-    return None if entries["wall_s"] is None else entries["wall_s"] * units / 3600
-
-
 def variant(config: dict[str, Any]) -> str:
     """Eight hexadecimal digits that cells share if only their seeds differ."""
     return hashlib.sha256(json.dumps(recipe(config), sort_keys=True).encode()).hexdigest()[:8]
@@ -124,3 +119,8 @@ def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
     keys = {key for one in flat for key in one}
     differing = {key for key in keys if len({json.dumps(one.get(key)) for one in flat}) > 1}
     return [format_settings(settings_key({key: one[key] for key in differing if key in one})) for one in flat]
+
+
+def _hours(entries: dict[str, Any], units: int) -> float | None:
+    """Wall hours times cores or GPUs; None for a cell that broke off before it could tell."""
+    return None if entries["wall_s"] is None else entries["wall_s"] * units / 3600

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.report.comparison import clear_winner, compare_group
+from harness.report.against_paper import ordering
+from harness.report.comparison import BASELINE, clear_winner, compare_group
 from harness.report.groups import Group
-from harness.report.ordering import agreement, told_apart
 from harness.report.render.layout import Block, TableEntry
 from harness.report.scores import Score, rank, verdict_of
 from harness.report.spec import TableSpec
@@ -19,7 +19,7 @@ def comparison_block(spec: TableSpec, group: Group) -> Block:
     """Each row: the paper's number, ours, the difference and the verdict."""
     column, rows = group.column, []
     decimals = spec.decimals(column)
-    for row, score in in_order_of_rows(spec, group.scores):
+    for row, score in in_order_of_rows(spec, group):
         published = spec.published.get((row, column))
         notes = (*spec.footnotes_of(row=row), *spec.footnotes_of(row=row, column=column))
         paper = TableEntry(published.text, notes) if published else TableEntry("–")
@@ -61,7 +61,7 @@ def ranking_block(spec: TableSpec, group: Group) -> Block:
     guess = "chance" if spec.chance else "baseline"
     header = ("model", MEAN_HEADER, "tier", f"Δ to {guess}", "parameters", "examples/s", "data")
     title = f"{_heading(spec, group.column)} · {group.where}{_chance_text(spec, group)}"
-    lines = (*_below(group), _ordering(spec, group), *group.data_notes)
+    lines = (*_below(group), ordering(spec, group), *group.data_notes)
     starts = _tier_starts(ranked_with_baselines(spec, group), group)
     return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrrrl", lines=lines, tiers=starts)
 
@@ -75,7 +75,7 @@ def mean_block(spec: TableSpec, group: Group) -> Block:
     ]
     header = tuple(map(TableEntry, ("model", MEAN_HEADER, "tier")))
     title, starts = f"{_heading(spec, group.column)} · {group.where}", _tier_starts(group.scores, group)
-    return Block(title, header, tuple(rows), "lrr", lines=(_ordering(spec, group),), tiers=starts)
+    return Block(title, header, tuple(rows), "lrr", lines=(ordering(spec, group),), tiers=starts)
 
 
 def ranked_with_baselines(spec: TableSpec, group: Group) -> list[Score]:
@@ -93,12 +93,12 @@ def _tier_starts(ranked: Sequence[Score], group: Group) -> tuple[int, ...]:
 
 
 def _below(group: Group) -> tuple[str, ...]:
-    """`† Below baseline: root operator: Linformer, Performer.`, a line for each baseline."""
+    """`† Below root operator: Linformer, Performer.`, a line for each baseline."""
     below: dict[str, list[str]] = {}
     for score in group.scores:
         for name in group.comparison.below.get(score.key, ()):
             below.setdefault(name, []).append(score.row + (f" ({score.setting})" if score.setting else ""))
-    return tuple(f"{BELOW} Below {name}: {', '.join(rows)}." for name, rows in below.items())
+    return tuple(f"{BELOW} Below {name.removeprefix(BASELINE)}: {', '.join(rows)}." for name, rows in below.items())
 
 
 def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
@@ -136,7 +136,7 @@ def category_block(spec: TableSpec, group: Group) -> Block:
     """A line for each category, a column for each row that has a score: there may be many categories."""
     scores = group.scores
     if group.comparable:
-        scores = [score for _, score in in_order_of_rows(spec, group.scores) if score]
+        scores = [score for _, score in in_order_of_rows(spec, group) if score]
     shown = [score for score in scores if score.by_seed]
     names = [score.row + (f" ({score.setting})" if score.setting else "") for score in shown]
     decimals, body = spec.decimals(group.column), []
@@ -167,7 +167,7 @@ def overview_block(spec: TableSpec, columns: Sequence[str]) -> Block:
         body.append((TableEntry(row, spec.footnotes_of(row=row)), *entries))
     lines = []
     if tasks := [column for column in columns if column in spec.columns]:
-        hours = spec.hours_of(tasks) * len(spec.rows)
+        hours = sum(spec.hours_of([column for column in tasks if spec.has(row, column)]) for row in spec.rows)
         names = dict.fromkeys(spec.short_name(column) for column in tasks)
         not_run = f"Not run at the paper budget: {', '.join(names)}"
         lines.append(f"{not_run}; all {len(spec.rows)} rows ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
@@ -222,12 +222,13 @@ def _own_entry(score: Score, decimals: int, group: Group) -> TableEntry:
     return TableEntry(f"{score.estimate.mean:,.{decimals}f}{_marks(score, group, True)}", bold=score is group.winner)
 
 
-def in_order_of_rows(spec: TableSpec, scores: Sequence[Score]) -> list[tuple[str, Score | None]]:
+def in_order_of_rows(spec: TableSpec, group: Group) -> list[tuple[str, Score | None]]:
     """(row, score) in the paper's order, then models that its table lacks. A row has a line for each setting."""
-    ordered = sorted(scores, key=lambda score: (score.row, score.setting))
+    ordered = sorted(group.scores, key=lambda score: (score.row, score.setting))
     lines: list[tuple[str, Score | None]] = []
     for row in spec.rows:
-        lines += [(row, score) for score in ordered if score.row == row] or [(row, None)]
+        if spec.has(row, group.column):
+            lines += [(row, score) for score in ordered if score.row == row] or [(row, None)]
     return lines + [(score.row, score) for score in ordered if score.row not in spec.rows]
 
 
@@ -315,32 +316,6 @@ def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _no_average(names: Sequence[str]) -> str:
     return f"Not averaged, because no row has a score in every column: {', '.join(names)}."
-
-
-def _ordering(spec: TableSpec, group: Group) -> str:
-    """Our ordering against the paper's, over rows of the paper that have a score here in one configuration."""
-    single = [score for score in group.scores if score.by_seed and not score.setting]
-    ours = {score.row: score.estimate.mean for score in single if score.row in spec.rows}
-    theirs = {row: number.number for (row, column), number in spec.published.items() if column == group.column}
-    result = agreement(ours, theirs)
-    start = "Ordering against the paper's column: Kendall τ"
-    if result.tau is None:
-        return f"{start} {result.note}."
-    shown = f"{start} = {result.tau:.2f} over {result.rows} shared rows (permutation test: p = {result.p:.2g})."
-    return f"{shown} {_published_resolution(spec, group.column, sorted(set(ours) & set(theirs)))}"
-
-
-def _published_resolution(spec: TableSpec, column: str, rows: Sequence[str]) -> str:
-    """How many of the paper's own pairs its noise lets one tell apart."""
-    errors = [spec.published_error(row, column) for row in rows]
-    if any(error is None for error in errors):
-        return "The noise of the paper's numbers is not known."
-    numbers = [(spec.published[row, column].number, error) for row, error in zip(rows, errors, strict=True)]
-    apart, pairs = told_apart(numbers)
-    source = "the noise that the table states"
-    if spec.published_noise is None:
-        source = "the binomial noise of the test set alone"
-    return f"The paper's own numbers, of one seed, tell at most {apart} of these {pairs} pairs apart at 5 % ({source})."
 
 
 def _not_run(spec: TableSpec, column: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.report.answer import ColumnAnswer
+from harness.report.comparison import BASELINE
 from harness.report.render.layout import Picture
 from harness.report.scores import Score, rank
 
@@ -110,7 +111,7 @@ def _panel(axis: "Axes", answer: ColumnAnswer) -> None:
     axis.tick_params(axis="x", labelsize=7)
     axis.tick_params(axis="y", length=0)
     axis.grid(True, axis="x", alpha=0.3)
-    axis.margins(x=0.06)
+    axis.margins(x=0.08)
     unit = answer.spec.unit_of(answer.group.column)
     better = {True: "→", False: "←", None: ""}[answer.spec.higher_is_better(answer.group.column)]
     axis.set_xlabel(f"{unit} {better}".strip(), fontsize=7)
@@ -140,7 +141,8 @@ def _kind(answer: ColumnAnswer, score: Score) -> str:
 
 
 def _name(score: Score) -> str:
-    return f"{score.row} ({score.setting})" if score.setting else score.row
+    name = score.row.removeprefix(BASELINE)
+    return f"{name} ({score.setting})" if score.setting else name
 
 
 def _legend(page: Any, shown: Sequence[ColumnAnswer]) -> None:

@@ -85,6 +85,8 @@ class TableSpec(StrictModel):
         for note in self.footnotes:
             require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
             require_known(f"footnotes.{note.id}.columns", note.columns or (), self.all_columns)
+        for label, row in self.rows.items():
+            require_known(f"rows.{label}.columns", row.columns or (), self.columns)
         models = {row.model for row in self.rows.values()}
         for key in ("control", "reference"):
             require_known(key, getattr(self, key), models)
@@ -198,6 +200,11 @@ class TableSpec(StrictModel):
         numbers = (self.published.get((row, part), published).number for part in parts)
         errors = (binomial_error(number, self.test_sizes[part]) for number, part in zip(numbers, parts, strict=True))
         return math.hypot(*errors) / len(parts)
+
+    def has(self, row: str, column: str) -> bool:
+        """Is a row run in a column; in every part of an average?"""
+        parts = self.averages[column].parts if column in self.averages else (column,)
+        return self.rows[row].columns is None or set(parts) <= set(self.rows[row].columns)
 
     def is_ours(self, row: str) -> bool:
         """A row that the paper's table lacks: a control, or a model of ours."""

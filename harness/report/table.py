@@ -111,7 +111,7 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
     """
     scores = [(score.row, score) for score in group.scores]
     if group.comparable:
-        scores = in_order_of_rows(spec, group.scores)
+        scores = in_order_of_rows(spec, group)
     for row, score in scores:
         yield _tidy_row(spec, group, row, group.column, score)
     for score in group.baselines:

@@ -122,14 +122,14 @@ def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
     assert scores["baseline: root operator"].text == "44.00" and scores["baseline: root operator"].tone == "muted"
     assert scores["no mixing (not in the paper)"].text.endswith(" †")
     assert "†" not in scores["LAVO"].text  # 0.2 points below, which no test sees
-    assert block.lines[0] == "† Below baseline: root operator: no mixing."
+    assert block.lines[0] == "† Below root operator: no mixing."
     assert "chance" not in block.title  # a row says it
 
 
 def test_below_three_seeds_a_lower_mean_is_marked():
     records = listops({"root_operator": 44.0}, vanilla=0.5, lavo=0.438)
     block = ranking([record for record in records if record["cell"]["seed"] < 3])
-    assert block.lines[0] == "† Below baseline: root operator: LAVO."
+    assert block.lines[0] == "† Below root operator: LAVO."
 
 
 def test_no_interval_below_three_seeds_anywhere():
@@ -221,3 +221,50 @@ def test_rows_with_predictions_are_paired_by_example(monkeypatch):
     assert {pair.pairing for pair in group.comparison.pairs} == {"seed and example"}
     # three seeds of 500 examples: 1.96 sqrt((0.25 + 0.16) / 1500) = 3.2 points and more
     assert all(3 < pair.half_width < 16 for pair in group.comparison.pairs)
+
+
+def own_table(tmp_path, rows):
+    """A table of ours with two metrics."""
+    column = "task: lra/listops, metric: {}, unit: '%', higher_is_better: {}"
+    text = f"""
+title: t
+ledger: null
+protocol: skyformer
+seeds: [1, 2, 3]
+gpu_hours: 1
+control: no_mixing
+reference: vanilla
+rows: {{{rows}}}
+columns:
+  right: {{{column.format("acc", "true")}}}
+  loss: {{{column.format("loss", "false")}, control: lavo}}
+"""
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "own.yaml").write_text(text, encoding="utf-8")
+    return spec_files.load_table("own", tmp_path, PAPER)
+
+
+def test_metrics_of_a_table_of_ours_have_tiers_baselines_and_a_control_of_their_own(tmp_path):
+    spec = own_table(tmp_path, "softmax: vanilla, LAVO: lavo, nothing: no_mixing")
+    records = listops({"guess": 31.0}, vanilla=0.5, lavo=0.4, no_mixing=0.3)
+    shown = table.build_table(spec, results_of(records, spec))
+    (block,) = shown.sections[0].blocks
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in block.rows}
+    assert list(rows) == ["softmax", "LAVO", "nothing", "baseline: guess"]
+    assert rows["nothing"][0].endswith(" (3) † · 3") and rows["softmax"][0].endswith(" (3) · 1")
+    assert rows["baseline: guess"] == ["31.00", "–"]
+    assert "right: † Below guess: nothing." in block.lines
+    right, loss = answer.answers(results_of(records, spec))
+    assert (right.control, loss.control) == ("nothing 30.00", "LAVO 0.70")
+    assert loss.tests.ranks_nothing and shown.answer[0].startswith("loss: the control is not apart")
+
+
+def test_a_row_may_stand_in_some_columns_alone():
+    t3 = spec_files.load_table("luna/t3", CONF, PAPER)
+    record = made("luna", "lra/listops", 1, 0.4, protocol="luna", changed={"backbone.pooling": ["cls", "packed"]})
+    cls = made("luna", "lra/listops", 1, 0.4, protocol="luna")
+    blocks = {block.title.split(",")[0]: block for block in build(t3, [record, cls]).sections[0].blocks}
+    names = {title: [row[0].text for row in block.rows] for title, block in blocks.items()}
+    assert "no mixing (not in the paper)" in names["ListOps [CLS]"]
+    assert names["ListOps P"] == ["Luna-16", "Luna-128", "Luna-256"]
+    assert t3.has("no mixing", "Avg. [CLS]") and not t3.has("no mixing", "Avg. P")

@@ -84,6 +84,14 @@ def test_a_model_that_the_paper_does_not_have_gets_its_row():
     assert {model for model, _, _ in names(own)} == {"mine"}
 
 
+def test_a_row_may_have_cells_in_some_columns_alone():
+    columns = {name: {"task": f"lra/{name}", "metric": "acc"} for name in ("listops", "text")}
+    rows = {"LAVO": "lavo", "control": {"model": "vanilla", "ours": True, "columns": ["text"]}}
+    assert {name[:2] for name in names(expanded(table(rows=rows, columns=columns)))} == {
+        ("lavo", "lra/listops"), ("lavo", "lra/text"), ("vanilla", "lra/text")
+    }  # fmt: skip
+
+
 def test_all_tables_share_their_cells():
     typed = ["table=all", "budget=smoke", "task=lra/image", "model=vanilla", "seed=1"]
     plan = sweep.expand(compose(typed), typed)

@@ -61,7 +61,7 @@ def ranking_block(spec: TableSpec, group: Group) -> Block:
     guess = "chance" if spec.chance else "baseline"
     header = ("model", MEAN_HEADER, "tier", f"Δ to {guess}", "parameters", "examples/s", "data")
     title = f"{_heading(spec, group.column)} · {group.where}{_chance_text(spec, group)}"
-    lines = (*_below(group), ordering(spec, group), *group.data_notes)
+    lines = (*_below(group), ordering(spec, group), *_pairing(group), *group.data_notes)
     starts = _tier_starts(ranked_with_baselines(spec, group), group)
     return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrrrl", lines=lines, tiers=starts)
 
@@ -75,7 +75,7 @@ def mean_block(spec: TableSpec, group: Group) -> Block:
     ]
     header = tuple(map(TableEntry, ("model", MEAN_HEADER, "tier")))
     title, starts = f"{_heading(spec, group.column)} · {group.where}", _tier_starts(group.scores, group)
-    return Block(title, header, tuple(rows), "lrr", lines=(ordering(spec, group),), tiers=starts)
+    return Block(title, header, tuple(rows), "lrr", lines=(ordering(spec, group), *_pairing(group)), tiers=starts)
 
 
 def ranked_with_baselines(spec: TableSpec, group: Group) -> list[Score]:
@@ -90,6 +90,10 @@ def _tier_starts(ranked: Sequence[Score], group: Group) -> tuple[int, ...]:
     """Places of the rows that open a tier after the first."""
     tiers = [group.comparison.tiers.get(score.key, 0) for score in ranked]
     return tuple(place for place, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:place])
+
+
+def _pairing(group: Group) -> tuple[str, ...]:
+    return tuple(filter(None, [group.comparison.pairing]))
 
 
 def _below(group: Group) -> tuple[str, ...]:
@@ -296,7 +300,8 @@ def _baseline_rows(
 def _notes_of_marks(groups: Iterable[Group]) -> list[str]:
     """What the marks of a grid of several columns mean."""
     groups = list(groups)
-    notes = ["Behind a score: · and its tier in the column."] * any(group.comparison.tiers for group in groups)
+    notes = list(dict.fromkeys(line for group in groups for line in _pairing(group)))
+    notes += ["Behind a score: · and its tier in the column."] * any(group.comparison.tiers for group in groups)
     for group in groups:
         notes += [f"{group.column}: {line}" for line in _below(group)]
     return notes

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from harness.report.paired import Key, Pair, compare, compare_with, tiers
+from harness.report.paired import BY_SEED, UNPAIRED, Key, Pair, compare, compare_with, tiers
 from harness.report.scores import Score
 from harness.report.spec import TableSpec
 from harness.report.statistics import LEVEL, MIN_SEEDS
@@ -39,6 +39,17 @@ class Comparison:
     @property
     def resolved(self) -> int:
         return sum(pair.is_resolved for pair in self.pairs)
+
+    @property
+    def pairing(self) -> str:
+        """How the rows were paired, as a sentence where it is not by seed and example throughout."""
+        kinds = [pair.pairing for pair in self.pairs]
+        parts = []
+        if by_seed := kinds.count(BY_SEED):
+            parts.append(f"{by_seed} of {len(kinds)} by seed alone, without scores of the test examples")
+        if unpaired := kinds.count(UNPAIRED):
+            parts.append(f"{unpaired} of {len(kinds)} not, because seeds or test examples differ")
+        return f"Pairs of rows are paired: {'; '.join(parts)}." if parts else ""
 
     @property
     def ranks_nothing(self) -> bool:

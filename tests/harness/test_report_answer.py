@@ -132,6 +132,18 @@ def test_below_three_seeds_a_lower_mean_is_marked():
     assert block.lines[0] == "† Below root operator: LAVO."
 
 
+def test_a_page_says_how_rows_were_paired():
+    records = listops(vanilla=0.5, lavo=0.438, no_mixing=0.3)
+    assert (
+        "Pairs of rows are paired: 3 of 3 by seed alone, without scores of the test examples." in ranking(records).lines
+    )
+    other = {"source": "synthetic", "fingerprint": "cafe", "sizes": {}}
+    records = [r | {"data": other} if r["cell"]["model"] == "lavo" else r for r in records]
+    (line,) = [line for line in ranking(records).lines if line.startswith("Pairs")]
+    assert line.startswith("Pairs of rows are paired: 1 of 3 by seed alone")
+    assert line.endswith("2 of 3 not, because seeds or test examples differ.")
+
+
 def test_no_interval_below_three_seeds_anywhere():
     """In every renderer, for every committed table, with two seeds of everything."""
     records = [record for record in example() if record["cell"]["seed"] < 3]
@@ -219,6 +231,7 @@ def test_rows_with_predictions_are_paired_by_example(monkeypatch):
     (result,) = groups.group_scores(select.select(cells, T11), T11)
     (group,) = result.others
     assert {pair.pairing for pair in group.comparison.pairs} == {"seed and example"}
+    assert group.comparison.pairing == ""
     # three seeds of 500 examples: 1.96 sqrt((0.25 + 0.16) / 1500) = 3.2 points and more
     assert all(3 < pair.half_width < 16 for pair in group.comparison.pairs)
 

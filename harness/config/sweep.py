@@ -15,7 +15,7 @@ from harness.config.depends_on import parse_depends_on
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.resolvers import default_protocol
 from harness.config.schema import Budget
-from harness.config.table_rows import Row, row, runs
+from harness.config.table_rows import Row, row, row_hours, runs
 from harness.errors import UsageError
 
 
@@ -129,8 +129,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     chosen = ("table", "do", "seed", "model", "task", "protocol")
     shared = [override for override in overrides if override.partition("=")[0] not in chosen]
     seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
-    columns = ((column.task, column.get("set", {})) for column in task_columns(table).values())
-    hours = table.gpu_hours / runs(columns) if cfg.budget.name is Budget.paper else None
+    runs_of_row = runs((column.task, column.get("set", {})) for column in task_columns(table).values())
     absent: dict[str, str] = {}
     cells = []
     for one, column in runnable_cells(table, typed, cfg.model.name, absent):
@@ -142,6 +141,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         else:
             plain = with_model(compose_once(tuple(rest), tuple(search_path())), one.model)
         first = cell_of(plain)
+        hours = row_hours(table.gpu_hours, one.protocol) / runs_of_row if cfg.budget.name is Budget.paper else None
         cells += [PlannedCell((*own, f"seed={seed}"), *with_seed(plain, first, int(seed)), hours) for seed in seeds]
     return Plan(tuple(cells), absent)
 

@@ -36,6 +36,11 @@ def row(raw: Any, protocol: str) -> Row:
     return Row(**{"protocol": protocol} | ({"model": raw} if isinstance(raw, str) else dict(raw)))
 
 
+def row_hours(gpu_hours: float | Mapping[str, float], protocol: str) -> float:
+    """GPU-hours of a row of this protocol, of a table that gives one number for all or one for each protocol."""
+    return gpu_hours[protocol] if isinstance(gpu_hours, Mapping) else gpu_hours
+
+
 def settings_key(settings: Mapping[str, Any]) -> Settings:
     """Settings in a form that can be compared, hashed and kept in a frame: sorted pairs of key and value as JSON."""
     return tuple((key, json.dumps(plain(value), sort_keys=True)) for key, value in sorted(settings.items()))

@@ -49,7 +49,7 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
     `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
     names; `artifacts` are names of files in its folder. `source` says which part of the data was used, `origin`
-    what the task calls their place.
+    what the task calls their place: full where what was given as a part turned out to be all.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     `core_hours` are wall hours times threads, of a run without a GPU; `gpu_hours` wall hours times GPUs.
@@ -95,12 +95,16 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
             "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
             "source": data["source"],
-            "origin": entries["config"]["task"].get("source"),
+            "origin": _origin(entries["config"]["task"].get("source"), data["source"]),
             "fingerprint": data["fingerprint"],
             "sha": entries["git"]["sha"],
             "dirty": entries["git"]["dirty"],
         }
     )
+
+
+def _origin(place: str | None, source: str) -> str | None:
+    return source if (place, source) == ("slice", "full") else place
 
 
 def variant(config: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from harness.config.table_rows import Settings, runs, settings_key
+from harness.config.table_rows import Settings, row_hours, runs, settings_key
 from harness.config.validation import StrictModel, TupleOf
 from harness.records.ledger import decimals
 from harness.report.ordering import binomial_error
@@ -29,8 +29,8 @@ class TableSpec(StrictModel):
     """A table: the keys of its yaml, its `name`, and the `published` numbers of its (row, column) pairs.
 
     `ledger: null`: a table of ours without published numbers. `rows`: the ledger's label -> what runs there.
-    `protocol`: of the rows that name none. `gpu_hours`: of one row and seed. `unit`: of every column; without it each
-    has the ledger's.
+    `protocol`: of the rows that name none. `gpu_hours`: of one row and seed, or {protocol: of one of its rows}.
+    `unit`: of every column; without it each has the ledger's.
 
     `control`: the models that stand for no method at all, `reference`: those that the others are compared with; of
     each, the first that has a row under a protocol. `why`: why the control is not apart, where that is known.
@@ -46,7 +46,7 @@ class TableSpec(StrictModel):
     rows: dict[str, RowSpec]
     columns: dict[str, Column]
     seeds: TupleOf[int]
-    gpu_hours: float
+    gpu_hours: float | dict[str, float]
     paper: str = ""
     tolerance: Tolerance | None = None
     unit: str = ""
@@ -92,6 +92,8 @@ class TableSpec(StrictModel):
             require_known(key, getattr(self, key), models)
             for name, column in self.columns.items():
                 require_known(f"columns.{name}.{key}", getattr(column, key) or (), models)
+        if isinstance(self.gpu_hours, dict):
+            require_known("gpu_hours", self.protocols, self.gpu_hours)
         if self.ledger is not None and self.tolerance is None:
             raise ValueError("tolerance: missing")
         for name in self.own_columns:
@@ -149,7 +151,7 @@ class TableSpec(StrictModel):
 
     def hours_of(self, columns: Iterable[str]) -> float:
         """GPU-hours of one row and seed in these columns."""
-        return self.gpu_hours * self._runs(columns) / self._runs(self.columns)
+        return row_hours(self.gpu_hours, self.protocol) * self._runs(columns) / self._runs(self.columns)
 
     def _runs(self, columns: Iterable[str]) -> int:
         chosen = (self.columns[name] for name in columns)

@@ -47,8 +47,8 @@ class Attention(nn.Module):
     fixed_length: bool = False
     # True where time and memory grow as the length does, not as its square
     linear: bool = True
-    # False where the method never forms attention weights, so that dropout has nothing to drop
-    has_weights: ClassVar[bool] = True
+    # False where the method forms no attention weights that dropout would drop
+    has_weights: bool = True
     # True where the method gates what it is added to: `forward` and `step` then take that as `residual`, x if not given
     gates_residual: ClassVar[bool] = False
 
@@ -65,6 +65,11 @@ class Attention(nn.Module):
     @property
     def head_dim(self) -> int:
         return self.dim // self.heads
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether the first position sees a later one; a noncausal form need not, and a backbone may read that one."""
+        return not self.pattern.causal
 
     @property
     def active_dropout(self) -> float:
@@ -100,6 +105,9 @@ class Attention(nn.Module):
 
     def set_previous(self, previous: "Attention") -> None:
         """Called once by a backbone whose layer gets its carry from `previous`: drop what only a first layer uses."""
+
+    def drop_biases(self) -> None:
+        """Called once by a backbone whose recipe has projections without biases; only multi-head methods have those."""
 
     def init_state(
         self,
@@ -162,6 +170,13 @@ def projection(inputs: int, outputs: int, gain: float) -> nn.Linear:
     return linear
 
 
+def without_biases(*projections: nn.Linear | None) -> None:
+    """Take the bias of each projection that is there."""
+    for linear in projections:
+        if linear is not None:
+            linear.bias = None
+
+
 # for queries, keys and values; the output projection has gain 1 (CAB's multi-head attention)
 INPUT_GAIN = 2**-0.5
 
@@ -190,6 +205,9 @@ class MultiHead(Attention):
         self.k_proj = projection(dim, kv_dim or dim, INPUT_GAIN)
         self.v_proj = projection(dim, kv_dim or dim, INPUT_GAIN)
         self.out_proj = projection(dim, dim, 1.0)
+
+    def drop_biases(self) -> None:
+        without_biases(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) -> (B, H, N, E)."""

@@ -56,11 +56,12 @@ class Latte(Attention):
     LeCun-normal (published code). R has RoPE's frequencies, fixed or learned, one set for all heads; the window's
     values are not rotated (D-6). There are 3 taps, not 4, centred in the noncausal form (D-7). The window is w keys, or
     |i - j| <= w / 2 (D-8, D-10); its W_q', W_k' read x, as in a pretrained model that is extended (§4.5). The RG-LRU
-    stands without Griffin's branch; the noncausal form sums two of them (D-9, D-10). Dropout acts on p(l|t) and on the
-    window's weights.
+    stands without Griffin's branch; the noncausal form sums two of them (D-9, D-10). Dropout acts on the window's
+    weights and, in the causal form alone, on p(l|t) (D-39). `rope=False`: the window knows absolute positions (X68).
 
     Raises ValueError for latents that are no multiple of the heads, `conv` and `rglru` at once, `learn_rotation`
-    without `vapor`, a window or taps below 1, and an odd head width where something is rotated.
+    without `vapor`, `rope=False` without a window, a window or taps below 1, and an odd head width where something is
+    rotated.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -79,6 +80,7 @@ class Latte(Attention):
         conv: int | None = None,
         rglru: bool = False,
         window: int | None = None,
+        rope: bool = True,
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if latents < heads or latents % heads:
@@ -87,7 +89,10 @@ class Latte(Attention):
             raise ValueError("Latte's logits read a convolution or an RG-LRU: set conv=null or rglru=false")
         if learn_rotation and not vapor:
             raise ValueError("learn_rotation is about VAPOR's rotation: set vapor=true")
+        if window is None and not rope:
+            raise ValueError("rope is about the window's queries and keys: set window=")
         causal = self.pattern.causal
+        self.has_weights = causal or window is not None
         self.latents = latents // heads  # l
         self.states = self.latents + (window is not None)
         self.q_proj, self.k_proj = linear(dim, self.states * heads), linear(dim, latents)
@@ -100,7 +105,7 @@ class Latte(Attention):
             self.features = ShortConvolution(dim, conv, causal=causal)
         if rglru:
             self.features = NormalisedRGLRU(dim, heads, causal=causal)
-        self.local = None if window is None else SlidingWindow(dim, heads, window, causal=causal)
+        self.local = None if window is None else SlidingWindow(dim, heads, window, causal=causal, rope=rope)
 
     def rotate(self, x: Tensor, first: int, *, inverse: bool = False) -> Tensor:
         """R^t x_t, or R^-t x_t, of x (B, H, N, E) at the positions from `first` on."""
@@ -111,9 +116,12 @@ class Latte(Attention):
         return apply_rope(x, positions, frequencies, inverse=inverse)
 
     def mixture(self, y: Tensor) -> Tensor:
-        """p(l|t), (B, H, N, l), or (B, H, N, 1 + l) with the window's state first, of y (B, N, D)."""
+        """p(l|t), (B, H, N, l), or (B, H, N, 1 + l) with the window's state first, of y (B, N, D).
+
+        The causal form drops some in training (D-39).
+        """
         weights = upcast(split_heads(self.q_proj(y), self.states)).softmax(-1)
-        return F.dropout(weights, self.active_dropout)
+        return F.dropout(weights, self.active_dropout) if self.pattern.causal else weights
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None

@@ -195,11 +195,11 @@ class LAVO(Attention):
     """Multi-head LAVO. Self: 4 D^2 + 4 D + r D + h (2 w - 1) parameters; cross: 2 D^2 + 2 D + r D, + D^2 + D for W_v.
 
     Our readings: each head has its own bases, which are trained and not made orthogonal again, r <= E (D-1). P is per
-    head and starts at zero (D-2). s = E^-1/2 in both halves; without `global_scale` it is 1 in the global one (D-3).
-    All noncausal queries share one H (D-4). The cross source is read raw, or through W_v with `cross_source="value"`
-    (D-5). In the first causal window H = 0 and the local half is still halved (D-1b). Padding is left out of sums and
-    counts. Table 9's ablations: `epe=False` drops P; `dissection=False` takes H over all j <= i (noncausal: all j) of x
-    itself.
+    head and starts at zero (D-2). A noncausal query sees 2 w - 1 tokens locally (D-41). s = E^-1/2 in both halves;
+    without `global_scale` it is 1 in the global one (D-3). All noncausal queries share one H (D-4). The cross source is
+    read raw, or through W_v with `cross_source="value"` (D-5). In the first causal window H = 0 and the local half is
+    still halved (D-1b). Padding is left out of sums and counts. Table 9's ablations: `epe=False` drops P;
+    `dissection=False` takes H over all j <= i (noncausal: all j) of x itself.
 
     Raises ValueError for more bases than the head width has dimensions, a window below 1, or an unknown `cross_source`.
     """

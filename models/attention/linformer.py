@@ -5,6 +5,9 @@
 Time O(N r D), memory O(N (D + H r)); the length n is built into E and F. Neither causal nor for decoding: every slot of
 the projection mixes all positions.
 
+In Skyformer's code the maps are made by `nn.Parameter(..).to("cuda")`, which is no parameter: they stay as drawn.
+`freeze_maps` does that (X72).
+
 Who shares what (§4 of the paper leaves it open, the tables differ): `share` uses one matrix for keys and values,
 `per_head` gives every head its own. Skyformer's code, and so LAVO Table 11: both. LRA's code: share, one matrix for all
 heads. The linformer package: neither. `one_kv_head` projects to one key and one value head which all queries read.
@@ -47,6 +50,8 @@ def linformer(
 class Linformer(MultiHead):
     """Multi-head Linformer; its maps are drawn from N(0, 0.02^2), as in Skyformer's code.
 
+    With `freeze_maps` they are buffers: saved with the weights, not trained, no parameters.
+
     Raises ValueError for a rank below 1, and for a sequence longer than `max_length`.
     """
 
@@ -65,17 +70,21 @@ class Linformer(MultiHead):
         per_head: bool = False,
         share: bool = True,
         one_kv_head: bool = False,
+        freeze_maps: bool = False,
     ):
         kv_dim = dim // heads if one_kv_head else None
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout, kv_dim=kv_dim)
         if rank < 1:
             raise ValueError(f"Linformer requires rank >= 1, not {rank}")
         size = (heads if per_head else 1, max_length, rank)
-        self.key_map = nn.Parameter(torch.empty(size))  # (H or 1, n, r)
-        self.value_map = None if share else nn.Parameter(torch.empty(size))
-        for parameter in (self.key_map, self.value_map):
-            if parameter is not None:
-                nn.init.normal_(parameter, std=0.02)
+        for name in ("key_map",) if share else ("key_map", "value_map"):
+            weights = torch.empty(size).normal_(std=0.02)  # (H or 1, n, r)
+            if freeze_maps:
+                self.register_buffer(name, weights)
+            else:
+                self.register_parameter(name, nn.Parameter(weights))
+        if share:
+            self.value_map = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         length = k.shape[2]

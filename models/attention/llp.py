@@ -98,7 +98,7 @@ class LLP(Attention):
             raise ValueError(f"LLP requires an even segment >= 2, not {segment}")
         if rotary:
             rope_frequencies(self.head_dim)  # refuses an odd width
-        self.half = segment if listing_segment else segment // 2
+        self.half_segment = segment if listing_segment else segment // 2
         self.causal = self.pattern.causal or not bidirectional
         self.rotary, self.rotate_values = rotary, rotate_values
         self.q_proj = nn.Linear(dim, dim, bias=False)
@@ -106,6 +106,10 @@ class LLP(Attention):
         self.key_norm = nn.LayerNorm(self.head_dim)
         self.out_proj = projection(dim, dim, 1.0)
         self.first_out_proj = projection(dim, dim, 1.0)
+
+    @property
+    def looks_ahead(self) -> bool:
+        return not self.causal
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
@@ -121,7 +125,7 @@ class LLP(Attention):
 
     def mix(self, q: Tensor, keys: Tensor, values: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """q, keys, values (B, H, N, E), mask (B, N) -> (B, N, D)."""
-        half, options = self.half, {"causal": self.causal, "dropout": self.active_dropout}
+        half, options = self.half_segment, {"causal": self.causal, "dropout": self.active_dropout}
         near = slice(0, half if self.causal else 2 * half)  # what the first block sees
         mask = None if key_padding_mask is None else key_padding_mask[:, near]
         y = softmax_attention(q[:, :, :half], keys[:, :, near], values[:, :, near], key_padding_mask=mask, **options)
@@ -140,11 +144,11 @@ class LLP(Attention):
 
     def empty_state(self, batch: int) -> State:
         """The previous block's keys, then the present block's. Values are the same vectors, or these turned back."""
-        keys = self.q_proj.weight.new_zeros(batch, self.heads, 2 * self.half, self.head_dim)
+        keys = self.q_proj.weight.new_zeros(batch, self.heads, 2 * self.half_segment, self.head_dim)
         return {"keys": keys, "seen": 0}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        keys, seen, half = state["keys"], state["seen"], self.half
+        keys, seen, half = state["keys"], state["seen"], self.half_segment
         block, slot = divmod(seen, half)
         if block and not slot:
             keys[:, :, :half] = keys[:, :, half:]
@@ -165,7 +169,7 @@ class LLP(Attention):
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         if x.shape[1] == 1:
             return super().chunk(x, state)
-        seen, half = state["seen"], self.half
+        seen, half = state["seen"], self.half_segment
         base = max(0, seen // half - 1) * half  # where the block before the chunk's first one starts
         positions = torch.arange(seen, seen + x.shape[1], device=x.device)
         q = self.rotate(split_heads(self.q_proj(x), self.head_dim), positions)

@@ -95,6 +95,10 @@ class Longformer(MultiHead):
             raise ValueError(f"Longformer requires window and global_tokens >= 0, not {window} and {global_tokens}")
         self.window, self.global_tokens = window, global_tokens
 
+    @property
+    def looks_ahead(self) -> bool:
+        return super().looks_ahead and (self.window > 1 or self.global_tokens > 0)
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return longformer(
             q,

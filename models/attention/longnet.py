@@ -36,11 +36,11 @@ class LongNet(MultiHead):
     shifts all later segments there. Nobody sees padding; the code's zeros get weight in its noncausal form. Tokens in
     no branch get zeros before the output projection. `subln` normalises the heads' joint output there. `xpos` rotates
     and scales queries and keys (Sun et al., 2022, arXiv 2212.10554), with positions from the middle of the longest
-    segment, since from the start of a long text the scales would leave the range of the numbers.
+    segment, since from the start of a long text the scales would leave the range of the numbers; it is causal (D-45).
 
-    Raises ValueError for lists of different lengths, for numbers below 1, for an unknown rule of offsets, for xPos with
-    an odd head width, with a segment that does not divide the longest or with one too long, and on decoding past
-    `max_length` where that cuts a segment.
+    Raises ValueError for lists of different lengths, for numbers below 1, for an unknown rule of offsets, for xPos in
+    the noncausal form, with an odd head width, with a segment that does not divide the longest or with one too long,
+    and on decoding past `max_length` where that cuts a segment.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -70,6 +70,11 @@ class LongNet(MultiHead):
         self.longest = max(segments)
         if xpos:
             rope_frequencies(self.head_dim)  # refuses an odd width
+            if not self.pattern.causal:
+                raise ValueError(
+                    "LongNet's xpos requires pattern causal_self: a key after its query would count up to "
+                    "3.5^(distance / 512) times as much"
+                )
             if any(self.longest % segment for segment in segments):
                 raise ValueError(f"LongNet's xpos requires segments that divide the longest, not {[*segments]}")
             if min(self.longest, max_length) > XPOS_REACH:

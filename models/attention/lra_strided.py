@@ -75,5 +75,9 @@ class LRAStrided(MultiHead):
             raise ValueError(f"LRAStrided requires block >= 1, not {block}")
         self.block = block
 
+    @property
+    def looks_ahead(self) -> bool:
+        return self.block > 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return lra_strided(q, k, v, block=self.block, key_padding_mask=key_padding_mask, dropout=self.active_dropout)

@@ -32,20 +32,22 @@ LUNA_KEYS = ("value", "raw")
 class FirstSlots(nn.Module):
     """P of a layer that gets no carry: (L, D).
 
-    It is learned from N(0, 1/D), times sqrt(D) as Luna scales embeddings (`scale`), plus sinusoids over the slots, and
-    normalised where the recipe normalises its embeddings (`norm`).
+    It is learned from N(0, 1/D). With `positions` it is scaled by sqrt(D), and sinusoids over the slots are added, as
+    Luna does to embeddings with sinusoidal positions. With `norm` it is normalised, as Luna does where it normalises
+    embeddings.
     """
 
-    def __init__(self, slots: int, dim: int, *, scale: bool, norm: bool):
+    def __init__(self, slots: int, dim: int, *, positions: bool, norm: bool):
         super().__init__()
         self.table = nn.Parameter(torch.empty(slots, dim))
         nn.init.normal_(self.table, std=dim**-0.5)
-        self.register_buffer("positions", sinusoidal_positions(slots, dim), persistent=False)
-        self.scale = math.sqrt(dim) if scale else 1.0
+        positions = sinusoidal_positions(slots, dim) if positions else None
+        self.register_buffer("positions", positions, persistent=False)
         self.norm = nn.LayerNorm(dim) if norm else nn.Identity()
 
     def forward(self) -> Tensor:
-        return self.norm(self.table * self.scale + self.positions)
+        table = self.table
+        return self.norm(table if self.positions is None else table * math.sqrt(table.shape[1]) + self.positions)
 
 
 class Luna(Attention):
@@ -59,10 +61,14 @@ class Luna(Attention):
     W_o; `luna_key="raw"` takes K = C, and `tie_kv=False` keeps W_K, as the LRA configurations do (D-11). w is softplus
     with base 2; `activation="elu"` is the paper's elu + 1 (D-12). A sequence of n < l tokens uses the first n slots
     (`dynamic`); the others are rows of zeros in the carry and do not count in an average, while the code averages all
-    of them in Table 3. Padding is neither packed nor counted in t, on either side; the code counts it. Dropout acts on
-    both attentions, and as the code's residual dropout on P and Y_P.
+    of them in Table 3 (X67). Padding is neither packed nor counted in t, on either side; the code counts it. Dropout
+    acts on both attentions; `slot_dropout`, the same share unless given, is the code's residual dropout of P and Y_P.
 
-    Raises ValueError for fewer than one slot, an unknown option, and a `luna_key` together with untied keys.
+    `pack_heads` is the number of heads of the pack, H unless given. Causal self-attention has H heads throughout, as in
+    the code: there the pack and the unpack are one product (D-37).
+
+    Raises ValueError for fewer than one slot, an unknown option, `pack_heads` that does not divide the width, and a
+    `luna_key` together with untied keys.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
@@ -81,8 +87,10 @@ class Luna(Attention):
         activation: str = "softplus",
         pre_norm: bool = False,
         dynamic: bool = True,
-        scale_slots: bool = True,
+        slot_positions: bool = True,
         norm_slots: bool = False,
+        slot_dropout: float | None = None,
+        pack_heads: int | None = None,
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if slots < 1:
@@ -93,6 +101,10 @@ class Luna(Attention):
         if luna_key == "raw" and not tie_kv:
             raise ValueError("luna_key says what takes the place of W_K: with tie_kv=false there is a W_K")
         causal = self.pattern is Pattern.CAUSAL_SELF
+        pack_heads = heads if causal or pack_heads is None else pack_heads
+        if pack_heads < 1 or dim % pack_heads:
+            raise ValueError(f"width {dim} is not a multiple of {pack_heads} pack_heads")
+        self.pack_heads, self.slot_dropout = pack_heads, dropout if slot_dropout is None else slot_dropout
         self.activation, self.pre_norm, self.dynamic = ACTIVATIONS[activation], pre_norm, dynamic
         self.raw_key = luna_key == "raw"
         self.pack_q_proj = projection(dim, dim, INPUT_GAIN)
@@ -103,7 +115,16 @@ class Luna(Attention):
         self.v_proj = projection(dim, dim, INPUT_GAIN)
         self.out_proj = projection(dim, dim, 1.0)
         self.slots_norm = None if causal else nn.LayerNorm(dim)
-        self.first = FirstSlots(slots, dim, scale=scale_slots, norm=norm_slots)
+        self.first = FirstSlots(slots, dim, positions=slot_positions, norm=norm_slots)
+
+    @property
+    def pack_head_dim(self) -> int:
+        return self.dim // self.pack_heads
+
+    @property
+    def active_slot_dropout(self) -> float:
+        """Share of P and of Y_P to drop now."""
+        return self.slot_dropout if self.training else 0.0
 
     @property
     def has_packed_carry(self) -> bool:
@@ -133,7 +154,7 @@ class Luna(Attention):
         q = self.unpack_query(x)  # before the packing: gradients of x are added in the order of its uses
         unused = self.unused_slots(source, key_padding_mask, p.shape[1])
         packed = self.pack(p, source, key_padding_mask)  # (B, L, D)
-        y = self.unpack(q, *self.keys_and_values(packed, self.k_proj, self.v_proj), unused)
+        y = self.unpack(q, *self.keys_and_values(packed), unused)
         return y, self.update(p, packed, unused)
 
     def unpack_query(self, x: Tensor) -> Tensor:
@@ -147,7 +168,7 @@ class Luna(Attention):
 
     def update(self, p: Tensor, packed: Tensor, unused: Tensor | None) -> Tensor:
         """P' (B, L, D) of p (B or 1, L, D) and Y_P."""
-        carry = p + F.dropout(packed, self.active_dropout)
+        carry = p + F.dropout(packed, self.active_slot_dropout)
         if not self.pre_norm:
             carry = self.slots_norm(carry)
         return carry if unused is None else carry.masked_fill(unused[..., None], 0.0)
@@ -159,31 +180,38 @@ class Luna(Attention):
         if self.first is None:
             raise ValueError("this Luna layer follows another: it requires that one's packed P as its carry")
         p = self.first()[None]
-        return F.dropout(p.expand(batch, -1, -1), self.active_dropout) if self.active_dropout else p
+        share = self.active_slot_dropout
+        return F.dropout(p.expand(batch, -1, -1), share) if share else p
 
     def pack(self, p: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """Y_P, (B, L, D), of p (B or 1, L, D) and source (B, M, D)."""
         if self.pre_norm:
             p = self.slots_norm(p)
-        k, v = self.keys_and_values(source, self.pack_k_proj, self.pack_v_proj)  # (B, H, M, E)
+        k, v = self.heads_of(source, self.pack_k_proj, self.pack_v_proj, self.pack_head_dim)
         q = self.pack_query(p, len(source))
         packed = softmax_attention(q, k, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
         return merge_heads(packed)
 
     def pack_query(self, p: Tensor, batch: int) -> Tensor:
-        """(B or 1, L, D) -> (B, H, L, E)."""
-        return split_heads(self.pack_q_proj(p), self.head_dim).expand(batch, -1, -1, -1)
+        """(B or 1, L, D) -> (B, H, L, E), H and E those of the pack."""
+        return split_heads(self.pack_q_proj(p), self.pack_head_dim).expand(batch, -1, -1, -1)
 
-    def keys_and_values(self, source: Tensor, k_proj: nn.Linear | None, v_proj: nn.Linear) -> tuple[Tensor, Tensor]:
-        """(B, M, D) -> keys and values (B, H, M, E), the same tensor where they are tied (D-11)."""
-        v = split_heads(v_proj(source), self.head_dim)
+    def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the unpack: (B, M, D) -> (B, H, M, E)."""
+        return self.heads_of(source, self.k_proj, self.v_proj, self.head_dim)
+
+    def heads_of(
+        self, source: Tensor, k_proj: nn.Linear | None, v_proj: nn.Linear, head_dim: int
+    ) -> tuple[Tensor, Tensor]:
+        """(B, M, D) -> keys and values (B, H, M, E), E = `head_dim`; the same tensor where they are tied (D-11)."""
+        v = split_heads(v_proj(source), head_dim)
         if k_proj is not None:
-            return split_heads(k_proj(source), self.head_dim), v
-        return (split_heads(source, self.head_dim) if self.raw_key else v), v
+            return split_heads(k_proj(source), head_dim), v
+        return (split_heads(source, head_dim) if self.raw_key else v), v
 
     def memory(self, x: Tensor) -> Tensor:
         """Keys and values of causal self-attention side by side, (B, H, N, 2E), or one of both (B, H, N, E)."""
-        k, v = self.keys_and_values(x, self.k_proj, self.v_proj)
+        k, v = self.keys_and_values(x)
         return v if k is v else torch.cat([k, v.to(k.dtype)], -1)
 
     def unused_slots(self, source: Tensor, key_padding_mask: Tensor | None, slots: int) -> Tensor | None:
@@ -224,7 +252,7 @@ class Luna(Attention):
         p = self.extra_sequence(carry, len(context))
         unused = self.unused_slots(context, key_padding_mask, p.shape[1])
         packed = self.pack(p, context, key_padding_mask)
-        k, v = self.keys_and_values(packed, self.k_proj, self.v_proj)
+        k, v = self.keys_and_values(packed)
         return {"k": k, "v": v, "unused": unused, "carry": self.update(p, packed, unused)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -97,13 +97,20 @@ class Performer(MultiHead):
     W has orthogonal rows in blocks of E with the norms of Gaussian vectors, one matrix per head, drawn once and saved
     with the weights. CAB draws new features, not orthogonal ones, at every training step; that is not imitated. eps =
     1e-4. floor is 1e-6 as in Google's code; `cab_compat` takes CAB's 0.1, which biases rows with a small sum (D-20).
-    Padding is left out of the maximum and of the sums. No attention weights are formed, so dropout drops nothing.
+    Padding is left out of the maximum and of the sums; CAB's code has it in the former, LRA's in both (D-20). No
+    attention weights are formed, so dropout drops nothing.
+
+    `skyformer_compat` is the Performer of Skyformer's code, and so of LAVO Table 11 (D-42): queries and keys come in
+    scaled by E^-1/4 and are scaled again, so that the kernel is exp(q'k / E); padded keys and values are zero, but
+    count in c and in z; there is no floor. Its c for keys, one maximum for the whole batch, is not imitated, nor its W,
+    one matrix for all heads: the first makes an example depend on the others.
 
     `kernel="relu"` is generalised attention (§2.2), LRA's Performer on all tasks but ListOps: phi(x) = ReLU(W x) +
     1e-3, without c and unscaled, or ReLU(x) + 1e-3 with `features=None`. LRA ran the latter: it does not draw its 256
     features where features are "deterministic", its default.
 
-    Raises ValueError for an unknown kernel, for fewer than one feature, and for none with the exponential kernel.
+    Raises ValueError for an unknown kernel, for fewer than one feature, for none with the exponential kernel, and for
+    `skyformer_compat` with another one.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern) - {Pattern.CAUSAL_SELF}
@@ -119,6 +126,7 @@ class Performer(MultiHead):
         dropout: float = 0.0,
         features: int | None = 64,
         cab_compat: bool = False,
+        skyformer_compat: bool = False,
         kernel: str = "exp",
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
@@ -128,15 +136,31 @@ class Performer(MultiHead):
             raise ValueError("Performer draws features for kernel exp: set features, or kernel=relu")
         if features is not None and features < 1:
             raise ValueError(f"Performer requires features >= 1, not {features}")
+        if skyformer_compat and kernel != "exp":
+            raise ValueError(f"Performer's skyformer_compat is for kernel exp, not {kernel}")
         self.mix = KERNELS[kernel]
-        self.floor = CAB_FLOOR if cab_compat else FLOOR
+        self.skyformer_compat = skyformer_compat
+        self.floor = CAB_FLOOR if cab_compat else 0.0 if skyformer_compat else FLOOR
         directions = None if features is None else orthogonal_features(heads, features, self.head_dim)
         self.register_buffer("directions", directions)  # (H, m, E)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        return self.mix(q, k, v, self.directions, key_padding_mask=key_padding_mask, floor=self.floor)
+        k, v, key_padding_mask = self.visible(k, v, key_padding_mask)
+        return self.mix(self.scaled(q), k, v, self.directions, key_padding_mask=key_padding_mask, floor=self.floor)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Queries or keys as the kernel gets them."""
+        return x * self.head_dim**-0.25 if self.skyformer_compat else x
+
+    def visible(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys and values as the kernel gets them, and which of them are hidden."""
+        if not self.skyformer_compat or key_padding_mask is None:
+            return self.scaled(k), v, key_padding_mask
+        padded = key_padding_mask[:, None, :, None]
+        return self.scaled(k.masked_fill(padded, 0.0)), v.masked_fill(padded, 0.0), None
 
     def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
+        k, v, key_padding_mask = self.visible(k, v, key_padding_mask)
         with autocast_disabled(k):
             if self.mix is generalised:
                 phi_k = relu_features(k, self.directions)
@@ -150,5 +174,5 @@ class Performer(MultiHead):
             if self.mix is generalised:
                 phi_q = relu_features(q, self.directions)
             else:
-                phi_q = features(upcast(q), upcast(self.directions), over=(-1,))
+                phi_q = features(upcast(self.scaled(q)), upcast(self.directions), over=(-1,))
             return read_sums(phi_q, state["sums"], floor=self.floor).to(q.dtype)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
+from models.attention.base import INPUT_GAIN, Attention, Pattern, projection, without_biases
 from models.ops.dropout import draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast_linear
@@ -74,8 +74,9 @@ class Reformer(Attention):
     neighbours of other buckets are met, and a key met in two rounds counts twice. LRA has chunks of 10, 10 buckets and
     one round.
 
-    Unlike there, nothing comes before the first chunk, projections have a bias, and R is drawn once and saved with the
-    weights, so that evaluation is deterministic; `redraw` draws a new R at each training step. n counts real tokens;
+    Unlike there, nothing comes before the first chunk, projections have a bias unless the recipe drops it, and R is
+    drawn once and saved with the weights, so that evaluation is deterministic; `redraw` draws a new R at each training
+    step. n counts real tokens;
     padding is sorted to the end and hidden. What is hashed is never in 16 bits.
 
     Raises ValueError for sizes below 1 (`before`, `after`: below 0) and for an odd number of buckets.
@@ -110,6 +111,9 @@ class Reformer(Attention):
         largest = self.sizes(torch.tensor(self.doublings(), device="cpu")).amax(0)
         levels, columns = int((largest > 0).sum()), int(largest.max())
         self.register_buffer("rotations", torch.randn(levels, hashes, heads, self.head_dim, columns))
+
+    def drop_biases(self) -> None:
+        without_biases(self.qk_proj, self.v_proj, self.out_proj)
 
     def doublings(self) -> list[int]:
         """Lengths at which the number of buckets steps, up to `max_length`."""

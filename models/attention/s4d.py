@@ -77,6 +77,10 @@ class S4D(Attention):
         self.skip = nn.Parameter(torch.randn(channels, dim))
         self.out_proj = nn.Linear(channels * dim, dim)
 
+    @property
+    def looks_ahead(self) -> bool:
+        return self.bidirectional
+
     def learning_rates(self) -> dict[str, float]:
         return {} if self.slow_lr is None else dict.fromkeys(("log_decay", "frequency", "log_step"), self.slow_lr)
 

@@ -9,10 +9,13 @@ which is O(N sqrt(N) D) for b near sqrt(N); memory O(N D). Decoding keeps all ke
 The two parts share no key, and are merged by their softmax sums: noncausally the own block without its columns, and all
 columns; causally the own block, and the columns of the blocks before it.
 
-LRA's code is lower triangular in its bidirectional encoders too, so that pooling at the first token sees one token:
-`lra_compat` does that in noncausal_self. Without it the pattern is the one above, in both directions.
+LRA's code is lower triangular in its bidirectional encoders too: `lra_compat` does that in noncausal_self. Without it
+the pattern is the one above, in both directions. Where its classifier reads the first position, that one sees all and
+is seen by all, and the pattern stands on the others: `open_first` (D-23). A lower triangular pattern without it leaves
+the first position to itself.
 
     B batch, N length, H heads, E head width, b tokens of a block, c summary columns, G blocks, M summary keys
+    F positions that all see: 1 with `open_first`, else 0
 """
 
 from typing import ClassVar, NamedTuple
@@ -23,6 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.attention.base import MultiHead, Pattern, State
+from models.attention.vanilla import softmax_attention
 from models.ops.dilated import empty_mixture, mix
 from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled
@@ -42,24 +46,34 @@ def fixed_pattern(
     block: int,
     columns: int,
     causal: bool,
+    open_first: bool = False,
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E), zeros for a query that sees nothing."""
-    batch, _, length, _ = q.shape
-    rest = -length % block
-    if key_padding_mask is None:
-        key_padding_mask = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
-    hidden = F.pad(key_padding_mask, (0, rest), value=True)
-    seed = draw_seed(dropout)
-    q, k, v = (F.pad(x, (0, 0, 0, rest)) for x in (q, k, v))
-    return _Fixed.apply(q, k, v, hidden, _Plan(block, columns, causal, dropout, seed))[:, :, :length]
+    """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E), zeros for a query that sees nothing.
+
+    With `open_first` the first position sees all and is seen by all, and blocks are counted from the second.
+    """
+    first, (batch, _, length, _) = int(open_first), q.shape
+    rest = (first - length) % block
+    hidden = key_padding_mask
+    if hidden is None:
+        hidden = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
+    hidden = F.pad(hidden, (0, rest), value=True)
+    padded = (F.pad(x, (0, 0, 0, rest)) for x in (q[:, :, first:], k, v))
+    plan = _Plan(block, columns, causal, first, dropout, draw_seed(dropout))
+    y = _Fixed.apply(*padded, hidden, plan)[:, :, : length - first]
+    if not open_first:
+        return y
+    row = softmax_attention(q[:, :, :1], k, v, key_padding_mask=key_padding_mask, dropout=dropout)
+    return torch.cat([row, y], 2)
 
 
 class _Plan(NamedTuple):
     block: int
     columns: int
     causal: bool
+    first: int
     dropout: float
     seed: int
 
@@ -72,13 +86,13 @@ class _Plan(NamedTuple):
         return x.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
 
     def summary(self, hidden: Tensor) -> Tensor:
-        """(M), where the summary keys stand."""
-        positions = torch.arange(hidden.shape[1], device=hidden.device)
-        return positions[is_summary(positions, self.block, self.columns)]
+        """(F + M), where the keys stand that all see, then the summary keys; hidden (B, F + N)."""
+        positions = torch.arange(hidden.shape[1], device=hidden.device) - self.first
+        return positions[(positions < 0) | is_summary(positions, self.block, self.columns)] + self.first
 
     def own(self, hidden: Tensor) -> tuple[Visible, Tensor]:
-        """Who is seen of a block (B G, b), and which of its queries see nothing (B G, b)."""
-        hidden = hidden.unflatten(1, (-1, self.block)).flatten(0, 1)
+        """Who is seen of a block (B G, b), and which of its queries see nothing (B G, b); hidden (B, F + N)."""
+        hidden = hidden[:, self.first :].unflatten(1, (-1, self.block)).flatten(0, 1)
         if not self.causal:
             hidden = hidden | is_summary(torch.arange(self.block, device=hidden.device), self.block, self.columns)
             return Visible(False, hidden, self.dropout, self.seed), hidden.all(1, keepdim=True).expand_as(hidden)
@@ -87,12 +101,13 @@ class _Plan(NamedTuple):
         return Visible(True, hidden, self.dropout, self.seed), blind
 
     def parts(self, length: int, columns: int) -> list[tuple[slice, slice]]:
-        """Queries, and the summary keys that they see."""
+        """Queries, and those of the F + M keys that they see."""
         if not self.causal:
-            return [(slice(0, length), slice(0, columns))]
+            return [(slice(0, length), slice(0, self.first + columns))]
         each = columns * self.block // length
         return [
-            (slice(g * self.block, (g + 1) * self.block), slice(0, g * each)) for g in range(1, length // self.block)
+            (slice(g * self.block, (g + 1) * self.block), slice(0, self.first + g * each))
+            for g in range(1 - self.first, length // self.block)
         ]
 
     def seen(self, number: int, hidden: Tensor) -> Visible:
@@ -106,13 +121,14 @@ class _Fixed(torch.autograd.Function):
         batch, _, length, _ = q.shape
         with autocast_disabled(q):
             visible, blind = plan.own(hidden)
-            own, own_lse = softmax_lse(*(plan.blocks(x) for x in (q, k, v)), visible)
+            rows = (plan.blocks(x) for x in (q, k[:, :, plan.first :], v[:, :, plan.first :]))
+            own, own_lse = softmax_lse(*rows, visible)
             out, lse = empty_mixture(q)
             own_lse = own_lse.masked_fill(blind[:, None], float("-inf"))
             mix(out, lse, plan.join(own, batch), plan.join(own_lse, batch))
             where = plan.summary(hidden)
             short_k, short_v, short_hidden = k[:, :, where], v[:, :, where], hidden[:, where]
-            for number, (queries, keys) in enumerate(plan.parts(length, len(where))):
+            for number, (queries, keys) in enumerate(plan.parts(length, len(where) - plan.first)):
                 visible = plan.seen(number, short_hidden[:, keys])
                 part, part_lse = softmax_lse(q[:, :, queries], short_k[:, :, keys], short_v[:, :, keys], visible)
                 part_lse = part_lse.masked_fill(visible.hidden.all(1)[:, None, None], float("-inf"))
@@ -130,13 +146,14 @@ class _Fixed(torch.autograd.Function):
         # a query that sees nothing gave zeros: with an infinite sum it has no gradient either
         lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
         with autocast_disabled(q):
-            rows = (plan.blocks(x) for x in (grad, q, k, v, out, lse))
+            rows = (plan.blocks(x) for x in (grad, q, k[:, :, plan.first :], v[:, :, plan.first :], out, lse))
             found = softmax_lse_backward(*rows, plan.own(hidden)[0])
             dq, dk, dv = (plan.join(x, batch).to(lse.dtype) for x in found)
+            dk, dv = (F.pad(x, (0, 0, plan.first, 0)) for x in (dk, dv))
             where = plan.summary(hidden)
             short_k, short_v, short_hidden = k[:, :, where], v[:, :, where], hidden[:, where]
             short_dk, short_dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (short_k, short_v))
-            for number, (queries, keys) in enumerate(plan.parts(length, len(where))):
+            for number, (queries, keys) in enumerate(plan.parts(length, len(where) - plan.first)):
                 found = softmax_lse_backward(
                     grad[:, :, queries],
                     q[:, :, queries],
@@ -158,7 +175,7 @@ class SparseTransformer(MultiHead):
     """Multi-head attention of the merged fixed pattern.
 
     Raises ValueError unless 1 <= columns <= block, and on decoding past `max_length`. Causal attention is the same with
-    and without `lra_compat`.
+    and without `lra_compat` and `open_first`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -175,12 +192,18 @@ class SparseTransformer(MultiHead):
         block: int = 128,
         columns: int = 32,
         lra_compat: bool = False,
+        open_first: bool = False,
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if not 1 <= columns <= block:
             raise ValueError(f"SparseTransformer requires 1 <= columns <= block, not {columns} and {block}")
         self.block, self.columns = block, columns
+        self.open_first = open_first and not self.pattern.causal
         self.triangular = lra_compat or self.pattern.causal
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self.open_first or not self.triangular
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return fixed_pattern(
@@ -190,6 +213,7 @@ class SparseTransformer(MultiHead):
             block=self.block,
             columns=self.columns,
             causal=self.triangular,
+            open_first=self.open_first,
             key_padding_mask=key_padding_mask,
             dropout=self.active_dropout,
         )

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import INPUT_GAIN, Attention, Pattern, projection
+from models.attention.base import INPUT_GAIN, Attention, Pattern, projection, without_biases
 from models.ops.heads import merge_heads, split_heads
 
 
@@ -58,6 +58,9 @@ class Synthesizer(Attention):
         for name in ("left", "right", "random"):
             weight = nn.Parameter(torch.empty(heads, max_length, sizes[name])) if name in sizes else None
             self.register_parameter(name, weight if weight is None else nn.init.uniform_(weight, -bound, bound))
+
+    def drop_biases(self) -> None:
+        without_biases(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """(q, k, bias) of x (B, N, D): logits are q k' + bias, (B, H, N, .), (B, H, N, .), (H, N, N) or None."""

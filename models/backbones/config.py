@@ -13,6 +13,7 @@ from typing import ClassVar
 from torch import nn
 
 from models.layers.feedforward import FeedForward, GatedFeedForward
+from models.layers.initialisers import bert_linears_, keep_as_they_are, lecun_normal_linears_
 from models.layers.norms import BatchNorm, ScaleNorm
 from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
 
@@ -23,29 +24,35 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value}")
 
 
-def no_feed_forward(dim: int, hidden_dim: int, dropout: float) -> None:
+def no_feed_forward(dim: int, hidden_dim: int, dropout: float, *, activation_dropout: float | None = None) -> None:
     """The layer is attention alone."""
 
 
 NORM_PLACEMENTS = ("pre", "post")
-NORMS: Mapping[str, Callable[[int], nn.Module]] = {
+NORMS: Mapping[str, Callable[..., nn.Module]] = {
     "layernorm": nn.LayerNorm,
     "rmsnorm": partial(nn.RMSNorm, eps=1e-6),
     "scalenorm": ScaleNorm,
     "batchnorm": BatchNorm,
 }
-FFNS: Mapping[str, Callable[[int, int, float], nn.Module | None]] = {
+FFNS: Mapping[str, Callable[..., nn.Module | None]] = {
     "gelu": FeedForward,
+    "gelu_tanh": partial(FeedForward, activation="gelu_tanh"),
     "relu": partial(FeedForward, activation="relu"),
     "silu": partial(FeedForward, activation="silu"),
     "gelu_unbiased": partial(FeedForward, bias=False),
     "glu": GatedFeedForward,
     "none": no_feed_forward,
 }
-POSITIONS: Mapping[str, Callable[[int, int], nn.Module]] = {
+POSITIONS: Mapping[str, Callable[[int, int, float], nn.Module]] = {
     "learned": LearnedPositions,
     "sinusoidal": SinusoidalPositions,
     "none": NoPositions,
+}
+LINEAR_INITS: Mapping[str, Callable[[nn.Module], None]] = {
+    "torch": keep_as_they_are,
+    "lecun_normal": lecun_normal_linears_,
+    "bert": bert_linears_,
 }
 
 
@@ -53,7 +60,12 @@ POSITIONS: Mapping[str, Callable[[int, int], nn.Module]] = {
 class LayerConfig:
     """One Transformer layer around a given attention. Raises ValueError for an unknown choice."""
 
-    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {"norm": NORM_PLACEMENTS, "norm_kind": NORMS, "ffn": FFNS}
+    CHOICES: ClassVar[Mapping[str, Collection[str]]] = {
+        "norm": NORM_PLACEMENTS,
+        "norm_kind": NORMS,
+        "ffn": FFNS,
+        "linear_init": LINEAR_INITS,
+    }
 
     dim: int
     """Width D of the residual stream."""
@@ -61,22 +73,32 @@ class LayerConfig:
     """Hidden width of the feed-forward network."""
     dropout: float = 0.1
     """Share of the outputs of embedding, attention and feed-forward network that training drops."""
+    activation_dropout: float | None = None
+    """Share of the feed-forward network's hidden units that training drops; None: as `dropout`."""
     norm: str = "pre"
     """Where a norm stands: `pre` x + f(norm(x)), `post` norm(x + f(x))."""
     norm_kind: str = "layernorm"
     """A key of `NORMS`."""
+    norm_eps: float | None = None
+    """What a norm adds to a variance; None: 1e-5, and 1e-6 of `rmsnorm`."""
     ffn: str = "gelu"
     """A key of `FFNS`: the activation of the feed-forward network, `glu` a gated one, `none` no network."""
+    linear_init: str = "torch"
+    """A key of `LINEAR_INITS`: how Linears of feed-forward networks and classifier start; `bert`: attention's too."""
 
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
             check_choice(name, getattr(self, name), choices)
 
     def make_norm(self) -> nn.Module:
-        return NORMS[self.norm_kind](self.dim)
+        eps = {} if self.norm_eps is None else {"eps": self.norm_eps}
+        return NORMS[self.norm_kind](self.dim, **eps)
 
     def make_ffn(self) -> nn.Module | None:
-        return FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout)
+        ffn = FFNS[self.ffn](self.dim, self.ffn_dim, self.dropout, activation_dropout=self.activation_dropout)
+        if ffn is not None:
+            LINEAR_INITS[self.linear_init](ffn)
+        return ffn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +117,8 @@ class TransformerConfig(LayerConfig):
     """Number of layers; of an encoder-decoder, in each of the two stacks."""
     attention_dropout: float = 0.1
     """Share of attention weights that training drops."""
+    attention_bias: bool = True
+    """Whether the projections of attention have biases; False drops those of the multi-head methods."""
     positions: str = "learned"
     """A key of `POSITIONS`: what is added to the embeddings."""
     final_norm: bool = True
@@ -105,3 +129,5 @@ class TransformerConfig(LayerConfig):
     """Whether embeddings are multiplied by sqrt(D)."""
     embedding_std: float = 0.02
     """Standard deviation of the embeddings at the start."""
+    positions_std: float = 0.02
+    """Standard deviation of learned positions at the start; the default is BERT's."""

@@ -2,8 +2,9 @@
 
 With a and b the pooled states of the first and the second sequence, the classifier reads
 
-    [a, b, a * b, a - b]    the paper, and the code of Skyformer, Luna and Latte (in another order)
+    [a, b, a * b, a - b]    the paper, and the code of Skyformer and Latte (in another order)
     [a, b]                  LRA's own code (X2)
+    [b, a]                  Luna's code (X2)
 
 The two sequences never attend to each other: the cost is that of 2 B sequences.
 
@@ -42,3 +43,11 @@ class ConcatDualEncoderClassifier(DualEncoderClassifier):
     @staticmethod
     def combine(a: Tensor, b: Tensor) -> Tensor:
         return torch.cat([a, b], -1)
+
+
+class ReversedDualEncoderClassifier(ConcatDualEncoderClassifier):
+    """Pairs of tokens (B, 2, N) -> logits (B, C) by [b, a]."""
+
+    @staticmethod
+    def combine(a: Tensor, b: Tensor) -> Tensor:
+        return torch.cat([b, a], -1)

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from models.backbones.config import POSITIONS, TransformerConfig
 
+CUT_NORMAL_STD = 0.87962566103423978  # of a standard normal number that is drawn again beyond 2
+
 
 class LevelEmbedding(nn.Linear):
     """Tokens as levels of brightness, 0 to `vocab_size` - 1, scaled to [-1, 1] and mapped linearly: (...) -> (..., D).
@@ -32,6 +34,23 @@ class LevelEmbedding(nn.Linear):
         return super().forward(2 * tokens.to(self.weight.dtype)[..., None] / self.highest - 1)
 
 
+class OneHotEmbedding(nn.Embedding):
+    """A Linear map of one-hot tokens: a vector for each token, padding too, and one bias for all (D-44).
+
+    S5's code embeds tokens by flax's Dense. Its weights are drawn from N(0, s^2), cut at 2 s, of variance std^2; its
+    bias is 0.
+    """
+
+    def __init__(self, vocab_size: int, dim: int, padding_id: int | None, std: float):
+        super().__init__(vocab_size, dim)
+        s = std / CUT_NORMAL_STD
+        nn.init.trunc_normal_(self.weight, std=s, a=-2 * s, b=2 * s)
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens) + self.bias
+
+
 def table_embedding(vocab_size: int, dim: int, padding_id: int | None, std: float) -> nn.Embedding:
     """A vector for each token, drawn from N(0, std^2); that of `padding_id` is zero."""
     table = nn.Embedding(vocab_size, dim, padding_idx=padding_id)
@@ -44,15 +63,16 @@ def table_embedding(vocab_size: int, dim: int, padding_id: int | None, std: floa
 EMBEDDINGS: Mapping[str, Callable[[int, int, int | None, float], nn.Module]] = {
     "table": table_embedding,
     "linear": LevelEmbedding,
+    "one_hot": OneHotEmbedding,
 }
 
 
 class TokenEmbedder(nn.Module):
     """Base of the models that read tokens; alone it embeds one of two languages. `embed` maps (B, N) -> (B, N, D).
 
-    `kind` is a key of `EMBEDDINGS`, `cls` puts a learned vector in front. `length_limit` is the longest sequence that
-    can be embedded: `max_length` where positions end there, None where nothing ends. A model lowers it where its own
-    layers end.
+    `kind` is a key of `EMBEDDINGS`; with `cls_std` a learned vector stands in front, drawn from N(0, cls_std^2).
+    `length_limit` is the longest sequence that can be embedded: `max_length` where positions end there, None where
+    nothing ends. A model lowers it where its own layers end.
     """
 
     def __init__(
@@ -62,17 +82,17 @@ class TokenEmbedder(nn.Module):
         *,
         kind: str = "table",
         padding_id: int | None = None,
-        cls: bool = False,
+        cls_std: float | None = None,
     ):
         super().__init__()
         dim = config.dim
         self.embedding = EMBEDDINGS[kind](config.vocab_size, dim, padding_id, config.embedding_std)
         self.cls = None
-        if cls:
+        if cls_std is not None:
             self.cls = nn.Parameter(torch.empty(dim))
-            nn.init.normal_(self.cls, std=config.embedding_std)
+            nn.init.normal_(self.cls, std=cls_std)
         self.embedding_scale = math.sqrt(dim) if config.embedding_scale else 1.0
-        self.positions = POSITIONS[config.positions](max_length + cls, dim)
+        self.positions = POSITIONS[config.positions](max_length + (self.cls is not None), dim, config.positions_std)
         self.length_limit = max_length if self.positions.ends else None
         self.embedding_norm = config.make_norm() if config.embedding_norm else nn.Identity()
         self.embedding_dropout = nn.Dropout(config.dropout)

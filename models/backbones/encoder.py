@@ -4,9 +4,9 @@ The options are the union of what the recipes for the Long Range Arena do (docs/
 
     google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
-    luna       post-LN, embedding norm, embeddings times sqrt(D), sinusoidal positions, `cls` or `packed`, one Linear
-               without bias
-    latte      pre-LN, `masked_mean` over the tokens that are not padding
+    luna       post-LN, embedding norm, learned positions, `cls`, `cls_mean` or `packed`, Linear-ReLU-Linear classifier
+               whose last Linear has no bias
+    latte      pre-LN, no final norm, sinusoidal positions, `masked_mean` over the tokens that are not padding
 
     B batch, N length, D width, C classes
 """
@@ -19,9 +19,11 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
-from models.backbones.config import TransformerConfig
+from models.backbones.config import LINEAR_INITS, TransformerConfig
 from models.backbones.embedding import EMBEDDINGS, TokenEmbedder
 from models.backbones.layer import TransformerLayer
+from models.layers.feedforward import ACTIVATIONS
+from models.layers.initialisers import bert_linears_
 
 
 def first_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
@@ -38,7 +40,7 @@ def mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
 
 
 def masked_mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
-    """Mean over the tokens."""
+    """Mean over the tokens, and over the learned vector in front of them (`cls_mean`)."""
     return (states * valid).sum(1) / valid.sum(1).clamp(min=1)
 
 
@@ -54,10 +56,11 @@ POOLING: Mapping[str, Pooling] = {
     "first": first_pooling,
     "mean": mean_pooling,
     "masked_mean": masked_mean_pooling,
+    "cls_mean": masked_mean_pooling,
     "all_mean": all_mean_pooling,
     "packed": masked_mean_pooling,  # of the last packed sequence in place of the tokens (Luna, Table 3)
 }
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
+WITH_CLS = ("cls", "cls_mean")  # the keys that put a learned vector in front
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +79,19 @@ class EncoderConfig(TransformerConfig):
     pattern: Pattern | str = Pattern.NONCAUSAL_SELF
     """The slot that attention fills."""
     pooling: str = "masked_mean"
-    """A key of `POOLING`. With `cls` a learned vector stands in front of the tokens."""
+    """A key of `POOLING`. With those of `WITH_CLS` a learned vector stands in front of the tokens."""
     head_dim: int | Sequence[int] | None = None
     """Hidden widths of the classifier; None: a single Linear."""
     head_activation: str = "relu"
     """A key of `ACTIVATIONS`, between the classifier's layers."""
     head_bias: bool = True
-    """Whether the classifier's layers have a bias."""
+    """Whether the classifier's last layer has a bias, as its hidden ones always have."""
+    cls_std: float | None = None
+    """Standard deviation of the learned vector in front at the start; None: that of the embeddings."""
     head_dropout: float = 0.0
     """Share of the pooled states that training drops."""
     embedding: str = "table"
-    """A key of `EMBEDDINGS`: a `table` of vectors, or a `linear` map of tokens that are levels."""
+    """A key of `EMBEDDINGS`: a `table` of vectors, a `linear` map of tokens that are levels, or of `one_hot` tokens."""
     padding_id: int | None = 0
     """The token that stands for padding; None: there is no padding."""
 
@@ -94,17 +99,25 @@ class EncoderConfig(TransformerConfig):
 class EncoderClassifier(TokenEmbedder):
     """Embedding, `layers` x (attention, feed-forward network), pooling, classifier: tokens (B, N) -> logits (B, C).
 
-    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with `cls` pooling
-    the sequence is one longer. `length_limit` is `max_length` where positions, pooling or attention end there, else
-    None. Raises ValueError for `packed` pooling of attention that packs nothing.
+    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with a
+    learned vector in front the sequence is one longer. `length_limit` is `max_length` where positions, pooling or
+    attention end there, else None. Raises ValueError for `packed` pooling of attention that packs nothing, and for
+    `cls` and `first` where the first position sees no other.
     """
 
     Config: ClassVar[type[EncoderConfig]] = EncoderConfig
     pooled_vectors: ClassVar[int] = 1  # of width D, side by side, that the classifier reads
 
     def __init__(self, attention: Callable[..., Attention], config: EncoderConfig):
-        cls = config.pooling == "cls"
-        super().__init__(config, config.max_length, kind=config.embedding, padding_id=config.padding_id, cls=cls)
+        cls = config.pooling in WITH_CLS
+        cls_std = config.embedding_std if config.cls_std is None else config.cls_std
+        super().__init__(
+            config,
+            config.max_length,
+            kind=config.embedding,
+            padding_id=config.padding_id,
+            cls_std=cls_std if cls else None,
+        )
         self.max_length, self.padding_id = config.max_length, config.padding_id
         self.pool, self.pools_packed = POOLING[config.pooling], config.pooling == "packed"
         sizes = {"max_length": config.max_length + cls, "dropout": config.attention_dropout}
@@ -114,12 +127,23 @@ class EncoderClassifier(TokenEmbedder):
         )
         for previous, layer in pairwise(self.layers):
             layer.attention.set_previous(previous.attention)
+        if not config.attention_bias:
+            for layer in self.layers:
+                layer.attention.drop_biases()
+        sees_only_itself = self.layers and not any(layer.attention.looks_ahead for layer in self.layers)
+        if POOLING[config.pooling] is first_pooling and sees_only_itself:
+            raise ValueError(
+                f"pooling={config.pooling} reads the first position, which sees no other here: the output would be "
+                "constant; type backbone.pooling=masked_mean, or a form of the model that looks ahead"
+            )
         if self.pools_packed and not any(layer.attention.has_packed_carry for layer in self.layers[-1:]):
             raise ValueError("pooling=packed requires attention that returns a packed sequence, as noncausal Luna does")
         if config.pooling == "mean" or any(layer.attention.fixed_length for layer in self.layers):
             self.length_limit = config.max_length
         self.final_norm = config.make_norm() if config.final_norm else nn.Identity()
         self.head = self.make_head(config)
+        if config.linear_init == "bert":
+            bert_linears_(self.layers)
 
     def make_head(self, config: EncoderConfig) -> nn.Sequential:
         """(B, `pooled_vectors` D) -> logits (B, C)."""
@@ -127,8 +151,10 @@ class EncoderClassifier(TokenEmbedder):
         widths = [self.pooled_vectors * config.dim, *hidden]
         head = nn.Sequential(nn.Dropout(config.head_dropout))
         for width, following in pairwise(widths):
-            head.extend([nn.Linear(width, following, bias=config.head_bias), ACTIVATIONS[config.head_activation]()])
-        return head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
+            head.extend([nn.Linear(width, following), ACTIVATIONS[config.head_activation]()])
+        head.append(nn.Linear(widths[-1], config.classes, bias=config.head_bias))
+        LINEAR_INITS[config.linear_init](head)
+        return head
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> logits (B, C)."""

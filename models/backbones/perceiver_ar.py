@@ -8,9 +8,11 @@ the history and, causally, to themselves; in the layers after it to themselves a
     V2    V1, the history attending within segments of s tokens
     V3    V1 on p slots in place of the history, x_p = W_ph x_h along the sequence, once below all layers       (13-21)
 
-Only the latents have logits. Time with L layers and h = n - l: O(l n + L l^2), V1 O(L (h^2 + l n)), V2
-O(L (h s + l n)), V3 O(L (p^2 + l (p + l))). Every generated token moves the latents, so decoding computes the last n
-tokens again (D-15). Layers are pre-LN. The options and what the papers leave open: D-16.
+Nobody sees a token that `key_padding_mask` hides: a prompt that is shorter than others of its batch is padded in front,
+in its history, and is read as if it stood alone (D-46). Only the latents have logits. Time with L layers and
+h = n - l: O(l n + L l^2), V1 O(L (h^2 + l n)), V2 O(L (h s + l n)), V3 O(L (p^2 + l (p + l))). Every generated token
+moves the latents, so decoding computes the last n tokens again (D-15). Layers are pre-LN. The options and what the
+papers leave open: D-16.
 
     B batch, N length, l latents, S history, M = S + l, H heads, E head width
 """
@@ -73,11 +75,15 @@ class CompressedPerceiverConfig(PerceiverConfig):
 
     compressed: int
     """Number p of slots that stand in place of the history."""
+    compress_after_first: bool = False
+    """Whether the latents of the first layer see the whole history, which is compressed after it (D-16)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.compressed < 1:
             raise ValueError(f"compressed={self.compressed} is not positive")
+        if self.compress_after_first and self.layers < 2:
+            raise ValueError(f"compress_after_first requires a second layer, not layers={self.layers}")
 
 
 class CrossAttention(nn.Module):
@@ -96,7 +102,10 @@ class CrossAttention(nn.Module):
         self.out_proj = nn.Linear(inner, config.dim, bias=output_bias)
 
     def forward(self, x: Tensor, context: Tensor, positions: Tensor, attn_mask: Tensor | None = None) -> Tensor:
-        """positions (M,) of the context, whose last N tokens are x; attn_mask (N, M) or (B, 1, N, M), True: visible."""
+        """positions (M,) of the context, whose last N tokens are x.
+
+        attn_mask (N, M), (B, 1, 1, M) or (B, 1, N, M) is True where a key is visible.
+        """
         q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         k, v = (split_heads(part, self.head_dim) for part in self.kv_proj(context).chunk(2, -1))  # (B, H, M, E)
         if self.rotary_dim:
@@ -135,17 +144,22 @@ class PerceiverLayer(nn.Module):
         self.history_norm = config.make_norm() if reads_history else None
         self.dropout, self.history_dropout, self.segment = nn.Dropout(config.dropout), config.history_dropout, segment
 
-    def forward(self, history: Tensor, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """history (B, S, D), latents x (B, l, D), positions (S + l,) -> (history, x) for the next layer."""
+    def forward(
+        self, history: Tensor, x: Tensor, positions: Tensor, hidden: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """history (B, S, D), latents x (B, l, D), positions (S + l,) -> (history, x) for the next layer.
+
+        `hidden` (B, S + l) is True at tokens that nobody sees.
+        """
         latents = context = self.norm(x)
         if self.history_norm is not None:
             normed = self.history_norm(history)
             context = torch.cat([normed, latents], 1)
             if self.history_attention is not None and normed.shape[1]:
-                y = self.history_self_attend(normed, positions)
+                y = self.history_self_attend(normed, positions, hidden)
                 history = self.feed_forward(history + self.dropout(y))
         positions = positions[-context.shape[1] :]
-        y = self.attention(latents, context, positions, self.attention_mask(latents, context))
+        y = self.attention(latents, context, positions, self.attention_mask(latents, context, hidden))
         return history, self.feed_forward(x + self.dropout(y))
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -153,19 +167,18 @@ class PerceiverLayer(nn.Module):
             return x
         return x + self.ffn(self.ffn_norm(x))
 
-    def attention_mask(self, latents: Tensor, context: Tensor) -> Tensor:
-        """(l, M), or in training with hidden history tokens (B, 1, l, M): True where a latent sees a token."""
+    def attention_mask(self, latents: Tensor, context: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """(l, M), or (B, 1, l, M) with hidden tokens: True where a latent sees a token. Training may hide more."""
         length, end = latents.shape[1], context.shape[1]
         history = end - length
-        causal = torch.ones(length, end, dtype=torch.bool, device=latents.device).tril(history)
-        hidden = int(history * self.history_dropout) if self.training else 0
-        if not hidden:
-            return causal
-        order = torch.rand(len(latents), history, device=latents.device).argsort(1)
-        kept = F.pad(order >= hidden, (0, length), value=True)  # (B, M)
-        return causal & kept[:, None, None]
+        visible = torch.ones(length, end, dtype=torch.bool, device=latents.device).tril(history)
+        dropped = int(history * self.history_dropout) if self.training else 0
+        if dropped:
+            order = torch.rand(len(latents), history, device=latents.device).argsort(1)
+            visible = visible & F.pad(order >= dropped, (0, length), value=True)[:, None, None]
+        return visible if hidden is None else hide(visible, hidden[:, -end:])
 
-    def history_self_attend(self, history: Tensor, positions: Tensor) -> Tensor:
+    def history_self_attend(self, history: Tensor, positions: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Attention of the history to itself within segments: (B, S, D) -> (B, S, D)."""
         batch, length, dim = history.shape
         size = self.segment or length
@@ -173,11 +186,22 @@ class PerceiverLayer(nn.Module):
         parts = []
         if end:  # full segments as a batch; rotary positions encode distances alone, so each may start at 0
             full = history[:, :end].reshape(-1, size, dim)
-            parts.append(self.history_attention(full, full, positions[:size]).reshape(batch, end, dim))
+            mask = None if hidden is None else hide(True, hidden[:, :end].reshape(-1, size))
+            parts.append(self.history_attention(full, full, positions[:size], mask).reshape(batch, end, dim))
         if end < length:
             rest = history[:, end:]
-            parts.append(self.history_attention(rest, rest, positions[end:length]))
+            mask = None if hidden is None else hide(True, hidden[:, end:length])
+            parts.append(self.history_attention(rest, rest, positions[end:length], mask))
         return torch.cat(parts, 1)
+
+
+def hide(visible: Tensor | bool, hidden: Tensor) -> Tensor:
+    """`visible` (.., N or 1, M) without the keys of `hidden` (B, M): (B, 1, N or 1, M).
+
+    A query that would see nothing, which not every kernel survives, is padding itself and may see everything.
+    """
+    visible = visible & ~hidden[:, None, None]
+    return visible | ~visible.any(-1, keepdim=True)
 
 
 class PerceiverAR(LanguageModel):
@@ -189,6 +213,7 @@ class PerceiverAR(LanguageModel):
     def __init__(self, config: PerceiverConfig):
         super().__init__(config)
         self.latents, self.compression = config.latents, None
+        self.compressed_before = int(getattr(config, "compress_after_first", False))  # this layer
         if (compressed := getattr(config, "compressed", None)) is not None:  # along the sequence, for all channels
             self.compression = nn.Linear(config.max_length - config.latents, compressed, bias=False)
             self.length_limit = config.max_length
@@ -196,28 +221,39 @@ class PerceiverAR(LanguageModel):
             PerceiverLayer(
                 config,
                 reads_history=i == 0 or self.refines_history,
-                # no layer would read the history of the last one
-                refines_history=self.refines_history and i < config.layers - 1,
+                # no layer would read the history of the last one, nor what is to be compressed
+                refines_history=self.refines_history and self.compressed_before <= i < config.layers - 1,
                 output_bias=config.output_bias or i == 0,
                 segment=getattr(config, "segment", None),
             )
             for i in range(config.layers)
         )
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens (B, N), long -> logits (B, min(l, N), V)."""
-        return self.logits(self.hidden_states(tokens))
+    def forward(self, tokens: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
+        """tokens (B, N), long -> logits (B, min(l, N), V). `key_padding_mask` (B, N) is True at tokens to hide."""
+        return self.logits(self.hidden_states(tokens, key_padding_mask))
 
-    def hidden_states(self, tokens: Tensor) -> Tensor:
+    def hidden_states(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The latents after the last layer, (B, min(l, N), D)."""
         x = self.embed(tokens)
         first = self.logit_positions(tokens.shape[1]).start
         positions = torch.arange(tokens.shape[1], device=x.device)
-        history, positions = self.compress(x[:, :first], positions)
-        x = x[:, first:]
-        for layer in self.layers:
-            history, x = layer(history, x, positions)
+        history, x, hidden = x[:, :first], x[:, first:], key_padding_mask
+        for i, layer in enumerate(self.layers):
+            if i == self.compressed_before:
+                if key_padding_mask is not None:  # W_ph of V3 reads zeros there, as before a short history
+                    history = history.masked_fill(key_padding_mask[:, :first, None], 0.0)
+                history, positions = self.compress(history, positions)
+                hidden = self.hidden_keys(key_padding_mask, first, history.shape[1])
+            history, x = layer(history, x, positions, hidden)
         return x
+
+    def hidden_keys(self, key_padding_mask: Tensor | None, first: int, slots: int) -> Tensor | None:
+        """(B, N), the first of which are history -> (B, S + l); slots of a hidden history are hidden as a whole."""
+        if key_padding_mask is None or self.compression is None or not first:
+            return key_padding_mask
+        history, latents = key_padding_mask[:, :first], key_padding_mask[:, first:]
+        return torch.cat([history.all(1, keepdim=True).expand(-1, slots), latents], 1)
 
     def compress(self, history: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """history (B, h, D) or, in V3, its slots (B, p, D); the positions of these and of the latents.
@@ -236,15 +272,18 @@ class PerceiverAR(LanguageModel):
         return range(max(0, length - self.latents), length)
 
     def init_state(self, batch: int) -> State:
-        """The tokens that the next step reads again."""
-        return {"tokens": self.embedding.weight.new_zeros(batch, 0, dtype=torch.long)}
+        """The tokens that the next step reads again, and which of them are hidden."""
+        return {"tokens": self.embedding.weight.new_zeros(batch, 0, dtype=torch.long), "key_padding_mask": None}
 
-    def prefill(self, prompt: Tensor) -> tuple[Tensor, State]:
+    def prefill(self, prompt: Tensor, *, key_padding_mask: Tensor | None = None) -> tuple[Tensor, State]:
         recent = prompt[:, -self.max_length :]
-        return self.logits(self.hidden_states(recent)[:, -1]), {"tokens": recent}
+        hidden = None if key_padding_mask is None else key_padding_mask[:, -self.max_length :]
+        logits = self.logits(self.hidden_states(recent, hidden)[:, -1])
+        return logits, {"tokens": recent, "key_padding_mask": hidden}
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.prefill(torch.cat([state["tokens"], token[:, None]], 1))
+        tokens, hidden = torch.cat([state["tokens"], token[:, None]], 1), state["key_padding_mask"]
+        return self.prefill(tokens, key_padding_mask=None if hidden is None else F.pad(hidden, (0, 1)))
 
 
 class PerceiverARV1(PerceiverAR):
@@ -260,6 +299,10 @@ class PerceiverARV2(PerceiverARV1):
 
 
 class PerceiverARV3(PerceiverARV1):
-    """V1 on a history compressed to `compressed` vectors: + p (max_length - l) parameters."""
+    """V1 on a history compressed to `compressed` vectors: + p (max_length - l) parameters.
+
+    Equations 13 to 21 compress below the first layer. Tables 7 and 8 print that the first layer reads the whole
+    sequence and that the layers after it read and refine the slots: `compress_after_first` (D-16).
+    """
 
     Config = CompressedPerceiverConfig

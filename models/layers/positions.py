@@ -14,7 +14,7 @@ class SinusoidalPositions(nn.Module):
 
     ends = False
 
-    def __init__(self, max_length: int, dim: int):
+    def __init__(self, max_length: int, dim: int, std: float = 0.0):
         super().__init__()
         self.register_buffer("table", sinusoidal_positions(max_length, dim), persistent=False)
 
@@ -27,14 +27,14 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """x (B, N, D) + a learned vector for each position, from `start` on, drawn from N(0, 0.02^2) (BERT's)."""
+    """x (B, N, D) + a learned vector for each position, from `start` on, drawn from N(0, std^2)."""
 
     ends = True  # positions past the last have no vector
 
-    def __init__(self, max_length: int, dim: int):
+    def __init__(self, max_length: int, dim: int, std: float = 0.02):
         super().__init__()
         self.table = nn.Parameter(torch.empty(max_length, dim))
-        nn.init.normal_(self.table, std=0.02)
+        nn.init.normal_(self.table, std=std)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         return x + self.table[start : start + x.shape[1]]
@@ -45,7 +45,7 @@ class NoPositions(nn.Module):
 
     ends = False
 
-    def __init__(self, max_length: int, dim: int):
+    def __init__(self, max_length: int, dim: int, std: float = 0.0):
         super().__init__()
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:

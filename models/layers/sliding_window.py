@@ -1,9 +1,10 @@
-"""Sliding-window attention with RoPE over values that are given: the local half of Latte Macchiato and of RGLRU-SWA.
+"""Sliding-window attention over values that are given: the local half of Latte Macchiato and of RGLRU-SWA.
 
     o_i = sum_{j in W(i)} softmax_j( <R^i W_q x_i, R^j W_k x_j> / sqrt(E) ) v_j    (Dolga et al., 2024, eq. 16)
     causal: W(i) = { j : i - w < j <= i };  else W(i) = { j : |i - j| <= w / 2 }
 
-The paper prints w + 1 keys and calls them a window of w tokens: w it is (D-8). The noncausal form is ours (D-10).
+R is RoPE's rotation, or the identity where a recipe has absolute positions alone (X68). The paper prints w + 1 keys and
+calls them a window of w tokens: w it is (D-8). The noncausal form is ours (D-10).
 
     B batch, N length, D width, H heads, E head width
 """
@@ -11,6 +12,7 @@ The paper prints w + 1 keys and calls them a window of w tokens: w it is (D-8). 
 import torch
 from torch import Tensor, nn
 
+from models.layers.initialisers import lecun_normal_
 from models.ops.banded import banded_attention
 from models.ops.heads import split_heads
 from models.ops.positions import apply_rope, rope_frequencies
@@ -20,31 +22,36 @@ from models.ops.ring import Ring, attend_to_ring
 def linear(inputs: int, outputs: int) -> nn.Linear:
     """Linear without bias, LeCun-normal, as in Latte's code."""
     layer = nn.Linear(inputs, outputs, bias=False)
-    nn.init.normal_(layer.weight, std=inputs**-0.5)
+    lecun_normal_(layer.weight, inputs)
     return layer
 
 
 class SlidingWindow(nn.Module):
-    """W_q and W_k, 2 D^2 parameters, and the attention. Raises ValueError for a window below 1 or an odd head width."""
+    """W_q and W_k, 2 D^2 parameters, and the attention; `rope=False` turns nothing.
 
-    def __init__(self, dim: int, heads: int, window: int, *, causal: bool):
+    Raises ValueError for a window below 1 and, where something turns, for an odd head width.
+    """
+
+    def __init__(self, dim: int, heads: int, window: int, *, causal: bool, rope: bool = True):
         super().__init__()
         if window < 1:
             raise ValueError(f"a sliding window has 1 key or more, not {window}")
-        self.head_dim, self.window = dim // heads, window
-        rope_frequencies(self.head_dim)  # refuses an odd width now, not at the first batch
+        self.head_dim, self.window, self.rope = dim // heads, window, rope
+        if rope:
+            rope_frequencies(self.head_dim)  # refuses an odd width now, not at the first batch
         self.reach = (window - 1, 0) if causal else (window // 2, window // 2)
         self.q_proj, self.k_proj = linear(dim, dim), linear(dim, dim)
 
-    def rotated(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    def project(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """Queries and keys, (B, H, N, E), of x (B, N, D) at the positions from `first` on."""
-        positions = torch.arange(first, first + x.shape[1], device=x.device)
-        both = torch.stack([split_heads(project(x), self.head_dim) for project in (self.q_proj, self.k_proj)])
-        return apply_rope(both, positions).unbind(0)
+        both = torch.stack([split_heads(layer(x), self.head_dim) for layer in (self.q_proj, self.k_proj)])
+        if self.rope:
+            both = apply_rope(both, torch.arange(first, first + x.shape[1], device=x.device))
+        return both.unbind(0)
 
     def forward(self, x: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
         """x (B, N, D), v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
-        q, k = self.rotated(x, 0)
+        q, k = self.project(x, 0)
         left, right = self.reach
         return banded_attention(q, k, v, left=left, right=right, key_padding_mask=key_padding_mask, dropout=dropout)
 
@@ -56,5 +63,5 @@ class SlidingWindow(nn.Module):
 
     def chunk(self, x: Tensor, v: Tensor, state: Ring) -> tuple[Tensor, Ring]:
         """The next n tokens, x (B, n, D) and v (B, H, n, E) -> (B, H, n, E), as rows of the causal `forward`."""
-        q, k = self.rotated(x, state["seen"])
+        q, k = self.project(x, state["seen"])
         return attend_to_ring(q, k, v, state)

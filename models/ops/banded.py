@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.dropout import draw_seed, dropout_mask
-from models.ops.precision import autocast_disabled, upcast
+from models.ops.precision import autocast_disabled, upcast, upcast_product
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**19, 2**26)  # scores
@@ -106,7 +106,7 @@ class _Banded(torch.autograd.Function):
             for tile in blocks.tiles():
                 g = grad[tile.index]
                 weights = blocks.weights(tile, sums)
-                ds = upcast(g @ blocks.v[tile.index])
+                ds = upcast_product(g, blocks.v[tile.index])
                 keep = blocks.keep(tile, weights)
                 if keep is not None:
                     ds.mul_(keep)
@@ -213,7 +213,7 @@ class _Blocks:
 
     def weights(self, tile: _Tile, sums: Tensor | None = None) -> Tensor:
         """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` is what `attend` left."""
-        scores = upcast(self.q[tile.index] @ self.k[tile.index])
+        scores = upcast_product(self.q[tile.index], self.k[tile.index])
         scores += self.band
         hidden = self.hidden_in(tile)
         if sums is not None:

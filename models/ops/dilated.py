@@ -76,11 +76,14 @@ def dilated_attention(
 
 
 def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor) -> None:
-    """Add a branch to the mixture: out (..., E) and lse (...), zeros and -inf at first, change in place."""
-    total = torch.logaddexp(lse, branch_lse)
-    finite = total.clamp(min=torch.finfo(total.dtype).min)  # -inf - -inf would be nan
-    out.mul_((lse - finite).exp_()[..., None]).addcmul_(branch_out, (branch_lse - finite).exp_()[..., None])
-    lse.copy_(total)
+    """Add a branch to the mixture: out (..., E) and lse (...), zeros and -inf at first, change in place.
+
+    The branch's share is a sigmoid of the difference, so that the shares add up to 1 however large the sums are; the
+    exponential of each minus the total would miss 1 by as much as the total is rounded.
+    """
+    finite = lse.clamp(min=torch.finfo(lse.dtype).min)  # -inf - -inf would be nan
+    out.lerp_(branch_out.to(out.dtype), (branch_lse - finite).sigmoid_()[..., None])
+    lse.copy_(torch.logaddexp(lse, branch_lse))
 
 
 def empty_mixture(like: Tensor) -> tuple[Tensor, Tensor]:

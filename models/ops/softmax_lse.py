@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from models.ops.dropout import dropout_mask
-from models.ops.precision import upcast
+from models.ops.precision import upcast, upcast_product
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**19, 2**26)  # scores
@@ -42,8 +42,10 @@ class Visible(NamedTuple):
 def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tensor, Tensor]:
     """q (B, H, N, E), k and v (B, H, M, E) -> o (B, H, N, E) and l (B, H, N), in float32 or float64.
 
-    N = M if causal. A query that sees no key has o = 0, or any finite o, and no defined l.
+    N = M if causal. A query that sees no key has o = 0, or any finite o, and no defined l. o has the type of q, in
+    which k and v are read: under autocast queries have 16 bits and the cache of a decoder that they meet may have 32.
     """
+    k, v = k.to(q.dtype), v.to(q.dtype)
     if _cpu_kernel_fits(q, visible):
         return aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, visible.causal, attn_mask=_additive(visible.hidden, q.dtype)
@@ -84,7 +86,7 @@ def softmax_lse_backward(
         weights = tile.scores(q, k, visible).sub_(lse[tile.queries][..., None]).exp_()
         keep = tile.keep(weights, visible)
         g = grad[tile.queries]
-        ds = upcast(g @ v[tile.keys].mT)
+        ds = upcast_product(g, v[tile.keys].mT)
         if keep is not None:
             ds.mul_(keep)
         ds.sub_(row[tile.queries]).mul_(weights).mul_(scale)
@@ -131,7 +133,7 @@ class _Tile(NamedTuple):
 
     def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
         """(rows, H, queries, keys), -inf at what is not seen."""
-        scores = upcast(q[self.queries] @ k[self.keys].mT).mul_(q.shape[-1] ** -0.5)
+        scores = upcast_product(q[self.queries], k[self.keys].mT).mul_(q.shape[-1] ** -0.5)
         if visible.causal:
             future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(self.first + 1)
             scores.masked_fill_(future, float("-inf"))

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.dropout import dropout_mask
-from models.ops.precision import autocast_disabled, upcast
+from models.ops.precision import autocast_disabled, upcast, upcast_product
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**19, 2**26)  # scores
@@ -94,7 +94,7 @@ class _SortedChunks(torch.autograd.Function):
             for tile in slots.tiles():
                 weights = slots.scores(tile, queries, keys).sub_(sums[tile.index]).exp_()
                 g = grads[tile.index]
-                ds = upcast(g @ slots.windows(values, tile).mT)
+                ds = upcast_product(g, slots.windows(values, tile).mT)
                 keep = slots.keep(tile, weights)
                 if keep is not None:
                     ds.mul_(keep)
@@ -182,7 +182,7 @@ class _Slots:
 
     def scores(self, tile: _Tile, queries: Tensor, keys: Tensor) -> Tensor:
         """(lanes, chunks, c, K), lowest at hidden keys."""
-        scores = upcast(queries[tile.index] @ self.windows(keys, tile).mT)
+        scores = upcast_product(queries[tile.index], self.windows(keys, tile).mT)
         scores.diagonal(self.before * self.chunk, -2, -1).add_(ALONE)
         return scores.add_(self.lowered[tile.index])
 

@@ -51,6 +51,22 @@ def test_a_file_half_written_is_not_a_record(tmp_path):
     assert len(load_records(tmp_path)) == 1
 
 
+@pytest.mark.parametrize(
+    ("place", "source", "shown"),
+    [
+        ("slice", "full", "full"),  # a part was asked for, and the file had all
+        ("slice", "slice:a, first 10 rows", "slice"),
+        ("generated", "full", "generated"),
+        ("official", "full", "official"),
+        (None, "full", None),
+    ],
+)
+def test_origin_is_never_a_part_of_data_that_were_all(place, source, shown):
+    record = made(source=source)
+    record["config"]["task"]["source"] = place
+    assert frame([record]).iloc[0]["origin"] == shown
+
+
 def test_a_row():
     row = frame([made("lavo", "lra/text", 3, 0.65)]).iloc[0]
     assert (row["model"], row["task"], row["seed"], row["budget"]) == ("lavo", "lra/text", 3, "paper")

@@ -135,6 +135,8 @@ PUBLISHED = {
     "google": {
         "backbone.layers": 4, "backbone.dim": 512, "backbone.heads": 8, "backbone.ffn_dim": 1024,
         "backbone.head_dim": 1024, "backbone.positions": "sinusoidal", "backbone.pooling": "cls",
+        "backbone.attention_bias": False, "backbone.norm_eps": 1e-6, "backbone.ffn": "gelu_tanh",
+        "backbone.cls_std": 0.0,
         "backbone.embedding_std": 1.0, "backbone.final_norm": True, "train.batch_size": 32,
         "train.optimizer.lr": 0.05 / 1000**0.5, "train.optimizer.betas": [0.9, 0.98], "train.optimizer.eps": 1e-9,
         "train.optimizer.weight_decay": 0.1, "train.schedule.warmup": 1000, "train.max_steps": 5000,
@@ -142,8 +144,10 @@ PUBLISHED = {
     },
     "luna": {
         "backbone.layers": 1, "backbone.dim": 512, "backbone.heads": 8, "backbone.ffn_dim": 2048,
-        "backbone.norm": "post", "backbone.head_dim": None, "backbone.head_bias": False,
-        "backbone.embedding_norm": True, "backbone.embedding_scale": True, "backbone.embedding_std": 512**-0.5,
+        "backbone.norm": "post", "backbone.head_dim": 2048, "backbone.head_bias": False, "backbone.head_dropout": 0.0,
+        "backbone.head_activation": "relu", "backbone.positions": "learned", "backbone.positions_std": 0.02,
+        "backbone.embedding_norm": True, "backbone.embedding_scale": False, "backbone.embedding_std": 0.02,
+        "backbone.linear_init": "bert", "backbone.activation_dropout": 0.0, "train.eval_every": 20,
         "task.append_eos": True, "train.optimizer.lr": 1e-4, "train.optimizer.betas": [0.9, 0.98],
         "train.optimizer.weight_decay": 1e-4, "train.schedule.warmup": 1000, "train.schedule.start": 1e-7,
         "train.max_steps": 5000, "train.batch_size": 32, "train.select.rule": "best_val",
@@ -152,7 +156,7 @@ PUBLISHED = {
         "backbone.layers": 6, "backbone.dim": 128, "backbone.heads": 4, "backbone.pooling": "masked_mean",
         "train.optimizer.lr": 1e-3, "train.optimizer.weight_decay": 0.01, "train.batch_size": 64,
         "train.max_steps": 50 * 96_000 // 64, "train.clip_norm": 1.0, "train.schedule.warmup": 0,
-        "train.select.rule": "best_test",
+        "train.select.rule": "best_test", "backbone.final_norm": False, "backbone.embedding_std": 128**-0.5,
     },
 }  # fmt: skip
 

@@ -60,7 +60,7 @@ def test_resolution_is_the_distance_of_the_control_in_half_widths():
 
 
 def test_a_page_opens_with_the_best_tier_what_is_resolved_and_its_cost():
-    lines = build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer=0.4)).answer
+    lines = build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)).answer
     assert lines[0] == "Reduced budget: 1 of 1 column with R ≥ 4; 5 of 6 pairs of rows resolved. Cost: 1.2 core-hours."
     assert lines[1].startswith("ListOps: best tier vanilla and LAVO (50.00 to 49.90); 5 of 6 pairs resolved; R = ")
     for suffix in ("md", "tex", "txt"):
@@ -101,7 +101,7 @@ def test_a_line_for_each_column():
 
 
 def test_tiers_stand_in_the_table_and_the_csv():
-    records = listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer=0.4)
+    records = listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)
     block = ranking(records)
     assert [row[2].text for row in block.rows] == ["1", "1", "2", "3"] and block.tiers == (2, 3)
     rows = {row["row"]: row for row in csv.DictReader(io.StringIO(RENDER["csv"](build(T11, records)))) if row["tier"]}

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from harness.commands import train
 from harness.commands.plan import MEASURED, PUBLISHED, Estimate, estimate
-from harness.config import sweep
-from harness.config.compose import compose
+from harness.config import sweep, table_rows
+from harness.config.compose import CONF, compose, options
 from harness.errors import UsageError
 from harness.launch import local
 from harness.training.run_cell import CellResult
@@ -32,8 +32,8 @@ def names(plan):
 def test_a_table_is_rows_by_columns_by_seeds():
     plan = cells()
     models, tasks, seeds = map(set, zip(*names(plan), strict=True))
-    assert (len(models), len(tasks), seeds) == (11, 5, {1, 2, 3, 4, 5})
-    assert len(plan.cells) == 11 * 5 * 5 and not plan.absent
+    assert (len(models), len(tasks), seeds) == (13, 5, {1, 2, 3, 4, 5})
+    assert len(plan.cells) == 13 * 5 * 5 and not plan.absent
     assert {planned.cell.protocol for planned in plan.cells} == {"skyformer"}
 
 
@@ -147,3 +147,25 @@ def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places):
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("refused")]
     assert line.startswith("refused: linformer") and "model (Linformer)" in line
     assert "done: local" in done.stdout and "1 refused, 1 done" in done.stdout
+
+
+def test_a_row_costs_the_same_in_every_table():
+    """Rows of one protocol over the same tasks: what a cell costs does not depend on the table that shows it."""
+    hours = {}
+    for name in [name for name, _ in options("table") if name != "all"]:
+        read = OmegaConf.load(CONF / "table" / f"{name}.yaml")
+        columns = [column for column in read.columns.values() if column.get("task")]
+        runs = table_rows.runs((column.task, column.get("set", {})) for column in columns)
+        for protocol in {table_rows.row(raw, read.protocol).protocol for raw in read.rows.values()}:
+            tasks = frozenset(column.task for column in columns)
+            each = table_rows.row_hours(read.gpu_hours, protocol) / runs
+            hours.setdefault((protocol, tasks), {})[name] = each
+    shared = {key: found for key, found in hours.items() if len(found) > 1}
+    assert len(shared) >= 2 and all(len(set(found.values())) == 1 for found in shared.values()), shared
+
+
+def test_hours_of_a_table_may_differ_by_protocol():
+    rows = {"vanilla": "vanilla", "Luna": {"model": "luna", "protocol": "luna"}}
+    made = table(rows=rows, protocol="google", gpu_hours={"google": 2, "luna": 3})
+    plan = sweep.expand_table(made, compose(["budget=paper"]), ["budget=paper"])
+    assert {planned.cell.protocol: planned.gpu_hours for planned in plan.cells} == {"google": 2, "luna": 3}

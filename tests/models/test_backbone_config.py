@@ -51,7 +51,7 @@ def test_the_keys_of_a_recipe_are_the_fields():
     [
         ({"ffn_dims": 3}, r"backbone \(DecoderLM\): .*'ffn_dims': did you mean 'ffn_dim'"),
         ({"padding_id": 0}, r"backbone \(DecoderLM\): .*unexpected keyword argument 'padding_id'"),
-        ({"ffn": "gel"}, r"backbone \(DecoderLM\): ffn is one of gelu, relu, .*, not gel"),
+        ({"ffn": "gel"}, r"backbone \(DecoderLM\): ffn is one of gelu, gelu_tanh, relu, .*, not gel"),
         ({"target": CLASSIFIER}, r"backbone \(EncoderClassifier\): missing a required argument: 'classes'"),
     ],
 )

@@ -113,6 +113,18 @@ def test_bfloat16_takes_the_softmax_in_float32():
     assert (y.double() - exact).abs().max() < 0.02
 
 
+def test_float16_scores_do_not_overflow():
+    """Inputs near 100 in 64 channels: a query's product with itself is 80,000 after the scale."""
+    generator = torch.Generator().manual_seed(0)
+    q, v = (torch.randn(1, 2, 50, 64, generator=generator) for _ in range(2))
+    leaves = [x.half().requires_grad_() for x in (100 * q.sign() + q, 100 * q.sign() + q, v)]
+    exact = masked(*(x.detach().double() for x in leaves), left=9, right=0)
+    y = banded_attention(*leaves, left=9, right=0)
+    assert (y.double() - exact).abs().max() < 0.02
+    y.float().sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in leaves)
+
+
 def test_time_and_memory_are_refused_to_no_length():
     """Half a million keys: all scores would be a terabyte."""
     x = torch.randn(1, 1, 2**19, 2)

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 from twins import TWINS, trainable
@@ -86,7 +87,7 @@ def check_twin(model, twin, pattern, length, padded):
         torch.testing.assert_close(a, b, atol=1e-9, rtol=0, msg=lambda text, key=key: f"gradient of {key}: {text}")
 
 
-VARIANTS = [(name, pattern, variant) for name, pattern in CASES if name in TWINS for variant in TWINS[name].variants]
+VARIANTS = [(*case, variant) for case in CASES if case[0] in TWINS for variant in TWINS[case[0]].variants_of(case[1])]
 
 
 @pytest.mark.parametrize(("name", "pattern", "variant"), VARIANTS)
@@ -137,7 +138,8 @@ def test_padding_is_as_if_it_were_not_there(name, pattern):
     short = run(model, x[:, :real], None) if context is None else run(model, x, context[:, :real])
     rows = slice(0, real) if context is None else slice(None)
     torch.testing.assert_close(reference[:, rows], content[:, rows], atol=1e-10, rtol=0)
-    torch.testing.assert_close(reference[:, rows], short[:, rows], atol=1e-10, rtol=0)
+    if name != "performer_skyformer":  # a published defect: padding takes part as zeros (D-42)
+        torch.testing.assert_close(reference[:, rows], short[:, rows], atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
@@ -252,6 +254,14 @@ def test_extreme_inputs_stay_finite(name, pattern):
     assert torch.isfinite(y).all()
     assert torch.isfinite(x.grad).all()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CASES)
+def test_no_attribute_hides_a_method_of_torch(name, pattern):
+    """A module with an attribute `half` has no `half()`."""
+    for layer in build(name, pattern).modules():
+        own = {*vars(layer), *layer._parameters, *layer._buffers, *layer._modules}
+        assert not [key for key in own if callable(getattr(nn.Module, key, None))]
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)

@@ -8,7 +8,8 @@ from zoo import CASES, CAUSAL_SELF, CROSS, DIM, ROW_BY_ROW, build, inputs, paddi
 
 from models.attention.base import Pattern
 
-VARIANTS = [(*case, variant) for case in CAUSAL_SELF for variant in TWINS[case[0]].variants]
+VARIANTS = [(*case, variant) for case in CAUSAL_SELF for variant in TWINS[case[0]].variants_of(case[1])]
+DECODING = [(*case, {}) for case in CAUSAL_SELF + ROW_BY_ROW] + VARIANTS
 
 
 @pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
@@ -89,6 +90,21 @@ def test_chunks_keep_their_types(name, pattern, dtype):
         types = [leaf.dtype for leaf in tree_flatten(model.init_state(2, context=context))[0] if hasattr(leaf, "dtype")]
     assert y.dtype == expected.dtype
     assert [leaf.dtype for leaf in tree_flatten(state)[0] if hasattr(leaf, "dtype")] == types
+
+
+@pytest.mark.parametrize(("name", "pattern", "variant"), DECODING)
+def test_decoding_under_autocast_is_close_to_float32(name, pattern, variant):
+    """A state has the parameters' type, and meets queries, keys and values of 16 bits."""
+    model = build(name, pattern, **variant)
+    x, context = inputs(pattern, 21)
+    with torch.no_grad():
+        exact = run(model, x, context)
+        for sizes in ((1,) * 21, (3, 1, 8, 9)):
+            with torch.autocast("cpu", torch.bfloat16):
+                state = model.init_state(len(x), context=context)
+                rows, _ = in_chunks(model, x, state, sizes)
+            # as for `forward`, a share of bfloat16's 2^-8 for each product on the way
+            assert (rows.float() - exact).abs().max() <= 0.03 * exact.abs().max()
 
 
 @pytest.mark.parametrize(("name", "pattern"), CROSS)

@@ -82,6 +82,22 @@ def test_the_mixture_is_one_softmax_with_multiplicities():
     torch.testing.assert_close(y, scores.softmax(-1) @ v, atol=1e-13, rtol=0)
 
 
+@pytest.mark.parametrize("detach_alpha", [False, True])
+def test_weights_sum_to_one_however_large_the_scores(detach_alpha):
+    """Of constant values the mixture is constant, and queries and keys have no gradient but rounding."""
+    q, k, v = (x.detach() for x in tensors(96, 2, width=8, dtype=torch.float32))
+    v, cotangent = torch.ones_like(v), v
+    for factor in (1, 10, 100, 1000):
+        leaves = [(factor * x).requires_grad_() for x in (q, k)]
+        y = dilated_attention(
+            *leaves, v, branches([(8, 1), (32, 2), (96, 4)], 2), causal=True, detach_alpha=detach_alpha
+        )
+        seen = y.detach().abs().sum(-1) > 0
+        assert (y[seen] - 1).abs().max() <= 1e-6
+        gradients = torch.autograd.grad(y, leaves, cotangent)
+        assert all(gradient.abs().max() <= 1e-5 * factor for gradient in gradients)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_gradcheck(dropout):
     leaves, parts = tensors(7, 2, width=2), branches([(3, 1), (7, 2)], 2)

@@ -1,4 +1,4 @@
-"""Two towers of one encoder, and the two ways in which they meet."""
+"""Two towers of one encoder, and the ways in which they meet."""
 
 from functools import partial
 
@@ -6,11 +6,15 @@ import pytest
 import torch
 from zoo import load
 
-from models.backbones.dual_encoder import ConcatDualEncoderClassifier, DualEncoderClassifier
+from models.backbones.dual_encoder import (
+    ConcatDualEncoderClassifier,
+    DualEncoderClassifier,
+    ReversedDualEncoderClassifier,
+)
 from models.backbones.encoder import POOLING, EncoderClassifier, EncoderConfig
 
 SIZES = {"vocab_size": 7, "classes": 3, "max_length": 24, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
-BOTH = (DualEncoderClassifier, ConcatDualEncoderClassifier)
+DUAL = (DualEncoderClassifier, ConcatDualEncoderClassifier, ReversedDualEncoderClassifier)
 
 
 def build(cls, **options):
@@ -29,11 +33,11 @@ def pairs(batch=3, length=11, seed=0):
 def test_the_classifier_reads_the_pooled_states_of_both(pooling):
     tokens, options = pairs(), {"pooling": pooling, "head_dim": [12, 6], "head_activation": "gelu"}
     single = build(EncoderClassifier, **options)
-    for cls in BOTH:
+    for cls in DUAL:
         model = build(cls, **options)
         model.load_state_dict({**model.state_dict(), **towers(single)})
         a, b = single.encode(tokens[:, 0]), single.encode(tokens[:, 1])
-        joined = [a, b, a * b, a - b] if cls is DualEncoderClassifier else [a, b]
+        joined = dict(zip(DUAL, ([a, b, a * b, a - b], [a, b], [b, a]), strict=True))[cls]
         torch.testing.assert_close(model(tokens), model.head(torch.cat(joined, -1)), atol=1e-12, rtol=0)
 
 
@@ -41,7 +45,7 @@ def towers(model):
     return {key: value for key, value in model.state_dict().items() if not key.startswith("head")}
 
 
-@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("cls", DUAL)
 def test_towers_share_their_weights(cls):
     model, single = build(cls), build(EncoderClassifier)
     assert towers(model).keys() == towers(single).keys()
@@ -49,7 +53,7 @@ def test_towers_share_their_weights(cls):
     assert [tuple(layer.weight.shape) for layer in model.head if hasattr(layer, "weight")] == [(3, width)]
 
 
-@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("cls", DUAL)
 def test_a_pair_does_not_see_its_neighbours(cls):
     model, tokens = build(cls), pairs()
     alone = torch.cat([model(pair[None]) for pair in tokens])
@@ -60,7 +64,7 @@ def test_a_pair_does_not_see_its_neighbours(cls):
     assert not torch.allclose(swapped, model(tokens), atol=1e-6), "who cites whom may matter"
 
 
-@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("cls", DUAL)
 def test_everything_learns(cls):
     model = build(cls, pooling="cls", head_dim=[12, 6], head_dropout=0.1).train()
     logits = model(pairs())

@@ -6,6 +6,7 @@ from torch.utils._pytree import tree_flatten
 from zoo import DIM, HEADS, SELF, build, inputs, run
 
 from models.attention.base import Pattern
+from models.attention.latte import Latte
 
 LATENTS, WINDOW, TAPS = 8, 4, 3  # of the tests' size
 SOFTMAX, CONV, RECURRENCE, RING = LATENTS + LATENTS * DIM // HEADS, (TAPS - 1) * DIM, DIM, 2 * WINDOW * DIM
@@ -79,9 +80,40 @@ def test_vapor_leaves_the_values_of_the_window_as_they_are():
     torch.testing.assert_close(run(model, x), model.out_proj(model.v_proj(x)))
 
 
+@pytest.mark.parametrize("pattern", sorted(Latte.patterns))
+def test_dropout_of_latent_shares_is_causal_alone(pattern):
+    """In both forms it acts on the weights of the window (D-39)."""
+    x, _ = inputs(pattern, 9)
+    for name, acts in (("latte", pattern is Pattern.CAUSAL_SELF), ("latte_swa", True)):
+        model = build(name, pattern, dropout=0.5).train()
+        assert torch.equal(run(model, x), run(model, x)) is not acts
+        assert (model.mixture(x) == 0).any() == (pattern is Pattern.CAUSAL_SELF)
+
+
+@pytest.mark.parametrize("rope", [True, False])
+def test_only_rope_tells_the_window_where_its_keys_are(rope):
+    """Without it a window that sees all gives the last token the same, whatever the order of those before."""
+    model = build("latte_swa", Pattern.NONCAUSAL_SELF, window=40, rope=rope).local.double()
+    x, v = torch.randn(1, 12, DIM), torch.randn(1, HEADS, 12, DIM // HEADS)
+    order = torch.tensor([*range(10, -1, -1), 11])
+    last, shuffled = (model(x[:, i].double(), v[:, :, i].double())[:, :, -1] for i in (torch.arange(12), order))
+    assert torch.allclose(last, shuffled) is not rope
+
+
+def test_weights_start_as_in_the_public_code():
+    """LeCun-normal as in flax: cut at two standard deviations, of the variance 1 / inputs all the same."""
+    torch.manual_seed(0)
+    model = Latte(512, 4, pattern="noncausal_self", max_length=8, latents=256, window=4)
+    for layer in (model.q_proj, model.k_proj, model.v_proj, model.out_proj, model.local.q_proj, model.local.k_proj):
+        assert layer.bias is None
+        torch.testing.assert_close(layer.weight.std().item(), 512**-0.5, rtol=0.01, atol=0)
+        assert 2.2 * 512**-0.5 < layer.weight.abs().max() <= 2 * 512**-0.5 / 0.87962566
+
+
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
+        ("latte", {"rope": False}, "set window="),
         ("latte", {"latents": 7}, "7 latents are not a multiple of 2 heads"),
         ("latte", {"latents": 0}, "0 latents are not a multiple of 2 heads"),
         ("latte_conv", {"rglru": True}, "conv=null or rglru=false"),

@@ -1,10 +1,12 @@
-"""LAVO's memory: what the generic tests, at one tile, cannot see."""
+"""LAVO's memory, at more than the one tile of the generic tests, and what its options change."""
 
 import pytest
 import torch
 
 from models.attention import lavo
-from models.attention.lavo import past_memory, read
+from models.attention.lavo import LAVO, past_memory, read
+from models.attention.local import Local
+from tests.helpers.visible import visible
 
 
 @pytest.mark.parametrize(("length", "window"), [(50, 8), (50, 1), (50, None), (7, 16), (48, 16)])
@@ -50,3 +52,64 @@ def test_nothing_as_large_as_the_logits_is_kept():
         read(q, memory, bases, window=64)
     assert sorted(kept, reverse=True)[:2] == [q.numel(), memory.numel()]
     assert sum(kept) < 1.1 * q.numel()
+
+
+def layer(pattern="causal_self", **options):
+    torch.manual_seed(0)
+    options = {"bases": 8, "window": 4} | options
+    return LAVO(16, 2, pattern=pattern, max_length=64, **options)
+
+
+@pytest.mark.parametrize("window", [1, 4, 5])
+def test_keys_that_lavo_sees(window):
+    """Causally the window of the query, and all that the finished windows before its own have seen."""
+    i, j = torch.arange(29)[:, None], torch.arange(29)
+    local = (j <= i) & (j > i - window)
+    assert torch.equal(visible(layer(window=window)), local | (j < i // window * window))
+    assert visible(layer("noncausal_self", window=window)).all()
+    assert torch.equal(visible(layer(window=window, dissection=False)), j <= i)
+
+
+def test_lavo_bases_are_orthonormal_at_the_start():
+    for base in layer().bases:
+        torch.testing.assert_close(base @ base.T, torch.eye(8), atol=1e-6, rtol=0)
+    for base in layer(bases=3).bases:
+        torch.testing.assert_close(base @ base.T, torch.eye(3), atol=1e-6, rtol=0)
+
+
+def test_lavo_without_its_position_bias():
+    with_bias, without = layer(), layer(epe=False)
+    without.load_state_dict({key: value for key, value in with_bias.state_dict().items() if key != "position_bias"})
+    x = torch.randn(2, 19, 16)
+    torch.testing.assert_close(with_bias(x)[0], without(x)[0])  # it starts at zero
+    assert without.position_bias is None
+
+
+def test_lavo_freezes_its_bases():
+    model = layer(freeze_bases=True)
+    model(torch.randn(2, 19, 16))[0].sum().backward()
+    assert model.bases.grad is None
+    assert layer().bases.requires_grad
+
+
+def test_lavo_halves_its_first_window():
+    model, alone = layer(epe=False), Local(16, 2, pattern="causal_self", max_length=64, window=4)
+    alone.load_state_dict({key: value for key, value in model.state_dict().items() if key != "bases"})
+    for own in (model, alone):
+        torch.nn.init.zeros_(own.out_proj.bias)
+    x = torch.randn(2, 19, 16)
+    torch.testing.assert_close(model(x)[0][:, :4], alone(x)[0][:, :4] / 2)
+
+
+def test_lavo_reads_more_when_it_does_not_scale():
+    x = torch.randn(2, 19, 16)
+    assert not torch.equal(layer("noncausal_self", global_scale=False)(x)[0], layer("noncausal_self")(x)[0])
+
+
+def test_lavo_refusals():
+    with pytest.raises(ValueError, match="LAVO requires bases <= head width: 64 bases, head width 32"):
+        LAVO(64, 2, pattern="causal_self", max_length=8, bases=64)
+    with pytest.raises(ValueError, match="window"):
+        layer(window=0)
+    with pytest.raises(ValueError, match="cross_source is one of raw, value, not keys"):
+        layer("causal_cross", cross_source="keys")

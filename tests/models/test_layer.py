@@ -60,6 +60,58 @@ def test_without_feed_forward_a_layer_is_its_first_half(norm):
     torch.testing.assert_close(made.step(x[:, 0], attention.init_state(2))[0], y[:, 0])
 
 
+def test_the_gate_of_glu_is_a_sigmoid():
+    made = FFNS["glu"](6, 10, 0.0)
+    x = torch.randn(3, 6)
+    torch.testing.assert_close(made(x), (made.gate(x).sigmoid() * made.value(x)) @ made.out.weight.T)
+
+
+def test_flax_s_gelu_is_the_one_with_a_hyperbolic_tangent():
+    made = FFNS["gelu_tanh"](6, 10, 0.0).double()
+    x = torch.randn(3, 6, dtype=torch.float64)
+    h = made[0](x)
+    torch.testing.assert_close(made(x), made[3](h / 2 * (1 + ((2 / torch.pi) ** 0.5 * (h + 0.044715 * h**3)).tanh())))
+
+
+@pytest.mark.parametrize("ffn", ["gelu", "glu"])
+def test_hidden_units_have_a_dropout_of_their_own(ffn):
+    """Which is that of the outputs unless it is given."""
+    outputs_alone, both = (
+        TransformerLayer(
+            Vanilla(6, 2, pattern="causal_self", max_length=9),
+            LayerConfig(dim=6, ffn_dim=200, dropout=0.5, ffn=ffn, **options),
+        ).ffn
+        for options in ({"activation_dropout": 0.0}, {})
+    )
+    both.load_state_dict(outputs_alone.state_dict())
+    x = torch.randn(3, 6)
+    full = outputs_alone.eval()(x)
+    kept = outputs_alone.train()(x)
+    kept, expected = kept[kept != 0], 2 * full[kept != 0]
+    torch.testing.assert_close(kept, expected)
+    half = both.train()(x)
+    assert not torch.isclose(half[half != 0], 2 * full[half != 0]).any()
+
+
+def test_the_width_of_what_norms_add_to_a_variance():
+    x = torch.tensor([[1e-3, -1e-3, 1e-3, -1e-3, 1e-3, -1e-3]])
+    for kind, own in (("layernorm", 1e-5), ("rmsnorm", 1e-6), ("scalenorm", 1e-5)):
+        for eps in (None, 1e-4):
+            config = LayerConfig(dim=6, ffn_dim=10, norm_kind=kind, norm_eps=eps)
+            torch.testing.assert_close(config.make_norm()(x), x / (1e-6 + (eps or own)) ** 0.5)
+
+
+def test_linears_start_as_flax_s_do():
+    """Normal, cut at two of its standard deviations and widened to a variance of 1 / inputs; biases zero."""
+    torch.manual_seed(0)
+    ffn = LayerConfig(dim=200, ffn_dim=800, linear_init="lecun_normal").make_ffn()
+    for linear in (ffn[0], ffn[3]):
+        std = linear.in_features**-0.5
+        torch.testing.assert_close(linear.weight.std().item(), std, rtol=0.01, atol=0)
+        assert 2.2 * std < linear.weight.abs().max() <= 2 * std / 0.87962566
+        assert not linear.bias.any()
+
+
 def test_silu():
     made = FFNS["silu"](6, 10, 0.0)
     x = torch.randn(3, 6)

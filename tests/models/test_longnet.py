@@ -105,3 +105,5 @@ def test_refusals():
     longnet(segments=[2048, 131072], xpos=True, max_length=65536)
     with pytest.raises(ValueError, match="odd"):
         longnet(dim=6, xpos=True)
+    with pytest.raises(ValueError, match="xpos requires pattern causal_self"):
+        longnet("noncausal_self", xpos=True)

@@ -55,13 +55,13 @@ def test_what_is_handed_over(pre_norm):
     assert not torch.allclose(model(x, carry=2 * p)[0], model(x, carry=p)[0])
 
 
-@pytest.mark.parametrize("scale", [False, True])
-def test_first_p_is_learned_vectors_plus_sinusoids(scale):
-    first = luna(dim=64, slots=200, scale_slots=scale).first
+@pytest.mark.parametrize("positions", [False, True])
+def test_first_p_is_learned_vectors_plus_sinusoids(positions):
+    first = luna(dim=64, slots=200, slot_positions=positions).first
     assert abs(first.table.std() - 64**-0.5) < 0.01
-    expected = first.table * (8.0 if scale else 1.0) + sinusoidal_positions(200, 64)
+    expected = first.table * 8.0 + sinusoidal_positions(200, 64) if positions else first.table
     torch.testing.assert_close(first(), expected)
-    normed = luna(dim=64, slots=200, scale_slots=scale, norm_slots=True).first
+    normed = luna(dim=64, slots=200, slot_positions=positions, norm_slots=True).first
     torch.testing.assert_close(normed(), F.layer_norm(expected, (64,)))
 
 
@@ -149,6 +149,23 @@ def test_state_is_the_sum_and_the_projected_p():
     assert luna("causal_self", slots=6, tie_kv=False).init_state(3)["total"].numel() == 2 * 3 * 6 * 16
 
 
+def test_slots_may_be_dropped_apart_from_weights(monkeypatch):
+    shares = []
+    monkeypatch.setattr(F, "dropout", lambda x, p: shares.append(p) or x)
+    for options in ({}, {"slot_dropout": 0.25}):
+        luna(dropout=0.5, **options).train()(sequence())
+    assert shares == [0.5, 0.5, 0.25, 0.25]
+    luna(dropout=0.5, slot_dropout=0.25)(sequence())
+    assert shares[4:] == [0.0], "in evaluation nothing is dropped"
+
+
+def test_the_pack_may_have_its_own_heads():
+    x, one, same = sequence(), luna(pack_heads=1), luna()
+    torch.testing.assert_close(same(x)[0], luna(pack_heads=2)(x)[0], atol=0, rtol=0)
+    assert not torch.allclose(one(x)[0], same(x)[0], atol=1e-6)
+    torch.testing.assert_close(luna("causal_self", pack_heads=1)(x)[0], luna("causal_self")(x)[0], atol=0, rtol=0)
+
+
 def test_options_change_what_is_computed():
     x = sequence()
     outputs = [luna("causal_self", **options)(x)[0] for options in ({}, {"activation": "elu"}, {"luna_key": "raw"})]
@@ -162,6 +179,9 @@ def test_refusals():
         luna(luna_key="mine")
     with pytest.raises(ValueError, match="activation is one of softplus, elu, not relu"):
         luna(activation="relu")
+    for heads in (0, 3):
+        with pytest.raises(ValueError, match=f"width 16 is not a multiple of {heads} pack_heads"):
+            luna(pack_heads=heads)
     with pytest.raises(ValueError, match="with tie_kv=false there is a W_K"):
         luna(tie_kv=False, luna_key="raw")
     assert set(Luna.patterns) == set(Pattern)

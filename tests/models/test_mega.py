@@ -150,12 +150,46 @@ def test_laplace_is_nearly_the_squared_rectifier_where_they_were_matched():
     assert laplace(torch.tensor([-torch.inf, torch.finfo(torch.float32).min])).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("truncation", [1, 3, 12, 13, 50])
+def test_a_truncated_average_is_a_sum_of_the_near_tokens(truncation):
+    """Both directions hold the token itself and truncation - 1 others."""
+    torch.manual_seed(0)
+    length, model = 13, Mega(6, 1, pattern="noncausal_self", max_length=13, ndim=4, truncation=truncation).double()
+    layer, x = model.average, torch.randn(2, length, 6, dtype=torch.float64)
+    p = torch.sigmoid(layer.delta)
+    kept, taps = 1 - p * torch.sigmoid(layer.alpha), p * layer.beta * layer.gamma / 2  # (2 D, n)
+    rows = []
+    for t in range(length):
+        total = layer.omega * x[:, t]
+        for s in range(length):
+            if abs(t - s) < truncation:
+                past, future = (taps * kept ** abs(t - s)).sum(-1).split(6)
+                total = total + (s <= t) * past * x[:, s] + (s >= t) * future * x[:, s]
+        rows.append(F.silu(total))
+    torch.testing.assert_close(layer(x), torch.stack(rows, 1), atol=1e-12, rtol=0)
+    whole = Mega(6, 1, pattern="noncausal_self", max_length=13, ndim=4).double()
+    whole.load_state_dict(model.state_dict())
+    assert torch.equal(whole(x)[0], model(x)[0]) == (truncation >= length)
+
+
+def test_truncation_is_not_for_decoding():
+    with pytest.raises(ValueError, match="truncation is for the noncausal pattern"):
+        Mega(6, 1, pattern="causal_self", max_length=8, truncation=4)
+
+
+def test_rounded_constants_of_laplace_move_no_weight_by_5e_7():
+    """The published code has six digits of each (D-43)."""
+    scores = torch.linspace(-3, 4, 10_001, dtype=torch.float64)
+    rounded = (1 + torch.erf((scores - 0.707107) / (0.282095 * 2**0.5))) / 2
+    assert (laplace(scores) - rounded).abs().max() < 5e-7
+
+
 def test_unknown_attention_is_refused():
     with pytest.raises(ValueError, match="attention is one of softmax, laplace, not relu"):
         Mega(6, 1, pattern="causal_self", max_length=8, attention="relu")
 
 
-@pytest.mark.parametrize("name", ["zdim", "hdim", "ndim", "chunk"])
+@pytest.mark.parametrize("name", ["zdim", "hdim", "ndim", "chunk", "truncation"])
 def test_refusals(name):
     with pytest.raises(ValueError, match=f"{name} >= 1, not 0"):
         Mega(6, 1, pattern="causal_self", max_length=8, **{name: 0})

@@ -215,6 +215,25 @@ def test_v3_compresses_along_the_sequence():
     assert model.compress(history[:, :0], torch.arange(8))[0].shape == (2, 0, 16)
 
 
+def test_v3_may_compress_after_its_first_layer():
+    """Tables 7 and 8: a first layer of Perceiver AR, then layers of V3 on the slots."""
+    model = perceiver(PerceiverARV3, compress_after_first=True)
+    assert [layer.history_attention is not None for layer in model.layers] == [False, True, False]
+    states, positions = model.embed(tokens(20)), torch.arange(20)
+    history, x = states[:, :HISTORY], states[:, HISTORY:]
+    untouched, x = model.layers[0](history, x, positions)
+    assert torch.equal(untouched, history)
+    slots, near = model.compress(history, positions)
+    assert slots.shape[1] == 4
+    for layer in model.layers[1:]:
+        slots, x = layer(slots, x, near)
+    torch.testing.assert_close(model(tokens(20)), model.logits(x))
+    assert not torch.allclose(model(tokens(20)), perceiver(PerceiverARV3)(tokens(20)))
+    training = perceiver(PerceiverARV3, compress_after_first=True).train()
+    training(tokens(20)).square().sum().backward()
+    assert all((parameter.grad != 0).any() for parameter in training.parameters())
+
+
 def test_rotary_positions_encode_distances():
     """Without learned positions a text shifted by a token, its history cut, has the same logits."""
     options = {"positions": "none", "layers": 2}
@@ -245,6 +264,57 @@ def test_history_dropout_hides_history_in_training():
     assert not torch.equal(model(tokens(20)), model(tokens(20)))
     model.eval()
     torch.testing.assert_close(model(tokens(20)), perceiver()(tokens(20)), atol=0, rtol=0)
+
+
+@variants
+@pytest.mark.parametrize("padded", [5, 10, 12, 15])
+def test_padding_in_front_is_as_if_it_were_not_there(cls, padded):
+    """Of whole segments, part of the history, all of it, and latents too; the other example has none."""
+    model, text, other = perceiver(cls, positions="none"), tokens(20), tokens(20, seed=1)
+    mask = torch.zeros(2, 20, dtype=torch.bool)
+    mask[0, :padded] = True
+    logits = model(text, key_padding_mask=mask)
+    rows = slice(max(0, padded - HISTORY), None)
+    changed = torch.where(mask, other, text)
+    torch.testing.assert_close(model(changed, key_padding_mask=mask)[0, rows], logits[0, rows], atol=1e-12, rtol=0)
+    torch.testing.assert_close(logits[0, rows], model(text[:1, padded:])[0, -LATENTS:], atol=1e-12, rtol=0)
+    torch.testing.assert_close(logits[1], model(text)[1], atol=1e-12, rtol=0)
+    logits.square().sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+
+
+def test_as_many_slots_as_tokens_are_not_hidden_as_these_are():
+    model, text = perceiver(PerceiverARV3, positions="none", compressed=HISTORY), tokens(20)
+    mask = (torch.arange(20) < 5).expand(2, 20)
+    torch.testing.assert_close(model(text, key_padding_mask=mask), model(text[:, 5:]), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"), [*((cls, {}) for cls in VARIANTS), (PerceiverARV3, {"compress_after_first": True})]
+)
+def test_padding_inside_the_history_is_not_seen(cls, options):
+    model, text, other = perceiver(cls, positions="learned", **options), tokens(20), tokens(20, seed=1)
+    mask = torch.rand(2, 20, generator=torch.Generator().manual_seed(0)) < 0.5
+    mask[:, HISTORY:] = False
+    changed = torch.where(mask, other, text)
+    logits = model(text, key_padding_mask=mask)
+    torch.testing.assert_close(model(changed, key_padding_mask=mask), logits, atol=1e-12, rtol=0)
+    assert not torch.allclose(model(text), logits)
+    mask[0] = True
+    assert torch.isfinite(model(text, key_padding_mask=mask)).all()
+
+
+@variants
+def test_a_prompt_with_padding_in_front_is_continued_as_it_is_alone(cls):
+    model, text = perceiver(cls, positions="none"), tokens(18)
+    mask = torch.arange(15) < torch.tensor([[10], [0]])
+    padded, state = model.prefill(text[:, :15], key_padding_mask=mask)
+    alone, own = model.prefill(text[:1, 10:15])
+    for t in range(15, 18):
+        torch.testing.assert_close(padded[:1], alone, atol=1e-12, rtol=0)
+        padded, state = model.step(text[:, t], state)
+        alone, own = model.step(text[:1, t], own)
+    torch.testing.assert_close(padded[:1], alone, atol=1e-12, rtol=0)
 
 
 @variants
@@ -285,6 +355,8 @@ def test_refusals():
         perceiver(PerceiverARV2, segment=0)
     with pytest.raises(ValueError, match="compressed=0 is not positive"):
         perceiver(PerceiverARV3, compressed=0)
+    with pytest.raises(ValueError, match="requires a second layer, not layers=1"):
+        perceiver(PerceiverARV3, compress_after_first=True, layers=1)
     with pytest.raises(ValueError, match="width 16 is not a multiple of 3 heads"):
         perceiver(heads=3)
     with pytest.raises(ValueError, match="causal_self, not noncausal_self"):
@@ -305,6 +377,8 @@ def test_bfloat16_is_close(cls):
     exact = model(tokens(20))
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(tokens(20))
+        last, _ = model.step(tokens(20)[:, 19], model.prefill(tokens(20)[:, :19])[1])
+    assert (last.float() - exact[:, -1]).abs().max() <= 0.03 * exact.abs().max()
     logits.float().square().sum().backward()
     assert (logits.float() - exact).abs().max() <= 0.03 * exact.abs().max()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())

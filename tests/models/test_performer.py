@@ -17,11 +17,35 @@ def performer(**options):
         ({"kernel": "cosine"}, "one of exp, relu, not cosine"),
         ({"features": None}, "set features, or kernel=relu"),
         ({"features": 0}, "features >= 1, not 0"),
+        ({"kernel": "relu", "skyformer_compat": True}, "skyformer_compat is for kernel exp, not relu"),
     ],
 )
 def test_what_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         performer(**options)
+
+
+def test_skyformers_kernel_is_nearer_to_the_mean():
+    """Its logits are q'k / E, so that attention is that of queries and keys which are shorter by E^-1/4 each."""
+    x = torch.randn(1, 9, 16, generator=torch.Generator().manual_seed(1))
+    published, shorter = performer(skyformer_compat=True, features=64), performer(features=64)
+    with torch.no_grad():
+        for linear in (shorter.q_proj, shorter.k_proj):
+            linear.weight *= shorter.head_dim**-0.25
+    torch.testing.assert_close(published(x)[0], shorter(x)[0])
+    assert not torch.allclose(published(x)[0], performer(features=64)(x)[0], atol=1e-3)
+
+
+def test_skyformers_padding_counts_as_zeros():
+    x = torch.randn(1, 9, 16, generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(9)[None] >= 5
+    model = performer(skyformer_compat=True)
+    with torch.no_grad():
+        model.v_proj.bias.fill_(1.0)
+    y = model(x, key_padding_mask=mask)[0]
+    changed = x.masked_fill(mask[..., None], 3.0)
+    torch.testing.assert_close(model(changed, key_padding_mask=mask)[0][:, :5], y[:, :5])  # what it holds is not read
+    assert (model(x[:, :5])[0] - y[:, :5]).abs().max() > 0.1  # but it takes its share of the weights
 
 
 def test_relu_without_directions_has_nothing_random():

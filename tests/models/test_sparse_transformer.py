@@ -23,9 +23,23 @@ def test_lra_compat_is_lower_triangular_in_both_patterns():
     assert not torch.allclose(ours, run(build("sparse_transformer", PATTERN), x))
 
 
+def test_with_an_open_first_position_the_mask_is_that_of_long_range_arena():
+    """One row and one column of ones around the lower triangular pattern of the tokens after the first."""
+    block, columns, length = 4, 2, 14
+    t = torch.arange(length - 1)
+    near = t[:, None] // block == t // block
+    pattern = (near | is_summary(t, block, columns)) & (t <= t[:, None])
+    expected = torch.nn.functional.pad(pattern, (1, 0, 1, 0), value=True)
+    v = torch.eye(length, dtype=torch.float64)[None, None]
+    q = torch.zeros_like(v)
+    weights = fixed_pattern(q, q, v, block=block, columns=columns, causal=True, open_first=True)[0, 0]
+    torch.testing.assert_close(weights, expected / expected.sum(1, keepdim=True, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("options", [{}, {"open_first": True}, {"open_first": True, "lra_compat": True}])
 @pytest.mark.parametrize("pattern", [PATTERN, Pattern.CAUSAL_SELF])
-def test_padding_may_lie_between_tokens(pattern):
-    model = build("sparse_transformer", pattern).double()
+def test_padding_may_lie_between_tokens(pattern, options):
+    model = build("sparse_transformer", pattern, **options).double()
     x, _ = inputs(pattern, 23, dtype=torch.float64)
     mask = torch.zeros(2, 23, dtype=torch.bool)
     mask[0, [0, 3, 4, 5, 12]] = mask[1, 9:] = True
@@ -36,13 +50,14 @@ def test_padding_may_lie_between_tokens(pattern):
     torch.testing.assert_close(a, b, atol=1e-9, rtol=0)
 
 
+@pytest.mark.parametrize("open_first", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradients_with_dropout(causal):
+def test_gradients_with_dropout(causal, open_first):
     """Backward makes the masks of forward again, in every part."""
 
     def dropped(*leaves):
         torch.manual_seed(3)
-        return fixed_pattern(*leaves, block=4, columns=1, causal=causal, dropout=0.4)
+        return fixed_pattern(*leaves, block=4, columns=1, causal=causal, open_first=open_first, dropout=0.4)
 
     generator = torch.Generator().manual_seed(0)
     leaves = [x.requires_grad_() for x in torch.randn(3, 1, 2, 10, 3, generator=generator, dtype=torch.float64)]

@@ -74,8 +74,8 @@ def example():
     return [
         *seeds("vanilla", "lra/text", [0.610, 0.615, 0.620]),
         *seeds("lavo", "lra/text", [0.670, 0.672, 0.674]),
-        record("performer", "lra/text", 1, 0.58),
-        record("performer", "lra/text", 2, status="nan"),
+        record("performer_skyformer", "lra/text", 1, 0.58),
+        record("performer_skyformer", "lra/text", 2, status="nan"),
         record("reformer", "lra/text", 1, status="oom"),
         record("mixer_x", "lra/text", 1, 0.55, leak=True),
         *seeds("vanilla", "lra/listops", [0.380, 0.384], baseline=tenth),
@@ -85,8 +85,8 @@ def example():
             "lavo", "lra/listops", 1, 0.41, settings={"window": 64}, changed={"model.window": [16, 64]}, baseline=tenth
         ),
         *seeds("vanilla", "lra/listops", [0.50, 0.52], baseline=tenth, **made_up),
-        *seeds("linformer", "lra/listops", [0.40, 0.41], baseline=tenth, **made_up),
-        *seeds("performer", "lra/listops", [0.45, 0.53], baseline=tenth, **made_up),
+        *seeds("linformer_skyformer", "lra/listops", [0.40, 0.41], baseline=tenth, **made_up),
+        *seeds("performer_skyformer", "lra/listops", [0.45, 0.53], baseline=tenth, **made_up),
         *seeds("lavo", "lra/listops", [0.61, 0.62], baseline=tenth, **made_up),
         *seeds("mixer_x", "lra/listops", [0.30, 0.33], baseline=tenth, **made_up),
         record("bigbird", "lra/listops", 1, status="oom", baseline=tenth, **made_up),

@@ -21,6 +21,10 @@ class Twin(NamedTuple):
     forward: Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
     parameters: Callable[[int, int, Pattern, int, dict[str, Any]], int]
     variants: tuple[dict[str, Any], ...] = ()  # other hyper-parameters than the yaml's that change what is computed
+    causal_variants: tuple[dict[str, Any], ...] = ()  # those that are refused but as causal_self
+
+    def variants_of(self, pattern: Pattern) -> tuple[dict[str, Any], ...]:
+        return self.variants + (self.causal_variants if pattern is Pattern.CAUSAL_SELF else ())
 
 
 def heads_of(x: Tensor, heads: int) -> list[Tensor]:

@@ -56,13 +56,17 @@ def linformer(model, h, q, k, v, padding, causal):
 
 def linformer_parameters(dim, heads, pattern, max_length, hyper):
     maps = (1 if hyper["share"] else 2) * (heads if hyper["per_head"] else 1) * max_length * hyper["rank"]
-    saved = 2 * (dim + 1) * (dim - dim // heads) if hyper["one_kv_head"] else 0
-    return projections(dim) + maps - saved
+    saved = 2 * (dim + 1) * (dim - dim // heads) if hyper.get("one_kv_head") else 0
+    return projections(dim) + maps * (not hyper.get("freeze_maps")) - saved
 
 
 @per_head
 def performer(model, h, q, k, v, padding, causal):
     directions, head_dim = model.directions[h], q.shape[-1]
+    if model.skyformer_compat:
+        real = (~padding).to(k.dtype)[:, None]
+        q, k, v = q / head_dim**0.25, real * k / head_dim**0.25, real * v
+        padding = torch.zeros_like(padding)
     tokens = [j for j in range(len(k)) if not padding[j]]
 
     def along(x):
@@ -91,5 +95,7 @@ TWINS = {
         linformer_parameters,
         ({"per_head": True}, {"share": False}, {"per_head": True, "share": False}, {"one_kv_head": True}),
     ),
+    "linformer_skyformer": Twin(linformer, linformer_parameters, ({"share": False},)),
     "performer": Twin(performer, only_projections, ({"cab_compat": True}, {"features": 21})),
+    "performer_skyformer": Twin(performer, only_projections, ({"features": 21},)),
 }

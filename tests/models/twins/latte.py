@@ -50,12 +50,16 @@ def sliding(layer, x, v, padding, causal, heads):
     """(N, D) and values (heads times (N, E)) -> heads times (N, E)."""
     q, k = heads_of(layer.q_proj(x), heads), heads_of(layer.k_proj(x), heads)
     w, out = layer.window, []
+
+    def placed(row, position):
+        return turn(row, position) if layer.rope else row
+
     for h in range(heads):
-        k_h = torch.stack([turn(row, j) for j, row in enumerate(k[h])])
+        k_h = torch.stack([placed(row, j) for j, row in enumerate(k[h])])
         rows = []
         for i in range(len(x)):
             near = [j for j in range(len(x)) if (i - w < j <= i if causal else abs(i - j) <= w // 2)]
-            rows.append(attend(turn(q[h][i], i), k_h, v[h], [j for j in near if not padding[j]]))
+            rows.append(attend(placed(q[h][i], i), k_h, v[h], [j for j in near if not padding[j]]))
         out.append(torch.stack(rows))
     return out
 
@@ -119,6 +123,6 @@ TWINS = {
     "latte_conv": Twin(latte, latte_parameters, ({"conv": 1}, {"conv": 4}, {"conv": 20}, {"vapor": True})),
     "latte_conv_swa": Twin(latte, latte_parameters),
     "latte_rglru": Twin(latte, latte_parameters, ({"vapor": True},)),
-    "latte_rglru_swa": Twin(latte, latte_parameters),
+    "latte_rglru_swa": Twin(latte, latte_parameters, ({"rope": False},)),
     "rglru_swa": Twin(rglru_swa, rglru_swa_parameters, ({"window": 1}, {"window": 100})),
 }

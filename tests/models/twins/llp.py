@@ -10,7 +10,7 @@ from twins.baselines import turned
 @per_sequence
 def llp(model, x, source, padding, causal):
     bidirectional = model.pattern is Pattern.NONCAUSAL_SELF and not model.causal
-    c, out = model.half, []
+    c, out = model.half_segment, []
     for q, kv in zip(heads_of(model.q_proj(x), model.heads), heads_of(model.kv_proj(x), model.heads), strict=True):
         rows = []
         turn = [turned(kv[j], j) if model.rotary else kv[j] for j in range(len(x))]

@@ -60,6 +60,5 @@ VARIANTS = (
     {"segments": [6, 100], "ratios": [4, 5], "detach_alpha": False},
     {"segments": [8], "ratios": [2]},
     {"subln": True},
-    {"xpos": True, "detach_alpha": False},
 )
-TWINS = {"longnet": Twin(longnet, longnet_parameters, VARIANTS)}
+TWINS = {"longnet": Twin(longnet, longnet_parameters, VARIANTS, ({"xpos": True, "detach_alpha": False},))}

@@ -11,7 +11,9 @@ from twins.base import Twin, attend, heads_of, per_sequence
 def extra_sequence(model):
     """P of a layer that is handed none."""
     table = model.first.table
-    p = table * model.first.scale + sinusoidal_positions(*table.shape)
+    p = table
+    if model.first.positions is not None:
+        p = table * table.shape[1] ** 0.5 + sinusoidal_positions(*table.shape)
     return torch.stack([model.first.norm(row) for row in p])
 
 
@@ -37,10 +39,11 @@ def luna(model, x, source, padding, causal):
 
 def pack_and_unpack(model, p, q, source, tokens):
     slots = list(range(min(len(p), len(tokens)) if model.dynamic else len(p)))
-    pack_q = heads_of(model.pack_q_proj(model.slots_norm(p) if model.pre_norm else p), model.heads)
+    heads = model.pack_heads
+    pack_q = heads_of(model.pack_q_proj(model.slots_norm(p) if model.pre_norm else p), heads)
     values = model.pack_v_proj(source)
-    k, v = (heads_of(y, model.heads) for y in (keys_of(model, source, model.pack_k_proj, values), values))
-    packed = [torch.stack([attend(row, k[h], v[h], tokens) for row in pack_q[h]]) for h in range(model.heads)]
+    k, v = (heads_of(y, heads) for y in (keys_of(model, source, model.pack_k_proj, values), values))
+    packed = [torch.stack([attend(row, k[h], v[h], tokens) for row in pack_q[h]]) for h in range(heads)]
     packed = torch.cat(packed, -1)  # Y_P
     values = model.v_proj(packed)
     k, v = (heads_of(y, model.heads) for y in (keys_of(model, packed, model.k_proj, values), values))
@@ -77,7 +80,9 @@ VARIANTS = (
     {"activation": "elu"},
     {"pre_norm": True},
     {"dynamic": False},
-    {"scale_slots": False, "norm_slots": True},
+    {"slot_positions": False, "norm_slots": True},
+    {"pack_heads": 1},
+    {"pack_heads": 8, "tie_kv": False},
     {"slots": 21},
 )
 TWINS = {

@@ -55,9 +55,16 @@ def lra_strided(model, h, q, k, v, padding, causal):
 def sparse_transformer(model, h, q, k, v, padding, causal):
     b, c, rows = model.block, model.columns, []
     for i in range(len(q)):
-        keys = [j for j in range(len(k)) if j // b == i // b or j % b == 0 or j % b >= b - c]
-        keys = [j for j in keys if (j <= i or not model.triangular) and not padding[j]]
-        rows.append(attend(q[i], k, v, keys))
+        first = int(model.open_first)
+        keys = [
+            j
+            for j in range(len(k))
+            if (j - first) // b == (i - first) // b or (j - first) % b == 0 or (j - first) % b >= b - c
+        ]
+        keys = [j for j in keys if j <= i or not model.triangular]
+        if model.open_first:
+            keys = sorted({0, *keys}) if i else range(len(k))
+        rows.append(attend(q[i], k, v, [j for j in keys if not padding[j]]))
     return torch.stack(rows)
 
 
@@ -65,7 +72,15 @@ TWINS = {
     "sparse_transformer": Twin(
         sparse_transformer,
         only_projections,
-        ({"lra_compat": True}, {"block": 5, "columns": 3}, {"block": 4, "columns": 4}, {"block": 50}),
+        (
+            {"lra_compat": True},
+            {"block": 5, "columns": 3},
+            {"block": 4, "columns": 4},
+            {"block": 50},
+            {"open_first": True},
+            {"open_first": True, "lra_compat": True},
+            {"open_first": True, "lra_compat": True, "block": 5, "columns": 3},
+        ),
     ),
     "longformer": Twin(
         longformer,

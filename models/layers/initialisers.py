@@ -1,0 +1,44 @@
+"""How weights start where it is not torch's own way.
+
+LeCun-normal, flax's default: a normal distribution of variance 1 / inputs, cut at two standard deviations of what is
+drawn, so that the drawn one is wider by 1 / 0.8796. BERT draws from N(0, 0.02^2). Biases start at zero with both.
+"""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+CUT = 2.0
+CUT_STD = 0.87962566103423978  # standard deviation of N(0, 1) within two of them to either side
+BERT_STD = 0.02
+
+
+def lecun_normal_(weight: Tensor, inputs: int) -> Tensor:
+    """Draw `weight`, each of whose outputs sums `inputs` of its numbers."""
+    std = inputs**-0.5 / CUT_STD
+    return nn.init.trunc_normal_(weight, std=std, a=-CUT * std, b=CUT * std)
+
+
+def lecun_normal_linears_(module: nn.Module) -> None:
+    """LeCun-normal for every Linear in `module`."""
+    for layer in linears(module):
+        lecun_normal_(layer.weight, layer.in_features)
+
+
+def bert_linears_(module: nn.Module) -> None:
+    """BERT's start for every Linear in `module`."""
+    for layer in linears(module):
+        nn.init.normal_(layer.weight, std=BERT_STD)
+
+
+def linears(module: nn.Module) -> Iterator[nn.Linear]:
+    """The Linears in `module`, with biases of zero."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+            yield layer
+
+
+def keep_as_they_are(module: nn.Module) -> None:
+    """torch's own start of a Linear: uniform within 1 / sqrt(inputs), its bias too."""

@@ -1,0 +1,194 @@
+"""What composes can learn: at smoke size its output depends on its input, and every parameter that is trained is used.
+
+A model that cannot see its input trains like any other, to the score of guessing. So for each model, task and protocol
+
+    the output changes with the first, with a middle and with the last token, each by itself, and
+    one batch gives each trained parameter a gradient.
+
+What cannot learn is refused where it is composed, in one line.
+"""
+
+import functools
+
+import pytest
+import torch
+
+from harness.commands import plan
+from harness.config.build import build, on_meta, parameter_groups
+from harness.config.compose import compose, options, recipes, with_model
+from harness.config.sweep import Command
+from harness.errors import UsageError
+from tests.helpers.tasks import no_progress
+
+TASKS = [name for name, _ in options("task")]
+MODELS = [name for name, _ in options("model") if name != "custom"]
+RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
+GOOGLE = [task for protocol, task in RECIPES if protocol == "google"]
+NOISE = 1e-11  # in float64, between rows of a batch that are equal
+# of what has no form for the slot, is a whole decoder, or has a first position that sees nothing
+REFUSALS = ("has no ", "cannot replace", "would be constant")
+# methods whose first position, where a recipe reads it, sees a part of a sequence of this size in this many layers
+PART_SEEN = {
+    "local": "a window",
+    "longformer": "a window",
+    "longnet": "the first segment of each branch",
+    "lra_strided": "every s-th token",
+    "mega_chunk": "a chunk, and an average that decays",
+    "reformer": "a bucket and its neighbours",
+    "sparse_transformer": "its block and the columns, in one layer",
+}
+# parameters that nothing reads
+IDLE = {
+    "luna": ("slots_norm",),  # of the last layer: it makes what a next layer would read
+    "probsparse": ("q_proj", "k_proj"),  # of one layer whose first position alone is read, and is not chosen
+}
+# the rows of LRA's table, and what the first position does not see there either (X64)
+LRA = [
+    *("vanilla", "lra_strided", "sparse_transformer", "longformer", "linformer", "reformer", "sinkhorn", "synthesizer"),
+    *("bigbird", "linear_transformer", "performer", "performer_relu"),
+]
+UNSEEN = {
+    **{("lra_strided", task): {0, length // 2, length - 1} for task, length in (("listops", 2000), ("text", 1000))},
+    ("lra_strided", "retrieval"): {2000, 3999},  # its first byte is the one that is read
+    ("longformer", "listops"): {1999},
+    ("longformer", "retrieval"): {2000, 3999},
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@functools.cache
+def composed(protocol, task, root, *overrides):
+    return compose([f"task={task}", f"protocol={protocol}", "budget=smoke", f"paths.data={root}", *overrides])
+
+
+@functools.cache
+def batch_of(protocol, task, root, *overrides):
+    """Eight examples: tokens drawn at random, of the longest length, or a task's own series and clouds."""
+    cfg = composed(protocol, task, root, *overrides)
+    made = build(with_model(cfg, "vanilla")).task
+    sizes = made.backbone_kwargs()
+    if "vocab_size" not in sizes:
+        made.prepare(no_progress)
+        made.load()
+        batch = made.split("train").batch(range(8))
+        return {key: x.double() if x.is_floating_point() else x for key, x in batch.items()}
+    shape = (8, 2, sizes["max_length"]) if task == "lra/retrieval" else (8, sizes["max_length"])
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(1, sizes["vocab_size"], shape, generator=generator)
+    return {"tokens": tokens, "label": torch.randint(sizes["classes"], (8,), generator=generator)}
+
+
+def model_and_task(cfg):
+    """In float64, every parameter moved, so that none hides behind one that starts at zero."""
+    torch.manual_seed(0)
+    built = build(cfg)
+    model = built.model.double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn_like(parameter)
+    return built, model
+
+
+def unseen(model, batch):
+    """What the output does not depend on, of the first example's first, middle and last token, and of all of them."""
+    name = next(key for key in ("tokens", "past", "partial") if key in batch)
+    others = [batch[key][:1] for key in ("past_time", "future_time") if key in batch]
+    x = batch[name][0]
+    sequences = x if name == "tokens" and x.ndim == 2 else x[None]  # of a pair, or one
+    length = sequences.shape[1]
+    rows, places = [x], []
+    for number in range(len(sequences)):
+        for position in (0, length // 2, length - 1, slice(None)):
+            row = sequences.clone()
+            row[number, position] = changed(row[number, position])
+            rows.append(row.view_as(x))
+            places.append("all" if position == slice(None) else position)
+    with torch.no_grad():
+        output = model(torch.stack(rows), *(other.expand(len(rows), -1, -1) for other in others))
+    if isinstance(output, tuple):  # of a completion, the first point that is predicted
+        output = output[1][:, :1]
+    change = (output[1:] - output[:1]).flatten(1).abs().amax(1)
+    assert torch.isfinite(change).all()
+    return {place for place, size in zip(places, change.tolist(), strict=True) if size < NOISE}
+
+
+def changed(x):
+    """Other values, or other tokens, none of them padding."""
+    return x + 0.5 if x.is_floating_point() else torch.where(x > 1, x - 1, x + 1)
+
+
+def untrained(built, model, batch):
+    """The parameters that claim to be trained and get no gradient, or that the optimiser is not given."""
+    model.train()
+    built.task.loss(model, batch).backward()
+    given = {id(p) for group in built.optimizer(parameter_groups(model)).param_groups for p in group["params"]}
+    return {
+        name
+        for name, p in model.named_parameters()
+        if p.requires_grad and (id(p) not in given or p.grad is None or not p.grad.any())
+    }
+
+
+def check(protocol, task, model, root):
+    cfg = with_model(composed(protocol, task, root), model)
+    try:
+        built, made = model_and_task(cfg)
+    except UsageError as error:
+        assert any(reason in str(error) for reason in REFUSALS) and "\n" not in str(error), error
+        return
+    batch = batch_of(protocol, task, root)
+    blind, idle = unseen(made.eval(), batch), untrained(built, made, batch)
+    if model == "no_cross":  # the control reads no source: the decoder is given the last values of a series
+        assert "all" not in blind
+        return
+    if model in PART_SEEN and cfg.backbone.get("pooling") in ("cls", "first"):
+        blind &= {"all"}
+    assert not blind, "the output does not depend on these"
+    assert not {name for name in idle if not any(part in name for part in IDLE.get(model, ()))}, "never trained"
+
+
+@pytest.mark.parametrize("task", GOOGLE)
+def test_what_composes_learns(task, root):
+    """Each model once."""
+    for model in MODELS[GOOGLE.index(task) :: len(GOOGLE)]:
+        check("google", task, model, root)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("protocol", "task"), RECIPES)
+def test_everything_that_composes_learns(protocol, task, model, root):
+    check(protocol, task, model, root)
+
+
+def test_what_cannot_see_its_input_is_refused():
+    typed = ("model=llp", "task=lra/listops", "protocol=google", "budget=smoke")
+    with pytest.raises(UsageError, match=r"would be constant; type backbone\.pooling=masked_mean"):
+        on_meta(compose(typed))
+    on_meta(compose([*typed, "backbone.pooling=masked_mean"]))
+    with pytest.raises(UsageError, match="would be constant"):
+        on_meta(compose(["model=sparse_transformer", "model.open_first=false", *typed[1:]]))
+
+
+def test_a_plan_says_what_is_refused(capsys, places):
+    typed = ["do=plan", "task=lra/listops", "protocol=google", *places]
+    plan.run_all([Command(compose([*typed, f"model={name}"])) for name in ("llp", "vanilla")])
+    shown = capsys.readouterr().out
+    assert "1 refused, 1 missing" in shown
+    assert "left out: llp · lra/listops · google (" in shown and "would be constant" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["lra/listops", "lra/text", "lra/image", "lra/retrieval"])
+@pytest.mark.parametrize("model", LRA)
+def test_the_first_position_sees_the_whole_text_at_the_length_of_the_paper(model, task, root):
+    """In google's rows, in narrow layers, with what the published code itself does not see."""
+    narrow = ["backbone.dim=32", "backbone.heads=2", "backbone.ffn_dim=16", "budget=paper"]
+    cfg = with_model(composed("google", task, root, *narrow), model)
+    _, made = model_and_task(cfg)
+    blind = unseen(made.eval(), {key: x[:1] for key, x in batch_of("google", task, root, *narrow).items()})
+    assert blind == UNSEEN.get((model, task.removeprefix("lra/")), set())

@@ -1,0 +1,28 @@
+"""Linformer's maps along the sequence."""
+
+import pytest
+import torch
+
+from models.attention.linformer import Linformer
+
+
+def test_frozen_maps_are_saved_but_no_parameters():
+    trained, frozen = (
+        Linformer(16, 2, pattern="noncausal_self", max_length=8, rank=4, share=False, freeze_maps=freeze)
+        for freeze in (False, True)
+    )
+    maps = {"key_map", "value_map"}
+    assert maps <= set(dict(trained.named_parameters()))
+    assert not maps & set(dict(frozen.named_parameters()))
+    assert set(frozen.state_dict()) == set(trained.state_dict())
+    frozen.load_state_dict(trained.state_dict())
+    x = torch.randn(1, 8, 16)
+    assert torch.equal(frozen(x)[0], trained(x)[0])
+    frozen(x)[0].sum().backward()
+    assert frozen.key_map.grad is None
+
+
+def test_linformer_refuses_what_it_has_no_map_for():
+    model = Linformer(16, 2, pattern="noncausal_self", max_length=8, rank=4)
+    with pytest.raises(ValueError, match="built for 8 tokens and got 9"):
+        model(torch.randn(1, 9, 16))

@@ -40,7 +40,9 @@ class ColumnAnswer:
     @property
     def control(self) -> str:
         """`no mixing 24.40`, or what is missing."""
-        return self._score(self.tests.control) if self.tests.control else "–"
+        if self.tests.control:
+            return self._score(self.tests.control)
+        return "none" if self.spec.control_of(self.group.column) is None else "not run"
 
     @property
     def resolution(self) -> str:

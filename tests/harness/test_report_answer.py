@@ -87,7 +87,7 @@ def test_a_column_whose_control_is_not_apart_says_so_first(tmp_path):
 def test_what_a_resolution_lacks_is_named(records, missing):
     found = only(records)
     assert found.tests.resolution is None and missing in found.tests.missing
-    assert found.resolution == "–"
+    assert found.resolution == "–" and (found.control == "not run") == ("control" in missing)
 
 
 def test_a_line_for_each_column():

@@ -89,5 +89,5 @@ def test_several_tables_are_shown_as_a_line_a_column(tmp_path):
     shown = console.file.getvalue().splitlines()
     (line,) = [line for line in shown if line.startswith("ListOps")]
     assert line.split()[:4] == ["ListOps", "reduced", "3", "2"] and "no mixing 31.33" in line and "of 3" in line
-    assert "LAVO Table 7, point cloud completion" in shown and "no run yet" in shown
+    assert "LAVO Table 7, point cloud completion" in shown and "nothing to rank yet" in shown
     assert "columns with R ≥ 4: " in console.file.getvalue()

@@ -48,7 +48,7 @@ def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str
         grid.add_column(page.plain(name), overflow="fold")
     for line in lines:
         grid.add_row(*map(page.plain, line))
-    console.print(grid if lines else page.plain("no run yet"))
+    console.print(grid if lines else page.plain("nothing to rank yet"))
 
 
 class _Page:

@@ -3,8 +3,11 @@
     y_i = W_o W_v x_i
 
 so that a backbone keeps its positions, feed-forward layers and pooling, and nothing else tells one token of another.
-What it scores is what needs no attention. It is softmax attention whose window is the token itself: one weight, which
-is 1, so queries and keys are left out, and no weights are formed to drop.
+What it scores is what needs no attention. A recipe that reads the first position alone (LRA's [CLS]) would give it a
+constant output, so a control there pools over all tokens: `backbone.pooling=masked_mean`.
+
+It is softmax attention whose window is the token itself: one weight, which is 1, so queries and keys are left out, and
+no weights are formed to drop.
 
 Time and memory O(N D^2), parameters 2 D^2 + 2 D, decoding state none.
 
@@ -15,7 +18,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
+from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection, without_biases
 
 
 class NoMixing(Attention):
@@ -28,6 +31,13 @@ class NoMixing(Attention):
         super().__init__(dim, heads, **options)
         self.v_proj = projection(dim, dim, INPUT_GAIN)
         self.out_proj = projection(dim, dim, 1.0)
+
+    @property
+    def looks_ahead(self) -> bool:
+        return False
+
+    def drop_biases(self) -> None:
+        without_biases(self.v_proj, self.out_proj)
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from harness.report.answer import ColumnAnswer
+    from harness.report.render.layout import Table
+
 FORMATS = ("md", "tex", "csv")
+SCORES = "-scores"  # end of the name of a table's plot, which is among the figures
 
 
 def run(cfg: Any, overrides: Sequence[str]) -> int:
@@ -40,9 +44,10 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         _write(bench)
         print("\n".join(map(str, [*drawn, *bench])))
         return 0
-    for group, folder, paths in (("table", cfg.paths.tables, written), ("figure", cfg.paths.figures, drawn)):
+    for group, paths in (("table", written), ("figure", drawn)):
         for path in paths:
-            name = path.relative_to(folder).with_suffix("").as_posix()
+            folders = [folder for folder in (cfg.paths.tables, cfg.paths.figures) if path.is_relative_to(folder)]
+            name = path.relative_to(max(folders, key=len)).with_suffix("").as_posix().removesuffix(SCORES)
             print(f"{path} differs from the records: python run.py do=report {group}={name}", file=sys.stderr)
     stale = [path for path, text in bench.items() if not _is_current(path, text)]
     for path in stale:
@@ -61,18 +66,16 @@ def report_tables(
     formats: Sequence[str] = FORMATS,
     console: "Console | None" = None,
 ) -> list[Path]:
-    """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}` and show them.
+    """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}`.
 
-    `cells`: the frame of all records; `measurements`: those of do=bench by their names. `paths` names the folders
-    `paper` (the ledger), `records` and `tables`. Returns the files of these tables; with `check`, writes and shows
-    nothing and returns the files that differ from the records. Raises UsageError.
+    One table is shown as a whole, several as a line for each of their columns. `cells`: the frame of all records;
+    `measurements`: those of do=bench by their names. `paths` names the folders `paper` (the ledger), `records`,
+    `tables` and, for the plot of each table, `figures`. Returns the files of these tables; with `check`, writes and
+    shows nothing and returns the files that differ from the records. Raises UsageError.
     """
-    from harness.report.groups import group_scores
-    from harness.report.pictures import pictures_of
+    from harness.report.answer import grid, totals
     from harness.report.render import latex, markdown, terminal, tidy_csv
-    from harness.report.select import select
-    from harness.report.spec_files import available, load_table
-    from harness.report.table import build_table
+    from harness.report.spec_files import available
 
     renderers = {"md": markdown.render, "tex": latex.render, "csv": tidy_csv.render}
     if unknown := [name for name in formats if name not in renderers]:
@@ -81,28 +84,72 @@ def report_tables(
     if not names:
         raise UsageError(f"there is no table in {Path(conf_root) / 'table'}")
     smoke = int((cells["budget"] == "smoke").sum())
-    if not check:
-        console = console or terminal.console()
-    files = []
+    files, every = [], []
     for name in names:
+        table, found, plot = _page_of(name, cells, measurements, conf_root, paths)
         page = Path(paths["tables"]) / f"{name}.md"
-        spec = load_table(name, conf_root, paths["paper"])
-        selected = select(cells, spec)
-        results = group_scores(selected, spec, measurements)
-        table = build_table(spec, results, pictures_of(selected, spec, Path(paths["records"]), page))
         made = {page.with_name(f"{page.stem}.{suffix}"): renderers[suffix](table) for suffix in formats}
+        stale = [path for path, text in made.items() if not _is_current(path, text)]
+        drawn = _draw_scores(table.title, found, plot, check) if plot else []
         if check:
-            files += [path for path, text in made.items() if not _is_current(path, text)]
+            files += [*stale, *drawn]
             continue
+        console = console or terminal.console()
         _write(made)  # before the table is shown: the reader of a pipe may leave early
-        files += made
-        terminal.show(table, console)
+        files += [*made, *drawn]
+        every += found
+        if len(names) == 1:
+            terminal.show(table, console)
+        else:
+            terminal.show_columns(table.title, *grid(found), console)
         if smoke and name == names[-1]:
             console.print(
                 f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)"
             )
-        console.print("\n" + "\n".join(map(str, made)), markup=False, soft_wrap=True)
+    if not check:
+        lines = [totals(every), ""] * (len(names) > 1) + [str(path) for path in files]
+        console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return files
+
+
+def _page_of(
+    name: str,
+    cells: "pd.DataFrame",
+    measurements: Mapping[str, Mapping[str, Any]] | None,
+    conf_root: str | Path,
+    paths: Mapping[str, Any],
+) -> "tuple[Table, list[ColumnAnswer], Path | None]":
+    """A table's page, what its columns tell, and the file of the plot that the page shows, if it shows one."""
+    from harness.report import score_plot
+    from harness.report.answer import answers
+    from harness.report.groups import group_scores
+    from harness.report.pictures import pictures_of
+    from harness.report.select import select
+    from harness.report.spec_files import load_table
+    from harness.report.table import build_table
+
+    page = Path(paths["tables"]) / f"{name}.md"
+    spec = load_table(name, conf_root, paths["paper"])
+    selected = select(cells, spec)
+    results = group_scores(selected, spec, measurements)
+    found, plot = answers(results), None
+    if paths.get("figures") and score_plot.panels(found):
+        plot = score_plot.path_of(name, Path(paths["figures"]))
+    pictures = pictures_of(selected, spec, Path(paths["records"]), page)
+    return build_table(spec, results, pictures, score_plot.picture(plot, page) if plot else None), found, plot
+
+
+def _draw_scores(title: str, found: "Sequence[ColumnAnswer]", plot: Path, check: bool) -> list[Path]:
+    """Draw the plot of a table, unless it is there already. With `check`, the plot if it is out of date."""
+    from harness.report import score_plot
+    from harness.report.bubble_plot import has_digest
+
+    current = has_digest(plot, score_plot.digest_of(title, found))
+    if check:
+        return [] if current else [plot]
+    if not current:
+        score_plot.draw(title, found, plot)
+    return [plot]
 
 
 def draw_figures(

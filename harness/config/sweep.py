@@ -163,6 +163,8 @@ def runnable_cells(
             absent[label] = f"no model '{one.model}' yet"
             continue
         for name, column in task_columns(table).items():
+            if one.columns is not None and name not in one.columns:
+                continue
             if "task" in typed and column.task != typed["task"]:
                 continue
             if column.task not in tasks:

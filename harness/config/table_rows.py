@@ -5,12 +5,13 @@ rows:
   Luna-256: {model: luna, protocol: luna}                        under another protocol
   Luna-16: {model: luna, protocol: luna, set: {model.slots: 16}} the recipe with a setting of its own
   no attention: {model: no_cross, ours: true}                    a control, which the paper's table lacks
+  vanilla: {model: vanilla, ours: true, columns: [ListOps]}      in these columns alone
 columns:
   ListOps, packed P: {task: lra/listops, metric: acc, set: {backbone.pooling: packed}}
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +22,13 @@ Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 @dataclass(frozen=True)
 class Row:
-    """`set`: {key: value} on top of the recipe, part of what the paper means by the row."""
+    """`set`: {key: value} on top of the recipe, part of what the paper means by the row. `columns` None: all."""
 
     model: str
     protocol: str
     set: Mapping[str, Any] = field(default_factory=dict)
     ours: bool = False
+    columns: Sequence[str] | None = None
 
 
 def row(raw: Any, protocol: str) -> Row:

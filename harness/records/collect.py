@@ -21,6 +21,7 @@ COLUMNS = (
     *("rule", "after_steps", "leak", "baseline", "baseline_name", "predictions"),
     *("parameters", "attention_parameters", "steps", "tokens", "examples"),
     *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
+    *("core_hours", "gpu_hours"),
     *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "resumes"),
 )
 
@@ -52,6 +53,7 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     `origin` what the task calls their place: full where what was given as a part turned out to be all.
     `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
+    `core_hours` are wall hours times threads, of a run without a GPU; `gpu_hours` wall hours times GPUs.
     """
     import pandas as pd
 
@@ -91,6 +93,8 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "predictions": _predictions(entries),
             "parameters": parameters.get("total") or None,
             "attention_parameters": parameters.get("attention"),
+            "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
+            "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
             "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
             "source": data["source"],
             "origin": _origin(entries["config"]["task"].get("source"), data["source"]),
@@ -129,3 +133,8 @@ def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
     keys = {key for one in flat for key in one}
     differing = {key for key in keys if len({json.dumps(one.get(key)) for one in flat}) > 1}
     return [format_settings(settings_key({key: one[key] for key in differing if key in one})) for one in flat]
+
+
+def _hours(entries: dict[str, Any], units: int) -> float | None:
+    """Wall hours times cores or GPUs; None for a cell that broke off before it could tell."""
+    return None if entries["wall_s"] is None else entries["wall_s"] * units / 3600

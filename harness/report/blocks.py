@@ -1,23 +1,25 @@
 """The blocks of a page: groups of scores and published numbers as grids of text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from harness.report.against_paper import ordering
+from harness.report.comparison import BASELINE, clear_winner, compare_group
 from harness.report.groups import Group
 from harness.report.render.layout import Block, TableEntry
-from harness.report.scores import Score, clear_winner, verdict_of
+from harness.report.scores import Score, rank, verdict_of
 from harness.report.spec import TableSpec
-from harness.report.statistics import agreement
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
 EMPTY = TableEntry("–", tone="muted")
 MEAN_HEADER = "ours: mean ± CI (n)"
+BELOW = "†"  # behind a score that is below a baseline
 
 
 def comparison_block(spec: TableSpec, group: Group) -> Block:
     """Each row: the paper's number, ours, the difference and the verdict."""
     column, rows = group.column, []
     decimals = spec.decimals(column)
-    for row, score in in_order_of_rows(spec, group.scores):
+    for row, score in in_order_of_rows(spec, group):
         published = spec.published.get((row, column))
         notes = (*spec.footnotes_of(row=row), *spec.footnotes_of(row=row, column=column))
         paper = TableEntry(published.text, notes) if published else TableEntry("–")
@@ -26,44 +28,81 @@ def comparison_block(spec: TableSpec, group: Group) -> Block:
         else:
             mean, verdict = score.estimate, verdict_of(spec, row, column, score) or "–"
             delta = _signed(mean.mean - published.number, decimals) if mean and published else "–"
-            ours = [_score_entry(score, decimals, group.winner)]
+            ours = [_score_entry(score, decimals, group)]
             ours += [TableEntry(delta), TableEntry(verdict, tone=TONES.get(verdict, "muted"))]
         rows.append((_row_entry(spec, row, score.setting if score else ""), paper, *ours))
+    for score in group.baselines:
+        rows.append((_muted(score.row), EMPTY, _muted(score.number(decimals)), EMPTY, EMPTY))
     header = ("model", "paper", MEAN_HEADER, "Δ", "verdict")
     title = f"{_heading(spec, column)}{_chance_text(spec, group)}"
-    notes = spec.footnotes_of(column=column)
-    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrl", notes=notes, lines=group.data_notes)
+    notes, lines = spec.footnotes_of(column=column), (*_below(group), *group.data_notes)
+    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrl", notes=notes, lines=lines)
 
 
 def ranking_block(spec: TableSpec, group: Group) -> Block:
-    """Our rows of one budget and source of data, best first, and their ordering against the paper's."""
+    """Our rows of one budget and source of data with the baselines, best first, and their ordering."""
     decimals = spec.decimals(group.column)
     rows = []
-    for score in group.scores:
+    for score in ranked_with_baselines(spec, group):
         ours = score.estimate
         above_chance = _signed(ours.mean - group.chance, decimals) if ours and group.chance is not None else "–"
+        if score in group.baselines:
+            rows.append((*map(_muted, (score.row, score.number(decimals), "", above_chance, "–", "–", group.source)),))
+            continue
         entries = (
+            _tier(group, score),
             above_chance,
             f"{score.parameters:,}" if score.parameters else "–",
             f"{score.examples_per_s:,.3g}" if score.examples_per_s else "–",
             group.source,
         )
-        row = _row_entry(spec, score.row, score.setting), _score_entry(score, decimals, group.winner)
+        row = _row_entry(spec, score.row, score.setting), _score_entry(score, decimals, group)
         rows.append((*row, *map(TableEntry, entries)))
     guess = "chance" if spec.chance else "baseline"
-    header = ("model", MEAN_HEADER, f"Δ to {guess}", "parameters", "examples/s", "data")
+    header = ("model", MEAN_HEADER, "tier", f"Δ to {guess}", "parameters", "examples/s", "data")
     title = f"{_heading(spec, group.column)} · {group.where}{_chance_text(spec, group)}"
-    lines = (_ordering(spec, group), *group.data_notes)
-    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrrl", lines=lines)
+    lines = (*_below(group), ordering(spec, group), *_pairing(group), *group.data_notes)
+    starts = _tier_starts(ranked_with_baselines(spec, group), group)
+    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "lrrrrrl", lines=lines, tiers=starts)
 
 
 def mean_block(spec: TableSpec, group: Group) -> Block:
     """Averages of our rows, best first, and their ordering against the paper's."""
     decimals = spec.decimals(group.column)
-    rows = [(_row_entry(spec, score.row), _score_entry(score, decimals, group.winner)) for score in group.scores]
-    header = (TableEntry("model"), TableEntry(MEAN_HEADER))
-    title = f"{_heading(spec, group.column)} · {group.where}"
-    return Block(title, header, tuple(rows), "lr", lines=(_ordering(spec, group),))
+    rows = [
+        (_row_entry(spec, score.row), _score_entry(score, decimals, group), TableEntry(_tier(group, score)))
+        for score in group.scores
+    ]
+    header = tuple(map(TableEntry, ("model", MEAN_HEADER, "tier")))
+    title, starts = f"{_heading(spec, group.column)} · {group.where}", _tier_starts(group.scores, group)
+    return Block(title, header, tuple(rows), "lrr", lines=(ordering(spec, group), *_pairing(group)), tiers=starts)
+
+
+def ranked_with_baselines(spec: TableSpec, group: Group) -> list[Score]:
+    return rank([*group.scores, *group.baselines], spec.higher_is_better(group.column))
+
+
+def _tier(group: Group, score: Score) -> str:
+    return str(group.comparison.tiers.get(score.key, "–"))
+
+
+def _tier_starts(ranked: Sequence[Score], group: Group) -> tuple[int, ...]:
+    """Places of the rows that open a tier after the first."""
+    tiers = [group.comparison.tiers.get(score.key, 0) for score in ranked]
+    return tuple(place for place, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:place])
+
+
+def _pairing(group: Group) -> tuple[str, ...]:
+    return tuple(filter(None, [group.comparison.pairing]))
+
+
+def _below(group: Group) -> tuple[str, ...]:
+    """`† Below root operator: Linformer, Performer.`, a line for each baseline."""
+    below: dict[str, list[str]] = {}
+    for score in group.scores:
+        for name in group.comparison.below.get(score.key, ()):
+            below.setdefault(name, []).append(score.row + (f" ({score.setting})" if score.setting else ""))
+    return tuple(f"{BELOW} Below {name.removeprefix(BASELINE)}: {', '.join(rows)}." for name, rows in below.items())
 
 
 def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
@@ -82,11 +121,13 @@ def parts_block(spec: TableSpec, mean: Group) -> list[Block]:
         for setting in sorted({setting for _, other, setting in scores if other == row} or {""}):
             found = {name: scores.get((name, row, setting)) for name in parts}
             entries = (
-                _score_entry(s, spec.decimals(name), parts[name].winner) if s else EMPTY for name, s in found.items()
+                _score_entry(s, spec.decimals(name), parts[name], tier=True) if s else EMPTY
+                for name, s in found.items()
             )
             body.append((_row_entry(spec, row, setting), *entries))
-    body += _baseline_row(spec, parts)
+    body += _baseline_rows(spec, parts)
     lines = _shared_notes({spec.short_name(name): group.data_notes for name, group in parts.items()})
+    lines += _notes_of_marks(parts.values())
     if not mean.scores and not mean.comparable:
         lines.append(_no_average([mean.column]))
     header = [TableEntry("model")]
@@ -99,14 +140,14 @@ def category_block(spec: TableSpec, group: Group) -> Block:
     """A line for each category, a column for each row that has a score: there may be many categories."""
     scores = group.scores
     if group.comparable:
-        scores = [score for _, score in in_order_of_rows(spec, group.scores) if score]
+        scores = [score for _, score in in_order_of_rows(spec, group) if score]
     shown = [score for score in scores if score.by_seed]
     names = [score.row + (f" ({score.setting})" if score.setting else "") for score in shown]
     decimals, body = spec.decimals(group.column), []
     for category, measured in group.categories.items():
-        by_row = {(score.row, score.setting): score for score in measured}
-        best = clear_winner(measured, spec.higher_is_better(group.column))
-        own = [by_row[score.row, score.setting] for score in shown]
+        by_row = {score.key: score for score in measured}
+        best = clear_winner(measured, compare_group(spec, group.column, measured, ()))
+        own = [by_row[score.key] for score in shown]
         body.append((TableEntry(category), *(TableEntry(s.text(decimals), bold=s is best) for s in own)))
     header = tuple(map(TableEntry, ("category", *names)))
     title = f"{_heading(spec, group.column)} · by category · {group.where}"
@@ -130,7 +171,7 @@ def overview_block(spec: TableSpec, columns: Sequence[str]) -> Block:
         body.append((TableEntry(row, spec.footnotes_of(row=row)), *entries))
     lines = []
     if tasks := [column for column in columns if column in spec.columns]:
-        hours = spec.hours_of(tasks) * len(spec.rows)
+        hours = sum(spec.hours_of([column for column in tasks if spec.has(row, column)]) for row in spec.rows)
         names = dict.fromkeys(spec.short_name(column) for column in tasks)
         not_run = f"Not run at the paper budget: {', '.join(names)}"
         lines.append(f"{not_run}; all {len(spec.rows)} rows ≈ {_hours(hours)} GPU-hours per seed ({spec.gpu}).")
@@ -158,11 +199,13 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
         entries = [_row_entry(spec, row, setting)]
         for group in groups:
             score = lines_of[row, setting].get(group.column)
-            entries.append(_own_entry(score, spec.decimals(group.column), group.winner) if score else EMPTY)
+            entries.append(_own_entry(score, spec.decimals(group.column), group) if score else EMPTY)
         body.append(tuple(entries))
+    body += _baseline_rows(spec, {group.column: group for group in groups}, only_named=True)
     header = [TableEntry("model")]
     header += [TableEntry(_heading(spec, g.column), spec.footnotes_of(column=g.column)) for g in groups]
     notes = _shared_notes({g.column: g.data_notes for g in groups if spec.columns[g.column].metric})
+    notes += _notes_of_marks(groups)
     for group in groups:
         column = spec.columns[group.column]
         notes += [f"{group.column} = {column.formula}."] * (column.formula is not None)
@@ -176,20 +219,20 @@ def own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
     return Block(where, tuple(header), tuple(body), "l" + "r" * len(groups), lines=tuple(notes))
 
 
-def _own_entry(score: Score, decimals: int, best: Score | None) -> TableEntry:
-    ours = score.estimate
-    if ours is None or score.failures:
-        return _score_entry(score, decimals, best)
-    spread = f" ± {ours.half_width:,.{decimals}f} ({ours.n})" if ours.half_width else ""
-    return TableEntry(f"{ours.mean:,.{decimals}f}{spread}", bold=score is best)
+def _own_entry(score: Score, decimals: int, group: Group) -> TableEntry:
+    """A number of parameters, a formula and a measurement are the same for all seeds and stand alone."""
+    if score.failures or not score.is_fixed:
+        return _score_entry(score, decimals, group, tier=True)
+    return TableEntry(f"{score.estimate.mean:,.{decimals}f}{_marks(score, group, True)}", bold=score is group.winner)
 
 
-def in_order_of_rows(spec: TableSpec, scores: Sequence[Score]) -> list[tuple[str, Score | None]]:
+def in_order_of_rows(spec: TableSpec, group: Group) -> list[tuple[str, Score | None]]:
     """(row, score) in the paper's order, then models that its table lacks. A row has a line for each setting."""
-    ordered = sorted(scores, key=lambda score: (score.row, score.setting))
+    ordered = sorted(group.scores, key=lambda score: (score.row, score.setting))
     lines: list[tuple[str, Score | None]] = []
     for row in spec.rows:
-        lines += [(row, score) for score in ordered if score.row == row] or [(row, None)]
+        if spec.has(row, group.column):
+            lines += [(row, score) for score in ordered if score.row == row] or [(row, None)]
     return lines + [(score.row, score) for score in ordered if score.row not in spec.rows]
 
 
@@ -203,8 +246,20 @@ def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
     return TableEntry(text, spec.footnotes_of(row=row) if spec.is_ours(row) else ())
 
 
-def _score_entry(score: Score, decimals: int, best: Score | None) -> TableEntry:
-    return TableEntry(score.text(decimals), bold=score is best, tone="" if score.by_seed else "bad")
+def _score_entry(score: Score, decimals: int, group: Group, tier: bool = False) -> TableEntry:
+    """The score with its marks; `tier`: its tier too, where the grid has no column for it."""
+    text = score.text(decimals) + _marks(score, group, tier)
+    return TableEntry(text, bold=score is group.winner, tone="" if score.by_seed else "bad")
+
+
+def _marks(score: Score, group: Group, tier: bool) -> str:
+    """` †`, and ` · 2` for the second tier."""
+    below, rank = group.comparison.below.get(score.key), group.comparison.tiers.get(score.key)
+    return f" {BELOW}" * bool(below) + (f" · {rank}" if tier and rank else "")
+
+
+def _muted(text: str) -> TableEntry:
+    return TableEntry(text, tone="muted")
 
 
 def _heading(spec: TableSpec, column: str) -> str:
@@ -218,8 +273,8 @@ def _arrow(spec: TableSpec, column: str) -> str:
 
 
 def _chance_text(spec: TableSpec, group: Group) -> str:
-    """` · chance 17.10 (majority class)`, to stand behind a column's title."""
-    if group.parts:
+    """` · chance 17.10 (majority class)`, to stand behind a column's title where no row says it."""
+    if group.parts or group.baselines:
         return ""
     if group.chance is None:
         return " · chance not measured" if spec.chance else ""
@@ -227,13 +282,29 @@ def _chance_text(spec: TableSpec, group: Group) -> str:
     return f" · {guess} {group.chance:.{spec.decimals(group.column)}f} ({', '.join(group.chance_names)})"
 
 
-def _baseline_row(spec: TableSpec, parts: Mapping[str, Group]) -> list[tuple[TableEntry, ...]]:
-    """A last line with the score of a guess, where it is known."""
-    names = sorted({name for group in parts.values() for name in group.chance_names})
-    if not names:
-        return []
-    known = ("–" if g.chance is None else f"{g.chance:.{spec.decimals(name)}f}" for name, g in parts.items())
-    return [tuple(TableEntry(text, tone="muted") for text in (f"baseline: {', '.join(names)}", *known))]
+def _baseline_rows(
+    spec: TableSpec, groups: Mapping[str, Group], only_named: bool = False
+) -> list[tuple[TableEntry, ...]]:
+    """A line for each baseline. Where a record has none, the score of a guess stands alone, unless `only_named`."""
+    lines: dict[str, dict[str, str]] = {}
+    for name, group in groups.items():
+        for score in group.baselines:
+            lines.setdefault(score.row, {})[name] = score.number(spec.decimals(name))
+    names = sorted({name for group in groups.values() for name in group.chance_names})
+    if names and not lines and not only_named:
+        known = {name: g.chance for name, g in groups.items() if g.chance is not None}
+        lines[f"baseline: {', '.join(names)}"] = {n: f"{known[n]:.{spec.decimals(n)}f}" for n in known}
+    return [tuple(map(_muted, (label, *(line.get(name, "–") for name in groups)))) for label, line in lines.items()]
+
+
+def _notes_of_marks(groups: Iterable[Group]) -> list[str]:
+    """What the marks of a grid of several columns mean."""
+    groups = list(groups)
+    notes = list(dict.fromkeys(line for group in groups for line in _pairing(group)))
+    notes += ["Behind a score: · and its tier in the column."] * any(group.comparison.tiers for group in groups)
+    for group in groups:
+        notes += [f"{group.column}: {line}" for line in _below(group)]
+    return notes
 
 
 def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
@@ -250,22 +321,6 @@ def _shared_notes(notes: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _no_average(names: Sequence[str]) -> str:
     return f"Not averaged, because no row has a score in every column: {', '.join(names)}."
-
-
-def _ordering(spec: TableSpec, group: Group) -> str:
-    """Our ordering against the paper's, over rows of the paper that have a score here in one configuration."""
-    single = [score for score in group.scores if score.by_seed and not score.setting]
-    ours = {score.row: list(score.by_seed.values()) for score in single if score.row in spec.rows}
-    theirs = {row: number.number for (row, column), number in spec.published.items() if column == group.column}
-    result = agreement(ours, theirs)
-    start = "Ordering against the paper's column: Kendall τ"
-    if result.tau is None:
-        return f"{start} {result.note}."
-    if result.interval is None:
-        return f"{start} = {result.tau:.2f} over {result.rows} shared rows; {result.note}."
-    low, high = result.interval
-    spread = f"[{low:.2f}, {high:.2f}]"
-    return f"{start} = {result.tau:.2f} {spread} over {result.rows} shared rows (95 % bootstrap over seeds)."
 
 
 def _not_run(spec: TableSpec, column: str) -> str:

@@ -4,12 +4,14 @@ The cells that may be compared with the paper's numbers form one group per colum
 shows of it, so that rendering reads no record.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from harness.report.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.measurements import bench_scores
-from harness.report.scores import Score, average, clear_winner, rank, score_rows
+from harness.report.per_example import baselines_of, examples_of
+from harness.report.scores import Score, average, rank, score_rows
 from harness.report.select import by_sources, describe_sources
 from harness.report.spec import TableSpec
 
@@ -23,8 +25,10 @@ BENCH = "bench"  # budget of a group that do=bench measured
 class Group:
     """`column`: a column or an average of the table; `parts`: the groups of the columns that it averages.
 
-    `winner`: the best score, if it is clear of the runner-up. `chance`: score of a guess that ignores the input, in the
-    column's unit. `categories`: a metric in each category of the test examples, where the task measures them so.
+    `winner`: the best score, if a test separates it from the runner-up. `comparison`: the tests of its rows.
+    `baselines`: predictors that were not trained, on the same test examples. `chance`: score of a guess that ignores
+    the input, in the column's unit. `categories`: a metric in each category of the test examples, where the task
+    measures them so.
     """
 
     column: str
@@ -33,6 +37,8 @@ class Group:
     comparable: bool
     scores: tuple[Score, ...]
     winner: Score | None = None
+    comparison: Comparison = field(default_factory=Comparison)
+    baselines: tuple[Score, ...] = ()
     chance: float | None = None
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
@@ -54,7 +60,8 @@ class ProtocolResults:
 
     `paper`: a group for each column and average, in order, measured or not. `others`: smaller budgets, changed recipes
     and other data. `other_means`: of these, averages whose columns the paper does not print. `own`: columns of
-    ours, which no paper prints. The facts say how and where the cells were run.
+    ours, which no paper prints. The facts say how and where the cells were run. `hours`: budget -> core-hours and
+    GPU-hours of its cells.
     """
 
     spec: TableSpec
@@ -65,6 +72,7 @@ class ProtocolResults:
     other_facts: tuple[str, ...]
     own: tuple[Group, ...] = ()
     own_facts: tuple[str, ...] = ()
+    hours: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def group_scores(
@@ -90,6 +98,7 @@ def group_scores(
                 other_facts=_run_facts(part, others.values()),
                 own=tuple(_own_groups(part, own, measurements)),
                 own_facts=_run_facts(part, own.values()),
+                hours=_hours([*compared.values(), *own.values()]),
             )
         )
     return results
@@ -150,8 +159,11 @@ def _own_groups(
 def _column_group(
     spec: TableSpec, column: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool
 ) -> Group:
-    higher_is_better = spec.higher_is_better(column)
-    scores = rank(score_rows(cells), higher_is_better)
+    higher_is_better, of = spec.higher_is_better(column), spec.columns[column]
+    scores = rank(score_rows(cells, examples_of(cells, of, spec.block)), higher_is_better)
+    baselines = rank(_baselines(spec, column, cells), higher_is_better)
+    # a cost, such as a number of parameters, ranks no rows
+    tests = compare_group(spec, column, scores, baselines) if of.metric is not None else Comparison()
     known = cells["baseline"].dropna().astype(float)
     return Group(
         column=column,
@@ -159,7 +171,9 @@ def _column_group(
         data=data,
         comparable=comparable,
         scores=tuple(scores),
-        winner=clear_winner(scores, higher_is_better),
+        winner=clear_winner(scores, tests),
+        comparison=tests,
+        baselines=tuple(baselines),
         chance=float(known.mean()) if len(known) else None,
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=_data_notes(cells),
@@ -174,8 +188,23 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
     by_row = [[[s for s in group.scores if s.row == row] for group in parts.values()] for row in rows]
     higher_is_better = spec.higher_is_better(name)
     scores = rank([score for row in by_row if (score := average(row))], higher_is_better)
-    best = clear_winner(scores, higher_is_better)
-    return Group(name, first.budget, data, first.comparable, tuple(scores), best, parts=parts)
+    tests = compare_group(spec, name, scores, ())
+    best = clear_winner(scores, tests)
+    return Group(name, first.budget, data, first.comparable, tuple(scores), best, tests, parts=parts)
+
+
+def _baselines(spec: TableSpec, column: str, cells: "pd.DataFrame") -> list[Score]:
+    """The untrained predictors of a column. Each has its score for every seed, so that rows can be paired with it."""
+    found = []
+    for name, by_data in baselines_of(cells, spec.columns[column], spec.block).items():
+        # the data that most cells were tested on
+        data, (_, score, examples) = max(by_data.items(), key=lambda pair: (pair[1][0], pair[0]))
+        seeds = sorted({int(seed) for seed in cells["seed"]})
+        of_seeds = {} if examples is None else dict.fromkeys(seeds, examples)
+        label = BASELINE + name.replace("_", " ")
+        same = dict.fromkeys(seeds, data)
+        found.append(Score(label, "", dict.fromkeys(seeds, score), {}, examples=of_seeds, data=same))
+    return found
 
 
 def _categories(spec: TableSpec, column: str, cells: "pd.DataFrame") -> dict[str, tuple[Score, ...]]:
@@ -199,6 +228,20 @@ def _data_notes(cells: "pd.DataFrame") -> tuple[str, ...]:
     if tested := sorted({int(n) for n in ended["n_test"].dropna()}):
         notes.append(f"Test examples: {' or '.join(f'{n:,}' for n in tested)}.")
     return tuple(notes)
+
+
+def _hours(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
+    """Each cell once, although several columns may show it."""
+    import pandas as pd
+
+    if not any(len(cells) for cells in columns):
+        return {}
+    cells = pd.concat([cells for cells in columns if len(cells)])
+    cells = cells[~cells.index.duplicated()]
+    return {
+        budget: tuple(float(of_budget[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))
+        for budget, of_budget in cells.groupby("budget")
+    }
 
 
 def _run_facts(spec: TableSpec, columns: "Iterable[pd.DataFrame]") -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from pydantic import Field, model_validator
 
 from harness.config.validation import StrictModel, TupleOf
 from harness.report.select import select
-from harness.report.spec import TableSpec, require_known
+from harness.report.spec import TableSpec
+from harness.report.spec_parts import require_known
 
 if TYPE_CHECKING:
     import pandas as pd

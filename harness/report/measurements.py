@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.errors import UsageError, one_line
 from harness.report.scores import Score
-from harness.report.spec import BenchPoint, RowSpec
+from harness.report.spec_parts import BenchPoint, RowSpec
 
 KINDS = ("bench", "goals")
 

@@ -1,16 +1,17 @@
 """The score of a row: its seeds that ended, its seeds that failed, their mean, the verdict on the published number."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 from harness.records.collect import differences
 from harness.report.spec import TableSpec
-from harness.report.statistics import Estimate, estimate, intervals_are_disjoint, verdict
+from harness.report.statistics import Estimate, estimate, verdict
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 NO_SCORE = "no test score"
@@ -19,7 +20,11 @@ LEAK = "[test leak]"
 
 @dataclass(frozen=True)
 class Score:
-    """A row in one configuration. `by_seed`: seed -> score in the column's unit; `failures`: status -> seeds."""
+    """A row in one configuration. `by_seed`: seed -> score in the column's unit; `failures`: status -> seeds.
+
+    `examples`: seed -> scores of the test examples in the column's unit, where they were kept; their mean is the score.
+    `data`: seed -> fingerprint of the examples.
+    """
 
     row: str  # label of the paper's row, or the name of a model that its table lacks
     setting: str  # what was set beyond the meaning of the row; empty for the recipe
@@ -29,6 +34,12 @@ class Score:
     parameters: int | None = None
     examples_per_s: float | None = None
     peak_memory_mb: float | None = None
+    examples: Mapping[int, "np.ndarray"] = field(default_factory=dict, compare=False, repr=False)
+    data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.row, self.setting
 
     @property
     def estimate(self) -> Estimate | None:
@@ -48,17 +59,31 @@ class Score:
         return f"{len(self.by_seed)} done, {self.failure_text}" if self.by_seed else self.failure_text
 
     def text(self, decimals: int) -> str:
-        """`61.23 ± 0.45 (3)`; failures are named, never averaged over."""
+        """`61.23 ± 0.45 (3)`, `51.30 to 54.00 (2)`; failures are named, never averaged over."""
         ours = self.estimate
         if ours is None:
             return self.failure_text
-        spread = "" if ours.half_width is None else f" ± {ours.half_width:.{decimals}f}"
         count = f"{ours.n}; {self.failure_text}" if self.failures else f"{ours.n}"
-        return f"{ours.mean:.{decimals}f}{spread} ({count}){' ' + LEAK if self.leak else ''}"
+        return f"{self.number(decimals)} ({count}){' ' + LEAK if self.leak else ''}"
+
+    def number(self, decimals: int) -> str:
+        """The mean with its interval; below MIN_SEEDS the range of the seeds; alone if all seeds are equal."""
+        ours = self.estimate
+        low, high = (f"{end(self.by_seed.values()):,.{decimals}f}" for end in (min, max))
+        if ours.half_width is not None and not self.is_fixed:
+            return f"{ours.mean:,.{decimals}f} ± {ours.half_width:,.{decimals}f}"
+        return low if low == high else f"{low} to {high}"
+
+    @property
+    def is_fixed(self) -> bool:
+        """Equal for all seeds, as a number of parameters."""
+        return len(set(self.by_seed.values())) == 1
 
 
-def score_rows(cells: "pd.DataFrame") -> list[Score]:
+def score_rows(cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None" = None) -> list[Score]:
     """One score for each row and configuration among the selected cells of one column.
+
+    `examples`: id of a cell -> scores of its test examples, where they were kept.
 
     Cells of a row are averaged only if they differ in nothing but the seed. Raises UsageError for two cells that do
     not even differ in that.
@@ -74,11 +99,11 @@ def score_rows(cells: "pd.DataFrame") -> list[Score]:
             if len(twice):
                 ids = " and ".join(twice["id"])
                 raise UsageError(f"{row}: records {ids} are one cell, with one seed and configuration; remove one")
-            found.append(_score(row, setting, variant))
+            found.append(_score(row, setting, variant, examples or {}))
     return found
 
 
-def _score(row: str, setting: str, cells: "pd.DataFrame") -> Score:
+def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray]") -> Score:
     ended = (cells["status"] == "done") & cells["score"].notna()
     failed = cells["status"][~ended].replace("done", NO_SCORE)
     speed, memory = (cells[key][ended].dropna() for key in ("examples_per_s", "peak_memory_mb"))
@@ -93,6 +118,10 @@ def _score(row: str, setting: str, cells: "pd.DataFrame") -> Score:
         parameters=int(parameters.max()) if len(parameters) else None,
         examples_per_s=float(speed.mean()) if len(speed) else None,
         peak_memory_mb=float(memory.mean()) if len(memory) else None,
+        examples={
+            int(seed): examples[cell] for seed, cell in zip(done["seed"], done["id"], strict=True) if cell in examples
+        },
+        data={int(seed): data for seed, data in zip(done["seed"], done["fingerprint"], strict=True)},
     )
 
 
@@ -110,7 +139,8 @@ def average(columns: Sequence[Sequence[Score]]) -> Score | None:
         return None
     by_seed = {seed: sum(part.by_seed[seed] for part in parts) / len(parts) for seed in shared}
     failures = dict(sum((Counter(part.failures) for part in parts), Counter()))
-    return Score(parts[0].row, "", by_seed, failures, leak=any(part.leak for part in parts))
+    data = {seed: " ".join(str(part.data.get(seed)) for part in parts) for seed in shared}
+    return Score(parts[0].row, "", by_seed, failures, leak=any(part.leak for part in parts), data=data)
 
 
 def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
@@ -124,14 +154,6 @@ def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
     return sorted(scores, key=key)
 
 
-def clear_winner(scores: Sequence[Score], higher_is_better: bool | None) -> Score | None:
-    """The best score, if its interval does not overlap the runner-up's and none of its seeds failed."""
-    ranked = rank([score for score in scores if score.by_seed], higher_is_better)
-    if higher_is_better is None or len(ranked) < 2 or ranked[0].failures:
-        return None
-    return ranked[0] if intervals_are_disjoint(ranked[0].estimate, ranked[1].estimate) else None
-
-
 def verdict_of(spec: TableSpec, row: str, column: str, score: Score | None) -> str:
     """reproduced, close, off, failed or not run; empty if the paper prints no number there."""
     published = spec.published.get((row, column))
@@ -139,4 +161,5 @@ def verdict_of(spec: TableSpec, row: str, column: str, score: Score | None) -> s
         return ""
     if score is not None and score.estimate is None:
         return "failed"
-    return verdict(published.number, score.estimate if score else None, spec.tolerances(published.number))
+    ours, error = score.estimate if score else None, spec.published_error(row, column)
+    return verdict(published.number, ours, spec.tolerances(published.number), error)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from harness.config.cell import flatten
 from harness.config.table_rows import format_settings, settings_key
 from harness.report.formula import evaluate
-from harness.report.spec import Column, TableSpec
+from harness.report.spec import TableSpec
+from harness.report.spec_parts import Column
 
 if TYPE_CHECKING:
     import pandas as pd

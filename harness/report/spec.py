@@ -1,145 +1,28 @@
-"""What `conf/table/<name>.yaml` says: rows, columns, averages, footnotes.
+"""What `conf/table/<name>.yaml` says. `harness.report.spec_files` reads it and adds the published numbers."""
 
-The classes are the keys of the file. `harness.report.spec_files` reads it and adds the published numbers.
-"""
-
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import takewhile
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from harness.config.table_rows import Settings, row_hours, runs, settings_key
 from harness.config.validation import StrictModel, TupleOf
-from harness.errors import did_you_mean
 from harness.records.ledger import decimals
-
-RecordField = Literal["parameters", "attention_parameters", "tokens_per_s", "examples_per_s", "peak_memory_mb"]
-# quantity -> unit, digits after the point, higher is better (None: neither way)
-QUANTITIES: dict[str, tuple[str, int, bool | None]] = {
-    "parameters": ("", 0, None),
-    "attention_parameters": ("", 0, None),
-    "tokens_per_s": ("tokens/s", 0, True),
-    "examples_per_s": ("examples/s", 1, True),
-    "peak_memory_mb": ("MiB", 0, False),
-    "ms": ("ms", 1, False),
-    "memory_mb": ("MiB", 1, False),
-}
-
-
-class BenchPoint(StrictModel):
-    """What do=bench measured at one length. `measurements`: names of files in `results/bench/`; a row takes the first
-    one that has its model with its `model.*` settings."""
-
-    measurements: TupleOf[str]
-    what: Literal["forward", "train", "decode"]
-    length: int
-    quantity: Literal["ms", "memory_mb"] = "ms"
-
-
-class Column(StrictModel):
-    """One measured column; exactly one of `metric`, `record_field`, `formula` and `bench` says what it shows.
-
-    `evaluation`: the metric is of this further evaluation, not of the test. `formula`: an expression over the numbers
-    of a cell's config (`harness.report.formula`). `set`: what its cells set on top of their rows. `column` and
-    `condition` are the ledger's, where they are not the yaml's own key; `column: null`: the paper prints no such
-    number. `unit`, `decimals` and `higher_is_better`: where no number is published.
-    """
-
-    task: str | None = None
-    metric: str | None = None
-    evaluation: str | None = None
-    record_field: RecordField | None = Field(default=None, alias="field")
-    formula: str | None = None
-    bench: BenchPoint | None = None
-    column: str | None = ""
-    condition: str = ""
-    set: dict[str, Any] = Field(default_factory=dict)
-    unit: str | None = None
-    decimals: int | None = None
-    higher_is_better: bool | None = None
-
-    @model_validator(mode="after")
-    def _is_one_kind(self) -> "Column":
-        kinds = {"metric": self.metric, "field": self.record_field, "formula": self.formula, "bench": self.bench}
-        given = [name for name, value in kinds.items() if value is not None]
-        if len(given) != 1:
-            raise ValueError(f"one of {', '.join(kinds)} is expected, not {' and '.join(given) or 'none'}")
-        if (self.bench is None) == (self.task is None):
-            raise ValueError("a column has a task, or bench without a task")
-        if self.evaluation is not None and self.metric is None:
-            raise ValueError("evaluation comes with the metric of it")
-        return self
-
-    @property
-    def display(self) -> tuple[str, int, bool | None]:
-        """Unit, digits after the point, and whether higher is better, of a column without published numbers."""
-        quantity = self.bench.quantity if self.bench else self.record_field
-        unit, digits, higher = QUANTITIES.get(quantity, ("", 0 if self.formula else 2, None))
-        return (
-            unit if self.unit is None else self.unit,
-            digits if self.decimals is None else self.decimals,
-            higher if self.higher_is_better is None else self.higher_is_better,
-        )
-
-
-class Average(StrictModel):
-    """The mean of some columns, as the paper prints it; a list in the yaml is its `parts` alone."""
-
-    parts: TupleOf[str]
-    column: str = ""
-    condition: str = ""
-
-
-class Footnote(StrictModel):
-    """A known defect of published numbers: of these rows and columns, None for all."""
-
-    id: str
-    text: str
-    rows: TupleOf[str] | None = None
-    columns: TupleOf[str] | None = None
-
-
-class RowSpec(StrictModel):
-    """As `harness.config.table_rows.Row`. `protocol` is the table's unless the row names one."""
-
-    model: str
-    protocol: str
-    set: dict[str, Any] = Field(default_factory=dict)
-    ours: bool = False
-
-
-def limit_in_unit(limit: float | str, paper: float) -> float:
-    """A tolerance in the unit of the published number. Raises ValueError."""
-    try:
-        return abs(paper) * float(limit.removesuffix("%")) / 100 if isinstance(limit, str) else float(limit)
-    except ValueError as error:
-        raise ValueError(f"{limit!r} is neither a number nor a percentage like 2 %") from error
-
-
-def _checked_limit(limit: Any) -> Any:
-    if isinstance(limit, str):
-        limit_in_unit(limit, 1.0)
-    return limit
-
-
-Limit = Annotated[float | str, BeforeValidator(_checked_limit)]  # in the column's unit, or of the paper's number: "2 %"
-
-
-class Tolerance(StrictModel):
-    reproduced: Limit
-    close: Limit
-
-
-@dataclass(frozen=True)
-class PublishedNumber:
-    """A published number, as printed."""
-
-    text: str
-    number: float
-    higher_is_better: bool
-    unit: str
+from harness.report.ordering import binomial_error
+from harness.report.spec_parts import (
+    Average,
+    Column,
+    Footnote,
+    Limit,
+    PublishedNumber,
+    RowSpec,
+    Tolerance,
+    limit_in_unit,
+    one_or_more,
+    require_known,
+)
 
 
 class TableSpec(StrictModel):
@@ -148,6 +31,12 @@ class TableSpec(StrictModel):
     `ledger: null`: a table of ours without published numbers. `rows`: the ledger's label -> what runs there.
     `protocol`: of the rows that name none. `gpu_hours`: of one row and seed, or {protocol: of one of its rows}.
     `unit`: of every column; without it each has the ledger's.
+
+    `control`: the models that stand for no method at all, `reference`: those that the others are compared with; of
+    each, the first that has a row under a protocol. `why`: why the control is not apart, where that is known.
+    `block`: neighbouring test examples that are resampled together, because they overlap. `published_noise`: standard
+    error of a published number, in its unit or as a percentage; without it, an accuracy has the binomial one of
+    `test_sizes`, the examples in the test split of the tasks' full data.
     """
 
     name: str
@@ -165,6 +54,12 @@ class TableSpec(StrictModel):
     chance: bool = False
     averages: dict[str, Average] = Field(default_factory=dict)
     footnotes: TupleOf[Footnote] = ()
+    control: TupleOf[str] = ()
+    reference: TupleOf[str] = ()
+    why: str = ""
+    block: int = Field(default=1, ge=1)
+    published_noise: Limit | None = None
+    test_sizes: dict[str, int] = Field(default_factory=dict)
     published: dict[tuple[str, str], PublishedNumber] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -181,7 +76,7 @@ class TableSpec(StrictModel):
         if isinstance(raw.get("averages"), dict):
             averages = raw["averages"].items()
             raw["averages"] = {name: {"parts": each} if isinstance(each, list) else each for name, each in averages}
-        return raw
+        return one_or_more(raw, "control", "reference")
 
     @model_validator(mode="after")
     def _names_exist(self) -> "TableSpec":
@@ -190,6 +85,13 @@ class TableSpec(StrictModel):
         for note in self.footnotes:
             require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
             require_known(f"footnotes.{note.id}.columns", note.columns or (), self.all_columns)
+        for label, row in self.rows.items():
+            require_known(f"rows.{label}.columns", row.columns or (), self.columns)
+        models = {row.model for row in self.rows.values()}
+        for key in ("control", "reference"):
+            require_known(key, getattr(self, key), models)
+            for name, column in self.columns.items():
+                require_known(f"columns.{name}.{key}", getattr(column, key) or (), models)
         if isinstance(self.gpu_hours, dict):
             require_known("gpu_hours", self.protocols, self.gpu_hours)
         if self.ledger is not None and self.tolerance is None:
@@ -269,6 +171,43 @@ class TableSpec(StrictModel):
         labels = [label for label, row in self.rows.items() if row.model == model]
         return min(labels, key=lambda label: len(self.rows[label].set), default=None)
 
+    def control_of(self, column: str) -> str | None:
+        """The row of the control in a column, in the table of one protocol; None if there is none."""
+        return self._row_of("control", column)
+
+    def reference_of(self, column: str) -> str | None:
+        """The row that the others of a column are compared with; None if there is none."""
+        return self._row_of("reference", column)
+
+    def _row_of(self, key: str, column: str) -> str | None:
+        first = self.averages[column].parts[0] if column in self.averages else column
+        models = getattr(self.columns[first], key) or getattr(self, key)
+        return next((row for model in models if (row := self.row_of_model(model)) is not None), None)
+
+    def why_not_apart(self, column: str) -> str:
+        return (self.columns[column].why if column in self.columns else "") or self.why
+
+    def published_error(self, row: str, column: str) -> float | None:
+        """Standard error of a published number, which is of one seed; None if nothing says how large it is."""
+        published = self.published.get((row, column))
+        if published is None:
+            return None
+        if self.published_noise is not None:
+            return limit_in_unit(self.published_noise, published.number)
+        if not self.unit_of(column).startswith("accuracy"):
+            return None
+        parts = self.averages[column].parts if column in self.averages else (column,)
+        if any(part not in self.test_sizes for part in parts):
+            return None
+        numbers = (self.published.get((row, part), published).number for part in parts)
+        errors = (binomial_error(number, self.test_sizes[part]) for number, part in zip(numbers, parts, strict=True))
+        return math.hypot(*errors) / len(parts)
+
+    def has(self, row: str, column: str) -> bool:
+        """Is a row run in a column; in every part of an average?"""
+        parts = self.averages[column].parts if column in self.averages else (column,)
+        return self.rows[row].columns is None or set(parts) <= set(self.rows[row].columns)
+
     def is_ours(self, row: str) -> bool:
         """A row that the paper's table lacks: a control, or a model of ours."""
         return row not in self.rows or self.rows[row].ours
@@ -324,11 +263,3 @@ class TableSpec(StrictModel):
         of_lines = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
         found = (*of_lines, *self.footnotes_of(row=row, column=column))
         return tuple(dict.fromkeys(found))
-
-
-def require_known(where: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ValueError for a name that is not known."""
-    known = list(known)
-    for name in names:
-        if name not in known:
-            raise ValueError(f"{where}: there is no '{name}': {did_you_mean(str(name), map(str, known))}")

@@ -14,7 +14,8 @@ from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.figure_spec import FigureSpec
 from harness.report.lines import LineFigure
-from harness.report.spec import PublishedNumber, TableSpec, require_known
+from harness.report.spec import TableSpec
+from harness.report.spec_parts import PublishedNumber, require_known
 
 ALL = "all"  # `table=all` is no table: it stands for all of them
 
@@ -32,7 +33,8 @@ def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | o
         spec = parse(TableSpec, raw, "")
         if spec.ledger is None:
             return spec
-        return spec.model_copy(update={"published": _published_numbers(spec, spec.ledger, paper_root)})
+        published, sizes = _published_numbers(spec, spec.ledger, paper_root), _test_sizes(spec, Path(conf_root))
+        return spec.model_copy(update={"published": published, "test_sizes": sizes | spec.test_sizes})
 
 
 def load_figure(
@@ -62,6 +64,17 @@ def _reading(name: str, conf_root: str | os.PathLike[str], group: str) -> Iterat
         yield raw | {"name": name}
     except (UsageError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _test_sizes(spec: TableSpec, conf_root: Path) -> dict[str, int]:
+    """Column -> examples in the test split of its task, where the task's yaml says so."""
+    sizes = {}
+    for name, column in spec.columns.items():
+        path = conf_root / "task" / f"{column.task}.yaml"
+        if column.task is not None and path.is_file():
+            n = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("test")
+            sizes |= {name: n} if isinstance(n, int) else {}
+    return sizes
 
 
 def _published_numbers(

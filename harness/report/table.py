@@ -8,6 +8,7 @@ taken over missing scores. Smoke runs and other protocols are left out.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from harness.report.answer import sentences
 from harness.report.blocks import (
     category_block,
     comparison_block,
@@ -18,17 +19,24 @@ from harness.report.blocks import (
     parts_block,
     ranking_block,
 )
+from harness.report.comparison import ENOUGH
 from harness.report.groups import BENCH, Group, ProtocolResults
 from harness.report.render.layout import Picture, Section, Table
 from harness.report.scores import Score, verdict_of
 from harness.report.spec import TableSpec
 
+TESTS = ("tier", "reference", "difference", "difference_ci", "p", "p_holm", "pairing", "apart_from", "below")
 SEVERAL = "in several settings"
 OWN = "Measured by us"
 OTHERS = "Ours only: reduced budget, changed recipe or other data"
 
 
-def build_table(spec: TableSpec, results: Sequence[ProtocolResults], pictures: Sequence[Picture] = ()) -> Table:
+def build_table(
+    spec: TableSpec,
+    results: Sequence[ProtocolResults],
+    pictures: Sequence[Picture] = (),
+    plot: Picture | None = None,
+) -> Table:
     """The page of a table, from the results of each of its protocols."""
     sections, tidy = [], []
     for result in results:
@@ -48,6 +56,8 @@ def build_table(spec: TableSpec, results: Sequence[ProtocolResults], pictures: S
         footnotes=tuple((note.id, note.text) for note in spec.footnotes),
         tidy=tuple(tidy),
         pictures=tuple(pictures),
+        answer=sentences(results),
+        plot=plot,
     )
 
 
@@ -101,9 +111,11 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
     """
     scores = [(score.row, score) for score in group.scores]
     if group.comparable:
-        scores = in_order_of_rows(spec, group.scores)
+        scores = in_order_of_rows(spec, group)
     for row, score in scores:
         yield _tidy_row(spec, group, row, group.column, score)
+    for score in group.baselines:
+        yield _tidy_row(spec, group, score.row, group.column, score) | {"n": "", "status": "baseline", "notes": ""}
     for category, measured in group.categories.items():
         for score in measured:
             yield _tidy_row(spec, group, score.row, f"{group.column}/{category}", score)
@@ -128,13 +140,40 @@ def _tidy_row(spec: TableSpec, group: Group, row: str, column: str, score: Score
         "paper_value": published.text if published else "",
         "ours_mean": _number(ours.mean if ours else None),
         "ours_ci": _number(ours.half_width if ours else None),
+        "ours_min": _number(min(score.by_seed.values()) if ours else None),
+        "ours_max": _number(max(score.by_seed.values()) if ours else None),
         "n": str(ours.n if ours else 0),
         "delta": _number(ours.mean - published.number if ours and published else None),
         "verdict": verdict_of(spec, row, column, score) if published else "",
         "chance": _number(group.chance if column == group.column else None),
+        **(_tests(group, score) if score and column == group.column else dict.fromkeys(TESTS, "")),
         "status": score.status if score else "not run",
         "notes": "; ".join(notes),
     }
+
+
+def _tests(group: Group, score: Score) -> dict[str, str]:
+    """The tier of a row, its paired difference to the reference, and what tests separate it from."""
+    tests = group.comparison
+    reference = tests.reference.key if tests.reference else None
+    pair = tests.pair(score.key, reference) if reference and reference != score.key else None
+    apart = [name for pair in tests.pairs if pair.is_resolved and score.key in pair.rows for name in pair.rows]
+    return {
+        "tier": str(tests.tiers.get(score.key, "")),
+        "reference": tests.reference.row if pair else "",
+        "difference": _number(pair.difference if pair else None),
+        "difference_ci": _number(pair.half_width if pair else None),
+        "p": f"{pair.p:.4g}" if pair else "",
+        "p_holm": f"{pair.p_holm:.4g}" if pair else "",
+        "pairing": pair.pairing if pair else "",
+        "apart_from": "; ".join(_line_name(key) for key in apart if key != score.key),
+        "below": "; ".join(tests.below.get(score.key, ())),
+    }
+
+
+def _line_name(key: tuple[str, str]) -> str:
+    row, setting = key
+    return f"{row} ({setting})" if setting else row
 
 
 def _number(value: float | None) -> str:
@@ -154,25 +193,43 @@ def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
     return " · ".join(f"{counts[name]} {name}" for name in names)
 
 
+def _ranks(spec: TableSpec) -> bool:
+    """Some column is a metric, not a cost."""
+    return any(column.metric is not None for column in spec.columns.values())
+
+
 def _caption(spec: TableSpec) -> tuple[str, ...]:
     names = ", ".join(spec.protocols)
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
     protocols = f"{several}; runs of other protocols are left out. "
     intervals = (
-        "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished; a single seed has "
-        "none. Bold: the best row, if its interval does not overlap the runner-up's."
+        "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished. Fewer than 3 "
+        "seeds have no interval and no test: their range stands there."
     )
+    tests = (
+        "Tier: no test at 5 % separates two rows of a tier; from the best row down, a row opens a new tier if a test "
+        "separates it from any row of the tier above. Rows are compared by their difference on the same seeds and, "
+        "where the score of each test example was kept, the same test examples, with Holm's correction for all pairs "
+        "of the column. Bold: the best row, if a test separates it from the runner-up."
+    )
+    resolution = (
+        "R, the resolution of a column, is the distance between its reference and its control over the half width of "
+        f"the 95 % interval of a paired difference (the median over all pairs). Below {ENOUGH:g} the column ranks "
+        "nothing."
+    )
+    marks = "†: below a predictor that was not trained, by a test at 5 %, or by its mean below 3 seeds."
     endings = "oom, nan, failed, timeout and preempted say how a run ended; such runs are in no mean."
+    reading = (intervals, tests, resolution, marks) if _ranks(spec) else (intervals,)
     if spec.ledger is None:
-        return (protocols.rstrip(), intervals, endings)
+        return (protocols.rstrip(), *reading, endings)
     near, far = (limit if isinstance(limit, str) else f"{limit:g}" for _, limit in spec.tolerance)
     of_paper = " (% of the paper's number)" if "%" in near + far else ""
     parts = ("The paper prints the mean alone; the numbers of its parts are ours.",) if spec.unpublished else ()
     return (
         f"{protocols}Only the unchanged recipe on the full data is compared with the paper.",
-        intervals,
+        *reading,
         f"Δ is ours minus the paper's, in {spec.unit or 'the unit of its column'}. Reproduced: |Δ| ≤ {near}, or "
-        f"|Δ| ≤ {far} with the paper's number inside our interval; close: |Δ| ≤ {far}; off: more{of_paper}.",
+        f"|Δ| ≤ {far} if our interval and the paper's noise explain it; close: |Δ| ≤ {far}; off: more{of_paper}.",
         *parts,
         f"Not run: the brackets give the cost of one seed on one {spec.gpu}.",
         endings,

@@ -21,17 +21,20 @@ from harness.report.figure_spec import FigureSpec, LedgerColumn, PaperCosts
 from harness.report.scores import Score, average, score_rows
 from harness.report.select import by_sources, describe_sources, select
 from harness.report.spec import TableSpec
+from harness.report.statistics import MIN_SEEDS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NOT_IN_PAPER = "*"  # behind the name of a model that the table lacks
-SEEDS_FOR_BARS = 3  # the interval of two is as long as the axis
 
 
 @dataclass(frozen=True)
 class Bubble:
-    """Accuracy in the table's unit, `half_width` of its 95 % interval; speed and memory of the reference are 1."""
+    """Accuracy in the table's unit, `half_width` of its 95 % interval if there are seeds enough for one.
+
+    Speed and memory of the reference are 1.
+    """
 
     label: str
     accuracy: float
@@ -74,6 +77,8 @@ def _paper_panel(figure: FigureSpec, paper: PaperCosts, root: str | os.PathLike[
             raise UsageError(f"figure {figure.name}: {paper.ledger}.csv has no {column.column}, {column.condition}")
     bubbles, absent = [], []
     for label in figure.table.rows:
+        if figure.table.is_ours(label):
+            continue
         published, row = figure.table.published.get((label, figure.accuracy)), paper.rows.get(label, label)
         if published and row in found["speed"] and row in found["memory"]:
             kind = _kind(figure, label, figure.table.rows[label].model)
@@ -113,8 +118,7 @@ def _own_panel(
             label, model = (name, part.rows[name].model) if name in part.rows else (f"{name}{NOT_IN_PAPER}", name)
             ours, kind = averages[name].estimate, _kind(figure, name, model)
             ratios = [_ratio(by_row[name], by_row[reference], key) for key in ("examples_per_s", "peak_memory_mb")]
-            bar = ours.half_width if ours.n >= SEEDS_FOR_BARS else None
-            bubbles.append(Bubble(label, *map(_rounded, (ours.mean, *ratios, bar)), kind))
+            bubbles.append(Bubble(label, *map(_rounded, (ours.mean, *ratios, ours.half_width)), kind))
     lines = [f"{hardware}.", *_cost_notes([averages[name] for name in names if name in averages])]
     lines += [_sentence(reason, rows) for reason, rows in reasons.items()]
     if failed := [f"{name} ({mean.failure_text})" for name, mean in averages.items() if mean.failures]:
@@ -187,7 +191,7 @@ def _cost_notes(found: Sequence[Score]) -> list[str]:
     if not counts:
         return []
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    bars = "; bars: 95 % intervals" if counts[-1] >= SEEDS_FOR_BARS else ""
+    bars = "; bars: 95 % intervals" if counts[-1] >= MIN_SEEDS else ""
     return [
         f"Seeds: {span} per row{bars}.",
         "Speed: training examples/s as recorded; other processes may have shared the machine.",

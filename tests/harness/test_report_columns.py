@@ -81,7 +81,7 @@ def test_a_field_of_the_record_is_a_column_of_each_budget(spec_of):
     assert [block.title for block in section.blocks] == ["paper budget, full data", "reduced budget, synthetic data"]
     assert [entry.text for entry in section.blocks[0].header[1:]] == ["memory, MiB ↓", "parameters"]
     assert grid(shown, 0) == {"large": ["99", "72,514"]}
-    assert grid(shown, 1) == {"small": ["818 ± 64 (2)", "72,514"], "large": ["812", "72,514"]}
+    assert grid(shown, 1) == {"small": ["812 to 822 (2)", "72,514"], "large": ["812", "72,514"]}
     assert {row["row"]: row["ours_mean"] for row in shown.tidy if row["column"] == "parameters"} == {
         "small": "72514.0000", "large": "72514.0000"
     }  # fmt: skip

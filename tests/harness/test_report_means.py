@@ -98,17 +98,17 @@ def test_the_ordering_is_over_rows_of_the_paper():
         records = [completion(m, s, 50 + sign * n, **REDUCED) for m, n in printed.items() for s in (1, 2)]
         records += [completion("no_cross", s, 1.0, **REDUCED) for s in (1, 2)]
         found = block(build(T7, records), "CD-L1", 1)
-        assert f"τ = {tau} [{tau}, {tau}] over 5 shared rows" in found.lines[0]
+        assert f"τ = {tau} over 5 shared rows (permutation test: p = 0.017)" in found.lines[0]
         assert next(iter(rows(found))) == CONTROL  # ranked, the best first
 
 
 def test_a_mean_stands_beside_the_paper_and_its_parts_below():
     table = build(T8, everywhere("lavo", (1, 3), mse=1.1) + everywhere("vanilla", mse=1.2))
-    assert rows(block(table, "ETT MSE"))["lavo"] == ["1.123", "1.120 ± 0.127 (2)", "-0.003", "reproduced"]
-    assert rows(block(table, "Weather MAE"))["lavo"] == ["0.492", "0.560 ± 0.064 (2)", "+0.068", "off"]
+    assert rows(block(table, "ETT MSE"))["lavo"] == ["1.123", "1.110 to 1.130 (2)", "-0.003", "reproduced"]
+    assert rows(block(table, "Weather MAE"))["lavo"] == ["0.492", "0.555 to 0.565 (2)", "+0.068", "off"]
     parts = block(table, "Parts of ETT MSE")
     names = ["ETTh1 S", "ETTh1 M", "ETTh2 S", "ETTh2 M", "ETTm1 S", "ETTm1 M"]
-    assert line(parts, "lavo") == dict.fromkeys(names, "1.120 ± 0.127 (2)")
+    assert line(parts, "lavo") == dict.fromkeys(names, "1.110 to 1.130 (2)")
     assert line(parts, "ABC") == dict.fromkeys(names, "–")
     assert line(parts, "baseline: last value") == dict.fromkeys(names, "0.800")
     assert not [row for row in rows(block(table, "Parts of ETT MAE")) if "baseline" in row]
@@ -164,7 +164,7 @@ def test_reduced_means_say_their_data_and_are_compared_by_their_ordering():
         "reduced budget, slice:a (ETTh1 S, ETTh1 M, ETTh2 S, ETTh2 M); synthetic (ETTm1 S, ETTm1 M)"
     )
     assert list(rows(mean)) == [CONTROL, "lavo", "vanilla", "ABC"]  # cosFormer has not all parts
-    assert "τ = 1.00 [1.00, 1.00] over 3 shared rows" in mean.lines[0]
+    assert "τ = 1.00 over 3 shared rows (permutation test: p = 0.33)" in mean.lines[0]
     assert not [each for each in table.sections[1].blocks if each.title.startswith("Weather")]
     parts = block(table, "Parts of ETT MSE", 1)
     assert list(rows(parts)) == ["vanilla", "ABC", "cosFormer", "lavo", CONTROL, "baseline: last value"]
@@ -180,8 +180,8 @@ def test_data_are_never_mixed_where_a_column_has_both():
     records += everywhere("lavo", mse=0.9, budget="reduced", source="synthetic", sets=["Weather"])
     found = [each for each in build(T8, records).sections[1].blocks if each.title.startswith("Weather MSE")]
     assert [(each.title.split(", ")[-1], rows(each)["lavo"]) for each in found] == [
-        ("slice:a data", ["0.415 ± 0.064 (2)"]),
-        ("synthetic data", ["0.915 ± 0.064 (2)"]),
+        ("slice:a data", ["0.410 to 0.420 (2)", "–"]),
+        ("synthetic data", ["0.910 to 0.920 (2)", "–"]),
     ]
     titles = [each.title for each in build(T8, records).sections[1].blocks]
     assert len(set(titles)) == len(titles) == 12  # the others once

@@ -79,7 +79,7 @@ def test_the_verb(places, capsys, monkeypatch):
 
     assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1
     errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 3 and all(line.endswith("python run.py do=report table=lavo/t11") for line in errors)
+    assert len(errors) == 4 and all(line.endswith("python run.py do=report table=lavo/t11") for line in errors)
     assert verb.run(cfg(False), ["do=report"]) == 0
     assert "LAVO Table 11" in capsys.readouterr().out
     assert verb.run(cfg(True), ["do=report"]) == 0

@@ -32,8 +32,8 @@ def names(plan):
 def test_a_table_is_rows_by_columns_by_seeds():
     plan = cells()
     models, tasks, seeds = map(set, zip(*names(plan), strict=True))
-    assert (len(models), len(tasks), seeds) == (12, 5, {1, 2, 3})
-    assert len(plan.cells) == 12 * 5 * 3 and not plan.absent
+    assert (len(models), len(tasks), seeds) == (13, 5, {1, 2, 3, 4, 5})
+    assert len(plan.cells) == 13 * 5 * 5 and not plan.absent
     assert {planned.cell.protocol for planned in plan.cells} == {"skyformer"}
 
 
@@ -84,6 +84,14 @@ def test_a_model_that_the_paper_does_not_have_gets_its_row():
     assert {model for model, _, _ in names(own)} == {"mine"}
 
 
+def test_a_row_may_have_cells_in_some_columns_alone():
+    columns = {name: {"task": f"lra/{name}", "metric": "acc"} for name in ("listops", "text")}
+    rows = {"LAVO": "lavo", "control": {"model": "vanilla", "ours": True, "columns": ["text"]}}
+    assert {name[:2] for name in names(expanded(table(rows=rows, columns=columns)))} == {
+        ("lavo", "lra/listops"), ("lavo", "lra/text"), ("vanilla", "lra/text")
+    }  # fmt: skip
+
+
 def test_all_tables_share_their_cells():
     typed = ["table=all", "budget=smoke", "task=lra/image", "model=vanilla", "seed=1"]
     plan = sweep.expand(compose(typed), typed)
@@ -97,9 +105,9 @@ def test_a_cell_of_a_table_is_the_cell_of_the_same_names():
     assert planned.cell.id == sweep.expand(compose(typed), typed).cells[0].cell.id
 
 
-@pytest.mark.parametrize(("fail_fast", "ran"), [(False, 3), (True, 2)])
+@pytest.mark.parametrize(("fail_fast", "ran"), [(False, 5), (True, 2)])
 def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast, ran):
-    states = iter([("done", 0), ("failed", 1), ("done", 0)])
+    states = iter([("done", 0), ("failed", 1), *[("done", 0)] * 3])
     monkeypatch.setattr(local, "run_cell", lambda request: CellResult("a cell", *next(states), "why"))
     typed = [*TABLE, "model=lavo", "task=lra/listops", f"fail_fast={fail_fast}"]
     assert train.run(compose(typed), typed) == 1

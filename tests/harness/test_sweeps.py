@@ -135,13 +135,13 @@ def test_a_cell_that_two_commands_name_runs_once_and_in_the_order_typed(monkeypa
         return CellResult("a cell", "done", 0, "")
 
     monkeypatch.setattr(local, "run_cell", run_cell)
-    swept = [["model=local", "budget=smoke", f"seed={seed}"] for seed in (3, 1, 3)]
+    swept = [["model=local", "budget=smoke", f"seed={seed}"] for seed in (3, 1, 5, 4, 3)]
     swept.append(["model=lavo", "budget=smoke", "seed=2"])
     swept.append(["table=lavo/t11", "model=local", "task=lra/listops", "budget=smoke"])
     assert cli.dispatch_all(swept, "here") == 0
-    assert ran == [("local", 3), ("local", 1), ("lavo", 2), ("local", 2)]
+    assert ran == [("local", 3), ("local", 1), ("local", 5), ("local", 4), ("lavo", 2), ("local", 2)]
     shown = capsys.readouterr()
-    assert "cell 4 of 4" in shown.err and "4 done" in shown.out
+    assert "cell 6 of 6" in shown.err and "6 done" in shown.out
 
 
 def test_the_first_command_that_names_a_cell_gives_its_words():

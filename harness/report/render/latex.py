@@ -5,6 +5,7 @@ LuaLaTeX accept it; it is plain ASCII.
 """
 
 import unicodedata
+from collections.abc import Iterator
 
 from harness.report.render.layout import Block, Table, TableEntry
 
@@ -39,6 +40,7 @@ SPECIAL = {
     "·": r"$\cdot$",
     "×": r"$\times$",
     "®": r"\textregistered{}",
+    "†": r"$\dagger$",
 }
 
 
@@ -47,6 +49,8 @@ def render(table: Table) -> str:
         f"% Made from the records by: {table.command}; changes are lost.",
         r"% Requires \usepackage{booktabs}.",
     ]
+    if table.answer:
+        lines += ["", r"\begin{flushleft}", *(rf"{escape(line)}\par" for line in table.answer), r"\end{flushleft}"]
     for section in table.sections:
         for block in section.blocks:
             lines += ["", *_block(f"{table.title}: {section.title}. ", block)]
@@ -70,12 +74,20 @@ def _block(start: str, block: Block) -> list[str]:
         r"\toprule",
         _row(block.header),
         r"\midrule",
-        *(_row(row) for row in block.rows),
+        *_rows(block),
         r"\bottomrule",
         r"\end{tabular}}",
         *below,
         r"\end{table}",
     ]
+
+
+def _rows(block: Block) -> Iterator[str]:
+    """The rows, with a gap where a tier begins."""
+    for place, row in enumerate(block.rows):
+        if place in block.tiers:
+            yield r"\addlinespace"
+        yield _row(row)
 
 
 def _row(entries: tuple[TableEntry, ...]) -> str:

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 # columns of the long CSV, one row per published or measured number
 TIDY_COLUMNS = (
     *("paper", "table", "row", "column", "budget", "source", "paper_value", "ours_mean", "ours_ci", "n"),
-    *("delta", "verdict", "chance", "status", "notes"),
+    *("ours_min", "ours_max", "delta", "verdict", "chance", "tier"),
+    # the paired difference to the reference row, with its p-value alone and corrected for all pairs of the column
+    *("reference", "difference", "difference_ci", "p", "p_holm", "pairing"),
+    *("apart_from", "below", "status", "notes"),
 )
 
 
@@ -21,7 +24,10 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Block:
-    """One grid. `align` has an l or an r for each column; `lines` stand below it."""
+    """One grid. `align` has an l or an r for each column; `lines` stand below it.
+
+    `tiers` are the places of rows that begin a tier after another.
+    """
 
     title: str
     header: tuple[TableEntry, ...]
@@ -29,6 +35,7 @@ class Block:
     align: str
     notes: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    tiers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,8 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
+    """`answer`: the sentences that the page opens with; `plot`: the picture of all columns."""
+
     name: str
     title: str
     summary: str
@@ -57,6 +66,8 @@ class Table:
     footnotes: tuple[tuple[str, str], ...]
     tidy: tuple[dict[str, str], ...] = field(default=())
     pictures: tuple[Picture, ...] = ()
+    answer: tuple[str, ...] = ()
+    plot: Picture | None = None
 
     @property
     def command(self) -> str:

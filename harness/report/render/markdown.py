@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from urllib.parse import quote
 
-from harness.report.render.layout import Block, Picture, Table, TableEntry
+from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
 
 
 def render(table: Table) -> str:
@@ -13,6 +13,8 @@ def render(table: Table) -> str:
         f"<!-- Made from the records by `{table.command}`; changes are lost. -->",
         f"# {escape(table.title)}",
         "",
+        *(f"- {escape(line)}" for line in table.answer),
+        *([""] * bool(table.answer)),
         f"Published numbers: {escape(table.summary)}.",
         "",
     ]
@@ -20,8 +22,13 @@ def render(table: Table) -> str:
         lines += [f"## {escape(section.title)}", ""]
         for block in section.blocks:
             lines += [*_block(block), ""]
-        lines += [f"- {escape(line)}" for line in section.lines] + [""] * bool(section.lines)
+        if not section.blocks:
+            lines += [*(f"- {escape(line)}" for line in section.lines), ""]
+    if table.plot:
+        lines += [f"## {escape(table.plot.heading)}", "", escape(table.plot.caption), ""]
+        lines += [f"![{escape(table.plot.caption)}]({quote(table.plot.link)})", ""]
     lines += _pictures(table.pictures)
+    lines += _provenance(table.sections)
     lines += ["## How to read this", ""]
     lines += [f"- {escape(line)}" for line in table.caption]
     lines += [f"- {_superscript((name,))} {escape(text)}" for name, text in table.footnotes]
@@ -34,6 +41,15 @@ def _block(block: Block) -> list[str]:
     below = [line for text in block.lines for line in ("", escape(text))]
     title = f"### {escape(block.title)}{_superscript(block.notes)}"
     return [title, "", _row([_entry(entry) for entry in block.header]), _row(rule), *rows, *below]
+
+
+def _provenance(sections: Sequence[Section]) -> Iterator[str]:
+    """How and where the cells of each section were run."""
+    measured = [section for section in sections if section.blocks and section.lines]
+    if measured:
+        yield from ("## Provenance", "")
+        for section in measured:
+            yield from (f"### {escape(section.title)}", "", *(f"- {escape(line)}" for line in section.lines), "")
 
 
 def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """A table on the terminal: colour and rules on a terminal, aligned plain text in a file or a pipe."""
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
@@ -22,6 +24,7 @@ ASCII = str.maketrans(
         "–": "-",
         "·": "|",
         "×": "x",
+        "†": "#",
     }
 )
 
@@ -35,12 +38,27 @@ def show(table: Table, console: Console) -> None:
     _Page(console).show(table)
 
 
+def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], console: Console) -> None:
+    """A line for each column of a table."""
+    page = _Page(console)
+    console.print()
+    page.line(title, "bold")
+    grid = Grid(box=None, pad_edge=False, show_edge=False, header_style="dim")
+    for name in header:
+        grid.add_column(page.plain(name), overflow="fold")
+    for line in lines:
+        grid.add_row(*map(page.plain, line))
+    console.print(grid if lines else page.plain("nothing to rank yet"))
+
+
 class _Page:
     def __init__(self, console: Console):
         self.console, self.ascii = console, console.options.ascii_only
 
     def show(self, table: Table) -> None:
         self.line(table.title, "bold")
+        for line in table.answer:
+            self.line(line)
         self.line(f"published numbers: {table.summary}", "dim")
         for section in table.sections:
             self.console.print()
@@ -64,8 +82,8 @@ class _Page:
         grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
         for entry, side in zip(block.header, block.align, strict=True):
             grid.add_column(self.text(entry), justify="left" if side == "l" else "right", overflow="fold")
-        for row in block.rows:
-            grid.add_row(*(self.text(entry) for entry in row))
+        for place, row in enumerate(block.rows):
+            grid.add_row(*(self.text(entry) for entry in row), end_section=place + 1 in block.tiers)
         self.console.print(grid)
         for line in block.lines:
             self.line(line)

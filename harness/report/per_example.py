@@ -1,0 +1,89 @@
+"""Scores of the test examples of the cells of one column, from the files beside their records."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.report.spec_parts import Column
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+TEST = "test"
+BASELINE = "baseline/"  # evaluations of predictors that were not trained
+FACTORS = (1.0, 100.0)  # a share and a percentage
+CLOSE = 1e-3  # of the score: what storing a float of 16 or 32 bits may lose
+
+
+def examples_of(cells: "pd.DataFrame", column: Column, block: int = 1) -> "dict[str, np.ndarray]":
+    """Id of a cell -> scores of its test examples in the unit of the column, in the order of the split.
+
+    A cell without such scores is left out, and so is one whose score in the column is not their mean. `block`
+    neighbouring examples become one, their mean; a rest that fills no block is left out.
+    """
+    found = {}
+    for cell in _with_predictions(cells, column):
+        array = _of_evaluation(_predictions(cell), column.evaluation or TEST, column.metric, cell["score"])
+        if array is not None:
+            found[cell["id"]] = in_blocks(array, block)
+    return found
+
+
+def baselines_of(
+    cells: "pd.DataFrame", column: Column, block: int = 1
+) -> "dict[str, dict[str, tuple[int, float, np.ndarray | None]]]":
+    """Name of a baseline -> fingerprint of the data -> cells, score and scores of the test examples.
+
+    A baseline is the same for every cell of the same data.
+    """
+    found: dict[str, dict[str, tuple[int, float, Any]]] = {}
+    if column.metric is None or column.evaluation is not None:
+        return found
+    with_arrays = {cell["id"]: cell for cell in _with_predictions(cells, column)}
+    for cell in cells.to_dict("records"):
+        for name, evaluation in sorted((cell["evaluations"] or {}).items()):
+            score = (evaluation.get("metrics") or {}).get(column.metric)
+            if not name.startswith(BASELINE) or score is None or evaluation["status"] != "done":
+                continue
+            of_data = found.setdefault(name.removeprefix(BASELINE), {})
+            count, first, array = of_data.get(cell["fingerprint"], (0, score, None))
+            if array is None and cell["id"] in with_arrays:
+                array = _of_evaluation(_predictions(cell), name, column.metric, score)
+                array = None if array is None else in_blocks(array, block)
+            of_data[cell["fingerprint"]] = count + 1, first, array
+    return found
+
+
+def in_blocks(array: "np.ndarray", block: int) -> "np.ndarray":
+    """Means of neighbouring examples; the array itself if it does not fill two blocks."""
+    whole = len(array) // block
+    return array if block == 1 or whole < 2 else array[: whole * block].reshape(whole, block).mean(1)
+
+
+def _with_predictions(cells: "pd.DataFrame", column: Column) -> list[dict[str, Any]]:
+    if column.metric is None or "predictions" not in cells:
+        return []
+    kept = cells[(cells["status"] == "done") & cells["score"].notna()].to_dict("records")
+    return [cell for cell in kept if isinstance(cell["predictions"], Path)]
+
+
+def _predictions(cell: Mapping[str, Any]) -> "Mapping[str, Mapping[str, np.ndarray]]":
+    from harness.records import predictions, record
+
+    path = cell["predictions"].with_suffix(".json")
+    return predictions.read(path, record.read(path))
+
+
+def _of_evaluation(
+    predictions: "Mapping[str, Mapping[str, np.ndarray]]", evaluation: str, metric: str, score: float
+) -> "np.ndarray | None":
+    """The scores in the unit of the metric, whose mean over the examples is `score`; None if they are none."""
+    array = predictions.get(evaluation, {}).get(metric)
+    if array is None or not len(array):
+        return None
+    array = array.astype(float)
+    for factor in FACTORS:
+        if abs(factor * array.mean() - score) <= CLOSE * max(abs(score), 1e-9):
+            return factor * array
+    return None

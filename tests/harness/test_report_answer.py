@@ -1,0 +1,283 @@
+"""What a page opens with: resolution, tiers, baselines in their place; and no interval below three seeds."""
+
+import csv
+import io
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.errors import UsageError
+from harness.records.collect import frame
+from harness.report import answer, groups, per_example, select, spec_files, table
+from harness.report.spec_parts import Column
+
+GOLDEN = Path(__file__).parent / "golden_report"
+synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+made, seeds, example, BASE = (synthetic[name] for name in ("record", "seeds", "example", "BASE"))
+build, CONF, PAPER, T11, RENDER = (pages[name] for name in ("build", "CONF", "PAPER", "T11", "RENDER"))
+CPU = BASE["hardware"] | {"device": "cpu", "gpu": None, "threads": 1}
+REDUCED = {"budget": "reduced", "source": "synthetic", "hardware": CPU, "wall_s": 360.0}
+NOISE = np.array([-0.004, 0.0, 0.004])
+ENDED = {"status": "done", "message": None, "n": 2000, "seconds": 1.0, "peak_memory_mb": None, "predictions": None}
+
+
+def listops(baselines=None, **scores):
+    """Three seeds of each model; the seeds of two models differ in another order."""
+    records = []
+    for place, (model, score) in enumerate(scores.items()):
+        found = seeds(model, "lra/listops", score + np.roll(NOISE, place), **REDUCED)
+        evaluations = {
+            f"baseline/{name}": ENDED | {"metrics": {"acc": value}} for name, value in (baselines or {}).items()
+        }
+        records += [record | {"evaluations": evaluations} for record in found]
+    return records
+
+
+def results_of(records, spec=T11):
+    return groups.group_scores(select.select(frame(records), spec), spec)
+
+
+def only(records):
+    (found,) = answer.answers(results_of(records))
+    return found
+
+
+def ranking(records):
+    (block,) = [each for each in build(T11, records).sections[1].blocks if each.title.startswith("ListOps")]
+    return block
+
+
+def test_resolution_is_the_distance_of_the_control_in_half_widths():
+    found = only(listops(vanilla=0.5, no_mixing=0.3, lavo=0.45))
+    halves = sorted(pair.half_width for pair in found.tests.pairs)
+    assert found.tests.resolution == pytest.approx(20 / halves[1]) and len(halves) == 3
+    assert not found.tests.ranks_nothing and found.control == "no mixing 30.00"
+    assert found.pairs == "3 of 3" and found.tests.missing == ""
+
+
+def test_a_page_opens_with_the_best_tier_what_is_resolved_and_its_cost():
+    lines = build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)).answer
+    assert lines[0] == "Reduced budget: 1 of 1 column with R ≥ 4; 5 of 6 pairs of rows resolved. Cost: 1.2 core-hours."
+    assert lines[1].startswith("ListOps: best tier vanilla and LAVO (50.00 to 49.90); 5 of 6 pairs resolved; R = ")
+    for suffix in ("md", "tex", "txt"):
+        text = " ".join(RENDER[suffix](build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))).split())
+        assert text.index("best tier vanilla and LAVO") < text.index("Paper budget")
+
+
+def test_a_column_whose_control_is_not_apart_says_so_first(tmp_path):
+    records = listops(vanilla=0.5, lavo=0.51, no_mixing=0.499)
+    first = build(T11, records).answer[0]
+    assert re.fullmatch(r"ListOps: the control is not apart: this column ranks nothing \(R = 0\.\d, below 4\)\.", first)
+    spec = T11.model_copy(update={"why": "the data are too easy"})
+    assert table.build_table(spec, results_of(records, spec)).answer[0].endswith(" Why: the data are too easy.")
+
+
+@pytest.mark.parametrize(
+    "records, missing",
+    [
+        (listops(vanilla=0.5, lavo=0.4), "the control (no mixing) was not run"),
+        (listops(no_mixing=0.5, lavo=0.4), "the reference (vanilla) was not run"),
+        (listops(vanilla=0.5, no_mixing=0.4)[::2], "no row has 3 seeds"),
+    ],
+)
+def test_what_a_resolution_lacks_is_named(records, missing):
+    found = only(records)
+    assert found.tests.resolution is None and missing in found.tests.missing
+    assert found.resolution == "–" and (found.control == "not run") == ("control" in missing)
+
+
+def test_a_line_for_each_column():
+    header, (line,) = answer.grid(answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))))
+    assert header == ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
+    assert line[:5] == ["ListOps", "reduced", "3", "3", "no mixing 30.00"] and line[6] == "2 of 3"
+    assert float(line[5]) > 4
+    found = answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)))
+    assert answer.totals(found) == "columns with R ≥ 4: 1 of 1 (100 %); pairs resolved: 2 of 3 (67 %)"
+    assert "no column has a run yet" in answer.totals([])
+
+
+def test_tiers_stand_in_the_table_and_the_csv():
+    records = listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)
+    block = ranking(records)
+    assert [row[2].text for row in block.rows] == ["1", "1", "2", "3"] and block.tiers == (2, 3)
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(RENDER["csv"](build(T11, records)))) if row["tier"]}
+    assert rows["Linformer"]["apart_from"] == "LAVO; no mixing; vanilla"
+    assert (rows["LAVO"]["reference"], rows["LAVO"]["difference"]) == ("vanilla", "-0.1000")
+    assert float(rows["LAVO"]["p_holm"]) > 0.05 > float(rows["Linformer"]["p_holm"])
+    assert rows["vanilla"]["p"] == "" and rows["vanilla"]["reference"] == ""
+    assert RENDER["tex"](build(T11, records)).count(r"\addlinespace") == 2
+
+
+def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
+    block = ranking(listops({"root_operator": 44.0, "majority_class": 17.0}, vanilla=0.5, lavo=0.438, no_mixing=0.3))
+    names = [row[0].text for row in block.rows]
+    assert names == [
+        "vanilla", "baseline: root operator", "LAVO", "no mixing (not in the paper)", "baseline: majority class"
+    ]  # fmt: skip
+    scores = {row[0].text: row[1] for row in block.rows}
+    assert scores["baseline: root operator"].text == "44.00" and scores["baseline: root operator"].tone == "muted"
+    assert scores["no mixing (not in the paper)"].text.endswith(" †")
+    assert "†" not in scores["LAVO"].text  # 0.2 points below, which no test sees
+    assert block.lines[0] == "† Below root operator: no mixing."
+    assert "chance" not in block.title  # a row says it
+
+
+def test_below_three_seeds_a_lower_mean_is_marked():
+    records = listops({"root_operator": 44.0}, vanilla=0.5, lavo=0.438)
+    block = ranking([record for record in records if record["cell"]["seed"] < 3])
+    assert block.lines[0] == "† Below root operator: LAVO."
+
+
+def test_a_page_says_how_rows_were_paired():
+    records = listops(vanilla=0.5, lavo=0.438, no_mixing=0.3)
+    assert (
+        "Pairs of rows are paired: 3 of 3 by seed alone, without scores of the test examples." in ranking(records).lines
+    )
+    other = {"source": "synthetic", "fingerprint": "cafe", "sizes": {}}
+    records = [r | {"data": other} if r["cell"]["model"] == "lavo" else r for r in records]
+    (line,) = [line for line in ranking(records).lines if line.startswith("Pairs")]
+    assert line.startswith("Pairs of rows are paired: 1 of 3 by seed alone")
+    assert line.endswith("2 of 3 not, because seeds or test examples differ.")
+
+
+def test_no_interval_below_three_seeds_anywhere():
+    """In every renderer, for every committed table, with two seeds of everything."""
+    records = [record for record in example() if record["cell"]["seed"] < 3]
+    for suffix, render in RENDER.items():
+        text = render(build(T11, records))
+        assert not re.search(r"\d ?(±|\+-|\$\\pm\$)", text), suffix
+    for row in csv.DictReader(io.StringIO(RENDER["csv"](build(T11, records)))):
+        assert row["ours_ci"] == row["difference_ci"] == row["p"] == row["tier"] == ""
+    assert "61.00 to 62.00 (2)" in RENDER["md"](build(T11, records))
+
+
+def test_a_measurement_that_is_the_same_for_all_seeds_stays_a_plain_number(tmp_path):
+    costs = spec_files.load_table("latte/costs", CONF, PAPER)
+    records = [made("latte", "lra/listops", seed, protocol="latte", **REDUCED) for seed in (1, 2)]
+    for record in records:
+        record["config"]["train"]["batch_size"] = 32
+        record["peak_memory_mb"] += 10 * record["cell"]["seed"]
+    (block,) = build(costs, records).sections[0].blocks
+    (row,) = [[cell.text for cell in row] for row in block.rows if row[0].text == "Latte"]
+    assert row[1] == "72,514" and row[5] == "822 to 832 (2)"
+    assert not build(costs, records).answer  # a cost ranks nothing
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("control: no_mixing", "control: no_mixin", "control: there is no 'no_mixin': did you mean 'no_mixing'"),
+        ("reference: vanilla", "reference: [vanila]", "reference: there is no 'vanila': did you mean 'vanilla'"),
+        ("  Text: {task", "  Text: {control: lava, task", "columns.Text.control: there is no 'lava'"),
+        ("chance: true", "block: 0", "block: "),
+        ("chance: true", "published_noise: some", "published_noise: 'some' is neither a number nor a percentage"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
+    text = (CONF / "table" / "lavo" / "t11.yaml").read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "bad.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        spec_files.load_table("bad", tmp_path, PAPER)
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_the_noise_of_a_published_number():
+    # 61.95 % of 25,000 reviews; a mean has the errors of its five parts
+    assert T11.published_error("vanilla", "Text") == pytest.approx(100 * (0.6195 * 0.3805 / 25000) ** 0.5)
+    parts = [T11.published_error("vanilla", part) for part in T11.columns]
+    assert T11.published_error("vanilla", "AVG") == pytest.approx(sum(e**2 for e in parts) ** 0.5 / 5)
+    assert T11.published_error("no mixing", "Text") is None
+    stated = T11.model_copy(update={"published_noise": "2 %"})
+    assert stated.published_error("vanilla", "Text") == pytest.approx(1.239)
+    t8 = spec_files.load_table("lavo/t8", CONF, PAPER)
+    assert t8.published_error("vanilla", "ETT MSE") is None  # no accuracy
+
+
+def test_the_scores_of_examples_are_taken_only_if_they_make_the_score(monkeypatch):
+    right = np.array([1, 0, 0, 1, 1, 0, 0, 0], dtype=np.uint8)
+    record = made("lavo", "lra/listops", 1, right.mean(), **REDUCED)
+    files = {"test": {"acc": right, "loss": np.ones(8)}, "baseline/root": {"acc": 1 - right}}
+    monkeypatch.setattr(per_example, "_predictions", lambda cell: files)
+    record["evaluations"] = {"baseline/root": ENDED | {"metrics": {"acc": 62.5}}}
+    cells = frame([record]).assign(predictions=[Path("a.npz")])
+    column = Column(task="lra/listops", metric="acc")
+    (found,) = per_example.examples_of(cells, column).values()
+    assert found.tolist() == [100.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0, 0.0]
+    assert per_example.examples_of(cells, column, block=3)[record["cell"]["id"]] == pytest.approx([100 / 3, 200 / 3])
+    baseline = per_example.baselines_of(cells, column)["root"]["f00d"]
+    assert baseline[:2] == (1, 62.5) and baseline[2].mean() == 62.5
+    assert per_example.examples_of(cells.assign(score=[50.0]), column) == {}  # another run's
+    assert per_example.examples_of(cells.assign(predictions=[None]), column) == {}
+    assert per_example.examples_of(frame([record]), column) == {}
+
+
+def test_rows_with_predictions_are_paired_by_example(monkeypatch):
+    generator = np.random.default_rng(0)
+    arrays, records = {}, []
+    for model, rate in (("vanilla", 0.5), ("lavo", 0.45), ("no_mixing", 0.2)):
+        for seed in (1, 2, 3):
+            right = generator.random(500) < rate + 0.01 * seed
+            record = made(model, "lra/listops", seed, right.mean(), **REDUCED)
+            arrays[record["cell"]["id"]] = {"test": {"acc": right.astype(np.uint8)}}
+            records.append(record)
+    monkeypatch.setattr(per_example, "_predictions", lambda cell: arrays[cell["id"]])
+    cells = frame(records).assign(predictions=[Path("a.npz")] * len(records))
+    (result,) = groups.group_scores(select.select(cells, T11), T11)
+    (group,) = result.others
+    assert {pair.pairing for pair in group.comparison.pairs} == {"seed and example"}
+    assert group.comparison.pairing == ""
+    # three seeds of 500 examples: 1.96 sqrt((0.25 + 0.16) / 1500) = 3.2 points and more
+    assert all(3 < pair.half_width < 16 for pair in group.comparison.pairs)
+
+
+def own_table(tmp_path, rows):
+    """A table of ours with two metrics."""
+    column = "task: lra/listops, metric: {}, unit: '%', higher_is_better: {}"
+    text = f"""
+title: t
+ledger: null
+protocol: skyformer
+seeds: [1, 2, 3]
+gpu_hours: 1
+control: no_mixing
+reference: vanilla
+rows: {{{rows}}}
+columns:
+  right: {{{column.format("acc", "true")}}}
+  loss: {{{column.format("loss", "false")}, control: lavo}}
+"""
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "own.yaml").write_text(text, encoding="utf-8")
+    return spec_files.load_table("own", tmp_path, PAPER)
+
+
+def test_metrics_of_a_table_of_ours_have_tiers_baselines_and_a_control_of_their_own(tmp_path):
+    spec = own_table(tmp_path, "softmax: vanilla, LAVO: lavo, nothing: no_mixing")
+    records = listops({"guess": 31.0}, vanilla=0.5, lavo=0.4, no_mixing=0.3)
+    shown = table.build_table(spec, results_of(records, spec))
+    (block,) = shown.sections[0].blocks
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in block.rows}
+    assert list(rows) == ["softmax", "LAVO", "nothing", "baseline: guess"]
+    assert rows["nothing"][0].endswith(" (3) † · 3") and rows["softmax"][0].endswith(" (3) · 1")
+    assert rows["baseline: guess"] == ["31.00", "–"]
+    assert "right: † Below guess: nothing." in block.lines
+    right, loss = answer.answers(results_of(records, spec))
+    assert (right.control, loss.control) == ("nothing 30.00", "LAVO 0.70")
+    assert loss.tests.ranks_nothing and shown.answer[0].startswith("loss: the control is not apart")
+
+
+def test_a_row_may_stand_in_some_columns_alone():
+    t3 = spec_files.load_table("luna/t3", CONF, PAPER)
+    record = made("luna", "lra/listops", 1, 0.4, protocol="luna", changed={"backbone.pooling": ["cls", "packed"]})
+    cls = made("luna", "lra/listops", 1, 0.4, protocol="luna")
+    blocks = {block.title.split(",")[0]: block for block in build(t3, [record, cls]).sections[0].blocks}
+    names = {title: [row[0].text for row in block.rows] for title, block in blocks.items()}
+    assert "no mixing (not in the paper)" in names["ListOps [CLS]"]
+    assert names["ListOps P"] == ["Luna-16", "Luna-128", "Luna-256"]
+    assert t3.has("no mixing", "Avg. [CLS]") and not t3.has("no mixing", "Avg. P")

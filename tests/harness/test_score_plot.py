@@ -1,0 +1,93 @@
+"""The plot of a table: what it shows, its bytes, and when do=report draws it again."""
+
+import io
+import runpy
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.commands import report as verb
+from harness.records.collect import frame
+from harness.report import answer, groups, score_plot, select
+from harness.report.bubble_plot import has_digest
+
+GOLDEN = Path(__file__).parent / "golden_report"
+seeds = runpy.run_path(str(GOLDEN / "synthetic.py"))["seeds"]
+pages = runpy.run_path(str(GOLDEN / "pages.py"))
+CONF, PAPER, T11 = pages["CONF"], pages["PAPER"], pages["T11"]
+REDUCED = {"budget": "reduced", "source": "synthetic"}
+SCORES = {"vanilla": [0.50, 0.51, 0.52], "lavo": [0.40, 0.46], "no_mixing": [0.30, 0.31, 0.33]}
+
+
+def records(**changed):
+    return [r for model, own in (SCORES | changed).items() for r in seeds(model, "lra/listops", own, **REDUCED)]
+
+
+def answers(found):
+    return answer.answers(groups.group_scores(select.select(frame(found), T11), T11))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes of the figures that are drawn."""
+    import matplotlib.pyplot as plt
+
+    seen = []
+    monkeypatch.setattr(plt, "close", lambda page: seen.extend(page.axes))
+    yield seen
+    monkeypatch.undo()
+    plt.close("all")
+
+
+def test_a_panel_shows_seeds_means_and_intervals_of_three_seeds(tmp_path, drawn):
+    score_plot.draw("title", answers(records()), tmp_path / "a.png")
+    (axis,) = drawn
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["vanilla", "LAVO", "no mixing"]
+    assert len(axis.containers) == 2  # LAVO's two seeds have no bar
+    assert axis.get_title().startswith("ListOps · reduced budget\nR = ")
+    dots = sorted(line.get_xdata()[0] for line in axis.lines if line.get_marker() == ".")
+    assert dots == [30.0, 40.0, 50.0]
+    means = {line.get_xdata()[0]: line.get_markerfacecolor() for line in axis.lines if line.get_marker() == "o"}
+    assert means[43.0] == "white" and means[51.0] == score_plot.COLOURS["reference"]
+
+
+def test_equal_answers_give_equal_bytes(tmp_path):
+    for name in ("a", "b"):
+        score_plot.draw("title", answers(records()), tmp_path / f"{name}.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert has_digest(tmp_path / "a.png", score_plot.digest_of("title", answers(records())))
+    other = answers(records(lavo=[0.40, 0.47]))
+    assert not has_digest(tmp_path / "a.png", score_plot.digest_of("title", other))
+
+
+def test_a_report_links_draws_and_checks_it(tmp_path):
+    paths = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "tables", "figures": tmp_path / "figures"}
+
+    def report(found, **settings):
+        return verb.report_tables("lavo/t11", frame(found), conf_root=CONF, paths=paths, formats=["md"], **settings)
+
+    console, plot = Console(file=io.StringIO(), width=100), tmp_path / "figures" / "lavo" / "t11-scores.png"
+    page = tmp_path / "tables" / "lavo" / "t11.md"
+    assert report(records(), check=True) == [page, plot] and not plot.exists()
+    assert report(records(), console=console) == [page, plot]
+    text = page.read_text(encoding="utf-8")
+    assert "(../../figures/lavo/t11-scores.png)" in text
+    assert text.index("### ListOps") < text.index("t11-scores.png") < text.index("## Provenance")
+    before = plot.stat().st_mtime_ns
+    assert report(records(), check=True) == [] and report(records(), console=console) == [page, plot]
+    assert plot.stat().st_mtime_ns == before
+    assert report(records(lavo=[0.40, 0.47]), check=True) == [page, plot]
+    assert report([], console=console) == [page]  # nothing to draw
+
+
+def test_several_tables_are_shown_as_a_line_a_column(tmp_path):
+    paths = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "tables"}
+    console = Console(file=io.StringIO(), width=100)
+    names = ["lavo/t11", "lavo/t7"]
+    verb.report_tables(names, frame(records()), conf_root=CONF, paths=paths, formats=["csv"], console=console)
+    shown = console.file.getvalue().splitlines()
+    (line,) = [line for line in shown if line.startswith("ListOps")]
+    assert line.split()[:4] == ["ListOps", "reduced", "3", "2"] and "no mixing 31.33" in line and "of 3" in line
+    assert "LAVO Table 7, point cloud completion" in shown and "nothing to rank yet" in shown
+    assert "columns with R ≥ 4: " in console.file.getvalue()

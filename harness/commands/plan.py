@@ -1,9 +1,5 @@
-"""do=plan: the cells of a command, their states and the time they may take. Nothing is run.
+"""do=plan: the cells of a command, their states and the time they may take. Nothing is run."""
 
-A cell that cannot be built is refused here as it would be by do=train.
-"""
-
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +7,6 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.sweep import Command, PlannedCell, expand_all
-from harness.errors import UsageError, one_line
 from harness.launch.cell_state import cell_state
 from harness.launch.queue import Queue
 from harness.progress import clock
@@ -40,18 +35,13 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     records = load_records(cfg.paths.records)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
     states, seconds_left, unknown = [], {MEASURED: 0.0, PUBLISHED: 0.0}, 0
-    refusals: dict[str, str] = {}
     for planned in plan.cells:
         state = cell_state(planned.cell, cfg, queue).name
-        if state == "missing" and (why := refusal(planned, refusals)):
-            state = "refused"
-            plan.absent[f"{planned.cell.model} · {planned.cell.task} · {planned.cell.protocol}"] = why
         states.append(state)
-        to_do = state not in ("done", "refused")
-        found = estimate(planned, records) if to_do else None
+        found = None if state == "done" else estimate(planned, records)
         if found is not None:
             seconds_left[found.basis] += found.seconds
-        unknown += to_do and found is None
+        unknown += state != "done" and found is None
         table.add_row(str(planned.cell), state, clock(found.seconds) if found else "", found.source if found else "")
     Console(width=None if Console().is_terminal else 160, highlight=False).print(table)
     print(f"cells: {len(states)}, " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
@@ -63,20 +53,6 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for name, why in plan.absent.items():
         print(f"left out: {name} ({why})")
     return 0
-
-
-def refusal(planned: PlannedCell, known: dict[str, str]) -> str:
-    """Why a cell cannot be built, "" if it can. `known` is filled: cells that differ in their seed are built once."""
-    from harness.config.build import on_meta  # imports torch, which a plan of finished cells does not require
-
-    key = json.dumps({name: value for name, value in planned.cell.config.items() if name != "seed"}, sort_keys=True)
-    if key not in known:
-        try:
-            on_meta(planned.cfg)
-            known[key] = ""
-        except UsageError as error:
-            known[key] = one_line(error)
-    return known[key]
 
 
 def estimate(planned: PlannedCell, records: Sequence[dict[str, Any]]) -> Estimate | None:

@@ -13,10 +13,8 @@ import functools
 import pytest
 import torch
 
-from harness.commands import plan
 from harness.config.build import build, on_meta, parameter_groups
 from harness.config.compose import compose, options, recipes, with_model
-from harness.config.sweep import Command
 from harness.errors import UsageError
 from tests.helpers.tasks import no_progress
 
@@ -172,14 +170,6 @@ def test_what_cannot_see_its_input_is_refused():
     on_meta(compose([*typed, "backbone.pooling=masked_mean"]))
     with pytest.raises(UsageError, match="would be constant"):
         on_meta(compose(["model=sparse_transformer", "model.open_first=false", *typed[1:]]))
-
-
-def test_a_plan_says_what_is_refused(capsys, places):
-    typed = ["do=plan", "task=lra/listops", "protocol=google", *places]
-    plan.run_all([Command(compose([*typed, f"model={name}"])) for name in ("llp", "vanilla")])
-    shown = capsys.readouterr().out
-    assert "1 refused, 1 missing" in shown
-    assert "left out: llp · lra/listops · google (" in shown and "would be constant" in shown
 
 
 @pytest.mark.slow

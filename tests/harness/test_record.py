@@ -243,7 +243,7 @@ def test_cold_start_stays_light():
 def test_every_committed_record_is_whole():
     """Its id is the hash of its config, its name ends in its id, and its artifacts are beside it."""
     paths = sorted((ROOT / "results" / "records").rglob("*.json"))
-    assert len(paths) >= 300
+    assert len(paths) >= 270
     for path in paths:
         record = read(path)
         config = {key: value for key, value in record["config"].items() if key != "trainer"}

@@ -23,7 +23,7 @@ POOLED = [
     for pooling in ([*TOKEN_POOLING, "packed"] if issubclass(CLASSES[name], Luna) else TOKEN_POOLING)
     if POOLING[pooling] is not first_pooling or zoo.build(name, Pattern.NONCAUSAL_SELF).looks_ahead
 ]
-UNPADDED = [case for case in POOLED if case[0] != "performer_skyformer"]  # there padding takes part as zeros (D-42)
+UNPADDED = [case for case in POOLED if case[0] not in zoo.PADDING_COUNTS]
 SIZES = {"vocab_size": 7, "classes": 3, "max_length": 24, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from zoo import CLASSES, load
+from zoo import CLASSES, PADDING_COUNTS, load
 
 from models.attention.base import Pattern
 from models.attention.vanilla import Vanilla
@@ -83,9 +83,10 @@ def test_padding_and_later_tokens_change_nothing(name, slots):
     model = seq2seq(name, slots=slots, stir=0.1)
     source, target, other = padded(tokens(17)), tokens(12), tokens(12, seed=1)
     expected = model(source, target)
-    longer = torch.nn.functional.pad(source, (0, 4))
-    torch.testing.assert_close(model(longer, target), expected, atol=1e-10, rtol=0)
-    torch.testing.assert_close(model(source[2:, :5], target[2:]), expected[2:], atol=1e-10, rtol=0)
+    if name not in PADDING_COUNTS:
+        longer = torch.nn.functional.pad(source, (0, 4))
+        torch.testing.assert_close(model(longer, target), expected, atol=1e-10, rtol=0)
+        torch.testing.assert_close(model(source[2:, :5], target[2:]), expected[2:], atol=1e-10, rtol=0)
     changed = torch.cat([target[:, :7], other[:, 7:]], 1)
     torch.testing.assert_close(model(source, changed)[:, :7], expected[:, :7], atol=1e-10, rtol=0)
 

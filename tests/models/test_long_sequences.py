@@ -18,9 +18,10 @@ FORWARD_KIB, TRAIN_KIB = 6.0, 14.0
 
 
 def at_length(name: str, pattern: Pattern, length: int) -> tuple[torch.nn.Module, torch.Tensor]:
-    """A model in the sizes of its yaml, but for bases that this head width cannot hold."""
+    """A model in the sizes of its yaml, but for bases that this head width cannot hold and at most 64 features."""
     cls, hyper = load(name, tiny=False)
     hyper |= {"bases": 16} if "bases" in hyper else {}
+    hyper |= {"features": min(64, hyper["features"])} if hyper.get("features") else {}
     torch.manual_seed(0)
     return cls(DIM, HEADS, pattern=pattern, max_length=length, **hyper).eval(), torch.randn(1, length, DIM)
 

@@ -58,12 +58,12 @@ def root(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
 
 
-@functools.cache
+@functools.lru_cache(4)
 def composed(protocol, task, root, *overrides):
     return compose([f"task={task}", f"protocol={protocol}", "budget=smoke", f"paths.data={root}", *overrides])
 
 
-@functools.cache
+@functools.lru_cache(4)
 def batch_of(protocol, task, root, *overrides):
     """Eight examples: tokens drawn at random, of the longest length, or a task's own series and clouds."""
     cfg = composed(protocol, task, root, *overrides)

@@ -23,10 +23,13 @@ MODELS = [name for name, _ in options("model") if name != "custom"]
 RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 GOOGLE = [task for protocol, task in RECIPES if protocol == "google"]
 NOISE = 1e-11  # in float64, between rows of a batch that are equal
-# of what has no form for the slot, is a whole decoder, or has a first position that sees nothing
-REFUSALS = ("has no ", "cannot replace", "would be constant")
-# methods whose first position, where a recipe reads it, sees a part of a sequence of this size in this many layers
+# of what has no form for the slot, is a whole decoder, reads more latents than a sequence has tokens, or has a first
+# position that sees nothing
+REFUSALS = ("has no ", "cannot replace", "latents=", "would be constant")
+# methods of which a single position, where a recipe reads one alone, sees a part of a sequence of this size in this
+# many layers
 PART_SEEN = {
+    "no_mixing": "itself",
     "local": "a window",
     "longformer": "a window",
     "longnet": "the first segment of each branch",
@@ -40,6 +43,7 @@ IDLE = {
     "luna": ("slots_norm",),  # of the last layer: it makes what a next layer would read
     "probsparse": ("q_proj", "k_proj"),  # of one layer whose first position alone is read, and is not chosen
 }
+IDLE_IN_PROBES = {"llp": ("first_out_proj",)}  # of the first block: the queries stand behind it
 # the rows of LRA's table, and what the first position does not see there either (X64)
 LRA = [
     *("vanilla", "lra_strided", "sparse_transformer", "longformer", "linformer", "reformer", "sinkhorn", "synthesizer"),
@@ -65,11 +69,11 @@ def composed(protocol, task, root, *overrides):
 
 @functools.lru_cache(4)
 def batch_of(protocol, task, root, *overrides):
-    """Eight examples: tokens drawn at random, of the longest length, or a task's own series and clouds."""
+    """Eight examples: tokens drawn at random, of the longest length, or a probe's own, or series and clouds."""
     cfg = composed(protocol, task, root, *overrides)
     made = build(with_model(cfg, "vanilla")).task
     sizes = made.backbone_kwargs()
-    if "vocab_size" not in sizes:
+    if "classes" not in sizes:
         made.prepare(no_progress)
         made.load()
         batch = made.split("train").batch(range(8))
@@ -143,10 +147,12 @@ def check(protocol, task, model, root):
     if model == "no_cross":  # the control reads no source: the decoder is given the last values of a series
         assert "all" not in blind
         return
-    if model in PART_SEEN and cfg.backbone.get("pooling") in ("cls", "first"):
+    reads_one = cfg.backbone.get("pooling") in ("cls", "first") or cfg.backbone._target_.endswith(".AutoEncoder")
+    if model in PART_SEEN and reads_one:
         blind &= {"all"}
     assert not blind, "the output does not depend on these"
-    assert not {name for name in idle if not any(part in name for part in IDLE.get(model, ()))}, "never trained"
+    allowed = IDLE.get(model, ()) + (IDLE_IN_PROBES.get(model, ()) if protocol == "probe" else ())
+    assert not {name for name in idle if not any(part in name for part in allowed)}, "never trained"
 
 
 @pytest.mark.parametrize("task", GOOGLE)

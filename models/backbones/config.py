@@ -84,7 +84,8 @@ class LayerConfig:
     ffn: str = "gelu"
     """A key of `FFNS`: the activation of the feed-forward network, `glu` a gated one, `none` no network."""
     linear_init: str = "torch"
-    """A key of `LINEAR_INITS`: how Linears of feed-forward networks and classifier start; `bert`: attention's too."""
+    """A key of `LINEAR_INITS`: how Linears of feed-forward networks and of a classifier start; with `bert` those
+    of an encoder's attention, too."""
 
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
@@ -117,8 +118,6 @@ class TransformerConfig(LayerConfig):
     """Number of layers; of an encoder-decoder, in each of the two stacks."""
     attention_dropout: float = 0.1
     """Share of attention weights that training drops."""
-    attention_bias: bool = True
-    """Whether the projections of attention have biases; False drops those of the multi-head methods."""
     positions: str = "learned"
     """A key of `POSITIONS`: what is added to the embeddings."""
     final_norm: bool = True

@@ -14,7 +14,6 @@ Generation reads a prompt and continues it through the states of the layers (mod
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from models.attention.base import Attention, Pattern, State
 from models.backbones.config import TransformerConfig
 from models.backbones.embedding import TokenEmbedder
-from models.backbones.layer import TransformerLayer
+from models.backbones.layer import layer_stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +88,7 @@ class DecoderLM(LanguageModel):
 
     def __init__(self, attention: Callable[..., Attention], config: DecoderConfig):
         super().__init__(config)
-        sizes = {"max_length": config.max_length, "dropout": config.attention_dropout}
-        self.layers = nn.ModuleList(
-            TransformerLayer(attention(config.dim, config.heads, pattern=config.pattern, **sizes), config)
-            for _ in range(config.layers)
-        )
-        for previous, layer in pairwise(self.layers):
-            layer.attention.set_previous(previous.attention)
+        self.layers = layer_stack(attention, config, config.pattern, config.max_length)
         if any(layer.attention.fixed_length for layer in self.layers):
             self.length_limit = config.max_length
 

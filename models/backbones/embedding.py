@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from models.backbones.config import POSITIONS, TransformerConfig
-
-CUT_NORMAL_STD = 0.87962566103423978  # of a standard normal number that is drawn again beyond 2
+from models.layers.initialisers import truncated_normal_
 
 
 class LevelEmbedding(nn.Linear):
@@ -37,14 +36,13 @@ class LevelEmbedding(nn.Linear):
 class OneHotEmbedding(nn.Embedding):
     """A Linear map of one-hot tokens: a vector for each token, padding too, and one bias for all (D-44).
 
-    S5's code embeds tokens by flax's Dense. Its weights are drawn from N(0, s^2), cut at 2 s, of variance std^2; its
-    bias is 0.
+    S5's code embeds tokens by flax's Dense: its weights are truncated normal with standard deviation `std`, its bias
+    starts at zero.
     """
 
     def __init__(self, vocab_size: int, dim: int, padding_id: int | None, std: float):
         super().__init__(vocab_size, dim)
-        s = std / CUT_NORMAL_STD
-        nn.init.trunc_normal_(self.weight, std=s, a=-2 * s, b=2 * s)
+        truncated_normal_(self.weight, std)
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from models.attention.base import Attention, Pattern
 from models.backbones.config import LINEAR_INITS, TransformerConfig
 from models.backbones.embedding import EMBEDDINGS, TokenEmbedder
-from models.backbones.layer import TransformerLayer
+from models.backbones.layer import layer_stack
 from models.layers.feedforward import ACTIVATIONS
 from models.layers.initialisers import bert_linears_
 
@@ -78,6 +78,8 @@ class EncoderConfig(TransformerConfig):
     """Number of classes C."""
     pattern: Pattern | str = Pattern.NONCAUSAL_SELF
     """The slot that attention fills."""
+    attention_bias: bool = True
+    """Whether the projections of attention have biases; False drops those of the multi-head methods."""
     pooling: str = "masked_mean"
     """A key of `POOLING`. With those of `WITH_CLS` a learned vector stands in front of the tokens."""
     head_dim: int | Sequence[int] | None = None
@@ -120,13 +122,7 @@ class EncoderClassifier(TokenEmbedder):
         )
         self.max_length, self.padding_id = config.max_length, config.padding_id
         self.pool, self.pools_packed = POOLING[config.pooling], config.pooling == "packed"
-        sizes = {"max_length": config.max_length + cls, "dropout": config.attention_dropout}
-        self.layers = nn.ModuleList(
-            TransformerLayer(attention(config.dim, config.heads, pattern=config.pattern, **sizes), config)
-            for _ in range(config.layers)
-        )
-        for previous, layer in pairwise(self.layers):
-            layer.attention.set_previous(previous.attention)
+        self.layers = layer_stack(attention, config, config.pattern, config.max_length + cls)
         if not config.attention_bias:
             for layer in self.layers:
                 layer.attention.drop_biases()

@@ -9,12 +9,13 @@
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
 
-from models.attention.base import Attention, State
-from models.backbones.config import LayerConfig
+from models.attention.base import Attention, Pattern, State
+from models.backbones.config import LayerConfig, TransformerConfig
 
 Advance = Callable[..., tuple[Tensor, State]]  # (x, state) -> (y, state), an attention's `chunk` or `step`
 
@@ -73,6 +74,19 @@ class TransformerLayer(nn.Module):
     def after(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """Residual x and output y, added."""
         return x + y if self.norm_first else norm(x + y)
+
+
+def layer_stack(
+    attention: Callable[..., Attention], config: TransformerConfig, pattern: Pattern | str, max_length: int
+) -> nn.ModuleList:
+    """`config.layers` layers, each with an attention of its own, which hand their carry on from one to the next."""
+    options = {"pattern": pattern, "max_length": max_length, "dropout": config.attention_dropout}
+    layers = nn.ModuleList(
+        TransformerLayer(attention(config.dim, config.heads, **options), config) for _ in range(config.layers)
+    )
+    for previous, layer in pairwise(layers):
+        layer.attention.set_previous(previous.attention)
+    return layers
 
 
 class DecoderLayer(TransformerLayer):

@@ -8,7 +8,6 @@ does, but keeps no state to decode from.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from models.attention.base import Attention, Pattern
 from models.backbones.config import TransformerConfig
 from models.backbones.embedding import TokenEmbedder
-from models.backbones.layer import TransformerLayer
+from models.backbones.layer import layer_stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +44,7 @@ class TokenClassifier(TokenEmbedder):
 
     def __init__(self, attention: Callable[..., Attention], config: TokenClassifierConfig):
         super().__init__(config, config.max_length)
-        sizes = {"max_length": config.max_length, "dropout": config.attention_dropout}
-        self.layers = nn.ModuleList(
-            TransformerLayer(attention(config.dim, config.heads, pattern=config.pattern, **sizes), config)
-            for _ in range(config.layers)
-        )
-        for previous, layer in pairwise(self.layers):
-            layer.attention.set_previous(previous.attention)
+        self.layers = layer_stack(attention, config, config.pattern, config.max_length)
         if any(layer.attention.fixed_length for layer in self.layers):
             self.length_limit = config.max_length
         self.final_norm = config.make_norm() if config.final_norm else nn.Identity()

@@ -1,7 +1,7 @@
 """How weights start where it is not torch's own way.
 
-LeCun-normal, flax's default: a normal distribution of variance 1 / inputs, cut at two standard deviations of what is
-drawn, so that the drawn one is wider by 1 / 0.8796. BERT draws from N(0, 0.02^2). Biases start at zero with both.
+LeCun-normal, flax's default: a truncated normal distribution of variance 1 / inputs. BERT draws from N(0, 0.02^2).
+Biases start at zero with both.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,15 @@ CUT_STD = 0.87962566103423978  # standard deviation of N(0, 1) within two of the
 BERT_STD = 0.02
 
 
+def truncated_normal_(weight: Tensor, std: float) -> Tensor:
+    """Draw from N(0, s^2), truncated at 2 s, with s such that the standard deviation of what remains is `std`."""
+    s = std / CUT_STD
+    return nn.init.trunc_normal_(weight, std=s, a=-CUT * s, b=CUT * s)
+
+
 def lecun_normal_(weight: Tensor, inputs: int) -> Tensor:
     """Draw `weight`, each of whose outputs sums `inputs` of its numbers."""
-    std = inputs**-0.5 / CUT_STD
-    return nn.init.trunc_normal_(weight, std=std, a=-CUT * std, b=CUT * std)
+    return truncated_normal_(weight, inputs**-0.5)
 
 
 def lecun_normal_linears_(module: nn.Module) -> None:

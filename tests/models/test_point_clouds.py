@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory import peak_allocated_mb
 from scipy.spatial import cKDTree
 
-from harness.records.timing import peak_mb
 from models.ops.point_clouds import farthest_points, gather_points, nearest, neighbours
 
 
@@ -88,7 +88,7 @@ def test_memory_is_not_that_of_all_pairs():
         neighbours(a.detach(), b.detach(), 16)
 
     train()
-    assert peak_mb(train, torch.device("cpu"), warm=False) < 12
+    assert peak_allocated_mb(train) < 12
 
 
 @pytest.mark.parametrize("limit", [1, 100, None])

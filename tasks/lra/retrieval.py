@@ -25,7 +25,7 @@ from tasks.base import DataError, Predictor, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
-from tasks.lra import synthetic_pairs
+from tasks.lra import synthetic_pairs, synthetic_text
 from tasks.lra.baselines import Lookup, NaiveBayes, ngrams, pieces
 from tasks.lra.classification import SequenceClassification
 from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
@@ -44,8 +44,8 @@ class Retrieval(SequenceClassification):
     """LRA Retrieval.
 
     `source`: `official` (`path`: `lra_release.gz`, or its folder `tsv_data`), `slice` (`path`: a folder with files of
-    the same names, `.gz` or not) or `synthetic` (of `synthetic_pairs`, which `distance`, `keys` and `references` belong
-    to).
+    the same names, `.gz` or not) or `synthetic` (of `synthetic_pairs`, which `distance`, `negated` and `words`
+    belong to).
     """
 
     name = "lra/retrieval"
@@ -60,8 +60,8 @@ class Retrieval(SequenceClassification):
     val: int = 18_090
     test: int = 17_437
     distance: int = 1000
-    keys: int = 64
-    references: int = 2
+    negated: float = 0.5
+    words: int = synthetic_text.MOST_WORDS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +69,7 @@ class Retrieval(SequenceClassification):
             raise ValueError(f"max_length={self.max_length}: no more than {KEPT} bytes of a text are kept")
 
     def sources(self) -> dict[str, Source]:
-        settings = {"distance": self.distance, "keys": self.keys, "references": self.references}
+        settings = {"distance": self.distance, "negated": self.negated, "words": self.words}
         return {
             "official": self.path_source(self._read, self._identity, official=True, complete=True),
             SLICE: self.path_source(self._read, self._identity),

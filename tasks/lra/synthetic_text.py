@@ -36,7 +36,7 @@ FILLER = (
 FILLER_BYTES = 1 << 20  # bytes of filler that every passage is a piece of
 
 
-def check(max_length: int, distance: int, negated: float, words: int = MOST_WORDS) -> None:
+def check(max_length: int, distance: int, negated: float, words: int) -> None:
     """Raises ValueError for settings that no review fits."""
     if not 1 <= words <= MOST_WORDS:
         raise ValueError(f"words={words} is not between 1 and {MOST_WORDS}")
@@ -55,28 +55,43 @@ def generate(
     max_length: int,
     distance: int,
     negated: float,
-    words: int = MOST_WORDS,
+    words: int,
     progress: Progress,
 ) -> Examples:
     """`count` reviews; fewer are not the beginning of more."""
     check(max_length, distance, negated, words)
-    random, passage = RandomStream(*seed), filler()
-    label, which = random.balanced_classes(2, count), random.integers(words, count)
+    random = RandomStream(*seed)
+    label = random.balanced_classes(2, count)
+    texts = reviews(
+        random, label, max_length=max_length, distance=distance, negated=negated, words=words, progress=progress
+    )
+    return pack_bytes(zip(texts, label, strict=True))
+
+
+def reviews(
+    random: RandomStream,
+    meaning: np.ndarray,
+    *,
+    max_length: int,
+    distance: int,
+    negated: float,
+    words: int,
+    progress: Progress,
+) -> Iterator[bytes]:
+    """A review for each of `meaning` (count,): 0 is against, 1 in favour."""
+    count, passage = len(meaning), filler()
+    which = random.integers(words, count)
     denied = random.bernoulli(negated, count).astype(np.int64)
     surplus = random.integers(max_length - distance - _least_length() + 1, count)
     before = random.integers(surplus + 1, count)
     places = random.integers(FILLER_BYTES - max_length, (count, 3))
-
-    def reviews() -> Iterator[tuple[bytes, int]]:
-        for i in range(count):
-            lengths = (int(before[i]), distance, int(surplus[i] - before[i]))
-            start, middle, end = (passage[at : at + n] for at, n in zip(places[i].tolist(), lengths, strict=True))
-            verdict = VERDICT % WORDS[label[i] ^ denied[i]][which[i]]
-            yield b"".join((start, FRAMES[denied[i]], middle, verdict, end)), label[i]
-            if not (i + 1) % 10_000:
-                progress("generating reviews", i + 1, count)
-
-    return pack_bytes(reviews())
+    for i in range(count):
+        lengths = (int(before[i]), distance, int(surplus[i] - before[i]))
+        start, middle, end = (passage[at : at + n] for at, n in zip(places[i].tolist(), lengths, strict=True))
+        verdict = VERDICT % WORDS[meaning[i] ^ denied[i]][which[i]]
+        yield b"".join((start, FRAMES[denied[i]], middle, verdict, end))
+        if not (i + 1) % 10_000:
+            progress("generating reviews", i + 1, count)
 
 
 @cache

@@ -64,22 +64,21 @@ class Text(SequenceClassification):
     test: int = 25_000
     distance: int = 1000
     negated: float = 0.5
-    words: int | None = None
+    words: int = synthetic_text.MOST_WORDS
 
     def __post_init__(self) -> None:
         one_of(VALIDATIONS, validation=self.validation)
         super().__post_init__()
 
     def sources(self) -> dict[str, Source]:
-        settings = {"max_length": self.max_length, "distance": self.distance, "negated": self.negated}
-        settings |= {"words": self.words} if self.words is not None else {}
+        settings = {"distance": self.distance, "negated": self.negated, "words": self.words}
         return {
             "official": self.path_source(
                 self._official, lambda: {"sha256": ARCHIVE.sha256}, requires_path=False, complete=True
             ),
             **self.libraries(HUB, TFDS, self._library),
             SLICE: self.path_source(self._slice, self._slice_identity),
-            SYNTHETIC: self.generated(synthetic_text, **settings),
+            SYNTHETIC: self.generated(synthetic_text, max_length=self.max_length, **settings),
         }
 
     def select_splits(self, found: dict[str, AnyExamples]) -> dict[str, AnyExamples]:

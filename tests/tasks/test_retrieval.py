@@ -14,7 +14,7 @@ from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses,
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
 SMALL = {
-    "source": "synthetic", "max_length": 128, "distance": 32, "keys": 5, "train": 60, "val": 20, "test": 31
+    "source": "synthetic", "max_length": 128, "distance": 32, "words": 5, "train": 60, "val": 20, "test": 31
 }  # fmt: skip
 COUNTS = {"train": 30, "val": 6, "test": 7}
 
@@ -45,10 +45,8 @@ def write_files(folder: Path, end="") -> Path:
         ({"source": "hf"}, "official, slice, synthetic"),
         ({"source": "synthetic", "path": "x"}, "takes no path"),
         ({"source": "slice", "path": "x", "max_length": 4001}, "no more than 4000 bytes"),
-        ({"source": "synthetic", "keys": 3}, "keys=3 is not between 4"),
-        ({"source": "synthetic", "references": 0}, "references=0"),
-        ({"source": "synthetic", "references": 10}, "references=10"),
-        ({"source": "synthetic", "keys": 10**7}, "512,000"),
+        ({"source": "synthetic", "words": 9}, "words=9 is not between 1 and 8"),
+        ({"source": "synthetic", "negated": -0.1}, "negated=-0.1"),
         ({"source": "synthetic", "distance": 4000}, "distance=4000"),
         ({"source": "synthetic", "pattern": "noncausal_cross"}, "no second sequence to attend to"),
     ],

@@ -9,8 +9,8 @@ from tests.helpers import simple_readers as readers
 from tests.helpers.tasks import no_progress
 
 
-def examples_of(count=300, noise=0, seed=(3, 1)):
-    return synthetic_image.generate(count, seed=seed, noise=noise, progress=no_progress)
+def examples_of(count=300, noise=0, seed=(3, 1), **changes):
+    return synthetic_image.generate(count, seed=seed, noise=noise, progress=no_progress, **changes)
 
 
 def test_shapes_are_what_they_are_labelled():
@@ -30,6 +30,18 @@ def test_shapes_are_what_they_are_labelled():
     assert [len(np.unique(picture, axis=0)) for picture in levels] == [2] * 300
     assert np.bincount(labels).tolist() == [30] * 10
     assert (np.ptp(grey(levels).astype(int), axis=1) > 20).mean() > 0.9, "it can be seen in grey"
+
+
+def test_a_black_ground_is_black_and_nothing_else_changes():
+    (colours, labels), (black, same) = examples_of(noise=20), examples_of(noise=20, black_ground=True)
+    assert np.array_equal(labels, same)
+    for number in range(4):
+        of_shape, bright = examples_of(black_ground=True)[0][number], black[number].any(-1)
+        assert np.array_equal(bright, of_shape.any(-1)) and 0.05 < bright.mean() < 0.7
+        assert black[number][bright].min() >= synthetic_image.CONTRAST - synthetic_image.TINT - 20
+    sequence = to_sequences(black, same, 64)
+    assert 0.2 < (sequence.tokens == 0).mean() < 0.9, "pixels of level 0 are left for mask_black"
+    assert not np.array_equal(colours, black)
 
 
 def test_noise_hides_shapes():

@@ -10,8 +10,8 @@ from tests.helpers.tasks import no_progress
 
 
 def examples_of(count=400, **changes):
-    settings = {"max_length": 200, "distance": 40, "negated": 0.5, "seed": (3, 1), "progress": no_progress, **changes}
-    return synthetic_text.generate(count, **settings)
+    settings = {"max_length": 200, "distance": 40, "negated": 0.5, "words": 8, "seed": (3, 1)}
+    return synthetic_text.generate(count, progress=no_progress, **(settings | changes))
 
 
 def parts(data: bytes):
@@ -42,7 +42,6 @@ def test_a_verdict_is_one_of_so_many_words():
         return {row[row.index(b"Altogether") :].split(b".")[0].split()[-1] for row in rows}
 
     assert found(1) == {synthetic_text.WORDS[0][0], synthetic_text.WORDS[1][0]} and len(found(8)) == 16
-    assert content_hash(examples_of(words=8)) == content_hash(examples_of())
     for wrong in (0, 9):
         with pytest.raises(ValueError, match=f"words={wrong} is not between 1 and 8"):
             examples_of(words=wrong)

@@ -50,7 +50,7 @@ class Image(SequenceClassification):
 
     `source`: `official` (the archive at Toronto, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
     `cifar10_train_*.png` and `cifar10_test_*.png`, pictures one after another, and `cifar10_{train,test}_labels.txt`,
-    a class number in each line) or `synthetic` (of `synthetic_image`, which `noise` and `black_ground` belong to).
+    a class number in each line) or `synthetic` (of `synthetic_image`, which `noise` and `silhouette` belong to).
     Raises ValueError for a `max_length` that is no square picture.
     """
 
@@ -66,7 +66,7 @@ class Image(SequenceClassification):
     val: int = 5_000
     test: int = 10_000
     noise: int = 32
-    black_ground: bool = False
+    silhouette: bool = False
 
     def __post_init__(self) -> None:
         if self.max_length not in LENGTHS:
@@ -85,7 +85,7 @@ class Image(SequenceClassification):
             "official": archive,
             **self.libraries(HUB, TFDS, self._library),
             SLICE: self.path_source(self._slice, self._slice_identity),
-            SYNTHETIC: self.generated(synthetic_image, noise=self.noise, black_ground=self.black_ground),
+            SYNTHETIC: self.generated(synthetic_image, noise=self.noise, silhouette=self.silhouette),
         }
         return {name: self._of_sequences(source) for name, source in of_pictures.items()}
 

@@ -44,8 +44,8 @@ class Retrieval(SequenceClassification):
     """LRA Retrieval.
 
     `source`: `official` (`path`: `lra_release.gz`, or its folder `tsv_data`), `slice` (`path`: a folder with files of
-    the same names, `.gz` or not) or `synthetic` (of `synthetic_pairs`, which `distance`, `negated` and `words`
-    belong to).
+    the same names, `.gz` or not) or `synthetic` (of `synthetic_pairs`, which `distance`, `negated`, `words`
+    and `against` belong to).
     """
 
     name = "lra/retrieval"
@@ -62,6 +62,7 @@ class Retrieval(SequenceClassification):
     distance: int = 1000
     negated: float = 0.5
     words: int = synthetic_text.MOST_WORDS
+    against: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +70,7 @@ class Retrieval(SequenceClassification):
             raise ValueError(f"max_length={self.max_length}: no more than {KEPT} bytes of a text are kept")
 
     def sources(self) -> dict[str, Source]:
-        settings = {"distance": self.distance, "negated": self.negated, "words": self.words}
+        settings = {"distance": self.distance, "negated": self.negated, "words": self.words, "against": self.against}
         return {
             "official": self.path_source(self._read, self._identity, official=True, complete=True),
             SLICE: self.path_source(self._read, self._identity),

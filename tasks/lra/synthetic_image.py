@@ -2,8 +2,8 @@
 
 disc, ring, square, frame, triangle, diamond, plus, cross, horizontal stripes, vertical stripes: all are equally
 frequent. `noise` is the largest change of a colour value, up or down, at each pixel (0: none; 255 leaves little). More
-noise requires more distant pixels to tell the shape. With `black_ground` the ground has level 0, and noise stays within
-the shape: a recipe that masks black pixels (X4) then sees the shape alone.
+noise requires more distant pixels to tell the shape. A `silhouette` is white on black, without colour or noise: a
+recipe that masks black pixels (X4) sees the shape alone, and few levels have to be learned.
 """
 
 import numpy as np
@@ -16,33 +16,34 @@ SIDE = 32
 CLASSES = 10
 BLOCK = 1000  # images drawn at once
 CONTRAST = 64  # least difference in level of shape and ground
+WHITE = 255
 TINT = 24  # largest difference of a colour from its level, alike for both
 
 
-def check(noise: int, black_ground: bool = False) -> None:
+def check(noise: int, silhouette: bool = False) -> None:
     """Raises ValueError for a noise that is not defined."""
     if not 0 <= noise <= 255:
         raise ValueError(f"noise={noise} is not between 0 and 255")
 
 
 def generate(
-    count: int, *, seed: tuple[int, ...], noise: int, black_ground: bool = False, progress: Progress
+    count: int, *, seed: tuple[int, ...], noise: int, silhouette: bool = False, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray]:
     """Colours (count, SIDE, SIDE, 3) uint8 and classes (count,) uint8."""
     check(noise)
     colours, labels = np.empty((count, SIDE, SIDE, 3), np.uint8), np.empty(count, np.uint8)
     for start in range(0, count, BLOCK):
         part = slice(start, min(start + BLOCK, count))
-        colours[part], labels[part] = _block(RandomStream(*seed, start), part.stop - start, noise, black_ground)
+        colours[part], labels[part] = _block(RandomStream(*seed, start), part.stop - start, noise, silhouette)
         progress("generating images", part.stop, count)
     return colours, labels
 
 
-def _block(random: RandomStream, count: int, noise: int, black_ground: bool) -> tuple[np.ndarray, np.ndarray]:
+def _block(random: RandomStream, count: int, noise: int, silhouette: bool) -> tuple[np.ndarray, np.ndarray]:
     label = random.balanced_classes(CLASSES, count)
     radius = 5 + random.integers(8, count)  # half of the side of the square around the shape
     row, column = (radius + random.integers(SIDE - 2 * radius, count) for _ in range(2))
-    ground = random.integers(256, count) * (not black_ground)
+    ground = random.integers(256, count)
     # CONTRAST or more away, on either side of the circle of the 256 levels
     shape = (ground + CONTRAST + random.integers(257 - 2 * CONTRAST, count)) % 256
     tint = random.integers(2 * TINT + 1, (count, 1, 1, 3)) - TINT
@@ -51,8 +52,8 @@ def _block(random: RandomStream, count: int, noise: int, black_ground: bool) -> 
     inside = masks(y, x, radius[:, None, None])[label, np.arange(count)]  # (count, SIDE, SIDE)
     levels = np.where(inside, shape[:, None, None], ground[:, None, None])
     colours = levels[..., None] + tint + random.integers(2 * noise + 1, (count, SIDE, SIDE, 3)) - noise
-    if black_ground:
-        colours *= inside[..., None]
+    if silhouette:
+        colours = np.broadcast_to(np.where(inside, WHITE, 0)[..., None], colours.shape)
     return colours.clip(0, 255).astype(np.uint8), label.astype(np.uint8)
 
 

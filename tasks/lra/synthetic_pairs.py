@@ -2,39 +2,41 @@
 
 A reader of the verdicts alone takes a pair whose verdicts agree for class 1. It is wrong where one of the two is turned
 round: on 2 * `negated` * (1 - `negated`) of the pairs. The rest requires the relation over `distance` bytes in both
-documents. Classes are equally frequent, and so are the meanings of either document, so that one document tells nothing.
+documents. Of the pairs that agree, a share `against` are against their films. Where that is not a half, a reader that
+only counts how many of the two are in favour is right on max(`against`, 1 - `against`) / 2 + 1/2 of the pairs, which is
+learned first, and comparing them adds the rest. Classes are equally frequent.
 """
+
+from typing import Any
 
 import numpy as np
 
 from tasks.base import Progress
 from tasks.examples import Examples
+from tasks.lra import synthetic_text
 from tasks.lra.random_stream import RandomStream
-from tasks.lra.synthetic_text import check, reviews
 from tasks.tokenizers import pack_bytes
 
-__all__ = ["check", "generate"]
-
-VERSION = 3  # part of the cache key: raise it when the same seed gives other examples
+VERSION = 4  # part of the cache key: raise it when the same seed gives other examples
 
 
-def generate(
-    count: int,
-    *,
-    seed: tuple[int, ...],
-    max_length: int,
-    distance: int,
-    negated: float,
-    words: int,
-    progress: Progress,
-) -> Examples:
-    """`count` pairs, as twice as many texts one after another, both with the label of their pair."""
-    check(max_length, distance, negated, words)
+def check(max_length: int, distance: int, negated: float, words: int, against: float) -> None:
+    """Raises ValueError for settings that no pair fits."""
+    if not 0 <= against <= 1:
+        raise ValueError(f"against={against} is no share between 0 and 1")
+    synthetic_text.check(max_length, distance, negated, words)
+
+
+def generate(count: int, *, seed: tuple[int, ...], against: float, progress: Progress, **settings: Any) -> Examples:
+    """`count` pairs, as twice as many texts one after another, both with the label of their pair.
+
+    `settings`: `max_length`, `distance`, `negated` and `words`, as of `synthetic_text`.
+    """
+    check(**settings, against=against)
     random = RandomStream(*seed)
     label = random.balanced_classes(2, count)
-    first = random.integers(2, count)
+    favour_if_same, favour_if_not = 1 - random.bernoulli(against, count).astype(np.int64), random.integers(2, count)
+    first = np.where(label == 1, favour_if_same, favour_if_not)
     meaning = np.stack([first, first ^ label ^ 1], axis=1).reshape(-1)
-    texts = reviews(
-        random, meaning, max_length=max_length, distance=distance, negated=negated, words=words, progress=progress
-    )
+    texts = synthetic_text.reviews(random, meaning, progress=progress, **settings)
     return pack_bytes(zip(texts, label.repeat(2), strict=True))

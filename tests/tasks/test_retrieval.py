@@ -47,6 +47,7 @@ def write_files(folder: Path, end="") -> Path:
         ({"source": "slice", "path": "x", "max_length": 4001}, "no more than 4000 bytes"),
         ({"source": "synthetic", "words": 9}, "words=9 is not between 1 and 8"),
         ({"source": "synthetic", "negated": -0.1}, "negated=-0.1"),
+        ({"source": "synthetic", "against": 1.5}, "against=1.5"),
         ({"source": "synthetic", "distance": 4000}, "distance=4000"),
         ({"source": "synthetic", "pattern": "noncausal_cross"}, "no second sequence to attend to"),
     ],

@@ -32,16 +32,13 @@ def test_shapes_are_what_they_are_labelled():
     assert (np.ptp(grey(levels).astype(int), axis=1) > 20).mean() > 0.9, "it can be seen in grey"
 
 
-def test_a_black_ground_is_black_and_nothing_else_changes():
-    (colours, labels), (black, same) = examples_of(noise=20), examples_of(noise=20, black_ground=True)
-    assert np.array_equal(labels, same)
-    for number in range(4):
-        of_shape, bright = examples_of(black_ground=True)[0][number], black[number].any(-1)
-        assert np.array_equal(bright, of_shape.any(-1)) and 0.05 < bright.mean() < 0.7
-        assert black[number][bright].min() >= synthetic_image.CONTRAST - synthetic_image.TINT - 20
-    sequence = to_sequences(black, same, 64)
-    assert 0.2 < (sequence.tokens == 0).mean() < 0.9, "pixels of level 0 are left for mask_black"
-    assert not np.array_equal(colours, black)
+def test_silhouettes_are_white_shapes_on_black():
+    (colours, labels), (silhouettes, same) = examples_of(), examples_of(silhouette=True, noise=20)
+    assert np.array_equal(labels, same) and set(np.unique(silhouettes)) == {0, synthetic_image.WHITE}
+    for coloured, white in zip(colours, silhouettes[..., 0] > 0, strict=True):
+        assert all(len(np.unique(part, axis=0)) == 1 for part in (coloured[white], coloured[~white])), "the same shapes"
+    sequences = to_sequences(silhouettes, same, 64)
+    assert 0.2 < (sequences.tokens == 0).mean() < 0.9, "a mask of black pixels leaves the shape"
 
 
 def test_noise_hides_shapes():

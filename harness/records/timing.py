@@ -74,10 +74,10 @@ def time_alternating(
                 if pause_s:
                     time.sleep(pause_s)
                     function()
-                before = _other_cpu_s(worker_pids)
+                before = other_cpu_s(worker_pids)
                 start = time.perf_counter()
                 seconds = _seconds(function, calls[name], device)
-                used = _other_cpu_s(worker_pids) - before
+                used = other_cpu_s(worker_pids) - before
                 undisturbed = used <= MAX_OTHER_LOAD * (time.perf_counter() - start) + _CPU_TIME_RESOLUTION_S
                 if undisturbed or not retry_disturbed or retries == 0:
                     break
@@ -99,7 +99,7 @@ def _seconds(function: Callable[[], object], calls: int, device: Any) -> float:
 _CPU_TIME_RESOLUTION_S = 2 / os.sysconf("SC_CLK_TCK")  # of the counters below
 
 
-def _other_cpu_s(worker_pids: Sequence[int]) -> float:
+def other_cpu_s(worker_pids: Sequence[int] = ()) -> float:
     """CPU seconds that this machine has given to other processes; 0 where /proc does not exist."""
     ticks = os.sysconf("SC_CLK_TCK")
     try:

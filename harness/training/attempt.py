@@ -19,11 +19,11 @@ from harness.progress import Progress
 from harness.records import provenance, record
 from harness.records.predictions import Scores
 from harness.records.run_directory import RunDirectory
-from harness.training import fsdp
+from harness.training import fsdp, threads
 from harness.training.artifacts import save_artifacts
 from harness.training.baselines import PREFIX, baseline_evaluations, chance_evaluation
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoint import check_resumable, weights_sha256
+from harness.training.checkpoint import resumable_state, weights_sha256
 from harness.training.dependency import Dependency, load_weights
 from harness.training.evaluate import PeakMemory, evaluate
 from harness.training.loader import TrainLoader
@@ -77,20 +77,34 @@ class Attempt:
     def build(self, *, resuming: bool) -> None:
         """Make the Trainer and the model with the weights that it starts from; writes no file. Raises UsageError."""
         cfg = self.cfg
-        if resuming:
-            check_resumable(self.run_dir.last)
-        if cfg.resources.cpus:
-            torch.set_num_threads(cfg.resources.cpus)
+        earlier = resumable_state(self.run_dir.last) if resuming else {}
         torch.utils.deterministic.fill_uninitialized_memory = False
         keep_freed_memory()
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = refuse_what_cannot_run(cfg, build)
+        self._set_threads(earlier.get("threads"))
         if not resuming:
             handed_over = [dependency for dependency in self.depends_on if dependency.weights]
             self.callback.state.start_weights = {first.id: load_weights(built.model, first) for first in handed_over}
         self.module = TaskModule(built.model, built.task, built.optimizer, built.schedule)
         self.module.configure_optimizers()  # its arguments are refused now; Lightning calls it again
+
+    def _set_threads(self, earlier: int | None) -> None:
+        """Of torch: those that are asked for, else those of the attempt that is resumed, else what suits the model."""
+        chosen = self.cfg.resources.cpus
+        if chosen is None and self.trainer.strategy.root_device.type == "cpu":
+            chosen = earlier or threads.choose_threads(self.built.parameters()["total"])
+        if chosen:
+            torch.set_num_threads(chosen)
+        self.callback.state.threads = chosen
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for the user: `1 of 2 CPU threads`, or nothing on a GPU."""
+        chosen = self.callback.state.threads
+        on_cpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cpu"
+        return f"{chosen} of {threads.AVAILABLE} CPU threads" if chosen and on_cpu else ""
 
     def run(self, progress: Progress, *, resuming: bool) -> dict[str, Any]:
         """Train, select and test. Raises Interrupted, UsageError, DataError, and any error of the model or the data."""

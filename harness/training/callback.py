@@ -38,6 +38,7 @@ class TrainState:
     best: dict[str, Any] | None = None  # {"step": .., "val": {metric: value}, ..}
     last: dict[str, Any] | None = None
     worse: int = 0  # evaluations since the best one
+    threads: int | None = None  # of torch, on a CPU
     start_weights: dict[str, str] = field(default_factory=dict)  # id of another cell -> sha256 of its weights
 
 

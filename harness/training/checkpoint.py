@@ -14,17 +14,20 @@ FORMAT = 3  # of what the callback saves; raised when an older checkpoint can no
 CALLBACK = "TrainingCallback"  # its key in a checkpoint
 
 
-def check_resumable(path: Path) -> None:
-    """Raises UsageError for a checkpoint that this version did not write."""
+def resumable_state(path: Path) -> dict[str, Any]:
+    """What the callback saved as its state. Raises UsageError for a checkpoint that this version did not write."""
     try:
-        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        written = saved.get("callbacks", {}).get(CALLBACK, {}).get("format")
+        saved = (
+            torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("callbacks", {}).get(CALLBACK, {})
+        )
+        written = saved.get("format")
     except Exception as error:
         raise UsageError(f"{path} cannot be read ({one_line(error)}): rerun=all trains from the start") from error
     if written != FORMAT:
         raise UsageError(
             f"{path} was written by another version and cannot be resumed: rerun=all trains from the start"
         )
+    return saved["state"]
 
 
 def weights_sha256(model: nn.Module) -> str:

@@ -179,7 +179,7 @@ def _run(
         run_dir.clear()
     run_dir.write_config(cell.config, request.overrides)
     with Progress(run_dir.append_log) as progress:
-        progress.say(f"{cell} · {run_dir.path}")
+        progress.say(" · ".join(filter(None, [str(cell), str(run_dir.path), attempt.place])))
         if lost := earlier.lost_weights:
             progress.say(f"done, but its weights are gone ({lost}): trained again for the cells that start from them")
         try:

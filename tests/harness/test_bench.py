@@ -25,7 +25,7 @@ SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "benc
 def bench(places, tmp_path, monkeypatch):
     """A command's configuration and overrides. Samples are short and none is taken again: no number is tested here."""
     monkeypatch.setattr(bench_measure, "time_alternating", partial(timing.time_alternating, min_sample_s=0.0))
-    monkeypatch.setattr(timing, "_other_cpu_s", lambda worker_pids: 0.0)
+    monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: 0.0)
     monkeypatch.setattr(timing.gc, "collect", lambda: 0)
 
     def composed(*overrides):
@@ -165,7 +165,7 @@ def test_exponent_and_crossover():
 def test_candidates_alternate_and_disturbed_samples_are_taken_again(monkeypatch):
     order = []
     foreign = iter([0.0, 9.0] + [9.0] * 1000)  # others were busy during the first sample alone
-    monkeypatch.setattr(timing, "_other_cpu_s", lambda worker_pids: next(foreign))
+    monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: next(foreign))
     calls = {name: lambda name=name: order.append(name) for name in "ab"}
     timings = timing.time_alternating(calls, device=CPU, rounds=3, min_sample_s=0.0)
     samples = order[4:]  # after a first call and one that says how many make a sample
@@ -175,14 +175,14 @@ def test_candidates_alternate_and_disturbed_samples_are_taken_again(monkeypatch)
 
 def test_disturbed_samples_are_counted_when_no_retry_is_left(monkeypatch):
     busy = iter(range(0, 10**6, 5))
-    monkeypatch.setattr(timing, "_other_cpu_s", lambda worker_pids: float(next(busy)))
+    monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: float(next(busy)))
     found = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, min_sample_s=0.0)["a"]
     assert found.disturbed == 3
 
 
 def test_the_time_of_other_processes_is_a_number():
-    assert timing._other_cpu_s(()) >= 0
-    assert math.isfinite(timing._other_cpu_s(()))
+    assert timing.other_cpu_s(()) >= 0
+    assert math.isfinite(timing.other_cpu_s(()))
 
 
 def test_peak_memory_is_what_a_call_takes():

@@ -1,0 +1,78 @@
+"""Threads of a cell on the CPU: by the size of its model and what the machine has to spare."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from harness.config.compose import compose
+from harness.records import record
+from harness.training import threads
+from harness.training.callback import TrainingCallback
+from harness.training.run_cell import CellRequest, run_cell
+
+CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _restore_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "available", "busy", "expected"),
+    [
+        (80_000, 2, 0.0, 1),  # small: one, also on a quiet machine
+        (80_000, 64, 0.0, 1),
+        (10_000_000, 2, 0.1, 2),
+        (10_000_000, 2, 1.0, 1),
+        (10_000_000, 2, 5.0, 1),  # never none
+        (10_000_000, 16, 3.8, 12),
+    ],
+)
+def test_by_size_and_load(parameters, available, busy, expected):
+    assert threads.suitable_threads(parameters, available, busy) == expected
+
+
+def test_load_is_what_others_take():
+    quiet = threads.busy_cores()
+    loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.3)
+        assert threads.busy_cores() > 0.2 or quiet > os.cpu_count() - 0.5, "a process that loops is seen"
+    finally:
+        loop.kill()
+        loop.wait()
+
+
+def test_a_cell_says_what_it_takes_and_keeps_it_when_it_is_resumed(places, tmp_path, monkeypatch, capsys):
+    """The machine is quiet when it begins and busy when it goes on."""
+    run = lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, *overrides])))  # noqa: E731
+    finish = TrainingCallback.on_train_batch_end
+
+    def stop(self, trainer, *rest):
+        if trainer.global_step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finish(self, trainer, *rest)
+
+    monkeypatch.setattr(threads, "AVAILABLE", 2)
+    monkeypatch.setattr(threads, "ONE_THREAD_BELOW", 0)
+    monkeypatch.setattr(threads, "busy_cores", lambda: 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingCallback, "on_train_batch_end", stop)
+        assert run().state == "interrupted"
+    assert "2 of 2 CPU threads" in capsys.readouterr().err and torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    monkeypatch.setattr(threads, "busy_cores", lambda: 2.0)
+    assert run().state == "done"
+    assert "2 of 2 CPU threads" in capsys.readouterr().err
+    (path,) = (tmp_path / "records").rglob("*.json")
+    assert record.read(path)["hardware"]["threads"] == 2
+    assert run("seed=2").state == "done" and torch.get_num_threads() == 1
+    assert run("seed=3", "resources.cpus=2").state == "done" and torch.get_num_threads() == 2

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from harness.report.render.layout import Table
 
 FORMATS = ("md", "tex", "csv")
+VERDICTS = 3  # columns of a single table whose verdicts stand below it, too: its top has left the screen
 SCORES = "-scores"  # end of the name of a table's plot, which is among the figures
 
 
@@ -108,6 +109,8 @@ def report_tables(
             )
     if not check:
         lines = [totals(every), ""] * (len(names) > 1) + [str(path) for path in files]
+        if len(names) == 1 and len(every) <= VERDICTS:
+            lines += ["", *(answer.sentence for answer in every if answer.tests.pairs)]
         console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return files
 

@@ -26,9 +26,10 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `model=a,b -m`              -> `-m model=a,b`: Hydra takes flags before settings
     `task=lra/*`                -> `task=lra/image,lra/listops,...`
     `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
+    `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
-    return choices_together(bench_lists(expand_patterns(flags_first(arguments))))
+    return choices_together(table_sweep(bench_lists(expand_patterns(flags_first(arguments)))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -75,6 +76,14 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
         if key == "model":
             rewritten.append(argument.split(",")[0])
     return rewritten
+
+
+def table_sweep(arguments: Sequence[str]) -> list[str]:
+    """Where a table is typed with lists of its models, tasks or seeds, `-m` is meant."""
+    typed = typed_values(arguments)
+    lists = any("," in typed.get(key, "") for key in ("model", "task", "seed"))
+    is_meant = "table" in typed and lists and not set(arguments) & set(MULTIRUN)
+    return ["-m", *arguments] if is_meant else list(arguments)
 
 
 def choices_together(arguments: Sequence[str]) -> list[str]:

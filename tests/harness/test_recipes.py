@@ -103,13 +103,17 @@ def test_the_most_specific_size_wins():
         return compose(["model=lavo", "protocol=skyformer", *overrides]).model.window
 
     assert window("task=lra/text") == 256, "the recipe's"
-    assert window("task=lra/text", "budget=reduced") == 32, "the budget's"
-    assert window("task=lra/listops", "budget=reduced") == 8, "the budget's for this task"
-    assert window("task=lra/listops", "budget=reduced", "model.window=5") == 5, "what is typed"
+    assert window("task=lra/text", "budget=reduced") == 8, "the budget's"
+    assert window("task=lra/text", "budget=reduced", "model.window=5") == 5, "what is typed"
     abc = [
-        compose(["model=abc", f"task={task}", "budget=reduced"]).model.slots for task in ("completion/pcn", "lra/text")
+        compose(["model=abc", *words]).model.slots
+        for words in (
+            ("task=completion/pcn", "budget=reduced"),
+            ("task=lra/text", "budget=reduced"),
+            ("task=lra/text",),
+        )
     ]
-    assert abc == [32, 64], "the family's, and the default"
+    assert abc == [32, 16, 64], "the budget's for this family, the budget's, and the default"
     reformer = ["model=reformer", "task=lra/text", "protocol=google"]
     assert compose(reformer).model.buckets == 10
     assert compose([*reformer, "budget=smoke"]).model.buckets is None, "null is a value"

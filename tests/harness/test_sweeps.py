@@ -306,3 +306,10 @@ def test_m_may_stand_anywhere():
     assert overrides.rewrite(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
     assert overrides.rewrite(["model=a", "--multirun"]) == ["--multirun", "model=a"]
     assert overrides.rewrite(["model=a", "--cfg", "job"]) == ["model=a", "--cfg", "job"]
+
+
+def test_a_table_is_a_sweep_without_the_flag():
+    assert overrides.rewrite(["table=probes", "model=a,b"]) == ["-m", "table=probes", "model=a,b"]
+    assert overrides.rewrite(["-m", "table=probes", "seed=1,2"]) == ["-m", "table=probes", "seed=1,2"]
+    assert overrides.rewrite(["table=probes", "model=a"]) == ["table=probes", "model=a"]
+    assert overrides.rewrite(["task=a", "model=a,b"]) == ["task=a", "model=a,b"], "one cell: asks for -m"

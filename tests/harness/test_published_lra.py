@@ -19,7 +19,7 @@ SMALL = [
     "task.min_length=40", "task.max_length=100", "backbone.layers=2", "backbone.dim=16", "backbone.heads=2",
     "backbone.ffn_dim=24",
 ]  # fmt: skip
-PAIRS = ["task.source=synthetic", "task.max_length=128", "task.distance=32", "task.keys=8"]
+PAIRS = ["task.source=synthetic", "task.max_length=128", "task.distance=32"]
 BLOCK, COLUMNS = 50, 10  # train_utils.get_model, whatever the task
 BETAS, EPSILON, DECAY = (0.9, 0.98), 1e-9, 0.1
 

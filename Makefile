@@ -26,8 +26,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 DEMO := paths.records=outputs/demo/records paths.tables=outputs/demo/tables paths.figures=outputs/demo/figures
 demo: setup
+	$(BIN)/python run.py table=demo budget=reduced n_jobs=2 $(DEMO)
 	$(BIN)/python run.py model=lavo task=lra/listops budget=reduced $(DEMO)
-	$(BIN)/python run.py -m table=demo budget=reduced n_jobs=2 $(DEMO)
 	$(BIN)/python run.py do=report table=demo $(DEMO)
 
 MARK ?= not slow and not slurm and not gpu

@@ -110,7 +110,7 @@ def report_tables(
     if not check:
         lines = [totals(every), ""] * (len(names) > 1) + [str(path) for path in files]
         if len(names) == 1 and len(every) <= VERDICTS:
-            lines += ["", *(answer.sentence for answer in every if answer.tests.pairs)]
+            lines += ["", *(answer.verdict for answer in every if answer.tests.pairs)]
         console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return files
 

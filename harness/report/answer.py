@@ -72,6 +72,11 @@ class ColumnAnswer:
         return f"{self.name}: {'; '.join(parts)}."
 
     @property
+    def verdict(self) -> str:
+        """The sentence of a column that stands alone: what it ranks, or that it ranks nothing."""
+        return _ranks_nothing([self], ()) if self.tests.ranks_nothing else self.sentence
+
+    @property
     def decimals(self) -> int:
         return self.spec.decimals(self.group.column)
 

@@ -162,8 +162,7 @@ def _column_group(
     higher_is_better, of = spec.higher_is_better(column), spec.columns[column]
     scores = rank(score_rows(cells, examples_of(cells, of, spec.block)), higher_is_better)
     baselines = rank(_baselines(spec, column, cells), higher_is_better)
-    # a cost, such as a number of parameters, ranks no rows
-    tests = compare_group(spec, column, scores, baselines) if of.metric is not None else Comparison()
+    tests = compare_group(spec, column, scores, baselines) if of.ranks else Comparison()
     known = cells["baseline"].dropna().astype(float)
     return Group(
         column=column,

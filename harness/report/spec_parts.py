@@ -45,8 +45,8 @@ class Column(StrictModel):
     `evaluation`: the metric is of this further evaluation, not of the test. `formula`: an expression over the numbers
     of a cell's config (`harness.report.formula`). `set`: what its cells set on top of their rows. `column` and
     `condition` are the ledger's, where they are not the yaml's own key; `column: null`: the paper prints no such
-    number. `unit`, `decimals` and `higher_is_better`: where no number is published. `control`, `reference` and `why`
-    are the table's unless the column has its own.
+    number. `unit`, `decimals` and `higher_is_better`: where no number is published. `cost`: a metric that is no score,
+    such as the size of a state. `control`, `reference` and `why` are the table's unless the column has its own.
     """
 
     task: str | None = None
@@ -61,6 +61,7 @@ class Column(StrictModel):
     unit: str | None = None
     decimals: int | None = None
     higher_is_better: bool | None = None
+    cost: bool = False
     control: TupleOf[str] | None = None
     reference: TupleOf[str] | None = None
     why: str = ""
@@ -81,6 +82,11 @@ class Column(StrictModel):
         if self.evaluation is not None and self.metric is None:
             raise ValueError("evaluation comes with the metric of it")
         return self
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its rows are compared by tests; a cost, such as a number of parameters, is not."""
+        return self.metric is not None and not self.cost
 
     @property
     def display(self) -> tuple[str, int, bool | None]:

@@ -91,7 +91,7 @@ class Attempt:
         self.module.configure_optimizers()  # its arguments are refused now; Lightning calls it again
 
     def _set_threads(self, earlier: int | None) -> None:
-        """Of torch: those that are asked for, else those of the attempt that is resumed, else what suits the model."""
+        """Use as many as are asked for, else as the attempt that is resumed, else as suits model and machine."""
         chosen = self.cfg.resources.cpus
         if chosen is None and self.trainer.strategy.root_device.type == "cpu":
             chosen = earlier or threads.choose_threads(self.built.parameters()["total"])

@@ -17,9 +17,8 @@ CALLBACK = "TrainingCallback"  # its key in a checkpoint
 def resumable_state(path: Path) -> dict[str, Any]:
     """What the callback saved as its state. Raises UsageError for a checkpoint that this version did not write."""
     try:
-        saved = (
-            torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("callbacks", {}).get(CALLBACK, {})
-        )
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        saved = checkpoint.get("callbacks", {}).get(CALLBACK, {})
         written = saved.get("format")
     except Exception as error:
         raise UsageError(f"{path} cannot be read ({one_line(error)}): rerun=all trains from the start") from error

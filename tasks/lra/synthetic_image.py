@@ -50,10 +50,10 @@ def _block(random: RandomStream, count: int, noise: int, silhouette: bool) -> tu
     grid = np.arange(SIDE)
     y, x = grid[:, None] - row[:, None, None], grid - column[:, None, None]  # (count, SIDE, 1), (count, 1, SIDE)
     inside = masks(y, x, radius[:, None, None])[label, np.arange(count)]  # (count, SIDE, SIDE)
+    if silhouette:
+        return np.where(inside[..., None], [WHITE] * 3, 0).astype(np.uint8), label.astype(np.uint8)
     levels = np.where(inside, shape[:, None, None], ground[:, None, None])
     colours = levels[..., None] + tint + random.integers(2 * noise + 1, (count, SIDE, SIDE, 3)) - noise
-    if silhouette:
-        colours = np.broadcast_to(np.where(inside, WHITE, 0)[..., None], colours.shape)
     return colours.clip(0, 255).astype(np.uint8), label.astype(np.uint8)
 
 

@@ -2,9 +2,9 @@
 
 A reader of the verdicts alone takes a pair whose verdicts agree for class 1. It is wrong where one of the two is turned
 round: on 2 * `negated` * (1 - `negated`) of the pairs. The rest requires the relation over `distance` bytes in both
-documents. Of the pairs that agree, a share `against` are against their films. Where that is not a half, a reader that
-only counts how many of the two are in favour is right on max(`against`, 1 - `against`) / 2 + 1/2 of the pairs, which is
-learned first, and comparing them adds the rest. Classes are equally frequent.
+documents. Of the pairs that agree, a share `against` are against their films. Where that is not a half, one threshold
+on the number of reviews in favour is right on 1/2 + max(`against`, 1 - `against`) / 2 of the pairs. It is learned
+first, and comparing the two adds the rest. Classes are equally frequent.
 """
 
 from typing import Any

@@ -72,6 +72,8 @@ def test_a_column_whose_control_is_not_apart_says_so_first(tmp_path):
     records = listops(vanilla=0.5, lavo=0.51, no_mixing=0.499)
     first = build(T11, records).answer[0]
     assert re.fullmatch(r"ListOps: the control is not apart: this column ranks nothing \(R = 0\.\d, below 4\)\.", first)
+    (found,) = answer.answers(results_of(records))
+    assert found.verdict == first, "also where a verdict stands alone"
     spec = T11.model_copy(update={"why": "the data are too easy"})
     assert table.build_table(spec, results_of(records, spec)).answer[0].endswith(" Why: the data are too easy.")
 
@@ -98,6 +100,17 @@ def test_a_line_for_each_column():
     found = answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)))
     assert answer.totals(found) == "columns with R ≥ 4: 1 of 1 (100 %); pairs resolved: 2 of 3 (67 %)"
     assert "no column has a run yet" in answer.totals([])
+
+
+def test_a_metric_that_is_a_cost_ranks_nothing():
+    """The size of a decoding state, for example, does not differ by seed: every test would separate it."""
+    columns = T11.columns | {"ListOps": T11.columns["ListOps"].model_copy(update={"cost": True})}
+    spec, records = T11.model_copy(update={"columns": columns}), listops(vanilla=0.5, lavo=0.4, no_mixing=0.3)
+    assert answer.answers(results_of(records)) and not answer.answers(results_of(records, spec))
+    block = next(
+        b for b in table.build_table(spec, results_of(records, spec)).sections[1].blocks if "ListOps" in b.title
+    )
+    assert {row[0].text for row in block.rows} >= {"vanilla", "LAVO"}, "its numbers stand in the table"
 
 
 def test_tiers_stand_in_the_table_and_the_csv():

@@ -36,16 +36,17 @@ def _restore_threads():
         (10_000_000, 16, 3.8, 12),
     ],
 )
-def test_by_size_and_load(parameters, available, busy, expected):
-    assert threads.suitable_threads(parameters, available, busy) == expected
+def test_by_size_and_load(parameters, available, busy, expected, monkeypatch):
+    monkeypatch.setattr(threads, "AVAILABLE", available)
+    monkeypatch.setattr(threads, "busy_cores", lambda: busy)
+    assert threads.choose_threads(parameters) == expected
 
 
 def test_load_is_what_others_take():
-    quiet = threads.busy_cores()
     loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(0.3)
-        assert threads.busy_cores() > 0.2 or quiet > os.cpu_count() - 0.5, "a process that loops is seen"
+        assert threads.busy_cores() > 0.2, "a process that loops is seen"
     finally:
         loop.kill()
         loop.wait()

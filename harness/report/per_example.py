@@ -1,5 +1,6 @@
 """Scores of the test examples of the cells of one column, from the files beside their records."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,11 +79,18 @@ def _predictions(cell: Mapping[str, Any]) -> "Mapping[str, Mapping[str, np.ndarr
 def _of_evaluation(
     predictions: "Mapping[str, Mapping[str, np.ndarray]]", evaluation: str, metric: str, score: float
 ) -> "np.ndarray | None":
-    """The scores in the unit of the metric, whose mean over the examples is `score`; None if they are none."""
-    array = predictions.get(evaluation, {}).get(metric)
+    """The scores in the unit of the metric, whose mean over the examples is `score`; None if they are none.
+
+    A metric that is exp(mean of the scores `log_<metric>`), such as a perplexity, is taken to first order around its
+    value (the delta method): score x (1 + log - mean of the logs).
+    """
+    scores = predictions.get(evaluation, {})
+    array = scores.get(metric, scores.get(f"log_{metric}"))
     if array is None or not len(array):
         return None
     array = array.astype(float)
+    if metric not in scores:
+        array = math.exp(array.mean()) * (1 + array - array.mean())
     for factor in FACTORS:
         if abs(factor * array.mean() - score) <= CLOSE * max(abs(score), 1e-9):
             return factor * array

@@ -230,6 +230,20 @@ def test_the_scores_of_examples_are_taken_only_if_they_make_the_score(monkeypatc
     assert per_example.examples_of(frame([record]), column) == {}
 
 
+def test_a_perplexity_has_scores_of_its_examples(monkeypatch):
+    """To first order: their mean is the perplexity, and what they differ by is what a resampled text would do to it."""
+    logs = np.random.default_rng(0).normal(3.0, 0.2, 400)
+    ppl = float(np.exp(logs.mean()))
+    record = made("lavo", "lra/listops", 1, ppl, **REDUCED)
+    monkeypatch.setattr(per_example, "_predictions", lambda cell: {"test": {"log_ppl": logs}})
+    cells = frame([record]).assign(predictions=[Path("a.npz")], score=[ppl])
+    (found,) = per_example.examples_of(cells, Column(task="lra/listops", metric="ppl")).values()
+    assert found.mean() == pytest.approx(ppl)
+    draws = np.random.default_rng(1).integers(0, 400, (2000, 400))
+    assert found.std() / 20 == pytest.approx(np.exp(logs[draws].mean(1)).std(), rel=0.05), "the bootstrap's error"
+    assert per_example.examples_of(cells.assign(score=[ppl * 1.01]), Column(task="lra/listops", metric="ppl")) == {}
+
+
 def test_rows_with_predictions_are_paired_by_example(monkeypatch):
     generator = np.random.default_rng(0)
     arrays, records = {}, []

@@ -81,6 +81,15 @@ class Attention(nn.Module):
         """Whether the carry is a packed sequence (B, l, D), which a backbone may pool; its unused rows are zero."""
         return False
 
+    @property
+    def chunked(self) -> bool:
+        """Whether `chunk` reads many tokens at once, from a state whose size does not depend on how many came before.
+
+        Where the state grows, as the keys and values of softmax attention do, those of all layers are more than what
+        one layer needs at a time to read a whole text.
+        """
+        return self.linear and type(self).chunk is not Attention.chunk
+
     def source(self, x: Tensor, context: Tensor | None) -> Tensor:
         """What is attended to: the context in the cross patterns, else x. Raises ValueError if that is not given."""
         if self.pattern.cross != (context is not None):
@@ -102,6 +111,10 @@ class Attention(nn.Module):
     def learning_rates(self) -> dict[str, float]:
         """{parameter: its learning rate in place of the recipe's}; those named here have no weight decay either."""
         return {}
+
+    def latent_probabilities(self, x: Tensor) -> Tensor | None:
+        """p(l|t) of each token's latent states, (B, H, N, l), of the layer's input x; None for methods without them."""
+        return None
 
     def set_previous(self, previous: "Attention") -> None:
         """Called once by a backbone whose layer gets its carry from `previous`: drop what only a first layer uses."""
@@ -205,6 +218,11 @@ class MultiHead(Attention):
         self.k_proj = projection(dim, kv_dim or dim, INPUT_GAIN)
         self.v_proj = projection(dim, kv_dim or dim, INPUT_GAIN)
         self.out_proj = projection(dim, dim, 1.0)
+
+    @property
+    def chunked(self) -> bool:
+        loops = type(self).chunk is MultiHead.chunk and type(self).attend_chunk is MultiHead.attend_chunk
+        return super().chunked and not loops
 
     def drop_biases(self) -> None:
         without_biases(self.q_proj, self.k_proj, self.v_proj, self.out_proj)

@@ -123,6 +123,10 @@ class Latte(Attention):
         weights = upcast(split_heads(self.q_proj(y), self.states)).softmax(-1)
         return F.dropout(weights, self.active_dropout) if self.pattern.causal else weights
 
+    def latent_probabilities(self, x: Tensor) -> Tensor:
+        """As `mixture`, of the layer's input (B, N, D)."""
+        return self.mixture(x if self.features is None else self.features(x))
+
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:

@@ -13,7 +13,8 @@ is given, which is not imitated (D-20). LRA's "local attention" is strided, anot
 
 from typing import ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from models.attention.base import MultiHead, Pattern, State
 from models.ops.banded import banded_attention
@@ -27,12 +28,15 @@ def local(
     *,
     window: int,
     causal: bool,
+    bias: Tensor | None = None,
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
+    """q, k, v (B, H, N, E), bias (H, keys of a window), mask (B, N) True at padding -> (B, H, N, E)."""
     left, right = (window - 1, 0) if causal else (window, window)
-    return banded_attention(q, k, v, left=left, right=right, key_padding_mask=key_padding_mask, dropout=dropout)
+    return banded_attention(
+        q, k, v, left=left, right=right, bias=bias, key_padding_mask=key_padding_mask, dropout=dropout
+    )
 
 
 class Local(MultiHead):
@@ -53,7 +57,7 @@ class Local(MultiHead):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if window < 1:
             raise ValueError(f"Local requires window >= 1, not {window}")
-        self.window = window
+        self.window, self.position_bias = window, None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return local(
@@ -62,6 +66,7 @@ class Local(MultiHead):
             v,
             window=self.window,
             causal=self.pattern.causal,
+            bias=self.position_bias,
             key_padding_mask=key_padding_mask,
             dropout=self.active_dropout,
         )
@@ -70,4 +75,25 @@ class Local(MultiHead):
         return self.empty_cache(batch, self.window)
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        return attend_to_ring(q, k, v, state)
+        return attend_to_ring(q, k, v, state, bias=self.position_bias)
+
+
+class BiasedLocal(Local):
+    """The same with a learned bias for each head and distance: LAVO's local half in its causal form (D-2).
+
+    H w parameters more, H (2 w + 1) in the noncausal form, zero at the start.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        window: int = 16,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout, window=window)
+        keys = self.window if self.pattern.causal else 2 * self.window + 1
+        self.position_bias = nn.Parameter(torch.zeros(heads, keys))

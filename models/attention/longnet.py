@@ -44,6 +44,7 @@ class LongNet(MultiHead):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+    chunked = False  # a chunk reads again what came before it in the longest segment
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models.attention.base import MultiHead, Pattern, State
 from models.ops.positions import apply_rope, rope_frequencies
@@ -67,6 +68,14 @@ class Vanilla(MultiHead):
                 past = torch.ones(end - seen, end, dtype=torch.bool, device=q.device).tril(seen)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=past)
         return y, {**state, "seen": end}
+
+
+class MathVanilla(Vanilla):
+    """The same function without torch's fused kernels: all N M weights are formed, in O(N M) memory."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        with sdpa_kernel(SDPBackend.MATH):
+            return super().attend(q, k, v, key_padding_mask)
 
 
 class RotaryVanilla(Vanilla):

@@ -7,21 +7,28 @@ The options cover the language models of three papers:
     latte  tied embeddings; "++" is RMSNorm and a gated feed-forward network, with `vanilla_rope` the "Transformer++"
     llp    pre-LN, final norm, no positions but the attention's own, untied head with a bias
 
-Generation reads a prompt and continues it through the states of the layers (models/generation/generate.py).
+Generation reads a prompt and continues it through the states of the layers (models/generation/generate.py). Given the
+targets, a model returns losses, for which logits are made in slices. A text longer than `LONG` is scored in chunks
+where attention has states that do not grow: memory is then that of a chunk and of the states.
 
-    B batch, N length, D width, V vocabulary
+    B batch, N length, D width, V vocabulary, k targets
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.backbones.config import TransformerConfig
 from models.backbones.embedding import TokenEmbedder
 from models.backbones.layer import layer_stack
+from models.ops.cross_entropy import linear_cross_entropy
+
+LONG = 8192  # tokens; a longer text is scored in chunks
+CHUNK = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +49,11 @@ class DecoderConfig(TransformerConfig):
 
 
 class LanguageModel(TokenEmbedder):
-    """What language models have below and above their layers: embedding, positions, final norm, logits.
+    """What language models have below and above their layers: embedding, positions, final norm, logits or losses.
 
-    `max_length` is the longest sequence to be trained on; `tied` logits are products with the embeddings.
+    `forward(tokens, targets=None)` gives the logits of `logit_positions`, or with targets (B, k) the losses of the last
+    min(k, n) of these n positions. `max_length` is the longest sequence to be trained on; `tied` logits are products
+    with the embeddings.
     """
 
     Config: ClassVar[type[DecoderConfig]] = DecoderConfig
@@ -62,6 +71,16 @@ class LanguageModel(TokenEmbedder):
         """Hidden states (..., D) after the last layer -> logits (..., V) of the next token."""
         return self.head(self.final_norm(hidden))
 
+    def losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Hidden states (B, n, D) after the last layer, targets (B, k) -> nats (B, min(k, n)) of the last ones of both.
+
+        The loss is 0 where the target is -100. It is in float32, or in float64 if the hidden states are.
+        """
+        hidden = self.final_norm(hidden)  # of all positions, of which batch norm takes its mean
+        count = min(hidden.shape[1], targets.shape[1])
+        hidden, targets = (x[:, x.shape[1] - count :] for x in (hidden, targets))
+        return linear_cross_entropy(hidden, self.head.weight, self.head.bias, targets)
+
     def logit_positions(self, length: int) -> range:
         """The positions of a sequence of `length` tokens that `forward` gives logits for."""
         return range(length)
@@ -72,6 +91,11 @@ class LanguageModel(TokenEmbedder):
 
     def chunk(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """The next n tokens (B, n) -> (logits (B, n, V), state), equal to n steps. `state` may be changed."""
+        hidden, state = self.hidden_chunk(tokens, state)
+        return self.logits(hidden), state
+
+    def hidden_chunk(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n tokens (B, n) -> (their hidden states after the last layer (B, n, D), state)."""
         raise NotImplementedError(f"{type(self).__name__} has no state that one more token extends")
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
@@ -80,7 +104,7 @@ class LanguageModel(TokenEmbedder):
 
 
 class DecoderLM(LanguageModel):
-    """Embedding, `layers` x (attention, feed-forward network), logits: tokens (B, N) -> logits (B, N, V).
+    """Embedding, `layers` x (attention, feed-forward network), logits: tokens (B, N) -> logits (B, N, V), or losses.
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`. `length_limit` is
     `max_length` where positions or attention end there, else None.
@@ -92,12 +116,38 @@ class DecoderLM(LanguageModel):
         if any(layer.attention.fixed_length for layer in self.layers):
             self.length_limit = config.max_length
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens (B, N), long -> logits (B, N, V)."""
-        x, carry = self.embed(tokens), None  # (B, N, D)
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        """tokens (B, N), long -> logits (B, N, V); with targets (B, k) losses (B, min(k, N)) of the last positions."""
+        if targets is None:
+            return self.logits(self.hidden_states(tokens))
+        if self.reads_in_chunks(tokens.shape[1]):
+            return self.losses_by_chunk(tokens, targets)
+        return self.losses(self.hidden_states(tokens), targets)
+
+    def hidden_states(self, tokens: Tensor) -> Tensor:
+        """tokens (B, N) -> what the last layer gives, (B, N, D)."""
+        x, carry = self.embed(tokens), None
         for layer in self.layers:
             x, carry = layer(x, None, carry)
-        return self.logits(x)
+        return x
+
+    def reads_in_chunks(self, length: int) -> bool:
+        """Whether a text of `length` tokens is scored in chunks: a long one, in evaluation, that positions reach."""
+        if length <= LONG or self.training or torch.is_grad_enabled():
+            return False
+        reached = self.length_limit is None or length <= self.length_limit
+        return reached and all(layer.attention.chunked for layer in self.layers)
+
+    def losses_by_chunk(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """The losses of `forward` from states, `CHUNK` tokens at a time."""
+        before = tokens.shape[1] - targets.shape[1]  # position of the first target; negative if there are more targets
+        state, rows, end = self.init_state(len(tokens)), [], 0
+        for part in tokens.split(CHUNK, 1):
+            hidden, state = self.hidden_chunk(part, state)
+            start, end = end, end + part.shape[1]
+            if end > before:
+                rows.append(self.losses(hidden, targets[:, max(0, start - before) : end - before]))
+        return torch.cat(rows, 1)
 
     def init_state(self, batch: int) -> State:
         """State before the first token."""
@@ -107,12 +157,7 @@ class DecoderLM(LanguageModel):
         x, state = self.hidden_chunk(prompt, self.init_state(len(prompt)))
         return self.logits(x[:, -1]), state
 
-    def chunk(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        x, state = self.hidden_chunk(tokens, state)
-        return self.logits(x), state
-
     def hidden_chunk(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """The next n tokens (B, n) -> (their hidden states after the last layer (B, n, D), state)."""
         x, layers = self.embed(tokens, state["seen"]), []
         for layer, layer_state in zip(self.layers, state["layers"], strict=True):
             x, layer_state = layer.chunk(x, layer_state)

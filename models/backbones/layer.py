@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.backbones.config import LayerConfig, TransformerConfig
+from models.layers.feedforward import in_slices
 
 Advance = Callable[..., tuple[Tensor, State]]  # (x, state) -> (y, state), an attention's `chunk` or `step`
 
@@ -61,7 +62,7 @@ class TransformerLayer(nn.Module):
         """The feed-forward network with its norm and residual: (..., D) -> (..., D)."""
         if self.ffn is None:
             return x
-        return self.after(self.ffn_norm, x, self.ffn(self.before(self.ffn_norm, x)))
+        return self.after(self.ffn_norm, x, in_slices(self.ffn, self.before(self.ffn_norm, x)))
 
     def gated_residual(self, x: Tensor) -> dict[str, Tensor]:
         """The residual as a keyword, for attention that gates it."""

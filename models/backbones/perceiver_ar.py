@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from models.attention.base import State
 from models.backbones.decoder import DecoderConfig, LanguageModel
+from models.layers.feedforward import in_slices
 from models.ops.heads import merge_heads, split_heads
 from models.ops.positions import apply_rope, rope_frequencies
 
@@ -165,7 +166,7 @@ class PerceiverLayer(nn.Module):
     def feed_forward(self, x: Tensor) -> Tensor:
         if self.ffn is None:
             return x
-        return x + self.ffn(self.ffn_norm(x))
+        return x + in_slices(self.ffn, self.ffn_norm(x))
 
     def attention_mask(self, latents: Tensor, context: Tensor, hidden: Tensor | None = None) -> Tensor:
         """(l, M), or (B, 1, l, M) with hidden tokens: True where a latent sees a token. Training may hide more."""
@@ -205,7 +206,7 @@ def hide(visible: Tensor | bool, hidden: Tensor) -> Tensor:
 
 
 class PerceiverAR(LanguageModel):
-    """Tokens (B, N) -> logits (B, min(l, N), V) of the last l positions (`logit_positions`)."""
+    """Tokens (B, N) -> logits (B, min(l, N), V) of the last l positions (`logit_positions`), or losses there."""
 
     Config: ClassVar[type[PerceiverConfig]] = PerceiverConfig
     refines_history: ClassVar[bool] = False  # True: every layer reads the history, and all but the last refine it
@@ -229,9 +230,15 @@ class PerceiverAR(LanguageModel):
             for i in range(config.layers)
         )
 
-    def forward(self, tokens: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
-        """tokens (B, N), long -> logits (B, min(l, N), V). `key_padding_mask` (B, N) is True at tokens to hide."""
-        return self.logits(self.hidden_states(tokens, key_padding_mask))
+    def forward(
+        self, tokens: Tensor, targets: Tensor | None = None, *, key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        """tokens (B, N), long -> logits (B, min(l, N), V); with targets (B, k) losses (B, min(k, l, N)).
+
+        `key_padding_mask` (B, N) is True at tokens to hide.
+        """
+        hidden = self.hidden_states(tokens, key_padding_mask)
+        return self.logits(hidden) if targets is None else self.losses(hidden, targets)
 
     def hidden_states(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The latents after the last layer, (B, min(l, N), D)."""

@@ -1,6 +1,6 @@
 """Log-probabilities of long texts, by windows or with a state (loglikelihood_rolling of lm-evaluation-harness).
 
-B batch, T length of the text, V vocabulary
+B batch, T length of the text
 """
 
 import torch
@@ -22,8 +22,8 @@ def loglikelihood_rolling(model: LanguageModel, tokens: Tensor) -> Tensor:
     with evaluating(model):
         while done < length:
             end = min(done + stride, length)
-            logits = model(tokens[:, max(0, end - model.max_length) : end])[:, done - end :]
-            scores.append(log_probabilities(logits, tokens[:, done + 1 : end + 1]))
+            window, targets = tokens[:, max(0, end - model.max_length) : end], tokens[:, done + 1 : end + 1]
+            scores.append(-model(window, targets).float())
             done = end
     return torch.cat(scores, 1)
 
@@ -40,8 +40,8 @@ def loglikelihood_streaming(model: LanguageModel, tokens: Tensor, *, chunk_size:
         state = model.init_state(len(tokens))
         for start in range(0, length, chunk_size):
             end = min(start + chunk_size, length)
-            logits, state = model.chunk(tokens[:, start:end], state)
-            scores.append(log_probabilities(logits, tokens[:, start + 1 : end + 1]))
+            hidden, state = model.hidden_chunk(tokens[:, start:end], state)
+            scores.append(-model.losses(hidden, tokens[:, start + 1 : end + 1]).float())
     return torch.cat(scores, 1)
 
 
@@ -49,8 +49,3 @@ def scored_length(tokens: Tensor) -> int:
     if tokens.shape[1] < 2:
         raise ValueError("a text has at least two tokens: the first one is not scored")
     return tokens.shape[1] - 1
-
-
-def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
-    """logits (B, n, V) and targets (B, n) -> (B, n), float32."""
-    return logits.float().log_softmax(-1).gather(2, targets[..., None])[..., 0]

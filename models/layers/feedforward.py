@@ -5,6 +5,9 @@ GLU(x) = W_3 (sigmoid(W_1 x) * W_2 x)        (Dauphin et al., 2017, arXiv 1612.0
 
 `activation_dropout` is the share of the hidden units that training drops; None: as many as of the outputs.
 
+Its hidden units are several times as many numbers as its input. `in_slices` holds those of a slice of the tokens alone:
+training makes them again in the backward pass.
+
 B batch, N length, D width
 """
 
@@ -12,6 +15,9 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+SLICE = 2**14  # tokens whose hidden units exist at once; no more than these are read as a whole
 
 # gelu_tanh is what flax calls gelu: up to 5e-4 from the exact one
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, approximate="tanh"), "silu": nn.SiLU}
@@ -53,3 +59,20 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         hidden = torch.sigmoid(self.gate(x)) * self.value(x)
         return self.dropout(self.out(self.activation_dropout(hidden)))
+
+
+def in_slices(network: nn.Module, x: Tensor) -> Tensor:
+    """network(x) for a network that maps each token by itself: (.., D) -> (.., D); (B, N, D) in slices of length."""
+    if x.dim() != 3 or x.shape[0] * x.shape[1] <= SLICE:
+        return network(x)
+    parts = x.split(max(1, SLICE // len(x)), 1)
+    if torch.is_grad_enabled():
+        return torch.cat([checkpoint(network, part, use_reentrant=False) for part in parts], 1)
+    out, done = None, 0
+    for part in parts:
+        y = network(part)
+        if out is None:
+            out = y.new_empty(x.shape)
+        out[:, done : done + part.shape[1]] = y
+        done += part.shape[1]
+    return out

@@ -37,8 +37,13 @@ def local(model, h, q, k, v, padding, causal):
     w, rows = model.window, []
     for i in range(len(q)):
         keys = [j for j in range(len(k)) if (i - w < j <= i if causal else abs(i - j) <= w) and not padding[j]]
-        rows.append(attend(q[i], k, v, keys))
+        bias, first = model.position_bias, i - w + 1 if causal else i - w
+        rows.append(attend(q[i], k, v, keys, None if bias is None else {j: bias[h, j - first] for j in keys}))
     return torch.stack(rows)
+
+
+def biased_local_parameters(dim, heads, pattern, max_length, hyper):
+    return projections(dim) + heads * (hyper["window"] if "noncausal" not in pattern else 2 * hyper["window"] + 1)
 
 
 @per_head
@@ -87,9 +92,11 @@ def performer(model, h, q, k, v, padding, causal):
 
 TWINS = {
     "vanilla": Twin(per_head(softmax_head), only_projections),
+    "vanilla_math": Twin(per_head(softmax_head), only_projections),
     "vanilla_rope": Twin(per_head(rotary_head), only_projections),
     "no_mixing": Twin(no_mixing, lambda dim, *_: projections(dim) // 2),
     "local": Twin(local, only_projections, ({"window": 1}, {"window": 100})),
+    "local_bias": Twin(local, biased_local_parameters, ({"window": 1}, {"window": 100})),
     "linformer": Twin(
         linformer,
         linformer_parameters,

@@ -244,7 +244,9 @@ def _describe(examples: AnyExamples) -> dict[str, Any]:
             "max": int(lengths.max()),
         },
     }
-    if labels.dtype == np.uint8:
+    if labels.ndim == 2:
+        described["label_sums"] = labels.sum(0).tolist()
+    elif labels.dtype == np.uint8:
         described["class_counts"] = np.bincount(labels).tolist()
     if tokens.dtype != np.uint8:
         described["dtype"] = tokens.dtype.name
@@ -258,7 +260,10 @@ def _write_arrow(file: Path, examples: Examples) -> None:
     import pyarrow as pa
 
     tokens = pa.LargeListArray.from_arrays(pa.array(examples.offsets), pa.array(np.ascontiguousarray(examples.tokens)))
-    batch = pa.record_batch({"tokens": tokens, "label": pa.array(np.ascontiguousarray(examples.labels))})
+    labels = pa.array(np.ascontiguousarray(examples.labels).ravel())
+    if examples.labels.ndim == 2:
+        labels = pa.FixedSizeListArray.from_arrays(labels, examples.labels.shape[1])
+    batch = pa.record_batch({"tokens": tokens, "label": labels})
     batch = batch.replace_schema_metadata({"sha256": content_hash(examples)})
     unfinished = file.with_suffix(f".{os.getpid()}")
     with open(unfinished, "wb") as stream:
@@ -285,7 +290,11 @@ def _read_arrow(file: Path, *, verify: bool = False) -> Examples:
             table = stream.read_all()
         table.validate(full=True)
         tokens, labels = table["tokens"].chunk(0), table["label"].chunk(0)
-        examples = Examples(tokens.values.to_numpy(), tokens.offsets.to_numpy(), labels.to_numpy())
+        if pa.types.is_fixed_size_list(labels.type):
+            numbers = labels.flatten().to_numpy().reshape(-1, labels.type.list_size)
+        else:
+            numbers = labels.to_numpy()
+        examples = Examples(tokens.values.to_numpy(), tokens.offsets.to_numpy(), numbers)
         if verify and table.schema.metadata[b"sha256"].decode() != content_hash(examples):
             raise ValueError("its content is not what was written")
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

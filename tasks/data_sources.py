@@ -1,7 +1,7 @@
 """Where published data come from: a download that resumes and is checked, an archive, a text file, two libraries.
 
 All input is treated as hostile. Whatever is wrong becomes one DataError, in one line, that names the file, the place in
-it, and what to do (`hint` is that command). Nothing is written but the download that was asked for.
+it, and what to do (`hint` is that command). Nothing is written but the file that was asked for.
 """
 
 import contextlib
@@ -13,9 +13,10 @@ import logging
 import lzma
 import os
 import tarfile
+import threading
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -191,6 +192,24 @@ def lines(stream: IO[bytes], where: str, hint: str) -> Iterator[tuple[int, bytes
         raise DataError(f"{where}:{number + 1}: {reason}; put the whole file there, then {hint}") from error
 
 
+def write_whole(file: Path, parts: Iterable[bytes], hint: str) -> None:
+    """A file of these parts, which appears when it is whole. Raises DataError."""
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(unfinished, "wb") as stream:
+                stream.writelines(parts)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(unfinished, file)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        what = f"{file}: cannot write ({error.strerror or error})"
+        raise DataError(f"{what}; set paths.data to a folder with room, then {hint}") from error
+
+
 def only_file(folder: Path, pattern: str, hint: str) -> Path:
     """The one file of this pattern. Raises DataError."""
     found = sorted(folder.glob(pattern))
@@ -210,6 +229,21 @@ def from_hub(name: str, revision: str, splits: Sequence[str], hint: str) -> dict
     except Exception as error:  # the hub's client has dozens of its own
         what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.source=official"
+        raise DataError(f"{what}; {cure}, then {hint}") from error
+
+
+def files_from_hub(name: str, revision: str, patterns: Sequence[str], hint: str) -> Path:
+    """A folder with the files of these patterns of a data set of the Hugging Face hub, downloaded or from its cache.
+
+    Only files are fetched: no script of the data set is run. Raises DataError.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=list(patterns)))
+    except Exception as error:  # the hub's client has dozens of its own
+        what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
+        cure = "fetch it where there is a network (HF_HOME is its cache), or set task.path to a folder with its files"
         raise DataError(f"{what}; {cure}, then {hint}") from error
 
 

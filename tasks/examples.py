@@ -18,7 +18,7 @@ class Examples(NamedTuple):
 
     tokens: np.ndarray  # (T,) of any one number type
     offsets: np.ndarray  # (n + 1,) int64, starting at 0
-    labels: np.ndarray  # (n,) uint8, or another number type
+    labels: np.ndarray  # (n,) or (n, k): uint8, or another number type
 
     @property
     def count(self) -> int:
@@ -104,13 +104,13 @@ def join(parts: Iterable[Examples]) -> Examples:
 def content_hash(examples: AnyExamples) -> str:
     """sha256, hexadecimal, of labels, lengths (64-bit) and tokens, all little-endian.
 
-    The same on any machine and for any number of shards. Types other than uint8 are part of it.
+    The same on any machine and for any number of shards. Types other than uint8 are part of it, and k of (n, k) labels.
     """
     shards = examples.shards
-    types = (shards[0].tokens.dtype, shards[0].labels.dtype)
+    types, columns = (shards[0].tokens.dtype, shards[0].labels.dtype), shards[0].labels.shape[1:]
     digest = hashlib.sha256()
-    if types != (np.uint8, np.uint8):
-        digest.update(" ".join(kind.newbyteorder("<").str for kind in types).encode())
+    if types != (np.uint8, np.uint8) or columns:
+        digest.update(" ".join([*(kind.newbyteorder("<").str for kind in types), *map(str, columns)]).encode())
     for shard in shards:
         digest.update(_little_endian(shard.labels))
     for shard in shards:
@@ -118,6 +118,11 @@ def content_hash(examples: AnyExamples) -> str:
     for shard in shards:
         digest.update(_little_endian(shard.tokens))
     return digest.hexdigest()
+
+
+def fingerprint(parts: Iterable[AnyExamples]) -> str:
+    """sha256, hexadecimal, of the content of all parts."""
+    return hashlib.sha256("".join(content_hash(part) for part in parts).encode()).hexdigest()
 
 
 def _little_endian(values: np.ndarray) -> np.ndarray:

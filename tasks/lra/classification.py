@@ -13,7 +13,7 @@ here. Our readings:
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -28,7 +28,7 @@ from models.attention.base import Pattern
 from tasks import data_sources
 from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, Split, at_least
 from tasks.data_task import SLICE, SPLITS, CachedTask, Source
-from tasks.examples import AnyExamples, Examples, Shards, content_hash
+from tasks.examples import AnyExamples, Examples, Shards, fingerprint
 from tasks.lra.baselines import Lookup
 from tasks.metrics import accuracy_and_loss
 
@@ -254,11 +254,6 @@ class SequenceClassification(CachedTask):
 
     def origin(self, complete: bool, part: str | None = None) -> str:
         return super().origin(complete and self.source != SLICE, part)
-
-
-def fingerprint(parts: Iterable[AnyExamples]) -> str:
-    """sha256, hexadecimal, of the content of all parts."""
-    return hashlib.sha256("".join(content_hash(part) for part in parts).encode()).hexdigest()
 
 
 def split_off(examples: Examples, test: int, val: int) -> dict[str, Examples]:

@@ -27,10 +27,10 @@ from tasks import data_sources
 from tasks.base import DataError, DataInfo, FinalEvaluation, Predictor, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
-from tasks.examples import Examples
+from tasks.examples import Examples, fingerprint
 from tasks.lra import listops_generator as generator
 from tasks.lra.baselines import Lookup
-from tasks.lra.classification import SequenceClassification, SequenceSplit, fingerprint, split_off
+from tasks.lra.classification import SequenceClassification, SequenceSplit, split_off
 from tasks.lra.listops_generator import Grammar
 from tasks.tokenizers import pack_bytes
 

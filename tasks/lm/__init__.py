@@ -1,0 +1,1 @@
+"""Language modelling: corpora of long documents, tokenizers, windows of a token stream, perplexities."""

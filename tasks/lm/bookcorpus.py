@@ -1,0 +1,57 @@
+"""BookCorpus: 74,004,228 sentences of novels (Zhu et al., 2015), in the order of the books, without their borders.
+
+Our readings (the papers name neither version nor split): the sentences of a row group, 8,192 at most, one a line, are
+a document. The last 0.5 % of the sentences test and the 0.5 % before them validate, so that hardly a book is on two
+sides.
+"""
+
+from dataclasses import dataclass
+
+from tasks.base import DataError, Progress
+from tasks.data_task import Source
+from tasks.lm.parquet import ParquetRows
+from tasks.lm.text_sources import Corpus, HubFiles, Pieces
+
+SENTENCES = 74_004_228
+JOINED = 8192  # sentences of a document, at most
+HELD_OUT = 0.005  # share of the sentences that validate, and of those that test
+# The set itself is a script; the hub's own conversion has its rows. That is a branch, and no commit of it is known to
+# be kept, so the number of rows is the check.
+HUB = HubFiles("bookcorpus/bookcorpus", "refs/convert/parquet", {"train": "plain_text/train/*.parquet"})
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BookCorpus(Corpus):
+    """BookCorpus.
+
+    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: any texts laid out like
+    PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
+    """
+
+    name = "lm/bookcorpus"
+
+    source: str = "hf"
+
+    def sources(self) -> dict[str, Source]:
+        return {"hf": self.hub_source(HUB, self._hub), **super().sources()}
+
+    def _hub(self, progress: Progress) -> Pieces:
+        rows = HUB.rows(self.path, self.hint, joined=JOINED)["train"]
+        where = self.path or f"source={self.source}"
+        sentences = sum(piece.stop - piece.start for piece in rows)
+        self.check_is_complete(where, [sentences], [SENTENCES], "sentences")
+        found = in_order(rows)
+        if not all(found.values()):
+            raise DataError(f"{where}: {sentences:,} sentences in {len(rows)} parts are too few; {self.hint}")
+        return found
+
+
+def in_order(rows: list[ParquetRows]) -> dict[str, list[ParquetRows]]:
+    """The first pieces to train, then some to validate, the last ones to test."""
+    total, done = sum(piece.stop - piece.start for piece in rows), 0
+    found: dict[str, list[ParquetRows]] = {"train": [], "val": [], "test": []}
+    for piece in rows:
+        done += piece.stop - piece.start
+        left = 1 - done / total
+        found["test" if left < HELD_OUT else "val" if left < 2 * HELD_OUT else "train"].append(piece)
+    return found

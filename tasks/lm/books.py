@@ -1,0 +1,93 @@
+"""PG-19's books from its bucket: one file each, fetched by several threads, kept as soon as it is whole."""
+
+import base64
+import hashlib
+import http.client
+import itertools
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from tasks.base import DataError, Progress
+from tasks.data_sources import LARGEST_MEMBER, TIMEOUT_S, one_line, write_whole
+
+BUCKET = "https://storage.googleapis.com/deepmind-gutenberg"
+BOOK = re.compile(r"(train|validation|test)/\d+\.txt")
+THREADS = 16
+WAITS = (1, 4, 16)  # seconds before each further attempt
+SHOWN = 25  # books between two calls of the progress
+
+
+def listed_books(file: Path, hint: str) -> list[str]:
+    """Names like `train/10.txt`, one a line. Raises DataError for a line that is none."""
+    names = file.read_text(encoding="ascii", errors="replace").split()
+    for number, name in enumerate(names, 1):
+        if not BOOK.fullmatch(name):
+            raise DataError(f"{file}:{number}: {name[:80]!r} is no book; remove that file, then {hint}")
+    return names
+
+
+def fetch_books(names: Sequence[str], folder: Path, hint: str, progress: Progress, *, bucket: str = BUCKET) -> None:
+    """Each of the books below `folder`; those that are there are kept. Raises DataError."""
+    missing = [name for name in names if not (folder / name).exists()]
+    stop, done = threading.Event(), itertools.count(len(names) - len(missing) + 1)
+
+    def work(name: str) -> None:
+        if not stop.is_set():
+            fetch_book(f"{bucket}/{name}", folder / name, hint)
+            if not (count := next(done)) % SHOWN:
+                progress("fetching books", count, len(names))
+
+    pool = ThreadPoolExecutor(THREADS)
+    try:
+        futures = [pool.submit(work, name) for name in missing]
+        finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in finished:
+            future.result()
+    except OSError as error:
+        cure = f"run it again, what is there is kept, or set task.path to a folder with all books, then {hint}"
+        raise DataError(f"{bucket}: not all books fetched to {folder} ({one_line(error)}); {cure}") from error
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def fetch_book(url: str, file: Path, hint: str) -> None:
+    """One book, checked against the length and the MD5 that come with it.
+
+    Raises OSError if it does not come, DataError if it cannot be written.
+    """
+    for pause in (*WAITS, None):
+        try:
+            data = download(url)
+            break
+        except (OSError, http.client.HTTPException) as error:
+            final = isinstance(error, urllib.error.HTTPError) and error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR
+            if final or pause is None:
+                raise OSError(f"{url}: {one_line(error) or type(error).__name__}") from error
+            time.sleep(pause)
+    write_whole(file, [data], hint)
+
+
+def download(url: str) -> bytes:
+    """A small file. Raises OSError or HTTPException if it is not all there."""
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+        data = answer.read(LARGEST_MEMBER + 1)
+        if answer.length or len(data) > LARGEST_MEMBER:
+            raise OSError(f"{len(data):,} bytes came, {answer.headers.get('Content-Length')} were announced")
+        for sent in md5s(answer.headers.get_all("x-goog-hash") or []):
+            if sent != hashlib.md5(data, usedforsecurity=False).hexdigest():
+                raise OSError("its MD5 is not the one that came with it")
+    return data
+
+
+def md5s(headers: Sequence[str]) -> Iterator[str]:
+    """The MD5 digests in Google's hash headers, hexadecimal."""
+    for part in ",".join(headers).split(","):
+        if part.strip().startswith("md5="):
+            yield base64.b64decode(part.strip().removeprefix("md5=") + "==").hex()

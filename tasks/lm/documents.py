@@ -1,0 +1,228 @@
+"""Documents of a corpus: read from files piece by piece, encoded into the cache's examples shard by shard.
+
+A split is a list of pieces: a text file, members of an archive, rows of a parquet file (tasks/lm/parquet.py), articles
+of WikiText (tasks/lm/articles.py). A piece is read in the process that encodes it. Pieces are put together into shards
+of about 32 MiB of text, the same ones for any number of processes.
+
+An example is one document, closed by the tokenizer's end token; its labels are its words, as `str.split` finds them,
+and its UTF-8 bytes. Texts without a word are left out: their end token alone would say nothing. With `reading=lines`
+every line, without the white space at its ends, is closed by the end token, blank lines as well; words and bytes are
+still those of the text as it was read.
+"""
+
+import gzip
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple, Protocol
+
+import numpy as np
+
+from tasks import data_sources
+from tasks.base import DataError
+from tasks.data_sources import MIB, one_line
+from tasks.examples import Examples, Shards
+from tasks.lm.tokenizers import Tokenizer, dtype
+
+READINGS = ("packed", "lines")
+SHARD = 32 * MIB  # bytes of text, about
+BATCH = 1 << 22  # characters that are encoded at once
+UNZIPPED = 3  # times the size of a gzipped text
+
+
+class Document(NamedTuple):
+    where: str  # the file, or file:line or file:row, for messages
+    text: str
+
+
+class Piece(Protocol):
+    """Documents that are read together. Picklable."""
+
+    size: int  # bytes of text, about
+    count: int  # documents, about
+
+    def documents(self) -> Iterator[Document]:
+        """Raises DataError."""
+
+
+def shards(
+    pieces: Sequence[Piece], tokenizer: Tokenizer, *, reading: str, title: str, hint: str = "prepare it again"
+) -> Shards:
+    """A split that is not encoded yet. Raises DataError if there are no pieces."""
+    if not pieces:
+        raise DataError(f"{title}: no documents; {hint}")
+    makers = [Encoder(tuple(group), tokenizer, reading, hint) for group in grouped(pieces, SHARD)]
+    return Shards(makers, sum(piece.count for piece in pieces), title)
+
+
+def grouped(pieces: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
+    """Pieces that follow each other, together no larger than `size` unless one of them is."""
+    group: list[Piece] = []
+    for piece in pieces:
+        if group and sum(one.size for one in group) + piece.size > size:
+            yield group
+            group = []
+        group.append(piece)
+    if group:
+        yield group
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Makes one shard."""
+
+    pieces: tuple[Piece, ...]
+    tokenizer: Tokenizer
+    reading: str
+    hint: str
+
+    def __call__(self) -> Examples:
+        tokens, lengths, labels, where = [], [], [], "nothing"
+        for batch in batches(itertools.chain.from_iterable(piece.documents() for piece in self.pieces)):
+            where = batch[0].where
+            if texts := [document.text for document in batch if not (document.text == "" or document.text.isspace())]:
+                found, length = encode(texts, self.tokenizer, self.reading)
+                tokens.append(found)
+                lengths.append(length)
+                labels += [(len(text.split()), len(text.encode())) for text in texts]
+        if not labels:
+            raise DataError(f"{where}: no words in it, nor in what follows it; put a text there, then {self.hint}")
+        offsets = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
+        return Examples(np.concatenate(tokens), offsets, np.array(labels, np.int64))
+
+
+def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """The documents in lists of about BATCH characters."""
+    batch, size = [], 0
+    for document in documents:
+        batch.append(document)
+        size += len(document.text)
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def encode(texts: Sequence[str], tokenizer: Tokenizer, reading: str) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids of the texts one after another, end tokens included, and how many of them each text has."""
+    kind = dtype(tokenizer.vocab_size)
+    if reading == "packed":
+        return closed(tokenizer.encode(texts), tokenizer.end_id, kind)
+    lines = [stripped_lines(text) for text in texts]
+    tokens, lengths = closed(tokenizer.encode(list(itertools.chain.from_iterable(lines))), tokenizer.end_id, kind)
+    first = np.cumsum([0, *map(len, lines)])[:-1]
+    return tokens, np.add.reduceat(lengths, first)
+
+
+def stripped_lines(text: str) -> list[str]:
+    """The lines of a text, as a file has them, without the white space at their ends."""
+    return [line.strip() for line in text.removesuffix("\n").split("\n")]
+
+
+def closed(parts: Sequence[np.ndarray], end_id: int, kind: type[np.integer]) -> tuple[np.ndarray, np.ndarray]:
+    """The parts one after another, `end_id` after each, and their lengths with it."""
+    lengths = np.array([len(part) + 1 for part in parts], np.int64)
+    ends = np.cumsum(lengths) - 1
+    inside = np.ones(lengths.sum(), bool)
+    inside[ends] = False
+    tokens = np.full(len(inside), end_id, kind)
+    tokens[inside] = np.concatenate(parts)
+    return tokens, lengths
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A (gzipped) text file, one document."""
+
+    file: Path
+    size: int
+    hint: str
+    count: int = 1
+
+    @classmethod
+    def at(cls, file: Path, hint: str) -> "TextFile":
+        """Raises DataError if there is none."""
+        try:
+            return cls(file, file.stat().st_size * (UNZIPPED if file.suffix == ".gz" else 1), hint)
+        except OSError as error:
+            raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
+
+    def documents(self) -> Iterator[Document]:
+        with opened(self.file, self.hint) as stream:
+            data = data_sources.content(stream, str(self.file), self.hint)
+        yield Document(str(self.file), decoded(data, self.file, self.hint))
+
+
+@dataclass(frozen=True)
+class Members:
+    """Text files in a tar archive, in the order of `names`."""
+
+    file: Path
+    names: tuple[str, ...]
+    size: int
+    hint: str
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    def documents(self) -> Iterator[Document]:
+        wanted, found = set(self.names), {}
+        for name, stream in data_sources.archive(self.file, wanted.__contains__, self.hint):
+            found[name] = data_sources.content(stream, f"{self.file}/{name}", self.hint)
+            if len(found) == len(wanted):
+                break
+        for name in self.names:
+            if name not in found:
+                raise DataError(f"{self.file}: {name} is not in it any more; {self.hint}")
+            where = f"{self.file}/{name}"
+            yield Document(where, decoded(found.pop(name), where, self.hint))
+
+
+def members(file: Path, wanted: re.Pattern[str], hint: str) -> dict[str, list[Members]]:
+    """Pieces of the text files in a tar archive, in order of their names, by the first group of `wanted`.
+
+    Raises DataError.
+    """
+    sizes: dict[str, list[tuple[str, str, int]]] = {}
+    for name, stream in data_sources.archive(file, lambda name: wanted.fullmatch(name) is not None, hint):
+        size = len(data_sources.content(stream, f"{file}/{name}", hint))
+        sizes.setdefault(wanted.fullmatch(name)[1], []).append((PurePosixPath(name).name, name, size))
+    found: dict[str, list[Members]] = {}
+    for group, listed in sizes.items():
+        singles = [Members(file, (name,), size, hint) for _, name, size in sorted(listed)]
+        found[group] = [
+            Members(file, tuple(name for one in some for name in one.names), sum(one.size for one in some), hint)
+            for some in grouped(singles, SHARD)
+        ]
+    return found
+
+
+def opened(file: Path, hint: str) -> IO[bytes]:
+    """A (gzipped) file. Raises DataError."""
+    try:
+        return gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb")
+    except OSError as error:
+        raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
+
+
+def decoded(data: bytes, where: object, hint: str, *, at: int = 0) -> str:
+    """The text. Raises DataError with the place in the (unzipped) file, in which the data begin at byte `at`."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(where, error, hint, at=at) from error
+
+
+def not_utf8(where: object, error: UnicodeDecodeError, hint: str, *, at: int = 0) -> DataError:
+    found = error.object[error.start]
+    return DataError(
+        f"{where}: byte {at + error.start} (0x{found:02x}) is not UTF-8; put a whole text there, then {hint}"
+    )
+
+
+def broken_text(file: Path, error: BaseException, hint: str) -> DataError:
+    return DataError(f"{file}: {one_line(error)}; put the whole file there, then {hint}")

@@ -1,0 +1,260 @@
+"""Language modelling: predict the next token of long texts. One run gives the perplexities of all papers.
+
+The papers set unlike numbers side by side: per token of unlike tokenizers (X21, X36), averaged after the exponential
+(X30), of blocks, of latents alone. Here the negative log-likelihood of every token of a split is summed once, in
+float64, and divided by tokens, words and bytes (tasks/lm/scores.py). How much context a token has follows from
+`length` and `stride` (tasks/lm/windows.py).
+
+Our readings:
+- Documents are closed by an end token and packed one after another, without padding (X28).
+- `reading=lines` is CAB's: every line without the white space at its ends, closed by the end token, a blank line as
+  well. With `dictionary` ids are the rows of fairseq's dictionary: four special ones, then the pieces of the training
+  split, the most frequent first; other pieces are unknown (X21).
+- Training windows are blocks of `length` tokens, in a new order in every epoch.
+
+    B batch, N tokens of a window, S targets of it, V vocabulary
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from models.attention.base import Attention, Pattern
+from tasks.base import Batch, DataError, DataInfo, FinalEvaluation, Predictor, Progress, at_least, one_of
+from tasks.data_task import SPLITS, CachedSet, CachedTask
+from tasks.examples import Shards, content_hash, fingerprint
+from tasks.lm import tokenizers
+from tasks.lm.documents import READINGS, Document, Piece, shards
+from tasks.lm.scores import TextScores
+from tasks.lm.tokenizers import Tokenizer
+from tasks.lm.windows import IGNORED, TokenStream, WindowSplit
+
+SPECIAL_ROWS = 4  # of fairseq's dictionary: <s>, <pad>, </s>, <unk>
+END_ROW, UNKNOWN_ROW = 2, 3
+
+
+@dataclass(frozen=True)
+class FirstBytes:
+    """The first documents of some pieces, `size` bytes of text in all; the last one is cut at white space."""
+
+    pieces: tuple[Piece, ...]
+    size: int
+
+    @property
+    def count(self) -> int:
+        return sum(piece.count for piece in self.pieces)
+
+    def documents(self) -> Iterator[Document]:
+        left = self.size
+        for piece in self.pieces:
+            for document in piece.documents():
+                text = document.text.encode()
+                if len(text) >= left:
+                    yield document._replace(text=cut_at_white_space(text, left))
+                    return
+                left -= len(text)
+                yield document
+
+
+def cut_at_white_space(text: bytes, most: int) -> str:
+    """The whole words in the first `most` bytes of a UTF-8 text; of a longer word, its first characters."""
+    kept = text[:most]
+    if not text[most : most + 1].isspace() and not kept[-1:].isspace() and len(words := kept.rsplit(None, 1)) == 2:
+        kept = words[0]
+    return kept.decode(errors="ignore")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LanguageModelling(CachedTask):
+    """Base of the tasks of `tasks/lm`. Subclasses give the name and `sources()`, whose `read` gives pieces by split.
+
+    `length` is that of a window, in training and in the test; `stride` is how many of its tokens an evaluation scores
+    (None: all). After the test, the test split is scored again in windows of each of `lengths`, one at a time:
+    `length_2x` for twice `length`. `tokenizer` and `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size
+    of a `bpe`.
+    `train_bytes`, `val_bytes` and `test_bytes` take so many bytes of text of a split at most, from its beginning.
+
+    Raises ValueError.
+    """
+
+    metric = "ppl"
+    higher_is_better = False
+    loss_mean_over = "tokens"
+    baseline_name = "unigram"
+
+    published: ClassVar[tuple[int, ...]] = ()  # documents in each split, for sources that must have all
+
+    pattern: Pattern | str = Pattern.CAUSAL_SELF
+    length: int
+    stride: int | None = None
+    lengths: Sequence[int] = ()
+    tokenizer: str
+    tokenizer_path: str | Path | None = None
+    vocabulary: int | None = None
+    reading: str = "packed"
+    dictionary: int | None = None
+    train_bytes: int | None = None
+    val_bytes: int | None = None
+    test_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        at_least(2, length=self.length)
+        at_least(1, stride=self.stride, **{f"lengths[{i}]": length for i, length in enumerate(self.lengths)})
+        at_least(1, train_bytes=self.train_bytes, val_bytes=self.val_bytes, test_bytes=self.test_bytes)
+        at_least(SPECIAL_ROWS + 1, dictionary=self.dictionary)
+        one_of(READINGS, reading=self.reading)
+        one_of(tokenizers.NAMES, tokenizer=self.tokenizer)
+        if any(self.targets(length) > length for length in (self.length, *self.lengths)):
+            raise ValueError(f"stride={self.stride} is more than a window has tokens")
+        if (self.vocabulary is None) != (self.tokenizer != "bpe"):
+            raise ValueError(f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}: it belongs to bpe alone")
+        super().__post_init__()
+        self._limits = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
+
+    def targets(self, length: int) -> int:
+        """How many tokens of an evaluation window are scored."""
+        return self.stride or length
+
+    @cached_property
+    def tokens_from(self) -> Tokenizer:
+        """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""
+        return tokenizers.make(
+            self.tokenizer,
+            path=None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser(),
+            vocabulary=self.vocabulary,
+            folder=self.data_root / "lm" / "tokenizers",
+            follows_from=self.text_identity() if self.tokenizer == "bpe" else {},
+            hint=self.hint,
+        )
+
+    def text_identity(self) -> dict[str, Any]:
+        """What the text of the splits follows from. Raises DataError."""
+        how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed, "bytes": self._limits}
+        return {**how, **self._source.identity()}
+
+    def cached_sets(self) -> list[CachedSet]:
+        self.check_source()
+        tokens = {"tokenizer": self.tokens_from.identity, "reading": self.reading}
+        return [CachedSet({**self.text_identity(), **tokens}, self.read_source)]
+
+    def read_source(self, progress: Progress) -> dict[str, Shards]:
+        """The splits as shards of documents. Raises DataError."""
+        pieces = {name: self._limited(name, found) for name, found in self._source.read(progress).items()}
+
+        def texts() -> Iterator[str]:
+            return (document.text for piece in pieces["train"] for document in piece.documents())
+
+        self.tokens_from.prepare(texts, progress)
+        how = {"reading": self.reading, "hint": self.hint}
+        return {name: shards(pieces[name], self.tokens_from, title=f"{name} of {self.name}", **how) for name in SPLITS}
+
+    def _limited(self, split: str, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        limit = self._limits[split]
+        return pieces if limit is None else [FirstBytes(tuple(pieces), limit)]
+
+    def load(self) -> DataInfo:
+        found = self.open(self.cached_sets()[0])
+        documents = [found[name].count for name in SPLITS]
+        complete = self._source.complete and not any(self._limits.values())
+        if complete and self.published:
+            self.check_is_complete(self.path or f"source={self.source}", documents, self.published, "documents")
+        end_id, ids = self.tokens_from.end_id, None
+        if self.dictionary is not None:
+            counts = TokenStream(found["train"], end_id).counts(self.tokens_from.vocab_size)
+            ids = dictionary_rows(counts, self.dictionary, end_id)
+        self._streams = {name: TokenStream(found[name], end_id, ids) for name in SPLITS}
+        strides = {"train": self.length, "val": self.stride, "test": self.stride}
+        self._splits = {name: self._windows(name, self.length, stride) for name, stride in strides.items()}
+        if content_hash(found["val"]) == content_hash(found["test"]):
+            self._splits["val"] = self._splits["test"]  # one object, known for what it is
+        self._longer = {f"length_{n / self.length:g}x": self._windows("test", n, self.stride) for n in self.lengths}
+        sizes = {name: len(split) for name, split in self._splits.items()}
+        return DataInfo(self.origin(complete), fingerprint(found[name] for name in SPLITS), sizes)
+
+    def _windows(self, split: str, length: int, stride: int | None) -> WindowSplit:
+        try:
+            return WindowSplit(self._streams[split], length, stride)
+        except ValueError as error:
+            cure = f"lower task.length and task.lengths, or take more text, then {self.hint}"
+            raise DataError(f"{self.name}: {split}: {error}; {cure}") from error
+
+    @property
+    def vocab_size(self) -> int:
+        return self.dictionary or self.tokens_from.vocab_size
+
+    def backbone_kwargs(self) -> dict[str, object]:
+        return {"vocab_size": self.vocab_size, "max_length": self.length, "pattern": self.pattern}
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Mean over the tokens that the model predicts. Raises ValueError if these are fewer than are to be scored."""
+        losses = model(batch["tokens"], batch["targets"])  # (B, S), or (B, l)
+        wanted = self.targets(self.length)
+        if losses.shape[1] < wanted:
+            raise ValueError(f"the model predicts {losses.shape[1]} tokens of a window, not {wanted}: set task.stride")
+        return losses.sum() / (batch["targets"][:, -losses.shape[1] :] != IGNORED).sum().clamp(min=1)
+
+    def metrics(self) -> MetricCollection:
+        return MetricCollection({"scores": TextScores()})
+
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        """`log_ppl` of a window: its share of the logarithm of the perplexity, of which it is the mean over windows."""
+        targets = batch["targets"]
+        losses = model(batch["tokens"], targets).detach()
+        if losses.shape != targets.shape:
+            raise ValueError(f"the model predicts {losses.shape[1]} tokens of a window, not {targets.shape[1]}")
+        nats = losses.double().sum(1)
+        metrics.update(nats, targets != IGNORED, batch["words"], batch["bytes"])
+        return {"log_ppl": nats * batch["weight"]}
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        return {"unigram": self._unigram}
+
+    def _unigram(self) -> Predictor:
+        """The frequencies of the training split, each id counted once more."""
+        counts = torch.from_numpy(self._streams["train"].counts(self.vocab_size)).double() + 1
+        nats = torch.cat([-(counts / counts.sum()).log(), counts.new_zeros(1)])  # the last one: what is not scored
+        return lambda tokens, targets: nats.to(targets.device)[targets.clamp(min=-1)]
+
+    def tokens(self, batch: Batch) -> int:
+        return batch["tokens"].numel()
+
+    def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        return [FinalEvaluation(name, split, batch_size=1) for name, split in self._longer.items()]
+
+    def artifacts(self, model: nn.Module) -> dict[str, object]:
+        """Of a model with latent states: which of them each token of the first test window takes part in."""
+        from tasks.lm import plot
+
+        layers, hooks = [], []
+        for layer in model.modules():
+            if isinstance(layer, Attention):
+                see = lambda layer, inputs: layers.append(layer.latent_probabilities(inputs[0]))  # noqa: E731
+                hooks.append(layer.register_forward_pre_hook(see))
+        try:
+            device = next(model.parameters()).device
+            model(self.split("test").batch([0])["tokens"].to(device))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        found = [layer[0].float().cpu().numpy() for layer in layers if layer is not None]
+        return {"png": plot.draw_latents(found)} if found else {}
+
+
+def dictionary_rows(counts: np.ndarray, rows: int, end_id: int) -> np.ndarray:
+    """int64 (V,): the row of each id in a dictionary of so many rows, from how often it occurs.
+
+    Pieces are ordered by frequency, equal ones by id; those for which there is no row are unknown.
+    """
+    order = np.argsort(-counts, kind="stable")
+    order = order[(counts[order] > 0) & (order != end_id)][: rows - SPECIAL_ROWS]
+    ids = np.full(len(counts), UNKNOWN_ROW, np.int64)
+    ids[order] = SPECIAL_ROWS + np.arange(len(order))
+    ids[end_id] = END_ROW
+    return ids

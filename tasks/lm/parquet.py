@@ -1,0 +1,117 @@
+"""Documents in parquet files: rows of the column `text`, read a few at a time."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.base import DataError
+from tasks.data_sources import one_line
+from tasks.lm.documents import SHARD, Document, not_utf8
+
+ROWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Rows start..stop of a row group of a parquet file, numbered in the group: texts in the column `text`.
+
+    `only` are the rows that are used, None: all but those of `without`. With `joined` so many rows after each other,
+    sentences, are the lines of one document.
+    """
+
+    file: Path
+    group: int
+    first: int  # the row of the file that the group begins with
+    start: int
+    stop: int
+    size: int
+    hint: str
+    only: tuple[int, ...] | None = None
+    without: tuple[int, ...] = ()
+    joined: int | None = None
+
+    @property
+    def count(self) -> int:
+        rows = self.stop - self.start - len(self.without) if self.only is None else len(self.only)
+        return -(-rows // (self.joined or 1))
+
+    def documents(self) -> Iterator[Document]:
+        rows = self._rows()
+        if self.joined is None:
+            yield from rows
+            return
+        while some := list(itertools.islice(rows, self.joined)):
+            yield Document(some[0].where, "".join(f"{row.text}\n" for row in some if row.text))
+
+    def _rows(self) -> Iterator[Document]:
+        import pyarrow as pa
+
+        only, without = None if self.only is None else set(self.only), set(self.without)
+        row = 0
+        try:
+            with parquet_file(self.file) as opened_file:
+                for batch in opened_file.iter_batches(ROWS_AT_ONCE, row_groups=[self.group], columns=["text"]):
+                    if row >= self.stop:
+                        return
+                    for number, value in enumerate(batch.column(0), row):
+                        used = number not in without if only is None else number in only
+                        if used and self.start <= number < self.stop:
+                            yield self._document(number, value)
+                    row += len(batch)
+        except (pa.ArrowException, OSError) as error:
+            raise broken_parquet(self.file, error, self.hint) from error
+
+    def _document(self, number: int, value: Any) -> Document:
+        where = f"{self.file}:{self.first + number + 1}"
+        try:
+            text = value.as_py()
+        except UnicodeDecodeError as error:
+            raise not_utf8(where, error, self.hint) from error
+        if text is None:
+            raise DataError(f"{where}: no text in this row; {self.hint}")
+        return Document(where, text)
+
+
+def parquet_rows(file: Path, hint: str, *, joined: int | None = None) -> list[ParquetRows]:
+    """Pieces of a parquet file with a column `text`. Raises DataError."""
+    import pyarrow as pa
+
+    found, first = [], 0
+    try:
+        with parquet_file(file) as opened_file:
+            schema, metadata = opened_file.schema_arrow, opened_file.metadata
+            if "text" not in schema.names or not is_text(schema.field("text").type):
+                raise DataError(f"{file}: no column text with strings; put the right file there, then {hint}")
+            for number in range(metadata.num_row_groups):
+                group = metadata.row_group(number)
+                columns = [group.column(i) for i in range(group.num_columns)]
+                size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
+                parts = min(max(1, -(-size // SHARD)), max(1, group.num_rows))
+                edges = [group.num_rows * part // parts for part in range(parts + 1)]
+                found += [
+                    ParquetRows(file, number, first, start, stop, size // parts, hint, joined=joined)
+                    for start, stop in itertools.pairwise(edges)
+                    if start < stop
+                ]
+                first += group.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise broken_parquet(file, error, hint) from error
+    return found
+
+
+def parquet_file(file: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(file, memory_map=True, pre_buffer=False, page_checksum_verification=True)
+
+
+def is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def broken_parquet(file: Path, error: Exception, hint: str) -> DataError:
+    return DataError(f"{file}: {one_line(error)[:160]}; put the whole file there, then {hint}")

@@ -1,0 +1,96 @@
+"""PG-19: books of Project Gutenberg from before 1919 (Rae et al., 2020): 28,602 to train, 50 to validate, 100 to test.
+
+A document is a book as it is published: the licence taken off, some words replaced by `<DW>`. The authors publish
+the numbers of words, by which a perplexity per word is to be computed. They do not say how they are counted, and
+here words are what stands between white space. So the numbers of books must be theirs, and a split whose number of
+words is more than 1 % away from theirs is refused; the numbers themselves stand in the cache's manifest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tasks import cache
+from tasks.base import DataError, Progress
+from tasks.data_sources import Download
+from tasks.data_task import SPLITS, Source
+from tasks.lm.books import fetch_books, listed_books
+from tasks.lm.text_sources import LAYOUT, Corpus, HubFiles, Pieces, path_identity, text_splits
+
+BOOKS = {"train": 28_602, "val": 50, "test": 100}
+WORDS = {"train": 1_973_136_207, "val": 3_007_061, "test": 6_966_499}
+TOLERANCE = 0.01
+LISTS_URL = "https://huggingface.co/datasets/deepmind/pg19/resolve/4d28bd77e66947ad3835cf78ed7aaeb4dd87ad8b/data"
+LISTS = tuple(
+    Download(f"{LISTS_URL}/{name}_files.txt", size, sha256)
+    for name, size, sha256 in (
+        ("train", 451_147, "145b5f0896cc2fff3231222874a0f324ee04559144ecf25a873d294eb161719c"),
+        ("validation", 1_036, "e66d9f76a39a7a73a62270e98395c9532d306ecd2b7a10ae4098dcdd133d179b"),
+        ("test", 1_475, "c84c08139695f3312df83239a1a41e7b9cde1baf7c08bfcf230ae09eaaf18d8c"),
+    )
+)
+HUB = HubFiles(
+    "emozilla/pg19",
+    "b7bca68072ef1d86348f080bbda0996648d94315",
+    {"train": "data/train-*.parquet", "val": "data/validation-*.parquet", "test": "data/test-*.parquet"},
+)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PG19(Corpus):
+    """PG-19.
+
+    `source`: `official` (11 GB from the authors' bucket, or `path`: a folder with its train/, validation/ and test/),
+    `hf` (a parquet mirror on the hub, or `path`: a folder with its files), `slice` or `synthetic`: see `Corpus`.
+    """
+
+    name = "lm/pg19"
+    published = tuple(BOOKS.values())
+    release = "https://storage.googleapis.com/deepmind-gutenberg, a folder with train/, validation/ and test/"
+
+    source: str = "official"
+
+    def sources(self) -> dict[str, Source]:
+        return {
+            "official": Source(self._official, self._official_identity, path=LAYOUT, complete=True),
+            "hf": self.hub_source(HUB, self._hub),
+            **super().sources(),
+        }
+
+    def prepare(self, progress: Progress) -> None:
+        super().prepare(progress)
+        if self._source.complete:
+            self.check_words()
+
+    def check_words(self) -> None:
+        """Raises DataError if a prepared split has not about the published number of words."""
+        cached = self.cached_sets()[0]
+        limited = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
+        for name, facts in cache.manifest(self.folder(cached), cached.parameters)["splits"].items():
+            words = facts["label_sums"][0]
+            if limited[name] is None and abs(words - WORDS[name]) > TOLERANCE * WORDS[name]:
+                what = f"{name} has {words:,} words, {WORDS[name]:,} are published"
+                cure = f"fetch the books again to another paths.data (task.source=slice takes a part), then {self.hint}"
+                raise DataError(f"{self.path or self.source}: {what}; {cure}")
+
+    def _official_identity(self) -> dict[str, Any]:
+        if self.path is not None:
+            return {"files": path_identity(self.path, self.hint)}
+        return {"lists": [listed.sha256 for listed in LISTS]}
+
+    def _official(self, progress: Progress) -> Pieces:
+        folder = self.path
+        if folder is None:
+            folder = self.data_root / "downloads" / "pg19"
+            files = [listed.fetch(folder, self.hint, progress) for listed in LISTS]
+            names = [name for file in files for name in listed_books(file, self.hint)]
+            fetch_books(names, folder, self.hint, progress)
+        return self._checked(text_splits(folder, self.hint))
+
+    def _hub(self, progress: Progress) -> Pieces:
+        return self._checked(HUB.rows(self.path, self.hint))
+
+    def _checked(self, found: Pieces) -> Mapping[str, Any]:
+        books = [sum(piece.count for piece in found[name]) for name in SPLITS]
+        self.check_is_complete(self.path or f"source={self.source}", books, list(BOOKS.values()), "books")
+        return found

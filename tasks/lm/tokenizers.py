@@ -1,0 +1,378 @@
+"""Tokenizers of language modelling: texts become ids, exactly those of the published vocabularies.
+
+- `bytes`: the UTF-8 bytes, 256 ids, and the end token.
+- `gpt2`: GPT-2's byte-level pairs, 50,257 ids; `<|endoftext|>` is the end token.
+- `wordpiece`: BERT's word pieces, by default bert-base-cased's, 28,996 ids (LLP, D-25); `[SEP]` is the end token.
+- `bpe`: byte-level pairs trained on the training split, `vocabulary` ids with the end token, the last one.
+
+Nothing in a text is a special token: `<|endoftext|>` and `[SEP]` in it are read letter by letter. Word pieces of a
+vocabulary without any upper-case letter are those of an uncased model, which reads lower case without accents.
+
+A tokenizer is a small picklable object; what it needs of its files is read at the first text, once in a process.
+"""
+
+import functools
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tasks import data_sources
+from tasks.base import DataError, Progress, at_least, one_of
+from tasks.data_sources import MIB, Download, one_line
+
+NAMES = ("bytes", "gpt2", "wordpiece", "bpe")
+GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
+GPT2 = (  # as tiktoken checks them
+    Download(f"{GPT2_URL}/encoder.json", 1_042_301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
+    Download(f"{GPT2_URL}/vocab.bpe", 456_318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
+)
+GPT2_NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # Hugging Face's and OpenAI's, same bytes
+GPT2_IDS, GPT2_END = 50_257, 50_256
+BERT = Download(
+    "https://huggingface.co/google-bert/bert-base-cased/resolve/cd5ef92a9fb2f889e972770a36d4ed042daf221e/vocab.txt",
+    213_450,
+    "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02",
+)
+BERT_IDS, BERT_END = 28_996, 102
+UNKNOWN, SEPARATOR = "[UNK]", "[SEP]"
+LONGEST_WORD = 100  # characters of a word that has pieces, BERT's
+
+BYTE_IDS = 256
+LEAST_COUNT = 2  # occurrences of a pair that training joins
+TRAINED_ON = 1024 * MIB  # bytes of text, the first ones, that a vocabulary is trained on: bounds its time and memory
+FORMAT = 1  # of the file of a trained vocabulary
+PASSAGE = 1 << 16  # characters, about, that are encoded at once
+BATCH = 64  # passages
+
+
+class Tokenizer(Protocol):
+    """Ids from 0 to `vocab_size` - 1. `identity` (sha256, hexadecimal) is that of what they follow from."""
+
+    name: str
+    vocab_size: int
+    end_id: int
+    identity: str
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        """Fetch what is missing, or train on the training split's texts. Raises DataError."""
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text, without `end_id`. Raises DataError for files that are not there."""
+
+
+def make(
+    name: str,
+    *,
+    path: Path | None = None,
+    vocabulary: int | None = None,
+    folder: Path,
+    follows_from: Mapping[str, Any],
+    hint: str,
+) -> Tokenizer:
+    """A tokenizer by name. `path` is a folder with the files of one; without it they are kept in `folder`.
+
+    A `bpe` of `vocabulary` ids follows from `follows_from`, which says what the training split is. Raises ValueError
+    for settings that do not fit, DataError for files in `path` that are not a vocabulary.
+    """
+    one_of(NAMES, tokenizer=name)
+    if path is not None and name not in ("gpt2", "wordpiece"):
+        raise ValueError(f"tokenizer={name} has no files: tokenizer_path=null")
+    if (vocabulary is None) != (name != "bpe"):
+        raise ValueError(f"vocabulary={vocabulary} with tokenizer={name}: it belongs to bpe alone")
+    if name == "bytes":
+        return Bytes()
+    if name == "gpt2":
+        return _gpt2(path, folder / "gpt2", hint)
+    if name == "wordpiece":
+        return _wordpiece(path, folder / "bert-base-cased", hint)
+    at_least(BYTE_IDS + 1, vocabulary=vocabulary)
+    identity = _digest(
+        {"bpe": FORMAT, "ids": vocabulary, "least": LEAST_COUNT, "bytes": TRAINED_ON, "from": follows_from}
+    )
+    return Trained(vocabulary, identity, folder / f"bpe-{vocabulary}-{identity[:12]}.json", hint)
+
+
+def dtype(vocab_size: int) -> type[np.integer]:
+    """The smallest type, of two, for so many ids."""
+    return np.uint16 if vocab_size <= 1 << 16 else np.int32
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """The id of a byte is its value."""
+
+    name = "bytes"
+    vocab_size = BYTE_IDS + 1
+    end_id = BYTE_IDS
+    identity = hashlib.sha256(b"bytes").hexdigest()
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        """Nothing to prepare."""
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in texts]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Parts of words. Subclasses have `name`, `vocab_size`, `end_id`, `identity`, and open their files."""
+
+    def open(self) -> Any:
+        """`tokenizers.Tokenizer` without special tokens. Raises DataError."""
+        raise NotImplementedError
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        tokenizer, kind = _opened(self), dtype(self.vocab_size)
+        counts: list[int] = []
+
+        def all_passages() -> Iterator[str]:
+            for text in texts:
+                parts = passages(text)
+                counts.append(len(parts))
+                yield from parts
+
+        found: list[np.ndarray] = []
+        parts = all_passages()
+        while batch := list(itertools.islice(parts, BATCH)):
+            encoded = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            found += [np.array(one.ids, kind) for one in encoded]
+        edges = [0, *itertools.accumulate(counts)]
+        return [
+            np.concatenate(found[start:stop]) if stop > start + 1 else found[start]
+            for start, stop in itertools.pairwise(edges)
+        ]
+
+
+@dataclass(frozen=True)
+class GPT2Pieces(Pieces):
+    vocabulary: Path
+    merges: Path
+    identity: str
+    hint: str
+    downloads: Path | None  # the folder that the files are fetched to
+
+    name = "gpt2"
+    vocab_size = GPT2_IDS
+    end_id = GPT2_END
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        if self.downloads is not None:
+            for file in GPT2:
+                file.fetch(self.downloads, self.hint, progress)
+
+    def open(self) -> Any:
+        from tokenizers import models
+
+        for file in (self.vocabulary, self.merges):
+            _bytes_of(file, self.hint)
+        try:
+            model = models.BPE.from_file(str(self.vocabulary), str(self.merges))
+            return _byte_level(model)
+        except Exception as error:  # the library has no kinds of its own
+            what = f"{self.merges}: not the merges of {self.vocabulary.name} ({one_line(error)[:120]})"
+            raise DataError(f"{what}; put GPT-2's files there, then {self.hint}") from error
+
+
+@dataclass(frozen=True)
+class WordPieces(Pieces):
+    vocabulary: Path
+    vocab_size: int
+    end_id: int
+    identity: str
+    hint: str
+    downloads: Path | None
+
+    name = "wordpiece"
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        if self.downloads is not None:
+            BERT.fetch(self.downloads, self.hint, progress)
+
+    def open(self) -> Any:
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+        pieces = _pieces(self.vocabulary, self.hint)
+        model = models.WordPiece(pieces, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD)
+        tokenizer = Tokenizer(model)
+        lower = is_uncased(pieces)
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=lower)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+
+@dataclass(frozen=True)
+class Trained(Pieces):
+    """The file has the vocabulary and the sha256 of it, so that a damaged one is known."""
+
+    vocab_size: int
+    identity: str
+    file: Path
+    hint: str
+
+    name = "bpe"
+
+    @property
+    def end_id(self) -> int:
+        return self.vocab_size - 1
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        if not self.file.exists():
+            self._write(self._train(texts, progress))
+        _opened(self)
+
+    def open(self) -> Any:
+        from tokenizers import Tokenizer
+
+        try:
+            found = json.loads(_bytes_of(self.file, self.hint).decode())
+            stored = found["tokenizer"]
+            if (found["format"], found["identity"]) != (FORMAT, self.identity):
+                raise ValueError("it is another vocabulary")
+            if found["sha256"] != hashlib.sha256(stored.encode()).hexdigest():
+                raise ValueError("its content is not what was written")
+            return Tokenizer.from_str(stored)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"{self.file}: damaged ({one_line(error)[:120]}); remove it, then {self.hint}") from error
+
+    def _train(self, texts: Callable[[], Iterable[str]], progress: Progress) -> str:
+        from tokenizers import models, pre_tokenizers, trainers
+
+        tokenizer, wanted = _byte_level(models.BPE()), self.vocab_size - 1
+        trainer = trainers.BpeTrainer(
+            vocab_size=wanted,
+            min_frequency=LEAST_COUNT,
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        )
+        tokenizer.train_from_iterator(_first_passages(texts(), progress), trainer)
+        if (found := tokenizer.get_vocab_size()) != wanted:
+            what = f"tokenizer=bpe: the training split gives {found + 1:,} ids, not {self.vocab_size:,}"
+            raise DataError(f"{what}; {self.hint} task.vocabulary={found + 1}")
+        return tokenizer.to_str()
+
+    def _write(self, stored: str) -> None:
+        found = {
+            "format": FORMAT,
+            "identity": self.identity,
+            "sha256": hashlib.sha256(stored.encode()).hexdigest(),
+            "tokenizer": stored,
+        }
+        data_sources.write_whole(self.file, [json.dumps(found).encode()], self.hint)
+
+
+def passages(text: str) -> list[str]:
+    """The text in parts of about PASSAGE characters, whose ids, one after another, are those of the whole.
+
+    A line break after a character that is no white space never belongs to a piece with what is before it.
+    """
+    found, start = [], 0
+    while len(text) - start > PASSAGE:
+        cut = text.find("\n", start + PASSAGE)
+        while cut > 0 and text[cut - 1].isspace():
+            cut = text.find("\n", cut + 1)
+        if cut < 0:
+            break
+        found.append(text[start:cut])
+        start = cut
+    return [*found, text[start:]]
+
+
+def is_uncased(pieces: Iterable[str]) -> bool:
+    """Whether no piece has an upper-case letter, but for special ones in brackets."""
+    return all(piece == piece.lower() or piece[0] + piece[-1] == "[]" for piece in pieces)
+
+
+@functools.lru_cache(maxsize=8)
+def _opened(tokenizer: Pieces) -> Any:
+    # processes encode side by side; threads below them would only be in each other's way, and a fork would break them
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    return tokenizer.open()
+
+
+def _byte_level(model: Any) -> Any:
+    from tokenizers import Tokenizer, pre_tokenizers
+
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return tokenizer
+
+
+def _gpt2(path: Path | None, folder: Path, hint: str) -> GPT2Pieces:
+    if path is None:
+        identity = _digest({"gpt2": [file.sha256 for file in GPT2]})
+        return GPT2Pieces(folder / GPT2[0].name, folder / GPT2[1].name, identity, hint, folder)
+    there = [names for names in GPT2_NAMES if all((path / name).is_file() for name in names)]
+    if not there:
+        names = " or ".join(" and ".join(pair) for pair in GPT2_NAMES)
+        raise DataError(f"{path}: no {names} there; set task.tokenizer_path to GPT-2's folder, or null, then {hint}")
+    vocabulary, merges = (path / name for name in there[0])
+    data = [_bytes_of(file, hint) for file in (vocabulary, merges)]
+    try:
+        ids = json.loads(data[0].decode())
+        whole = sorted(ids.values()) == list(range(GPT2_IDS))
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{vocabulary}: no vocabulary ({one_line(error)[:80]}); put GPT-2's there, then {hint}"
+        ) from error
+    if not whole:
+        what = f"{vocabulary}: {len(ids):,} pieces, not GPT-2's {GPT2_IDS:,} with ids from 0 to {GPT2_IDS - 1}"
+        raise DataError(f"{what}; put GPT-2's there, then {hint}")
+    identity = _digest({"gpt2": [hashlib.sha256(one).hexdigest() for one in data]})
+    return GPT2Pieces(vocabulary, merges, identity, hint, None)
+
+
+def _wordpiece(path: Path | None, folder: Path, hint: str) -> WordPieces:
+    if path is None:
+        identity = _digest({"wordpiece": BERT.sha256})
+        return WordPieces(folder / BERT.name, BERT_IDS, BERT_END, identity, hint, folder)
+    file = path / BERT.name
+    pieces = _pieces(file, hint)
+    identity = _digest({"wordpiece": hashlib.sha256(_bytes_of(file, hint)).hexdigest()})
+    return WordPieces(file, len(pieces), pieces[SEPARATOR], identity, hint, None)
+
+
+def _pieces(file: Path, hint: str) -> dict[str, int]:
+    """Ids of the pieces in a vocab.txt, one a line. Raises DataError."""
+    try:
+        lines = [line.rstrip("\r") for line in _bytes_of(file, hint).decode().removesuffix("\n").split("\n")]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: byte {error.start} is not UTF-8; put BERT's vocab.txt there, then {hint}") from error
+    pieces = {piece: number for number, piece in enumerate(lines)}
+    missing = [name for name in (UNKNOWN, SEPARATOR) if name not in pieces]
+    if missing or "" in pieces or len(pieces) < len(lines):
+        what = f"no {missing[0]}" if missing else "an empty piece or one that is there twice"
+        raise DataError(f"{file}: {what} in its {len(lines):,} lines; put BERT's vocab.txt there, then {hint}")
+    return pieces
+
+
+def _bytes_of(file: Path, hint: str) -> bytes:
+    try:
+        with open(file, "rb") as stream:
+            return data_sources.content(stream, str(file), hint)
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}; {hint} fetches it, or set task.tokenizer_path") from error
+
+
+def _first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
+    """The passages of the first TRAINED_ON bytes of text."""
+    done = 0
+    for text in texts:
+        for passage in passages(text):
+            if done >= TRAINED_ON:
+                return
+            yield passage
+            done += len(passage.encode())
+        progress("training the vocabulary (bytes read)", min(done, TRAINED_ON), TRAINED_ON)
+
+
+def _digest(what: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,361 @@
+"""The corpora: slices, stories, parquet files and archives give documents; what is wrong or missing is one line."""
+
+import base64
+import hashlib
+import itertools
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.base import DataError
+from tasks.data_sources import Download
+from tasks.data_task import SPLITS
+from tasks.lm import bookcorpus, books, openwebtext, pg19, synthetic_text, text_sources, wikitext103
+from tasks.lm.bookcorpus import BookCorpus
+from tasks.lm.openwebtext import OpenWebText
+from tasks.lm.pg19 import PG19
+from tasks.lm.slimpajama import SlimPajama
+from tasks.lm.wikitext103 import WikiText103
+from tests.helpers.tasks import never, no_progress, one_line, tar
+from tests.helpers.texts import HINT, folder, parquet, text_of, texts_of
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+CORPORA = [PG19, WikiText103, OpenWebText, BookCorpus, SlimPajama]
+TEXTS = {
+    f"{name}/{number}.txt": f"{name} {number} " * 9 for name in ("train", "validation", "test") for number in (1, 2)
+}
+WIKI = " \n = {0} = \n \n {0} is a bird . \n "
+
+
+def task(kind, tmp_path, **options):
+    settings = {"data_root": tmp_path / "data", "length": 8, "tokenizer": "bytes", "workers": 1}
+    return kind(**{**settings, "documents": 9, "document_bytes": 1000, "names": 2, "distance": 400, **options})
+
+
+def prepared(kind, tmp_path, **options):
+    """A loaded task, its description, and its splits as they are in the cache."""
+    one = task(kind, tmp_path, **options)
+    one.prepare(no_progress)
+    info, found = one.load(), one.open(one.cached_sets()[0])
+    return one, info, {name: found[name] for name in SPLITS}
+
+
+def documents(split):
+    return [text_of(split, number) for number in range(split.count)]
+
+
+@pytest.mark.parametrize("kind", CORPORA)
+def test_stories_stand_for_every_corpus(tmp_path, kind):
+    _, info, found = prepared(kind, tmp_path, source="synthetic")
+    assert info.source == "synthetic" and [found[name].count for name in found] == [9, 2, 2]
+    assert prepared(kind, tmp_path / "again", source="synthetic")[1] == info
+    assert prepared(kind, tmp_path / "other", source="synthetic", data_seed=1)[1].fingerprint != info.fingerprint
+    with pytest.raises(ValueError, match="distance=5000 is not between 0 and"):
+        task(kind, tmp_path, source="synthetic", distance=5000)
+
+
+@pytest.mark.parametrize("kind", [PG19, OpenWebText, BookCorpus, SlimPajama])
+def test_any_texts_are_a_slice(tmp_path, kind):
+    _, info, found = prepared(kind, tmp_path, source="slice", path=folder(tmp_path / "few", TEXTS))
+    assert info.source == "slice:few"
+    assert {name: documents(split) for name, split in found.items()} == {
+        "train": [TEXTS["train/1.txt"], TEXTS["train/2.txt"]],
+        "val": [TEXTS["validation/1.txt"], TEXTS["validation/2.txt"]],
+        "test": [TEXTS["test/1.txt"], TEXTS["test/2.txt"]],
+    }
+    archive = tar(tmp_path / "few_books.tar.gz", {name: text.encode() for name, text in TEXTS.items()})
+    _, packed, _ = prepared(kind, tmp_path, source="slice", path=archive)
+    assert (packed.source, packed.fingerprint) == ("slice:few_books", info.fingerprint)
+
+
+@pytest.mark.parametrize("kind", CORPORA)
+def test_a_slice_that_is_none_is_one_line(tmp_path, kind):
+    for path, what in (
+        (None, "requires task.path"),
+        (tmp_path / "nothing", "nothing"),
+        (folder(tmp_path / "x", {}), "x"),
+    ):
+        with pytest.raises(DataError) as error:
+            task(kind, tmp_path, source="slice", path=path).prepare(no_progress)
+        one_line(error, what, f"do=prepare task={kind.name}")
+    assert not list((tmp_path).rglob("*.arrow"))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data here")
+def test_the_real_slices(tmp_path):
+    path = SHARED / "pg19" / "pg19_slice.tar.gz"
+    limits = {"val_bytes": 20_000, "test_bytes": 20_000, "train_bytes": 400_000}
+    _, info, found = prepared(PG19, tmp_path, source="slice", path=path, **limits)
+    assert info.source == "slice:pg19_slice" and [found[name].count for name in SPLITS] == [2, 1, 1]
+    assert found["train"].lengths.tolist()[0] == 112_601 + 1, "book 10017"
+    assert documents(found["val"])[0].startswith("THE HOUSE ON THE BORDERLAND\n\nWilliam Hope Hodgson")
+    _, info, found = prepared(WikiText103, tmp_path, source="slice", path=SHARED / "wikitext" / "wikitext-103")
+    assert info.source == "slice:wikitext-103" and [found[name].count for name in found] == [54, 6, 60]
+    assert found["test"].labels[:, 0].sum() == 245_569 - 4_358, "the published number of words, without ends of lines"
+    assert found["val"].labels[:, 0].sum() + found["train"].labels[:, 0].sum() == 217_646 - 3_760
+
+
+def published(monkeypatch, counts, words):
+    for name, values in (("BOOKS", counts), ("WORDS", words)):
+        monkeypatch.setattr(pg19, name, dict(zip(("train", "val", "test"), values, strict=True)))
+    monkeypatch.setattr(PG19, "published", counts)
+
+
+def test_pg19_must_have_all_books_and_words(tmp_path, monkeypatch):
+    path = folder(tmp_path / "books", TEXTS)
+    with pytest.raises(DataError) as error:
+        task(PG19, tmp_path, path=path).prepare(no_progress)
+    one_line(error, path, "2 + 2 + 2 instead of 28,602 + 50 + 100 books", "do=prepare task=lm/pg19")
+    published(monkeypatch, (2, 2, 2), (36, 36, 37))
+    with pytest.raises(DataError) as error:
+        task(PG19, tmp_path, path=path).prepare(no_progress)
+    one_line(error, path, "test has 36 words, 37 are published")
+    published(monkeypatch, (2, 2, 2), (36, 36, 36))
+    assert prepared(PG19, tmp_path, path=path)[1].source == "full"
+    data = tmp_path / "mirror" / "data"
+    for name, file in (("train", "train-00000-of-00001-a.parquet"), ("validation", "validation-0.parquet")):
+        parquet(data / file, [text for place, text in TEXTS.items() if place.startswith(name)])
+    with pytest.raises(DataError) as error:
+        task(PG19, tmp_path, source="hf", path=data.parent).prepare(no_progress)
+    one_line(error, data.parent, "no data/test-*.parquet", "emozilla/pg19")
+    parquet(data / "test-0.parquet", [text for place, text in TEXTS.items() if place.startswith("test")])
+    for place in (data.parent, data):
+        _, info, found = prepared(PG19, tmp_path, source="hf", path=place)
+        assert info.source == "full" and documents(found["val"])[1] == TEXTS["validation/2.txt"]
+
+
+@pytest.mark.parametrize("kind", CORPORA)
+def test_the_hub_without_a_network_is_one_line(tmp_path, kind, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError) as error:
+        task(kind, tmp_path, source="hf").prepare(no_progress)
+    one_line(error, "https://huggingface.co/datasets/", "HF_HOME", "task.path", f"do=prepare task={kind.name}")
+
+
+class Bucket(BaseHTTPRequestHandler):
+    """Serves books, whose text is their name; `mode` says how badly."""
+
+    def do_GET(self):
+        server, body = self.server, self.path.encode() * 3
+        server.asked.append(self.path)
+        if server.mode == "missing" and self.path.endswith("/7.txt"):
+            return self.send_error(404)
+        if server.mode == "busy" and server.asked.count(self.path) < 3:
+            return self.send_error(503)
+        digest = hashlib.md5(b"" if server.mode == "wrong" else body).digest()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("x-goog-hash", "crc32c=AAAAAA==")
+        self.send_header("x-goog-hash", f"md5={base64.b64encode(digest).decode()}")
+        self.end_headers()
+        self.wfile.write(body[:5] if server.mode == "short" else body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(books, "WAITS", (0, 0))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
+    server.mode, server.asked = "good", []
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+NAMES = [f"train/{number}.txt" for number in range(60)]
+
+
+def test_books_are_fetched_once_and_kept(bucket, tmp_path):
+    bucket.mode = "missing"
+    with pytest.raises(DataError) as error:
+        books.fetch_books(NAMES, tmp_path, HINT, no_progress, bucket=bucket.url)
+    one_line(error, bucket.url, "404", tmp_path, "what is there is kept", HINT)
+    kept = {file.name for file in (tmp_path / "train").iterdir()}
+    assert "7.txt" not in kept and len(kept) < 60
+    bucket.mode, bucket.asked, calls = "busy", [], []
+    books.fetch_books(NAMES, tmp_path, HINT, lambda *call: calls.append(call), bucket=bucket.url)
+    assert len(set(bucket.asked)) == 60 - len(kept) and len(bucket.asked) == 3 * (60 - len(kept))
+    assert {file.name: file.read_text() for file in (tmp_path / "train").iterdir()} == {
+        name.split("/")[1]: f"/{name}" * 3 for name in NAMES
+    }
+    assert calls and calls[-1] == ("fetching books", 50, 60)
+    books.fetch_books(NAMES, tmp_path, HINT, never, bucket=bucket.url)
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("wrong", "MD5"), ("short", "5 bytes came, 36 were announced")])
+def test_a_book_that_is_not_whole_is_not_kept(bucket, tmp_path, mode, reason):
+    bucket.mode = mode
+    with pytest.raises(DataError) as error:
+        books.fetch_books(NAMES[:2], tmp_path, HINT, no_progress, bucket=bucket.url)
+    one_line(error, bucket.url, reason, HINT)
+    assert not list(tmp_path.rglob("*.txt"))
+
+
+def test_a_list_of_books_names_only_books(tmp_path):
+    (tmp_path / "list.txt").write_text("train/1.txt\ntest/22.txt\n")
+    assert books.listed_books(tmp_path / "list.txt", HINT) == ["train/1.txt", "test/22.txt"]
+    (tmp_path / "list.txt").write_text("train/1.txt\ntrain/../../x.txt\n")
+    with pytest.raises(DataError) as error:
+        books.listed_books(tmp_path / "list.txt", HINT)
+    one_line(error, f"{tmp_path}/list.txt:2", "is no book", HINT)
+
+
+def wikitext(monkeypatch):
+    """Texts of the three files; the numbers of their lines are the published ones."""
+    texts = {name: "".join(WIKI.format(bird) + "\n" for bird in birds.split()) for name, birds in BIRDS.items()}
+    lines = {name: text.count("\n") for name, text in texts.items()}
+    monkeypatch.setattr(wikitext103, "LINES", dict(zip(("train", "val", "test"), lines.values(), strict=True)))
+    return texts
+
+
+BIRDS = {"train": "Tern Gull Rook", "valid": "Wren Swan", "test": "Crow"}
+
+
+def test_wikitext_is_the_same_from_everywhere(tmp_path, monkeypatch):
+    texts = wikitext(monkeypatch)
+    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(f"wikitext-103-raw/wiki.{name}.raw", text)
+    data = (tmp_path / "w.zip").read_bytes()
+    good = Download("http://127.0.0.1:9/w.zip", len(data), hashlib.sha256(data).hexdigest())
+    monkeypatch.setattr(wikitext103, "ZIP", good)
+    monkeypatch.setattr(wikitext103, "MIRROR", good)
+    plain = folder(tmp_path / "plain", {f"wiki.{name}.raw": text for name, text in texts.items()})
+    for name, text in texts.items():
+        rows = [line if line.strip() else "" for line in text.splitlines(keepends=True)]
+        parquet(tmp_path / "hub" / f"{name.replace('valid', 'validation')}-0.parquet", rows)
+    found = [
+        prepared(WikiText103, tmp_path, path=tmp_path / "w.zip"),
+        prepared(WikiText103, tmp_path, path=plain),
+        prepared(WikiText103, tmp_path, source="hf", path=tmp_path / "hub"),
+    ]
+    assert {info.source for _, info, _ in found} == {"full"} and len({info.fingerprint for _, info, _ in found}) == 1
+    for _, _, splits in found:
+        assert ["".join(documents(split)) for split in splits.values()] == list(texts.values())
+        assert [split.count for split in splits.values()] == [3, 2, 1]
+    with pytest.raises(DataError) as error:
+        task(WikiText103, tmp_path / "new").prepare(no_progress)
+    one_line(error, "http://127.0.0.1:9/w.zip", "not fetched", "do=prepare task=lm/wikitext103")
+    (tmp_path / "w.zip").write_bytes(data[:-1])
+    with pytest.raises(DataError, match="bytes instead of"):
+        task(WikiText103, tmp_path / "new", path=tmp_path / "w.zip").prepare(no_progress)
+    with pytest.raises(DataError) as error:
+        wikitext103.unpacked(plain / "wiki.test.raw", tmp_path / "new", HINT)
+    one_line(error, plain, "zip", HINT)
+    (plain / "wiki.train.raw").write_text(texts["train"] + "\n")
+    with pytest.raises(DataError, match=r"instead of .* lines"):
+        task(WikiText103, tmp_path / "new", path=plain).prepare(no_progress)
+
+
+def test_wikitext_without_a_training_file_trains_on_validation(tmp_path):
+    birds = [f"Bird{number}" for number in range(20)]
+    files = {"valid": birds, "test": ["Crow"]}
+    path = folder(
+        tmp_path / "w", {f"wiki.{name}.tokens": "".join(map(WIKI.format, some)) for name, some in files.items()}
+    )
+    _, info, found = prepared(WikiText103, tmp_path, source="slice", path=path)
+    assert info.source == "slice:w" and [split.count for split in found.values()] == [18, 2, 1]
+    folder(path, {"wiki.train.tokens": WIKI.format("Dodo")})
+    _, _, found = prepared(WikiText103, tmp_path, source="slice", path=path)
+    assert [split.count for split in found.values()] == [1, 20, 1]
+
+
+def test_openwebtext_is_split_like_nanogpts(tmp_path, monkeypatch):
+    from datasets import Dataset
+
+    texts = [f"page {number}" for number in range(4100)]
+    parts = Dataset.from_dict({"text": texts}).train_test_split(test_size=0.0005, seed=2357, shuffle=True)
+    for number, start in enumerate(range(0, 4100, 2050)):
+        parquet(tmp_path / "hub" / f"train-{number}.parquet", texts[start : start + 2050], rows=1000)
+    with pytest.raises(DataError) as error:
+        task(OpenWebText, tmp_path, path=tmp_path / "hub").prepare(no_progress)
+    one_line(error, "4,100 instead of 8,013,769 pages")
+    monkeypatch.setattr(openwebtext, "PAGES", 4100)
+    _, info, found = prepared(OpenWebText, tmp_path, path=tmp_path / "hub")
+    assert info.source == "full" and len(parts["test"]) == 3
+    assert sorted(documents(found["val"])) == sorted(parts["test"]["text"]) and documents(found["test"]) == documents(
+        found["val"]
+    )
+    assert set(documents(found["train"])) == set(parts["train"]["text"]) and found["train"].count == 4097
+    assert len(openwebtext.held_out(openwebtext.PAGES)) == 3 and np.diff(openwebtext.held_out(10**5)).min() > 0
+
+
+def test_bookcorpus_is_split_in_the_order_of_the_books(tmp_path, monkeypatch):
+    lines = [f"sentence {number}" for number in range(5000)]
+    parquet(tmp_path / "hub" / "plain_text" / "train" / "0000.parquet", lines, rows=10)
+    monkeypatch.setattr(bookcorpus, "SENTENCES", 5000)
+    _, info, found = prepared(BookCorpus, tmp_path, path=tmp_path / "hub")
+    text = {name: "".join(documents(split)).splitlines() for name, split in found.items()}
+    assert info.source == "full" and [*text["train"], *text["val"], *text["test"]] == lines
+    assert 20 <= len(text["val"]) <= 30 and 20 <= len(text["test"]) <= 30
+    assert found["train"].labels[0].tolist() == [20, len("sentence 0\n" * 10)]
+    parquet(tmp_path / "few" / "plain_text" / "train" / "0000.parquet", lines[:5])
+    monkeypatch.setattr(bookcorpus, "SENTENCES", 5)
+    with pytest.raises(DataError, match="too few"):
+        task(BookCorpus, tmp_path, path=tmp_path / "few").prepare(no_progress)
+
+
+def test_slimpajama_is_named_after_its_sample(tmp_path):
+    for name in ("train", "validation", "test"):
+        parquet(tmp_path / "some" / "data" / f"{name}-00000-of-00001.parquet", [f"{name} text"])
+    _, info, found = prepared(SlimPajama, tmp_path, path=tmp_path / "some")
+    assert info.source == "slice:some" and documents(found["val"]) == ["validation text"]
+    assert task(SlimPajama, tmp_path).origin(True) == "slice:slimpajama_6b"
+
+
+def test_an_identity_follows_the_content(tmp_path, monkeypatch):
+    path = folder(tmp_path / "texts", TEXTS)
+    for most in (1 << 20, 10):
+        monkeypatch.setattr(text_sources, "HASHED_WHOLE", most)
+        before = text_sources.path_identity(path, HINT)
+        assert text_sources.path_identity(folder(tmp_path / f"copy{most}", TEXTS), HINT) == before
+        folder(path, {"train/2.txt": TEXTS["train/2.txt"][:-1] + "!"})
+        assert text_sources.path_identity(path, HINT) != before
+        folder(path, TEXTS)
+        (path / "test" / "2.txt").rename(path / "test" / "3.txt")
+        assert text_sources.path_identity(path, HINT) != before
+        (path / "test" / "3.txt").rename(path / "test" / "2.txt")
+
+
+def test_a_story_asks_far_later_for_what_it_says_once():
+    settings = {"document_bytes": 6000, "names": 20, "distance": 1500}
+    synthetic_text.check(1, **settings)
+    whole = texts_of(synthetic_text.stories(70, seed=3, split=0, **settings))
+    assert whole[:5] == texts_of(synthetic_text.stories(5, seed=3, split=0, **settings)), "fewer are the beginning"
+    assert len(whole) == len(set(whole)) == 70 and not set(whole) & set(
+        texts_of(synthetic_text.stories(5, seed=3, split=1, **settings))
+    )
+    for text in whole[:9]:
+        assert 6000 <= len(text) < 6200
+        asked = [part.split("?", 1) for part in text.split("Who is ")[1:]]
+        assert len(asked) == 20
+        for name, answer in asked:
+            first, last = (match for match in [text.index(name), text.rindex(name)])
+            assert text.count(name) == 2 and last - first > 1500
+            said = text[first : text.index(".", first)].replace(" is a ", " The ").replace(" and keeps ", " who keeps ")
+            assert said == f"{name}{answer[: answer.index('.')]}"
+    traits = {text[text.index("Balan") :].split(".")[0] for text in whole if "Balan" in text}
+    assert len(traits) > 3, "what belongs to a name is drawn anew in each story"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"documents": 0}, {"names": 0}, {"names": 129}, {"distance": -1}, {"document_bytes": 900}]
+)
+def test_stories_that_cannot_be_told(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        synthetic_text.check(**{"documents": 1, "document_bytes": 6000, "names": 20, "distance": 1500, **wrong})
+
+
+def test_names_are_all_different():
+    every = [synthetic_text.NAMES, synthetic_text.TRADES, synthetic_text.TOWNS, synthetic_text.ANIMALS]
+    assert [len(set(words)) for words in every] == [128, 32, 32, 32]
+    assert not any(a in b for a, b in itertools.permutations(synthetic_text.NAMES, 2))

@@ -1,0 +1,302 @@
+"""Documents become examples: labels, lines, skipped texts, any shards, workers and kills, and damage in one line."""
+
+import gzip
+import pickle
+from concurrent.futures.process import BrokenProcessPool
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks import cache
+from tasks.base import DataError
+from tasks.examples import content_hash, join
+from tasks.lm import documents
+from tasks.lm.articles import article_index
+from tasks.lm.documents import Document, Encoder, TextFile, shards
+from tasks.lm.parquet import parquet_rows
+from tasks.lm.text_sources import MEMBER, text_splits
+from tests.helpers.tasks import one_line, tar
+from tests.helpers.texts import BYTES, HINT, Deadly, folder, parquet, text_of, texts_of
+
+TEXTS = {"train/10.txt": "Ten words.\nÆ", "train/9.txt": " nine  ", "validation/1.txt": "one", "test/2.txt": "two\n"}
+WIKI = (
+    b" \n = Tern = \n \n A tern is a bird . \n \n = = Life = = \n \n It flies . \n = 1 rad / s and k = \n so \n \n"
+    b" = = = Nest = = = \n \n"
+    b" \n = No = heading \n"
+    b" \n = Gull = \n \n Gulls \xc3\xa9 . \n"
+)
+
+
+def encoded(pieces, reading="packed", tokenizer=BYTES):
+    made = shards(pieces, tokenizer, reading=reading, title="train", hint=HINT)
+    return join(make() for make in made.makers)
+
+
+def files(tmp_path, texts):
+    folder(tmp_path, {f"{number}.txt": text for number, text in enumerate(texts)})
+    return [TextFile.at(tmp_path / f"{number}.txt", HINT) for number in range(len(texts))]
+
+
+def test_a_document_is_closed_and_counted(tmp_path):
+    found = encoded(files(tmp_path, ["To be, or\n not ", "é"]))
+    assert found.tokens.dtype == np.uint16 and found.labels.dtype == np.int64
+    assert found.tokens.tolist() == [*b"To be, or\n not ", 256, *"é".encode(), 256]
+    assert found.offsets.tolist() == [0, 16, 19] and found.labels.tolist() == [[4, 15], [1, 2]]
+
+
+def test_lines_are_stripped_and_closed(tmp_path):
+    """CAB's reading by hand: a blank line is a lone end token, and the document has no further one."""
+    found = encoded(files(tmp_path, ["  ab\r\n\n \tc d \n", "\ne", "f\n\n"]), "lines")
+    end = 256
+    assert found.tokens.tolist() == [*b"ab", end, end, *b"c d", end, end, *b"e", end, *b"f", end, end]
+    assert found.lengths.tolist() == [8, 3, 3]
+    assert found.labels.tolist() == [[3, 14], [1, 2], [1, 3]], "words and bytes of the text as it was read"
+
+
+def test_texts_without_a_word_are_left_out_and_a_split_of_them_is_refused(tmp_path):
+    found = encoded(files(tmp_path, ["", "a", " \n\t", "b"]))
+    assert [text_of(found, i) for i in range(2)] == ["a", "b"] and found.count == 2
+    with pytest.raises(DataError) as error:
+        encoded(files(tmp_path / "empty", ["", "\n"]))
+    one_line(error, "empty/0.txt", "no words in it", HINT)
+    with pytest.raises(DataError, match="train: no documents"):
+        encoded([])
+
+
+def test_small_batches_change_nothing(tmp_path, monkeypatch):
+    pieces = files(tmp_path, ["one two\nthree", "", "four\n"] * 5)
+    expected = {reading: encoded(pieces, reading) for reading in documents.READINGS}
+    monkeypatch.setattr(documents, "BATCH", 10)
+    monkeypatch.setattr(documents, "SHARD", 30)
+    assert len(shards(pieces, BYTES, reading="packed", title="").makers) > 3
+    for reading, whole in expected.items():
+        assert content_hash(encoded(pieces, reading)) == content_hash(whole)
+
+
+def test_pieces_are_grouped_by_size(monkeypatch):
+    monkeypatch.setattr(documents, "SHARD", 100)
+    pieces = [documents.Members(None, (str(i),), size, HINT) for i, size in enumerate([40, 60, 1, 300, 99, 1, 1])]
+    groups = [make.pieces for make in shards(pieces, BYTES, reading="packed", title="").makers]
+    assert [[one.size for one in group] for group in groups] == [[40, 60], [1], [300], [99, 1], [1]]
+
+
+def write(place, tmp_path, *, workers, dies=False, count=8):
+    pieces = [Deadly(number, tmp_path, dies=dies and number == 5) for number in range(count)]
+    made = {
+        name: shards(some, BYTES, reading="packed", title=name)
+        for name, some in (("train", pieces), ("test", pieces[:1]))
+    }
+    cache.write(place, made, {"seed": 1}, workers=workers)
+    return cache.read(place, {"seed": 1})
+
+
+def test_one_fingerprint_for_any_workers_and_after_a_kill(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "SHARD", 150)
+    alone, manifest = write(tmp_path / "one", tmp_path, workers=1)
+    assert 2 < len(alone["train"].shards) < 8
+    with pytest.raises(BrokenProcessPool):
+        write(tmp_path / "two", tmp_path, workers=2, dies=True)
+    assert not (tmp_path / "two").exists() and list((tmp_path / ".two.partial").glob("*.arrow"))
+    for file in tmp_path.glob("read-*"):
+        file.unlink()
+    killed, resumed = write(tmp_path / "two", tmp_path, workers=1, dies=True)
+    assert resumed == manifest, "kills and workers leave no trace"
+    assert len(list(tmp_path.glob("read-*"))) < 8, "a finished shard was read again"
+    words, size = alone["train"].labels.sum(0).tolist()
+    assert manifest["splits"]["train"]["label_sums"] == [words, size]
+    assert (killed["train"].labels == alone["train"].labels).all() and killed["train"].labels.shape == (8, 2)
+    assert text_of(killed["train"], 5) == Deadly(5, tmp_path).text
+
+
+def test_labels_of_two_columns_are_part_of_the_content(tmp_path):
+    whole = encoded(files(tmp_path, ["a b", "c"]))
+    flat = whole._replace(labels=whole.labels.ravel(), offsets=np.array([0, 1, 2, 3, 6]))
+    assert content_hash(whole) != content_hash(whole._replace(labels=whole.labels[:, ::-1]))
+    assert content_hash(whole) != content_hash(flat)
+    cache.write(tmp_path / "set", {"train": whole}, {})
+    stored = cache.read(tmp_path / "set", {})[0]["train"]
+    assert stored.labels.tolist() == [[2, 3], [1, 1]] and content_hash(stored.part(1, 2)) == content_hash(
+        whole.part(1, 2)
+    )
+    data = bytearray((tmp_path / "set" / "train.arrow").read_bytes())
+    at = data.rindex(np.array([2, 3], "<i8").tobytes())
+    data[at] = 9
+    (tmp_path / "set" / "train.arrow").write_bytes(data)
+    with pytest.raises(cache.CacheError, match="damaged"):
+        cache.read(tmp_path / "set", {})
+
+
+def test_folders_and_archives_give_the_same_documents(tmp_path):
+    texts = {name: text.encode() for name, text in TEXTS.items()}
+    folders = [
+        folder(tmp_path / "plain", TEXTS),
+        folder(tmp_path / "inner" / "pg19", TEXTS).parent,
+        folder(tmp_path / "zipped", {f"{name}.gz": gzip.compress(text) for name, text in texts.items()}),
+        tar(tmp_path / "a.tar.gz", {f"pg19/{name}": texts[name] for name in reversed(texts)} | {"pg19/x.csv": b"x"}),
+    ]
+    for path in folders:
+        found = text_splits(path, HINT)
+        assert {name: texts_of(pieces) for name, pieces in found.items()} == {
+            "train": [TEXTS["train/10.txt"], TEXTS["train/9.txt"]],  # in the order of names, as characters
+            "val": ["one"],
+            "test": ["two\n"],
+        }
+        assert sum(piece.count for piece in found["train"]) == 2
+    with pytest.raises(DataError) as error:
+        text_splits(folder(tmp_path / "part", {"train/1.txt": "a", "test/1.txt": "b"}), HINT)
+    one_line(error, tmp_path / "part", "no texts to val", HINT)
+
+
+def test_an_archive_is_read_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "SHARD", 15)
+    texts = {f"a/train/{number}.txt": f"text {number} {'x' * number}".encode() for number in range(7)}
+    pieces = documents.members(tar(tmp_path / "a.tar", texts), MEMBER, HINT)["train"]
+    assert len(pieces) > 2 and all(piece.size <= 15 for piece in pieces)
+    assert texts_of(pieces) == [text.decode() for text in texts.values()]
+
+
+@pytest.mark.parametrize("name", ["../train/1.txt", "/train/1.txt", "a/../../train/1.txt"])
+def test_an_archive_that_leads_out_of_itself_is_refused(tmp_path, name):
+    with pytest.raises(DataError) as error:
+        text_splits(tar(tmp_path / "a.tar.gz", {"train/1.txt": b"a", name: b"b"}), HINT)
+    one_line(error, tmp_path / "a.tar.gz", "leads out of it", HINT)
+
+
+def test_invalid_utf8_is_named_by_file_and_byte(tmp_path):
+    bad = b"abc \xff def"
+    wiki = WIKI.replace(b"\xc3\xa9", b"\xc3\xc3")
+    folder(tmp_path, {"bad.txt": bad, "bad.txt.gz": gzip.compress(bad), "wiki.raw": wiki})
+    whole = {f"{split}/1.txt": b"a" for split in ("train", "val", "test")}
+    archive = tar(tmp_path / "a.tar", whole | {"train/2.txt": bad})
+    for pieces, where, byte in (
+        ([TextFile.at(tmp_path / "bad.txt", HINT)], tmp_path / "bad.txt", 4),
+        ([TextFile.at(tmp_path / "bad.txt.gz", HINT)], tmp_path / "bad.txt.gz", 4),
+        (text_splits(archive, HINT)["train"], f"{archive}/train/2.txt", 4),
+        (article_index(tmp_path / "wiki.raw", HINT).pieces(size=1), tmp_path / "wiki.raw", wiki.index(b"\xc3\xc3")),
+    ):
+        with pytest.raises(DataError) as error:
+            encoded(pieces)
+        one_line(error, f"{where}: byte {byte} (0x", "is not UTF-8", HINT)
+
+
+def test_a_file_that_is_cut_off_is_one_line(tmp_path):
+    zipped = gzip.compress(WIKI * 50, mtime=0)
+    rows = parquet(tmp_path / "rows.parquet", ["some text"] * 9).read_bytes()
+    folder(
+        tmp_path, {"cut.txt.gz": zipped[:-40], "no.txt.gz": b"text", "cut.parquet": rows[:-40], "no.parquet": b"x" * 99}
+    )
+    for read, name in (
+        (lambda: encoded([TextFile.at(tmp_path / "cut.txt.gz", HINT)]), "cut.txt.gz"),
+        (lambda: encoded([TextFile.at(tmp_path / "no.txt.gz", HINT)]), "no.txt.gz"),
+        (lambda: article_index(tmp_path / "cut.txt.gz", HINT), "cut.txt.gz"),
+        (lambda: parquet_rows(tmp_path / "cut.parquet", HINT), "cut.parquet"),
+        (lambda: parquet_rows(tmp_path / "no.parquet", HINT), "no.parquet"),
+        (lambda: parquet_rows(tmp_path / "missing.parquet", HINT), "missing.parquet"),
+        (lambda: TextFile.at(tmp_path / "missing.txt", HINT), "missing.txt"),
+    ):
+        with pytest.raises(DataError) as error:
+            read()
+        one_line(error, tmp_path / name, HINT)
+    pieces = parquet_rows(tmp_path / "rows.parquet", HINT)
+    end = int.from_bytes(rows[-8:-4], "little") + 8
+    (tmp_path / "rows.parquet").write_bytes(b"\xff" * (len(rows) - end) + rows[-end:])
+    with pytest.raises(DataError) as error:
+        encoded(pieces)
+    one_line(error, tmp_path / "rows.parquet", HINT)
+
+
+def test_rows_are_documents_however_they_are_cut(tmp_path, monkeypatch):
+    texts = [f"row {number} é" for number in range(11)]
+    file = parquet(tmp_path / "rows.parquet", texts, rows=6)
+    assert [(piece.group, piece.first, piece.count) for piece in parquet_rows(file, HINT)] == [(0, 0, 6), (1, 6, 5)]
+    for size in (1, 40, 1 << 20):
+        monkeypatch.setattr("tasks.lm.parquet.SHARD", size)
+        pieces = parquet_rows(file, HINT)
+        found = [document for piece in pieces for document in piece.documents()]
+        assert found == [Document(f"{file}:{number}", text) for number, text in enumerate(texts, 1)]
+    assert len({(piece.group, piece.start) for piece in pieces}) == 2
+    monkeypatch.setattr("tasks.lm.parquet.SHARD", 1 << 20)
+    joined = parquet_rows(file, HINT, joined=4)
+    assert sum(piece.count for piece in joined) == 4
+    assert texts_of(joined) == [
+        "".join(f"{text}\n" for text in some) for some in (texts[:4], texts[4:6], texts[6:10], texts[10:])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "reason"),
+    [
+        (["a", None, "b"], {}, "rows.parquet:2: no text in this row"),
+        (["a"], {"column": "body"}, "no column text with strings"),
+        ([1, 2], {}, "no column text with strings"),
+    ],
+)
+def test_rows_that_are_no_texts_are_one_line(tmp_path, texts, options, reason):
+    file = parquet(tmp_path / "rows.parquet", texts, **options)
+    with pytest.raises(DataError) as error:
+        encoded(parquet_rows(file, HINT))
+    one_line(error, file, reason, HINT)
+
+
+def test_a_row_with_invalid_utf8_is_named(tmp_path):
+    file = parquet(tmp_path / "rows.parquet", pa.array([b"fine", b"ab\xff"]).view(pa.string()))
+    with pytest.raises(DataError) as error:
+        encoded(parquet_rows(file, HINT))
+    one_line(error, f"{file}:2: byte 2 (0xff) is not UTF-8", HINT)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_articles_begin_at_headings_between_blank_lines(tmp_path, zipped):
+    file = tmp_path / ("wiki.raw.gz" if zipped else "wiki.raw")
+    file.write_bytes(gzip.compress(WIKI) if zipped else WIKI)
+    index = article_index(file, HINT)
+    assert (index.lines, index.size, len(index.starts)) == (WIKI.count(b"\n"), len(WIKI), 2)
+    expected = [WIKI[: WIKI.index(b" \n = Gull")].decode(), WIKI[WIKI.index(b" \n = Gull") :].decode()]
+    for size in (1, len(WIKI)):
+        found = [document for piece in index.pieces(size=size) for document in piece.documents()]
+        assert [document.text for document in found] == expected
+        assert [document.where for document in found] == [f"{file}:1", f"{file}:16"]
+    assert texts_of(index.pieces(1)) == expected[1:] and texts_of(index.pieces(0, 1)) == expected[:1]
+
+
+@pytest.mark.parametrize("start", [b"", b" = Tern = \n", b"Before it. \n"])
+def test_what_stands_before_the_first_heading_is_not_lost(tmp_path, start):
+    file = tmp_path / "wiki.raw"
+    file.write_bytes(start + WIKI)
+    index = article_index(file, HINT)
+    assert len(index.starts) == 2 + bool(start) and "".join(texts_of(index.pieces(size=1))).encode() == start + WIKI
+
+
+def test_an_encoder_holds_no_more_than_its_batches(monkeypatch, tmp_path):
+    """Documents are read one batch at a time, not all at once."""
+    monkeypatch.setattr(documents, "BATCH", 1)
+    seen = []
+
+    class Watched:
+        size = count = 1
+
+        def documents(self):
+            for number in range(3):
+                seen.append(f"read {number}")
+                yield Document("here", f"text {number}")
+
+    class Tokenizer:
+        vocab_size, end_id = 257, 256
+        encode = staticmethod(lambda texts: seen.append(f"encode {texts[0][-1]}") or BYTES.encode(texts))
+
+    assert Encoder((Watched(),), Tokenizer(), "packed", HINT)().count == 3
+    assert seen == [f"{verb} {number}" for number in range(3) for verb in ("read", "encode")]
+
+
+def test_many_lines_of_nothing_are_quick(tmp_path):
+    found = encoded(files(tmp_path, ["a" + "\n" * 100_000]), "lines")
+    assert found.tokens.tolist() == [97, *[256] * 100_000]
+
+
+def test_pieces_can_be_sent_to_other_processes(tmp_path):
+    file = parquet(tmp_path / "rows.parquet", ["a", "b"])
+    folder(tmp_path, {"wiki.raw": WIKI})
+    every = [*parquet_rows(file, HINT), *article_index(tmp_path / "wiki.raw", HINT).pieces()]
+    again = pickle.loads(pickle.dumps(every))
+    assert again == every and texts_of(again) == texts_of(every)

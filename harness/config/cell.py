@@ -24,11 +24,13 @@ NOT_IDENTITY = {
     "task": ("data_root", "workers", "protocol"),
     "train": ("micro_batch_size", "micro_batch_tokens", "eval_batch_size"),
     "model": ("budgets",),
+    "protocol": ("configurations",),
 }
 # keys that are part of the identity only while they are set: a config that lacks them is the same cell
 IDENTITY_WHEN_SET = {
     "train": ("patience", "batch_tokens"),
     "task": ("final_lengths", "trend_days", "asymmetry", "f1_threshold", "words"),
+    "protocol": ("configuration",),
 }
 # packages of this project, whose classes and functions are identified by their names alone
 OWN_PACKAGES = ("models", "tasks", "harness")
@@ -151,7 +153,8 @@ def identity(config: dict[str, Any]) -> str:
 # keys in which a cell may differ from its recipe without being a changed recipe: the record states them on their own
 NOT_A_CHANGE = ("seed", "task.source", "task.path", "train.precision", "dependencies")
 
-PATTERN = "task.pattern"  # the slot that the model fills
+# what other values of a recipe may follow from: the slot that the model fills, and which of a paper's sizes is meant
+AXES = ("task.pattern", "protocol.configuration")
 
 
 def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
@@ -160,14 +163,16 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
     The keys of a model that `conf/model/` does not have are left out: there is no recipe to compare them with.
     """
     from harness.config.compose import compose, options
+    from harness.config.overrides import to_overrides
 
     names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
     known = cell.model in {name for name, _ in options("model")}
     names += [f"model={cell.model}"] if known else []
     recipe, used = flatten(cell_of(compose(names, search)).config), flatten(cell.config)
-    default, pattern = recipe.get(PATTERN), used.get(PATTERN)
-    if pattern != default and pattern is not None:  # what the recipe takes from the slot is no change of its own
-        recipe = flatten(cell_of(compose([*names, f"{PATTERN}={pattern}"], search)).config) | {PATTERN: default}
+    chosen = {key: used[key] for key in AXES if used.get(key) not in (None, recipe.get(key))}
+    if chosen:  # what the recipe takes from them is no change of its own
+        default = {key: recipe.get(key) for key in chosen}
+        recipe = flatten(cell_of(compose([*names, *to_overrides(chosen)], search)).config) | default
     differing = {key for key in recipe.keys() | used.keys() if recipe.get(key) != used.get(key)}
     if not known:
         differing = {key for key in differing if not key.startswith("model.")}

@@ -42,6 +42,7 @@ def register() -> None:
     found = {
         "pick": resolvers.pick,
         "setting": resolvers.setting,
+        "size": resolvers.size,
         "default_protocol": lambda task: resolvers.default_protocol(task, folders()),
         "for_task": lambda group, *, _root_: resolvers.for_task(group, folders(), _root_),
     }

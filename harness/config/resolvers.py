@@ -35,6 +35,11 @@ def pick(key: str, options: DictConfig) -> Any:
     return options[key]
 
 
+def size(key: str, *, _root_: DictConfig) -> Any:
+    """`${size:length}` in a recipe of several sizes: the value of the chosen one of `protocol.configurations`."""
+    return pick(key, pick(_root_.protocol.configuration, _root_.protocol.configurations))
+
+
 def default_protocol(task: str, folders: Sequence[str | Path]) -> str:
     """`protocol:` of a task's yaml, or `???` where it names none. `folders`: of configuration, the first one wins."""
     files = existing(f"task/{task}.yaml", folders)

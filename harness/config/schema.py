@@ -17,9 +17,11 @@ Rule = Enum("Rule", ["best_val", "last", "best_test"])
 
 @dataclass
 class Recipe:
-    """One paper's protocol."""
+    """One paper's protocol. A recipe in several sizes has them as `configurations`, which ${size:key} reads."""
 
     name: str = MISSING
+    configuration: str | None = None  # which one
+    configurations: dict[str, Any] = field(default_factory=dict)  # {name: {key: value}}
 
 
 @dataclass

@@ -11,7 +11,7 @@ from harness.config.cell import flatten
 from harness.config.table_rows import format_settings, settings_key
 from harness.report.formula import evaluate
 from harness.report.spec import TableSpec
-from harness.report.spec_parts import Column
+from harness.report.spec_parts import UNITS, Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,11 +81,14 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
         rows.append(row)
         settings.append(setting)
     cells = cells.loc[kept].assign(row=rows, setting=settings)
-    return _with_score(cells, column)
+    return _with_score(cells, column, spec.unit_of(name))
 
 
-def _with_score(cells: "pd.DataFrame", column: Column) -> "pd.DataFrame":
-    """The cells with their number in a column. An evaluation that did not end well gives its status to the cell."""
+def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFrame":
+    """The cells with their number in a column, in its unit.
+
+    An evaluation that did not end well gives its status to the cell.
+    """
     if column.evaluation is not None:
         found = [evaluations.get(column.evaluation) or {} for evaluations in cells["evaluations"]]
         ended = zip(cells["status"], found, strict=True)
@@ -96,7 +99,7 @@ def _with_score(cells: "pd.DataFrame", column: Column) -> "pd.DataFrame":
     elif column.formula is not None:
         cells["score"] = [evaluate(column.formula, config) for config in cells["config"]]
     else:
-        cells["score"] = cells[column.record_field]
+        cells["score"] = cells[column.record_field] / UNITS.get(unit, 1)
     if column.evaluation is not None or column.metric is None:
         cells[["baseline", "baseline_name"]] = None
     else:

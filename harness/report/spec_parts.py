@@ -20,6 +20,7 @@ QUANTITIES: dict[str, tuple[str, int, bool | None]] = {
     "ms": ("ms", 1, False),
     "memory_mb": ("MiB", 1, False),
 }
+UNITS = {"M": 1e6}  # what a published number counts in, where a record counts ones
 
 
 def one_or_more(raw: Any, *keys: str) -> Any:

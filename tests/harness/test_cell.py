@@ -75,6 +75,18 @@ def test_changes_name_what_is_not_the_recipe():
     assert changed(*own) == {}
 
 
+def test_what_follows_from_a_configuration_is_no_change_of_its_own():
+    recipe = ["model=perceiver_ar", "task=lm/wikitext103"]
+    plain, other = (cell_of(compose([*recipe, *more])) for more in ([], ["protocol.configuration=a_512"]))
+    assert (plain.config["model"]["latents"], other.config["model"]["latents"]) == (1024, 512)
+    assert plain.config["protocol"] == {"name": "llp", "configuration": "b"} and changes(plain) == {}
+    assert changes(other) == {"protocol.configuration": ["b", "a_512"]}
+    typed = cell_of(compose([*recipe, "protocol.configuration=a_512", "backbone.dim=256"]))
+    assert changes(typed) == {"protocol.configuration": ["b", "a_512"], "backbone.dim": [512, 256]}
+    with pytest.raises(Exception, match="nothing is given for 'd', only for a_256"):
+        cell_of(compose([*recipe, "protocol.configuration=d"]))
+
+
 def test_another_seed_is_another_cell_as_if_it_were_composed():
     for follows in ([], ["+backbone.note=${seed}"]):
         cfg = compose(["model=lavo", "budget=smoke", *follows])

@@ -88,6 +88,18 @@ def test_a_field_of_the_record_is_a_column_of_each_budget(spec_of):
     assert shown.summary == "none" and all(RENDER[suffix](shown) for suffix in RENDER)
 
 
+def test_a_number_of_parameters_is_in_the_unit_of_the_published_one(spec_of):
+    head = "title: t\nledger: latte_table01\nprotocol: latte\nseeds: [1]\ngpu_hours: 1\n"
+    head += "tolerance: {reproduced: 2 %, close: 5 %}\nrows:\n"
+    labels = ("", "++", "-Conv++", "-Conv-SWA++", "-RGLRU++", "-RGLRU-SWA++")
+    head += "".join(f"  Latte{label}: latte\n" for label in labels) + "  Transformer++: vanilla\n"
+    spec = spec_of("params: {task: lra/text, field: parameters}", head)
+    assert spec.unit_of("params") == "M"
+    records = [made("vanilla", "lra/text", 1, protocol="latte")]
+    (cells,) = select.select(frame(records), spec)["latte"].values()
+    assert list(cells["score"]) == [records[0]["parameters"]["total"] / 1e6]
+
+
 def test_a_further_evaluation_is_a_column_and_its_failure_a_value(spec_of):
     spec = spec_of("long: {task: lra/text, metric: acc, evaluation: length_8192, unit: '%', higher_is_better: true}")
     ended = {"status": "done", "message": None, "metrics": {"acc": 41.5}, "n": 10}

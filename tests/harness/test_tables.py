@@ -23,8 +23,9 @@ def cells(table, budget, *overrides):
 def test_every_cell_builds_at_the_papers_budget(table):
     found = cells(table, "paper")
     for name, planned in found.items():
-        built = on_meta(planned.cfg)
-        assert 0 < built.parameters()["attention"] < built.parameters()["total"], name
+        counts = on_meta(planned.cfg).parameters()
+        whole = planned.cell.model.startswith("perceiver_ar")  # a whole decoder, none of whose layers is an Attention
+        assert (counts["attention"] > 0) is not whole and counts["attention"] < counts["total"], name
     assert planned.cell == cell_of(compose(planned.overrides)), "the overrides of a cell compose to it"
 
 

@@ -5,7 +5,7 @@ gets a model (the backbone with the attention inside) and batches, and scores th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -15,30 +15,11 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
+from tasks.checks import Progress
 
 Batch = dict[str, Tensor]
 # takes what a model takes and gives what it gives: a model, or whatever stands in its place
 Predictor = Callable[..., Any]
-# (what is being done, how much is done, of how much), shown as a bar or a line
-Progress = Callable[[str, int, int], None]
-
-
-class DataError(ValueError):
-    """Data that cannot be used. The message is one line: file, line, what is wrong, and what to do."""
-
-
-def at_least(least: int, **values: int | None) -> None:
-    """Raises ValueError for a setting that is less than `least`. None is not a value."""
-    for name, value in values.items():
-        if value is not None and value < least:
-            raise ValueError(f"{name}={value} is less than {least}")
-
-
-def one_of(known: Collection[str], **values: str) -> None:
-    """Raises ValueError for a setting that is not one of those known."""
-    for name, value in values.items():
-        if value not in known:
-            raise ValueError(f"{name}={value!r} is none of {', '.join(known)}")
 
 
 class Split(Protocol):

@@ -16,8 +16,9 @@ import numpy as np
 
 from models.attention.base import Pattern
 from tasks import cache
-from tasks.base import DataError, Progress, Split, Task, at_least, one_of
+from tasks.base import Split, Task
 from tasks.cache import CacheError
+from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.examples import AnyExamples, Examples, Shards
 
 SPLITS = ("train", "val", "test")

@@ -27,7 +27,7 @@ def prepare(cfg: DictConfig) -> None:
     """Raises UsageError for data that are missing or broken."""
     from harness.config.build import without
     from harness.config.instantiate import instantiate
-    from tasks.base import DataError
+    from tasks.checks import DataError
 
     task = instantiate(without(cfg.task, "name", "protocol"), "task", list(cfg.trusted_packages))
     try:

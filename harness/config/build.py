@@ -13,7 +13,8 @@ from harness.config.compose import arguments, options, with_model
 from harness.config.instantiate import call, config_class, instantiate, target
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention
-from tasks.base import DataError, Task
+from tasks.base import Task
+from tasks.checks import DataError
 
 
 @dataclass

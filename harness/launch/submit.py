@@ -124,7 +124,7 @@ def split_refused(cells: Sequence[CellToSubmit]) -> tuple[list[CellToSubmit], di
 def refusal(cfg: DictConfig) -> str | None:
     """Why a cell would fail at once: its model or task, its resources, or missing data."""
     from harness.config.build import refuse_what_cannot_run
-    from tasks.base import DataError
+    from tasks.checks import DataError
 
     try:
         check_resources(cfg)

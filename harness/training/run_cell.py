@@ -170,7 +170,7 @@ def _run(
     """Run the attempt in its claimed run directory and write its record."""
     from harness.records import predictions
     from harness.training.attempt import Interrupted
-    from tasks.base import DataError
+    from tasks.checks import DataError
 
     started = time.time()
     cell, run_dir = attempt.cell, attempt.run_dir

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError
+from tasks.checks import DataError
 
 MOST_POINTS = 1 << 20
 MOST_COLUMNS = 1 << 10

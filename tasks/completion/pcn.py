@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, Split, at_least, one_of
+from tasks.base import Batch, DataInfo, Predictor, Split
+from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.completion import synthetic_shapes
 from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, chamfer_l1, scores
 from tasks.completion.shape_sources import Files, Shapes, SyntheticShapes, pcn_files, shapenet55_files

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError, Progress
+from tasks.checks import DataError, Progress
 from tasks.completion.cloud_files import read_cloud
 from tasks.completion.synthetic_shapes import GeneratedShapes
 from tasks.data_task import SPLITS

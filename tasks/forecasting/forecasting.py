@@ -25,7 +25,8 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, at_least, one_of
+from tasks.base import Batch, DataInfo, Predictor
+from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source, no_progress
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS, Dataset

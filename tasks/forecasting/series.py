@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tasks import data_sources
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.forecasting.datasets import Dataset
 
 DATE = "date"

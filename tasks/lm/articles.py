@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.data_sources import BROKEN, LONGEST_LINE, MIB
 from tasks.lm.documents import SHARD, Document, broken_text, decoded, grouped, opened
 

@@ -7,7 +7,7 @@ sides.
 
 from dataclasses import dataclass
 
-from tasks.base import DataError, Progress
+from tasks.checks import DataError, Progress
 from tasks.data_task import Source
 from tasks.lm.parquet import ParquetRows
 from tasks.lm.text_sources import Corpus, HubFiles, Pieces

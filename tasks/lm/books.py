@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from tasks.base import DataError, Progress
+from tasks.checks import DataError, Progress
 from tasks.data_sources import LARGEST_MEMBER, TIMEOUT_S, one_line, write_whole
 
 BUCKET = "https://storage.googleapis.com/deepmind-gutenberg"

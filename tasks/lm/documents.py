@@ -21,7 +21,7 @@ from typing import IO, NamedTuple, Protocol
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.data_sources import MIB, one_line
 from tasks.examples import Examples, Shards
 from tasks.lm.tokenizers import Tokenizer, dtype
@@ -180,6 +180,37 @@ class Members:
                 raise DataError(f"{self.file}: {name} is not in it any more; {self.hint}")
             where = f"{self.file}/{name}"
             yield Document(where, decoded(found.pop(name), where, self.hint))
+
+
+@dataclass(frozen=True)
+class FirstBytes:
+    """The first documents of some pieces, `size` bytes of text in all; the last one is cut at white space."""
+
+    pieces: tuple[Piece, ...]
+    size: int
+
+    @property
+    def count(self) -> int:
+        return sum(piece.count for piece in self.pieces)
+
+    def documents(self) -> Iterator[Document]:
+        left = self.size
+        for piece in self.pieces:
+            for document in piece.documents():
+                text = document.text.encode()
+                if len(text) >= left:
+                    yield document._replace(text=cut_at_white_space(text, left))
+                    return
+                left -= len(text)
+                yield document
+
+
+def cut_at_white_space(text: bytes, most: int) -> str:
+    """The whole words in the first `most` bytes of a UTF-8 text; of a longer word, its first characters."""
+    kept = text[:most]
+    if not text[most : most + 1].isspace() and not kept[-1:].isspace() and len(words := kept.rsplit(None, 1)) == 2:
+        kept = words[0]
+    return kept.decode(errors="ignore")
 
 
 def members(file: Path, wanted: re.Pattern[str], hint: str) -> dict[str, list[Members]]:

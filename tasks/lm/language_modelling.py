@@ -27,48 +27,18 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Attention, Pattern
-from tasks.base import Batch, DataError, DataInfo, FinalEvaluation, Predictor, Progress, at_least, one_of
+from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
+from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, content_hash, fingerprint
 from tasks.lm import tokenizers
-from tasks.lm.documents import READINGS, Document, Piece, shards
+from tasks.lm.documents import READINGS, FirstBytes, Piece, shards
 from tasks.lm.scores import TextScores
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lm.windows import IGNORED, TokenStream, WindowSplit
 
 SPECIAL_ROWS = 4  # of fairseq's dictionary: <s>, <pad>, </s>, <unk>
 END_ROW, UNKNOWN_ROW = 2, 3
-
-
-@dataclass(frozen=True)
-class FirstBytes:
-    """The first documents of some pieces, `size` bytes of text in all; the last one is cut at white space."""
-
-    pieces: tuple[Piece, ...]
-    size: int
-
-    @property
-    def count(self) -> int:
-        return sum(piece.count for piece in self.pieces)
-
-    def documents(self) -> Iterator[Document]:
-        left = self.size
-        for piece in self.pieces:
-            for document in piece.documents():
-                text = document.text.encode()
-                if len(text) >= left:
-                    yield document._replace(text=cut_at_white_space(text, left))
-                    return
-                left -= len(text)
-                yield document
-
-
-def cut_at_white_space(text: bytes, most: int) -> str:
-    """The whole words in the first `most` bytes of a UTF-8 text; of a longer word, its first characters."""
-    kept = text[:most]
-    if not text[most : most + 1].isspace() and not kept[-1:].isspace() and len(words := kept.rsplit(None, 1)) == 2:
-        kept = words[0]
-    return kept.decode(errors="ignore")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tasks.base import Progress
+from tasks.checks import Progress
 from tasks.data_task import Source
 from tasks.lm.parquet import ParquetRows
 from tasks.lm.text_sources import Corpus, HubFiles, Pieces

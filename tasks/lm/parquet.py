@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.data_sources import one_line
 from tasks.lm.documents import SHARD, Document, not_utf8
 

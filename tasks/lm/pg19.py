@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks import cache
-from tasks.base import DataError, Progress
+from tasks.checks import DataError, Progress
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS, Source
 from tasks.lm.books import fetch_books, listed_books

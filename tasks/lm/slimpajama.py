@@ -6,7 +6,7 @@ after it: Latte's recipe reads 1.64 billion tokens, and the whole set is 0.9 TB.
 
 from dataclasses import dataclass
 
-from tasks.base import Progress
+from tasks.checks import Progress
 from tasks.data_task import Source
 from tasks.lm.text_sources import Corpus, HubFiles, Pieces
 

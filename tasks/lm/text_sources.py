@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks import data_sources
-from tasks.base import DataError, Progress
+from tasks.checks import DataError, Progress
 from tasks.data_sources import HASHED_WHOLE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, Source
 from tasks.lm import synthetic_text

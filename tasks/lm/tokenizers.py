@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError, Progress, at_least, one_of
+from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_sources import MIB, Download, one_line
 
 NAMES = ("bytes", "gpt2", "wordpiece", "bpe")

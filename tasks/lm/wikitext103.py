@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.base import DataError, Progress
+from tasks.checks import DataError, Progress
 from tasks.data_sources import BROKEN, MIB, Download, one_line, write_whole
 from tasks.data_task import SLICE, Source
 from tasks.lm.articles import ArticleIndex, Articles, article_index

@@ -26,7 +26,8 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks import data_sources
-from tasks.base import Batch, DataError, DataInfo, Predictor, Progress, Split, at_least
+from tasks.base import Batch, DataInfo, Predictor, Split
+from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, CachedTask, Source
 from tasks.examples import AnyExamples, Examples, Shards, fingerprint
 from tasks.lra.baselines import Lookup

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError, DataInfo, FinalEvaluation, Predictor, Progress
+from tasks.base import DataInfo, FinalEvaluation, Predictor
+from tasks.checks import DataError, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import Examples, fingerprint

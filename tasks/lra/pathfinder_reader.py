@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError, Progress
+from tasks.checks import DataError, Progress
 from tasks.examples import Examples
 
 VERSION = 1  # part of the cache key of read folders

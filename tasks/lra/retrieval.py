@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from tasks import data_sources
-from tasks.base import DataError, Predictor, Progress
+from tasks.base import Predictor
+from tasks.checks import DataError, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples

@@ -8,7 +8,7 @@ recipe that masks black pixels (X4) sees the shape alone, and few levels have to
 
 import numpy as np
 
-from tasks.base import Progress
+from tasks.checks import Progress
 from tasks.lra.random_stream import RandomStream
 
 VERSION = 1  # part of the cache key: raise it when the same seed gives other examples

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.base import Progress
+from tasks.checks import Progress
 from tasks.examples import Examples
 from tasks.lra import synthetic_text
 from tasks.lra.random_stream import RandomStream

@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from tasks.base import Progress
+from tasks.checks import Progress
 from tasks.examples import Examples
 from tasks.lra.random_stream import RandomStream
 from tasks.tokenizers import pack_bytes

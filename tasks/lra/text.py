@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks import data_sources
-from tasks.base import DataError, Predictor, Progress, one_of
+from tasks.base import Predictor
+from tasks.checks import DataError, Progress, one_of
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples, ShardedExamples

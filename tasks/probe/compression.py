@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from tasks.base import Batch, at_least
+from tasks.base import Batch
+from tasks.checks import at_least
 from tasks.probe.draws import Draws
 from tasks.probe.probe import SELF, Probe, Sequences
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tasks.base import at_least
+from tasks.checks import at_least
 from tasks.probe.draws import Draws
 from tasks.probe.noisy_recall import NoisyRecall
 from tasks.probe.probe import Sequences

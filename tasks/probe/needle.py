@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from tasks.base import at_least
+from tasks.checks import at_least
 from tasks.probe.draws import Draws
 from tasks.probe.probe import Probe, Sequences
 

@@ -31,7 +31,8 @@ from torch.utils._pytree import tree_leaves
 from torchmetrics import Metric, MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Progress, Split, Task, at_least
+from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
+from tasks.checks import Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
 from tasks.probe.draws import Draws
 

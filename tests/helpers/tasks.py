@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.base import DataError, Task
+from tasks.base import Task
+from tasks.checks import DataError
 
 
 def no_progress(*_):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tasks import cache, data_task
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.examples import ShardedExamples
 from tasks.lra import classification
 from tasks.lra.text import Text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.completion import pcn
 from tasks.completion.pcn import PCN
 from tasks.completion.shape_sources import crop

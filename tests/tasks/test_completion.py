@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from models.attention.base import Pattern
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.completion import plot
 from tasks.completion.chamfer import NAMES, chamfer_l1
 from tasks.completion.pcn import PCN, resampled

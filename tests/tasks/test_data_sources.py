@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tasks import data_sources
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.data_sources import Download
 from tests.helpers.tasks import no_progress, one_line, tar
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.forecasting import Forecasting

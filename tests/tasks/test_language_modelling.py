@@ -14,10 +14,10 @@ from models.attention.no_mixing import NoMixing
 from models.attention.vanilla import Vanilla
 from models.backbones.decoder import DecoderConfig, DecoderLM
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverConfig
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.data_task import SPLITS, Source, no_progress
-from tasks.lm.documents import Document
-from tasks.lm.language_modelling import FirstBytes, LanguageModelling, dictionary_rows
+from tasks.lm.documents import Document, FirstBytes
+from tasks.lm.language_modelling import LanguageModelling, dictionary_rows
 
 TEXTS = {
     "train": ("the cat sat on the mat and the dog sat on the log " * 8, "a second book"),

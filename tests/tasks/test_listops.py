@@ -3,7 +3,8 @@
 import pytest
 
 from models.attention.base import Pattern
-from tasks.base import DataError, Task
+from tasks.base import Task
+from tasks.checks import DataError
 from tasks.lra.listops import ListOps
 from tests.helpers.listops import small
 from tests.helpers.tasks import one_line

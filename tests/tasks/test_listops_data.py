@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tasks import cache
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.examples import content_hash
 from tasks.lra import listops
 from tasks.lra.listops import ListOps

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS
 from tasks.lm import bookcorpus, books, openwebtext, pg19, synthetic_text, text_sources, wikitext103

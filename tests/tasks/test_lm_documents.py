@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tasks import cache
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.examples import content_hash, join
 from tasks.lm import documents
 from tasks.lm.articles import article_index

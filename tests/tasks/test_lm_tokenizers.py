@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.lm import tokenizers
 from tests.helpers.tasks import never, no_progress, one_line
 

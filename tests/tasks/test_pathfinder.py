@@ -9,7 +9,8 @@ from PIL import Image
 
 from models.attention.base import Pattern
 from tasks import cache
-from tasks.base import DataError, Task
+from tasks.base import Task
+from tasks.checks import DataError
 from tasks.examples import content_hash
 from tasks.lra import pathfinder
 from tasks.lra.pathfinder import Pathfinder, PathX

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.lra import pathfinder_reader
 from tasks.lra.pathfinder import Pathfinder
 from tasks.lra.pathfinder_generator import generate

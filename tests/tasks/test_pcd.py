@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.completion.cloud_files import MOST_POINTS, lzf, read_cloud
 from tests.helpers.tasks import mutations, one_line
 

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from models.attention.base import Pattern
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.lra.retrieval import FILES, Retrieval
 from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals, tar
 

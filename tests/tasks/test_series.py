@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from tasks.base import DataError
+from tasks.checks import DataError
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS
 from tasks.forecasting.series import read

@@ -15,7 +15,8 @@ from harness.config.build import build, without
 from harness.config.compose import compose
 from harness.config.instantiate import instantiate
 from tasks import cache
-from tasks.base import DataError, DataInfo, Task
+from tasks.base import DataInfo, Task
+from tasks.checks import DataError
 from tests.helpers.tasks import no_progress
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

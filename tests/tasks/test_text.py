@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from models.attention.base import Pattern
-from tasks.base import DataError, Task
+from tasks.base import Task
+from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.examples import content_hash
 from tasks.lra import classification, text

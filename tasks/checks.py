@@ -1,0 +1,24 @@
+"""Refusals in one line, of settings and of data, without torch: processes that make data start fast."""
+
+from collections.abc import Callable, Collection
+
+# (what is being done, how much is done, of how much), shown as a bar or a line
+Progress = Callable[[str, int, int], None]
+
+
+class DataError(ValueError):
+    """Data that cannot be used. The message is one line: file, line, what is wrong, and what to do."""
+
+
+def at_least(least: int, **values: int | None) -> None:
+    """Raises ValueError for a setting that is less than `least`. None is not a value."""
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ValueError(f"{name}={value} is less than {least}")
+
+
+def one_of(known: Collection[str], **values: str) -> None:
+    """Raises ValueError for a setting that is not one of those known."""
+    for name, value in values.items():
+        if value not in known:
+            raise ValueError(f"{name}={value!r} is none of {', '.join(known)}")

@@ -231,6 +231,8 @@ class TableSpec(StrictModel):
     def decimals(self, column: str) -> int:
         if column in self.own_columns:
             return self.columns[column].display[1]
+        if column in self.columns and self.columns[column].decimals is not None:
+            return self.columns[column].decimals
         return max(decimals(number.text) for number in self._published_in(column))
 
     def higher_is_better(self, column: str) -> bool | None:

@@ -46,8 +46,9 @@ class Column(StrictModel):
     `evaluation`: the metric is of this further evaluation, not of the test. `formula`: an expression over the numbers
     of a cell's config (`harness.report.formula`). `set`: what its cells set on top of their rows. `column` and
     `condition` are the ledger's, where they are not the yaml's own key; `column: null`: the paper prints no such
-    number. `unit`, `decimals` and `higher_is_better`: where no number is published. `cost`: a metric that is no score,
-    such as the size of a state. `control`, `reference` and `why` are the table's unless the column has its own.
+    number. `unit` and `higher_is_better`: where no number is published; `decimals`: of our numbers, as many as of the
+    published ones unless given. `cost`: a metric that is no score, such as the size of a state. `control`, `reference`
+    and `why` are the table's unless the column has its own.
     """
 
     task: str | None = None

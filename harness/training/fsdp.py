@@ -18,13 +18,14 @@ def strategy(nodes: int, devices: int) -> Any:
 
 def shard(model: Any, mesh: Any) -> None:
     """Shard a model in place, once. `mesh` is the strategy's."""
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     from models.attention.base import Attention
 
     devices = mesh["data_parallel"]
     for layer in [module for module in model.modules() if isinstance(module, Attention)]:
         fully_shard(layer, mesh=devices)
+        register_fsdp_forward_method(layer, "chunk")  # long texts are read by it
     fully_shard(model, mesh=devices)
 
 

@@ -39,6 +39,7 @@ from tasks.lm.windows import IGNORED, TokenStream, WindowSplit
 
 SPECIAL_ROWS = 4  # of fairseq's dictionary: <s>, <pad>, </s>, <unk>
 END_ROW, UNKNOWN_ROW = 2, 3
+SHOWN = 256  # tokens of the picture of latent states
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -203,21 +204,24 @@ class LanguageModelling(CachedTask):
         return [FinalEvaluation(name, split, batch_size=1) for name, split in self._longer.items()]
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
-        """Of a model with latent states: which of them each token of the first test window takes part in."""
+        """Of a model with latent states: which of them each of the first test tokens takes part in."""
         from tasks.lm import plot
 
-        layers, hooks = [], []
-        for layer in model.modules():
-            if isinstance(layer, Attention):
-                see = lambda layer, inputs: layers.append(layer.latent_probabilities(inputs[0]))  # noqa: E731
-                hooks.append(layer.register_forward_pre_hook(see))
+        found: list[np.ndarray] = []
+
+        def look(layer: Attention, inputs: tuple[Tensor, ...]) -> None:
+            probabilities = layer.latent_probabilities(inputs[0])
+            if probabilities is not None:
+                found.append(probabilities[0].float().cpu().numpy())
+
+        layers = [module for module in model.modules() if isinstance(module, Attention)]
+        hooks = [layer.register_forward_pre_hook(look) for layer in layers]
         try:
-            device = next(model.parameters()).device
-            model(self.split("test").batch([0])["tokens"].to(device))
+            tokens = self.split("test").batch([0])["tokens"][:, :SHOWN]
+            model(tokens.to(next(model.parameters()).device))
         finally:
             for hook in hooks:
                 hook.remove()
-        found = [layer[0].float().cpu().numpy() for layer in layers if layer is not None]
         return {"png": plot.draw_latents(found)} if found else {}
 
 

@@ -150,7 +150,7 @@ class LanguageModelling(CachedTask):
         if content_hash(found["val"]) == content_hash(found["test"]):
             self._splits["val"] = self._splits["test"]  # one object, known for what it is
         self._longer = {f"length_{n / self.length:g}x": self._windows("test", n, self.stride) for n in self.lengths}
-        sizes = {name: len(split) for name, split in self._splits.items()}
+        sizes = {name: len(split) for name, split in (self._splits | self._longer).items()}
         return DataInfo(self.origin(complete), fingerprint(found[name] for name in SPLITS), sizes)
 
     def _windows(self, split: str, length: int, stride: int | None) -> WindowSplit:

@@ -157,7 +157,8 @@ def test_a_row_costs_the_same_in_every_table():
         columns = [column for column in read.columns.values() if column.get("task")]
         runs = table_rows.runs((column.task, column.get("set", {})) for column in columns)
         for protocol in {table_rows.row(raw, read.protocol).protocol for raw in read.rows.values()}:
-            tasks = frozenset(column.task for column in columns)
+            sizes = (column.get("set", {}).get("protocol.configuration", "") for column in columns)
+            tasks = frozenset(zip((column.task for column in columns), sizes, strict=True))
             each = table_rows.row_hours(read.gpu_hours, protocol) / runs
             hours.setdefault((protocol, tasks), {})[name] = each
     shared = {key: found for key, found in hours.items() if len(found) > 1}

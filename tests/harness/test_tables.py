@@ -9,17 +9,18 @@ from harness.config.sweep import expand
 from harness.training.run_cell import CellRequest, run_cell
 
 TABLES = [name for name, _ in options("table") if name != "all"]
+OF_PROBES = ("probes/distance", "probes/length")  # the same cells, by other evaluations
 
 
 def cells(table, budget, *overrides):
-    """The cells of the table's first seed, by their overrides."""
-    typed = [f"table={table}", f"budget={budget}", *overrides]
+    """The cells of the table at one seed, by their overrides."""
+    typed = [f"table={table}", f"budget={budget}", "seed=1", *overrides]
     plan = expand(compose(typed), typed)
     assert not plan.absent
-    return {"·".join(planned.overrides[:-1]): planned for planned in reversed(plan.cells)}
+    return {"·".join(planned.overrides): planned for planned in plan.cells}
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", [table for table in TABLES if table not in OF_PROBES])
 def test_every_cell_builds_at_the_papers_budget(table):
     found = cells(table, "paper")
     for name, planned in found.items():

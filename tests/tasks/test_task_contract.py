@@ -22,9 +22,10 @@ from tests.helpers.tasks import no_progress
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TASKS = sorted(file.relative_to(CONF / "task").with_suffix("").as_posix() for file in (CONF / "task").rglob("*.yaml"))
 TASKS = [name for name in TASKS if not name.rpartition("/")[2].startswith("_")]  # files that others share
-# settings in which a task makes final evaluations; without them only a probe does
+# settings in which a task makes final evaluations; without them only a probe and a language model do
 FINAL = {
     "lra/listops": ["task.final_lengths=[80,120]"],
+    "lm/pg19": ["task.lengths=[40]"],
     "probe/recall": ["task.pairs=4"],
     "probe/selective_copy": ["task.copies=5"],
     "probe/noisy_recall": ["task.noise=0.4"],
@@ -223,11 +224,25 @@ class OneAnswer(torch.nn.Module):
         return self.logits.expand(len(prompt), -1), {}
 
 
+class Unigram(torch.nn.Module):
+    """The frequencies of the training tokens, each token counted once more."""
+
+    def __init__(self, task):
+        super().__init__()
+        targets = task.split("train").batch(range(len(task.split("train"))))["targets"]
+        self.logits = (torch.bincount(targets[targets >= 0], minlength=task.vocab_size) + 1).double().log()
+
+    def forward(self, tokens, targets):
+        logits = self.logits.expand(*targets.shape, -1)
+        return torch.nn.functional.cross_entropy(logits.mT, targets, reduction="none")
+
+
 # {metric: a model that makes the guess of the chance level}
 GUESSES = {
     "acc": lambda task: OneAnswer(task) if task.name.startswith("probe/") else OneClass(task),
     "mse": lambda task: Zeros(task.pred_len),
     "cd_l1": lambda task: Cloud(task.training_points()),
+    "ppl": Unigram,
 }
 
 
@@ -288,19 +303,21 @@ def test_every_example_is_scored_and_scores_average_to_the_metric(case):
             found[key], rel=1e-5, abs=1e-7
         )
         assert torch.allclose(scores[key], same[key], rtol=1e-3, atol=1e-4)
-    assert task.metric in scores
+    if task.metric not in scores:  # a perplexity
+        assert float(scores[f"log_{task.metric}"].mean().exp()) == pytest.approx(found[task.metric], rel=1e-5)
 
 
 def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
     name = case.name
-    assert name.startswith("probe/") or list(case.task.final_evaluations()) == []
+    assert name.startswith(("probe/", "lm/")) or list(case.task.final_evaluations()) == []
     if name not in FINAL:
         return
     task = build(composed(name, tmp_path, *FINAL[name])).task
     info = reloaded(task)
     final = task.final_evaluations()
     assert len({one.name for one in final}) == len(final) > 0
-    assert info.fingerprint != case.info.fingerprint and {one.name for one in final} <= info.sizes.keys()
+    same_text = name.startswith("lm/")  # in other windows
+    assert (info.fingerprint == case.info.fingerprint) == same_text and {one.name for one in final} <= info.sizes.keys()
     for one in final:
         assert len(one.split) == info.sizes[one.name]
         _, scores = pass_over(task, GUESSES[task.metric](task), one.split, 13, one.score, one.metrics)

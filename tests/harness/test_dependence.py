@@ -45,6 +45,7 @@ PART_SEEN = {
 # parameters that nothing reads
 IDLE = {
     "luna": ("slots_norm",),  # of the last layer: it makes what a next layer would read
+    "longshort": ("score.bias",),  # the same number in every logit of a softmax: what it gets is rounding
     "probsparse": ("q_proj", "k_proj"),  # of one layer whose first position alone is read, and is not chosen
 }
 IDLE_IN_PROBES = {"llp": ("first_out_proj",)}  # of the first block: the queries stand behind it

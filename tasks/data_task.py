@@ -169,6 +169,10 @@ class CachedTask(DataTask):
             self.check_vocabulary(name, split)
         return found
 
+    def facts(self, cached: CachedSet) -> dict[str, dict[str, Any]]:
+        """The manifest's entry of each split of a set that was opened, with the sha256 that was verified."""
+        return cache.manifest(self.folder(cached), cached.parameters)["splits"]
+
     def folder(self, cached: CachedSet) -> Path:
         return self.data_root / self.name / cache.key(cached.parameters)[:12]
 

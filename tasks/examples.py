@@ -120,9 +120,9 @@ def content_hash(examples: AnyExamples) -> str:
     return digest.hexdigest()
 
 
-def fingerprint(parts: Iterable[AnyExamples]) -> str:
-    """sha256, hexadecimal, of the content of all parts."""
-    return hashlib.sha256("".join(content_hash(part) for part in parts).encode()).hexdigest()
+def fingerprint(hashes: Iterable[str]) -> str:
+    """sha256, hexadecimal, of the content hashes of all parts."""
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def _little_endian(values: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from models.attention.base import Attention, Pattern
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
-from tasks.examples import Shards, content_hash, fingerprint
+from tasks.examples import Shards, fingerprint
 from tasks.lm import tokenizers
 from tasks.lm.documents import READINGS, FirstBytes, Piece, shards
 from tasks.lm.scores import TextScores
@@ -135,7 +135,9 @@ class LanguageModelling(CachedTask):
         return pieces if limit is None else [FirstBytes(tuple(pieces), limit)]
 
     def load(self) -> DataInfo:
-        found = self.open(self.cached_sets()[0])
+        cached = self.cached_sets()[0]
+        found = self.open(cached)
+        hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
         documents = [found[name].count for name in SPLITS]
         complete = self._source.complete and not any(self._limits.values())
         if complete and self.published:
@@ -147,11 +149,11 @@ class LanguageModelling(CachedTask):
         self._streams = {name: TokenStream(found[name], end_id, ids) for name in SPLITS}
         strides = {"train": self.length, "val": self.stride, "test": self.stride}
         self._splits = {name: self._windows(name, self.length, stride) for name, stride in strides.items()}
-        if content_hash(found["val"]) == content_hash(found["test"]):
+        if hashes["val"] == hashes["test"]:
             self._splits["val"] = self._splits["test"]  # one object, known for what it is
         self._longer = {f"length_{n / self.length:g}x": self._windows("test", n, self.stride) for n in self.lengths}
         sizes = {name: len(split) for name, split in (self._splits | self._longer).items()}
-        return DataInfo(self.origin(complete), fingerprint(found[name] for name in SPLITS), sizes)
+        return DataInfo(self.origin(complete), fingerprint(hashes[name] for name in SPLITS), sizes)
 
     def _windows(self, split: str, length: int, stride: int | None) -> WindowSplit:
         try:

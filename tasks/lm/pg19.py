@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tasks import cache
 from tasks.checks import DataError, Progress
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS, Source
@@ -64,9 +63,8 @@ class PG19(Corpus):
 
     def check_words(self) -> None:
         """Raises DataError if a prepared split has not about the published number of words."""
-        cached = self.cached_sets()[0]
         limited = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
-        for name, facts in cache.manifest(self.folder(cached), cached.parameters)["splits"].items():
+        for name, facts in self.facts(self.cached_sets()[0]).items():
             words = facts["label_sums"][0]
             if limited[name] is None and abs(words - WORDS[name]) > TOLERANCE * WORDS[name]:
                 what = f"{name} has {words:,} words, {WORDS[name]:,} are published"

@@ -29,7 +29,7 @@ from tasks import data_sources
 from tasks.base import Batch, DataInfo, Predictor, Split
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, CachedTask, Source
-from tasks.examples import AnyExamples, Examples, Shards, fingerprint
+from tasks.examples import AnyExamples, Examples, Shards, content_hash, fingerprint
 from tasks.lra.baselines import Lookup
 from tasks.metrics import accuracy_and_loss
 
@@ -193,7 +193,7 @@ class SequenceClassification(CachedTask):
         if found["val"] is found["test"] and used["val"].count == used["test"].count:
             self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
         sizes = {name: len(split) for name, split in self._splits.items()}
-        return DataInfo(self.origin(complete and all_used), fingerprint(used.values()), sizes)
+        return DataInfo(self.origin(complete and all_used), fingerprint(map(content_hash, used.values())), sizes)
 
     def select_splits(self, found: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
         """The splits as the task uses them, of those that the cache holds."""

@@ -28,7 +28,7 @@ from tasks.base import DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
-from tasks.examples import Examples, fingerprint
+from tasks.examples import Examples, content_hash, fingerprint
 from tasks.lra import listops_generator as generator
 from tasks.lra.baselines import Lookup
 from tasks.lra.classification import SequenceClassification, SequenceSplit, split_off
@@ -118,7 +118,9 @@ class ListOps(SequenceClassification):
         lengths = zip(found.items(), self.final_lengths, strict=True)
         self._longer = {name: self.sequences(part, length) for (name, part), length in lengths}
         sizes = info.sizes | {name: part.count for name, part in found.items()}
-        return replace(info, sizes=sizes, fingerprint=fingerprint([*self._used.values(), *found.values()]))
+        return replace(
+            info, sizes=sizes, fingerprint=fingerprint(map(content_hash, [*self._used.values(), *found.values()]))
+        )
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         return [FinalEvaluation(name, split) for name, split in self._longer.items()]

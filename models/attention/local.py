@@ -40,7 +40,11 @@ def local(
 
 
 class Local(MultiHead):
-    """Multi-head attention to the neighbourhood. Raises ValueError for a window below 1."""
+    """Multi-head attention to the neighbourhood. Raises ValueError for a window below 1.
+
+    `epe`: a learned bias for each head and distance, zero at the start; causal, that is LAVO's local half (D-2). H w
+    parameters more, H (2 w + 1) in the noncausal form.
+    """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
 
@@ -53,11 +57,14 @@ class Local(MultiHead):
         max_length: int,
         dropout: float = 0.0,
         window: int = 16,
+        epe: bool = False,
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if window < 1:
             raise ValueError(f"Local requires window >= 1, not {window}")
-        self.window, self.position_bias = window, None
+        self.window = window
+        keys = window if self.pattern.causal else 2 * window + 1
+        self.position_bias = nn.Parameter(torch.zeros(heads, keys)) if epe else None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return local(
@@ -76,24 +83,3 @@ class Local(MultiHead):
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         return attend_to_ring(q, k, v, state, bias=self.position_bias)
-
-
-class BiasedLocal(Local):
-    """The same with a learned bias for each head and distance: LAVO's local half in its causal form (D-2).
-
-    H w parameters more, H (2 w + 1) in the noncausal form, zero at the start.
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        window: int = 16,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout, window=window)
-        keys = self.window if self.pattern.causal else 2 * self.window + 1
-        self.position_bias = nn.Parameter(torch.zeros(heads, keys))

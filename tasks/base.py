@@ -6,7 +6,7 @@ gets a model (the backbone with the attention inside) and batches, and scores th
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -51,7 +51,8 @@ class DataInfo:
 class FinalEvaluation:
     """A pass that is made once after `test`, with the chosen weights: other lengths, another corpus, decoding.
 
-    `batch_size` None takes the recipe's; `metrics` and `score` None take the task's own.
+    `batch_size` None takes the recipe's; `metrics` and `score` None take the task's own. `baselines`, as those of the
+    task, are scored in this pass as the model is. The name has no slash.
     """
 
     name: str
@@ -59,6 +60,7 @@ class FinalEvaluation:
     batch_size: int | None = None
     metrics: Callable[[], MetricCollection] | None = None
     score: Callable[[Predictor, Batch, MetricCollection], dict[str, Tensor]] | None = None
+    baselines: Mapping[str, Callable[[], Predictor]] = field(default_factory=dict)
 
 
 class Task(ABC):

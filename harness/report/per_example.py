@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEST = "test"
-BASELINE = "baseline/"  # evaluations of predictors that were not trained
+BASELINE = "baseline/"  # of predictors that were not trained, in the test; those of an evaluation: <its name>/baseline/
 FACTORS = (1.0, 100.0)  # a share and a percentage
 CLOSE = 1e-3  # of the score: what storing a float of 16 or 32 bits may lose
 
@@ -39,15 +39,16 @@ def baselines_of(
     A baseline is the same for every cell of the same data.
     """
     found: dict[str, dict[str, tuple[int, float, Any]]] = {}
-    if column.metric is None or column.evaluation is not None:
+    if column.metric is None:
         return found
+    prefix = BASELINE if column.evaluation is None else f"{column.evaluation}/{BASELINE}"
     with_arrays = {cell["id"]: cell for cell in _with_predictions(cells, column)}
     for cell in cells.to_dict("records"):
         for name, evaluation in sorted((cell["evaluations"] or {}).items()):
             score = (evaluation.get("metrics") or {}).get(column.metric)
-            if not name.startswith(BASELINE) or score is None or evaluation["status"] != "done":
+            if not name.startswith(prefix) or score is None or evaluation["status"] != "done":
                 continue
-            of_data = found.setdefault(name.removeprefix(BASELINE), {})
+            of_data = found.setdefault(name.removeprefix(prefix), {})
             count, first, array = of_data.get(cell["fingerprint"], (0, score, None))
             if array is None and cell["id"] in with_arrays:
                 array = _of_evaluation(_predictions(cell), name, column.metric, score)
@@ -81,16 +82,24 @@ def _of_evaluation(
 ) -> "np.ndarray | None":
     """The scores in the unit of the metric, whose mean over the examples is `score`; None if they are none.
 
-    A metric that is exp(mean of the scores `log_<metric>`), such as a perplexity, is taken to first order around its
-    value (the delta method): score x (1 + log - mean of the logs).
+    Two kinds of metrics are no means, and are taken to first order around their value (the delta method):
+
+        exp(mean of the scores log_<metric>), such as a perplexity   score x (1 + log - mean of the logs)
+        sum of <metric>_sum / sum of <metric>_count                  score + (sum - score x count) / mean count
     """
-    scores = predictions.get(evaluation, {})
-    array = scores.get(metric, scores.get(f"log_{metric}"))
-    if array is None or not len(array):
+    scores = {name: array.astype(float) for name, array in predictions.get(evaluation, {}).items()}
+    if metric in scores:
+        array = scores[metric]
+    elif (logs := scores.get(f"log_{metric}")) is not None and len(logs):
+        array = math.exp(logs.mean()) * (1 + logs - logs.mean())
+    elif (counts := scores.get(f"{metric}_count")) is not None and counts.sum():
+        sums = scores[f"{metric}_sum"]
+        ratio = sums.sum() / counts.sum()
+        array = ratio + (sums - ratio * counts) / counts.mean()
+    else:
         return None
-    array = array.astype(float)
-    if metric not in scores:
-        array = math.exp(array.mean()) * (1 + array - array.mean())
+    if not len(array):
+        return None
     for factor in FACTORS:
         if abs(factor * array.mean() - score) <= CLOSE * max(abs(score), 1e-9):
             return factor * array

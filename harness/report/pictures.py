@@ -1,4 +1,4 @@
-"""Pictures for a table's page, among the artifacts of its records: one for each row and task."""
+"""Pictures, sounds and texts for a table's page: the artifacts of one record of each row and task."""
 
 import os
 from collections.abc import Mapping
@@ -14,15 +14,22 @@ from harness.report.spec import TableSpec
 if TYPE_CHECKING:
     import pandas as pd
 
+PICTURE = ".png"
+SHOWN = (PICTURE, ".wav", ".txt")
+
 
 def pictures_of(
     selected: "Mapping[str, Mapping[str, pd.DataFrame]]", spec: TableSpec, records_root: Path, page: Path
 ) -> tuple[Picture, ...]:
-    """For each row and task the picture of its lowest seed that has one, at the paper's budget if there is one.
+    """For each row and task the artifacts of its lowest seed that has some, at the paper's budget if there are any.
 
-    `selected`: the cells of the table by protocol and column. A picture is the PNG among the artifacts of a record.
-    `page`: the file that will hold the links.
+    `selected`: the cells of the table by protocol and column. The PNG among the artifacts of a record is shown, sounds
+    and texts are linked. `page`: the file that will hold the links.
     """
+
+    def link(path: Path) -> str:
+        return Path(os.path.relpath(path, page.parent)).as_posix()
+
     first_columns = {}  # of each task and its settings: columns of one run show it once
     for name, column in spec.columns.items():
         if column.task is None:
@@ -37,15 +44,17 @@ def pictures_of(
             first = {}
             for cell in sorted(cells, key=lambda cell: (cell["budget"] != "paper", cell["seed"], cell["id"])):
                 folder = records_root / Cell(cell["id"], cell["config"]).path.parent
-                names = [name for name in cell["artifacts"] if name.endswith(".png") and (folder / name).is_file()]
+                names = sorted(name for name in cell["artifacts"] if name.endswith(SHOWN) and (folder / name).is_file())
                 if names:
-                    first.setdefault(cell["row"], (cell, folder / min(names)))
+                    first.setdefault(cell["row"], (cell, [folder / name for name in names]))
             for row in sorted(first, key=lambda row: (rows.index(row) if row in rows else len(rows), row)):
-                cell, path = first[row]
+                cell, paths = first[row]
                 data = f"{cell['budget']} budget, {cell['source']} data"
                 caption = f"{row_name(spec, row)} · seed {cell['seed']} · {data}"
                 if len(selected) > 1:
                     caption += f", protocol {protocol}"
-                link = Path(os.path.relpath(path, page.parent)).as_posix()
-                pictures.append(Picture(heading, caption, link))
+                shown = next((link(path) for path in paths if path.suffix == PICTURE), None)
+                # a file is <record's stem>.<name>
+                others = {path.name.split(".", 1)[1]: link(path) for path in paths if path.suffix != PICTURE}
+                pictures.append(Picture(heading, caption, shown, others))
     return tuple(pictures)

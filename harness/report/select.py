@@ -61,7 +61,7 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
     column = spec.columns[name]
     same_task = [other for other in spec.columns.values() if other.task == column.task]
     cells = cells[cells["task"] == column.task]
-    if metrics := {other.metric for other in same_task if other.metric}:
+    if metrics := {other.metric for other in same_task if other.metric and other.evaluation is None}:
         cells = cells[cells["metric"].isna() | cells["metric"].isin(metrics)]
     own, others = set(settings_key(column.set)), [set(settings_key(other.set)) for other in same_task]
     meanings = spec.meanings(column.task)

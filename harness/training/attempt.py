@@ -120,8 +120,8 @@ class Attempt:
         self.data = task.load()
         self.final_evaluations = task.final_evaluations()
         names = [final.name for final in self.final_evaluations]
-        if len({*names, "test"}) <= len(names) or any(name.startswith(PREFIX) for name in names):
-            known = f"one name each, other than test and {PREFIX}..."
+        if len({*names, "test"}) <= len(names) or any("/" in name for name in names):
+            known = "one name each, other than test and without a slash"
             raise UsageError(f"task: final evaluations have {known}: {', '.join(names)}")
 
     def _fit(self, resuming: bool) -> None:
@@ -183,7 +183,7 @@ class Attempt:
             "tested_weights_sha256": tested_weights,
         }
         # the time and the memory of the record are the model's, so baselines come after
-        for final in baseline_evaluations(self.built.task):
+        for final in baseline_evaluations(self.built.task, self.final_evaluations):
             evaluations[final.name] = self._final_evaluation(final, progress)
         entries["baseline"] = self._chance(evaluations, progress)
         # all devices must take part in a pass through a sharded model, and artifacts are made by one

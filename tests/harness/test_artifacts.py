@@ -20,6 +20,7 @@ from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
 from harness.report.pictures import pictures_of
+from harness.report.render.markdown import _pictures
 from harness.report.select import select
 from harness.training import fsdp
 from harness.training.artifacts import MAX_BYTES, MAX_PNG_BYTES, encoded, save_artifacts
@@ -179,14 +180,15 @@ def test_an_artifact_that_is_not_allowed_costs_one_line_and_spares_the_others(tm
     assert {path.name for path in tmp_path.iterdir()} == {*saved, "a-s1-01234567.json", "a-s10-0123456.txt"}
 
 
-def kept(tmp_path, record, drawn=True):
-    """The record as a run leaves it, with its picture."""
+def kept(tmp_path, record, drawn=("png",)):
+    """The record as a run leaves it, with its picture or other artifacts."""
     path = tmp_path / "records" / Cell(record["cell"]["id"], record["config"]).path
     path = path.with_name(f"{path.name}.json")
-    record["artifacts"] = {path.with_suffix(".png").name: "ab" * 32} if drawn else {}
+    names = [path.with_suffix(f".{suffix}").name for suffix in drawn]
+    record["artifacts"] = dict.fromkeys(names, "ab" * 32)
     write(record, path)
-    if drawn:
-        path.with_suffix(".png").write_bytes(b"")
+    for name in names:
+        path.with_name(name).write_bytes(b"")
     return record
 
 
@@ -199,7 +201,7 @@ def shown(tmp_path, asked, records):
 def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
     reduced = {"budget": "reduced", "source": "synthetic"}
     records = [
-        kept(tmp_path, made("lavo", "lra/text", 1), drawn=False),
+        kept(tmp_path, made("lavo", "lra/text", 1), drawn=()),
         kept(tmp_path, made("lavo", "lra/text", 2)),
         kept(tmp_path, made("lavo", "lra/text", 3)),
         kept(tmp_path, made("lavo", "lra/text", 1, **reduced)),
@@ -228,7 +230,7 @@ def test_columns_of_one_run_show_it_once_and_columns_that_set_something_are_plac
 
 
 def test_the_page_links_it_and_check_sees_a_new_one(tmp_path):
-    records = [kept(tmp_path, made("lavo", "lra/text", 1)), kept(tmp_path, made("vanilla", "lra/text", 1), drawn=False)]
+    records = [kept(tmp_path, made("lavo", "lra/text", 1)), kept(tmp_path, made("vanilla", "lra/text", 1), drawn=())]
     places = {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
     settings = {"conf_root": CONF, "paths": places, "console": Console(file=io.StringIO())}
 
@@ -247,3 +249,17 @@ def test_the_page_links_it_and_check_sees_a_new_one(tmp_path):
         path.unlink()
     report()
     assert "Pictures" not in page.read_text(encoding="utf-8")
+
+
+def test_sounds_and_texts_are_linked_beside_the_picture_or_without_one(tmp_path):
+    records = [
+        kept(tmp_path, made("lavo", "lra/text", 1), drawn=("png", "true.wav", "predicted.wav", "npz")),
+        kept(tmp_path, made("vanilla", "lra/text", 1), drawn=("summaries.txt",)),
+    ]
+    page = tmp_path / "tables" / "lavo" / "page.md"
+    text_only, both = pictures_of(select(frame(records), T11), T11, tmp_path / "records", page)
+    assert text_only.link is None and list(text_only.files) == ["summaries.txt"]
+    assert both.link.endswith(".png") and list(both.files) == ["predicted.wav", "true.wav"]
+    assert all((page.parent / file).resolve().is_file() for one in (text_only, both) for file in one.files.values())
+    lines = "\n".join(_pictures([text_only, both]))
+    assert lines.count("![") == 1 and lines.count("[summaries.txt](") == lines.count("[predicted.wav](") == 1

@@ -59,10 +59,10 @@ class Reversed:
 
 
 def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
-    """Also in batches of another size, with metrics and scores of the evaluation's own."""
+    """Also in batches of another size, with metrics, scores and baselines of the evaluation's own."""
 
     def length(model, batch, metrics):
-        lengths = (batch["tokens"] != 0).sum(1)
+        lengths = (batch["tokens"] != 0).sum(1) if isinstance(model, torch.nn.Module) else model(batch)
         metrics.update(lengths.float())
         return {"tokens": lengths}
 
@@ -71,8 +71,11 @@ def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
         metrics = lambda: MetricCollection({"tokens": MeanMetric()})  # noqa: E731
         return [
             FinalEvaluation("reversed", Reversed(split)),
-            FinalEvaluation("tokens", split, batch_size=7, metrics=metrics, score=length),
+            FinalEvaluation("tokens", split, batch_size=7, metrics=metrics, score=length, baselines={"forty": forty}),
         ]
+
+    def forty():
+        return lambda batch: torch.full((len(batch["tokens"]),), 40)
 
     monkeypatch.setattr(ListOps, "final_evaluations", final_evaluations)
     entries, found = run()
@@ -83,6 +86,8 @@ def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
     tokens = found["tokens"]["tokens"]
     assert 20 < tokens.min() < tokens.max() <= 64
     assert evaluations["tokens"]["metrics"] == {"tokens": pytest.approx(tokens.mean())}
+    assert evaluations["tokens/baseline/forty"]["metrics"] == {"tokens": 40}
+    assert found["tokens/baseline/forty"]["tokens"].tolist() == [40] * 96
     assert all(each["seconds"] > 0 and each["peak_memory_mb"] > 0 and each["n"] == 96 for each in evaluations.values())
 
 
@@ -165,7 +170,7 @@ def test_a_chance_level_that_cannot_be_scored_is_unknown(run, monkeypatch):
     assert entries["baseline"] is None and entries["evaluations"]["baseline/majority_class"]["status"] == "failed"
 
 
-@pytest.mark.parametrize("names", [("a", "a"), ("test",), ("baseline/uniform",)])
+@pytest.mark.parametrize("names", [("a", "a"), ("test",), ("a/b",)])
 def test_names_of_final_evaluations_are_checked_before_training(places, monkeypatch, names, tmp_path_factory):
     def final_evaluations(self):
         return [FinalEvaluation(name, self.split("test")) for name in names]

@@ -308,3 +308,26 @@ def test_a_row_may_stand_in_some_columns_alone():
     assert "no mixing (not in the paper)" in names["ListOps [CLS]"]
     assert names["ListOps P"] == ["Luna-16", "Luna-128", "Luna-256"]
     assert t3.has("no mixing", "Avg. [CLS]") and not t3.has("no mixing", "Avg. P")
+
+
+def test_a_ratio_of_sums_has_scores_of_its_examples(monkeypatch):
+    """Such as the cost of an alignment over all frames; also those of a baseline of a further evaluation."""
+    random = np.random.default_rng(0)
+    counts = random.integers(50, 150, 400)
+    sums = counts * random.normal(3.0, 0.5, 400)
+    ratio = sums.sum() / counts.sum()
+    record = made("lavo", "lra/listops", 1, ratio, **REDUCED)
+    record["evaluations"] = {
+        name: ENDED | {"metrics": {"mcd": ratio}} for name in ("free", "free/baseline/mean", "baseline/mean")
+    }
+    scores = {"mcd_sum": sums, "mcd_count": counts}
+    files = {"free": scores, "free/baseline/mean": scores}
+    monkeypatch.setattr(per_example, "_predictions", lambda cell: files)
+    cells = frame([record]).assign(predictions=[Path("a.npz")], score=[ratio])
+    column = Column(task="lra/listops", metric="mcd", evaluation="free")
+    (found,) = per_example.examples_of(cells, column).values()
+    draws = random.integers(0, 400, (2000, 400))
+    assert found.mean() == pytest.approx(ratio)
+    assert found.std() / 20 == pytest.approx((sums[draws].sum(1) / counts[draws].sum(1)).std(), rel=0.05)
+    ((fingerprint, baseline),) = per_example.baselines_of(cells, column)["mean"].items()
+    assert (fingerprint, baseline[0]) == ("f00d", 1) and baseline[2] == pytest.approx(found)

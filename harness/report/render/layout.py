@@ -1,5 +1,6 @@
 """The content of a page in plain text, without markup: sections, blocks, entries. Every renderer starts from it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # columns of the long CSV, one row per published or measured number
@@ -47,11 +48,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Picture:
-    """`heading`: the task and what its column sets; `link`: the file, relative to the page."""
+    """`heading`: the task and what its column sets; `link`: the file, relative to the page, None if there is none.
+
+    `files`: sounds and texts beside it, {name: file relative to the page}.
+    """
 
     heading: str
     caption: str
-    link: str
+    link: str | None
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

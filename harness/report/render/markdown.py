@@ -59,7 +59,12 @@ def _pictures(pictures: Sequence[Picture]) -> Iterator[str]:
         yield from (f"### {escape(heading)}", "")
         for picture in group:
             caption = escape(picture.caption)
-            yield from (caption, "", f"![{caption}]({quote(picture.link)})", "")
+            yield from (caption, "")
+            if picture.link is not None:
+                yield from (f"![{caption}]({quote(picture.link)})", "")
+            if picture.files:
+                files = picture.files.items()
+                yield from (" · ".join(f"[{escape(name)}]({quote(file)})" for name, file in files), "")
 
 
 def _row(texts: list[str]) -> str:

@@ -28,7 +28,7 @@ NOT_IDENTITY = {
 }
 # keys that are part of the identity only while they are set: a config that lacks them is the same cell
 IDENTITY_WHEN_SET = {
-    "train": ("patience", "batch_tokens"),
+    "train": ("patience", "batch_tokens", "clip_each", "mean_of"),
     "task": ("final_lengths", "trend_days", "asymmetry", "f1_threshold", "words"),
     "protocol": ("configuration",),
 }

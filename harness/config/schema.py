@@ -12,7 +12,7 @@ from omegaconf import MISSING
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
 Budget = Enum("Budget", ["paper", "reduced", "smoke"])
-Rule = Enum("Rule", ["best_val", "last", "best_test"])
+Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Scale:
 
 @dataclass
 class Select:
-    """Which checkpoint the test split is scored on. `best_test` is a leak and is stamped as one."""
+    """Which weights the test split is scored on. `best_test` is a leak and is stamped as one."""
 
     rule: Rule = Rule.best_val
     after: float = 0.0  # fraction of max_steps before which no checkpoint counts
@@ -50,8 +50,10 @@ class Train:
     schedule: dict[str, Any] = field(default_factory=dict)
     clip_norm: float | None = None
     clip_value: float | None = None
+    clip_each: float | None = None  # norm of each parameter's gradient
     precision: str = "32-true"  # as in lightning.pytorch.Trainer
     select: Select = field(default_factory=Select)
+    mean_of: int | None = None  # select.rule=last_mean: evaluations, the last ones, whose weights are averaged
     patience: int | None = None  # evaluations in a row without a better one after which training ends; null: never
 
 

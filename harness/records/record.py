@@ -103,7 +103,7 @@ class Metric(StrictModel):
 class Selection(StrictModel):
     """`leak`: the checkpoint was chosen on the examples that the test score is of."""
 
-    rule: Literal["best_val", "last", "best_test"]
+    rule: Literal["best_val", "last", "last_mean", "best_test"]
     after_steps: int
     leak: bool
 

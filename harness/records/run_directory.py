@@ -7,7 +7,7 @@ metrics.csv      one row per evaluation
 log.txt          the progress lines
 error.txt        traceback of a failure
 .hydra/          config.yaml (resolved) and overrides.yaml
-checkpoints/     last.ckpt (model, optimizer and loop), best.pt (weights)
+checkpoints/     last.ckpt (model, optimizer and loop), best.pt (weights), step-<n>.pt (weights to average)
 """
 
 import csv

@@ -19,13 +19,13 @@ from harness.progress import Progress
 from harness.records import provenance, record
 from harness.records.predictions import Scores
 from harness.records.run_directory import RunDirectory
-from harness.training import fsdp, threads
+from harness.training import averaging, fsdp, threads
 from harness.training.artifacts import save_artifacts
 from harness.training.baselines import PREFIX, baseline_evaluations, chance_evaluation
 from harness.training.callback import TrainingCallback
 from harness.training.checkpoint import resumable_state, weights_sha256
 from harness.training.dependency import Dependency, load_weights
-from harness.training.evaluate import PeakMemory, evaluate
+from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.loader import TrainLoader
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.signals import stop_status
@@ -87,7 +87,8 @@ class Attempt:
         if not resuming:
             handed_over = [dependency for dependency in self.depends_on if dependency.weights]
             self.callback.state.start_weights = {first.id: load_weights(built.model, first) for first in handed_over}
-        self.module = TaskModule(built.model, built.task, built.optimizer, built.schedule)
+        how = {"clips_each": bool(cfg.train.clip_each)}
+        self.module = TaskModule(built.model, built.task, built.optimizer, built.schedule, **how)
         self.module.configure_optimizers()  # its arguments are refused now; Lightning calls it again
 
     def _set_threads(self, earlier: int | None) -> None:
@@ -165,13 +166,18 @@ class Attempt:
         device = self.trainer.strategy.root_device
         module.to(device)
         chosen = state.last
+        if rule is Rule.last_mean and self.trainer.is_global_zero:
+            averaging.write_mean(self.run_dir)
+        self.trainer.strategy.barrier()
         if rule is not Rule.last:
             chosen = state.best
             weights = torch.load(self.run_dir.best, map_location=device, weights_only=True)
             fsdp.load_full_state_dict(module, weights)
+        if rule is Rule.last_mean:
+            chosen = {"step": state.last["step"], "val": self._pass_over("val").values()}
         tested_weights = weights_sha256(self.built.model)
         evaluations = {"test": self._test(chosen)}
-        if state.last["step"] == chosen["step"]:
+        if rule is not Rule.last_mean and state.last["step"] == chosen["step"]:
             state.last["test"] = chosen["test"]
         for final in self.final_evaluations:
             evaluations[final.name] = self._final_evaluation(final, progress)
@@ -192,15 +198,13 @@ class Attempt:
             entries["artifacts"] = save_artifacts(self.built.task, self.built.model, record_path, progress.say)
         return entries
 
+    def _pass_over(self, split: str) -> Evaluation:
+        size, memory = self.cfg.train.eval_batch_size, self.callback.peak_memory
+        return evaluate(self.trainer, self.module, self.built.task.split(split), size, peak_memory=memory)
+
     def _test(self, chosen: dict[str, Any]) -> dict[str, Any]:
         """The one pass over the test split; its metrics are added to the chosen point."""
-        evaluation = evaluate(
-            self.trainer,
-            self.module,
-            self.built.task.split("test"),
-            self.cfg.train.eval_batch_size,
-            peak_memory=self.callback.peak_memory,
-        )
+        evaluation = self._pass_over("test")
         chosen["test"] = evaluation.values()
         self.predictions["test"] = evaluation.scores
         return evaluation.entry()

@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -18,6 +19,7 @@ from harness.config.schema import Rule
 from harness.progress import Progress
 from harness.records.atomic import replace_atomic
 from harness.records.run_directory import RunDirectory
+from harness.training import averaging
 from harness.training.checkpoint import CALLBACK, FORMAT
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.module import TaskModule, validates_on_test
@@ -146,10 +148,13 @@ class TrainingCallback(Callback):
         if step >= self.train.select.after * self.train.max_steps:
             if self._is_better(self.state.last, module):
                 self.state.best, self.state.worse = self.state.last, 0
-                if rule is not Rule.last:
-                    self._save_best_weights(trainer)
+                if rule in (Rule.best_val, Rule.best_test):
+                    self._save_weights(trainer, self.run_dir.best)
             else:
                 self.state.worse += 1
+        if rule is Rule.last_mean:
+            self._save_weights(trainer, averaging.weights_file(self.run_dir, step))
+            averaging.keep_last(self.run_dir, self.train.mean_of)
         loss = float(trainer.strategy.reduce(module.loss.clone(), reduce_op="mean"))
         if trainer.is_global_zero:
             learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
@@ -172,10 +177,10 @@ class TrainingCallback(Callback):
         new, old = point[split][metric], self.state.best[split][metric]
         return new > old if module.task.higher_is_better else new < old
 
-    def _save_best_weights(self, trainer: pl.Trainer) -> None:
+    def _save_weights(self, trainer: pl.Trainer, file: Path) -> None:
         weights = trainer.strategy.lightning_module_state_dict()  # complete, also where each device holds a part
         if trainer.is_global_zero:
-            replace_atomic(self.run_dir.best, partial(torch.save, weights))
+            replace_atomic(file, partial(torch.save, weights))
 
     def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
         every_steps = self.checkpoint.every_steps

@@ -17,13 +17,22 @@ class NonFiniteError(FloatingPointError):
 
 
 class TaskModule(pl.LightningModule):
-    """`optimizer(parameter_groups)` and `schedule(optimizer)` come from the recipe."""
+    """`optimizer(parameter_groups)` and `schedule(optimizer)` come from the recipe, and so does `clips_each`.
+
+    With `clips_each` the Trainer's bound of the gradient's norm holds for each parameter alone, not for all together.
+    """
 
     def __init__(
-        self, model: nn.Module, task: Task, optimizer: Callable[[Any], Any], schedule: Callable[[Any], Any] | None
+        self,
+        model: nn.Module,
+        task: Task,
+        optimizer: Callable[[Any], Any],
+        schedule: Callable[[Any], Any] | None,
+        *,
+        clips_each: bool = False,
     ):
         super().__init__()
-        self.model, self.task = model, task
+        self.model, self.task, self.clips_each = model, task, clips_each
         self._optimizer, self._schedule = optimizer, schedule
         self.loader: Any = None  # of the training data, set before the fit
         self._sharded = False
@@ -50,6 +59,18 @@ class TaskModule(pl.LightningModule):
         seen = batch_idx % self.trainer.accumulate_grad_batches  # micro-batches of this update before this one
         self.loss = (self.loss * seen + loss.detach()) / (seen + 1) if seen else loss.detach()
         return loss
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        if not self.clips_each:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+            return
+        for parameter in self.model.parameters():
+            nn.utils.clip_grad_norm_(parameter, gradient_clip_val)
 
     def check_finite(self, trainer: pl.Trainer) -> None:
         """Raises NonFiniteError on all devices if one of them had a loss that is not finite."""

@@ -4,6 +4,7 @@ Parameter groups with an `lr` of their own follow the same curve, up to theirs; 
 """
 
 import math
+from collections.abc import Sequence
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
@@ -68,3 +69,17 @@ def cosine(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
         return 0.5 * (1.0 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1)))
 
     return LambdaLR(optimizer, factor)
+
+
+def milestones(
+    optimizer: Optimizer, *, warmup: int, at: Sequence[int], factor: float = 0.1, start: float = 0.0
+) -> LRScheduler:
+    """Linear from `start` to lr, then lr, times `factor` from each of the updates `at` on (Luna's translation)."""
+    lr = optimizer.param_groups[0]["lr"]
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return (start + (lr - start) * step / warmup) / lr
+        return factor ** sum(step >= milestone for milestone in at)
+
+    return LambdaLR(optimizer, rate)

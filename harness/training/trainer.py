@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.instantiate import instantiate
+from harness.config.schema import Rule
 from harness.errors import UsageError
 from harness.records.run_directory import RunDirectory
 
@@ -22,8 +23,12 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: Callback) -> 
     """The Trainer that `trainer=` and the recipe configure; it writes nothing yet. Raises UsageError."""
     silence_lightning()
     train, trusted = cfg.train, list(cfg.trusted_packages)
-    if train.clip_norm and train.clip_value:
-        raise UsageError("train.clip_norm and train.clip_value are both set: set one of them to null")
+    clips = [name for name in ("clip_norm", "clip_value", "clip_each") if train[name]]
+    if len(clips) > 1:
+        raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
+    if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (train.mean_of or 2) < 2:
+        both = "train.select.rule=last_mean and train.mean_of, two evaluations or more, come together"
+        raise UsageError(f"train.mean_of={train.mean_of} with select.rule={train.select.rule.name}: {both}")
     world_size = devices_of(cfg)
     return instantiate(
         OmegaConf.to_container(cfg.trainer, resolve=True),
@@ -32,8 +37,8 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: Callback) -> 
         max_steps=train.max_steps,
         precision=train.precision,
         accumulate_grad_batches=micro_batches(train, world_size),
-        gradient_clip_val=train.clip_norm or train.clip_value,
-        gradient_clip_algorithm="norm" if train.clip_norm else "value",
+        gradient_clip_val=train.clip_norm or train.clip_value or train.clip_each,
+        gradient_clip_algorithm="value" if train.clip_value else "norm",  # of each parameter: TaskModule
         callbacks=[callback],
         plugins=[cluster_environment(world_size)],
         logger=[instantiate(config, "logger", trusted, save_dir=str(run_dir.path)) for config in cfg.logger.values()],

@@ -14,7 +14,11 @@ from torch import Tensor, nn
 
 from models.ops.heads import merge_heads, split_heads
 
-State = dict[str, Any]  # what `step` and `chunk` read of the past, or of a context: tensors and counters
+# What `step` and `chunk` read of the past, or of a context: tensors, counters and None, in dicts, lists and tuples of
+# any depth. Every tensor has the batch in front, so that rows can be repeated, moved and left out
+# (models/generation/state.py); what does not depend on the row is expanded, and is not written to. Counters are ints,
+# common to all rows.
+State = dict[str, Any]
 
 
 class Pattern(StrEnum):
@@ -245,7 +249,8 @@ class MultiHead(Attention):
 
     def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
         """What queries read of k and v (B, H, M, E) of a context, mask (B, M)."""
-        return {"k": k, "v": v, "key_padding_mask": key_padding_mask}
+        # one query at a time reads all of it: a head's rows side by side are read three times as fast
+        return {"k": k.contiguous(), "v": v.contiguous(), "key_padding_mask": key_padding_mask}
 
     def attend_context(self, q: Tensor, state: State) -> Tensor:
         """q (B, H, n, E) and what `keep_context` gave -> (B, H, n, E)."""

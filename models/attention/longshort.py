@@ -142,7 +142,7 @@ class LongShort(Attention):
     def empty_state(self, batch: int) -> State:
         """A ring of the window's keys and values, the open chunk's, and room for the summaries of `max_length` tokens.
 
-        With them the vectors of all distances, which do not depend on the tokens.
+        With them the vectors of all distances: one memory for all rows, since they do not depend on the tokens.
         """
         weight = self.q_proj.weight
         chunks = (self.memory + self.max_length) // self.chunk_size
@@ -153,6 +153,7 @@ class LongShort(Attention):
         )
         open_chunk = weight.new_zeros(2, batch, self.chunk_size, self.dim)
         scores = weight.new_zeros(batch, self.chunk_size, self.heads * self.rank)
+        relative = Relative(*(x.expand(batch, *x.shape) for x in self.relative(chunks, weight.dtype)))
         return {
             "k": ring[0],
             "v": ring[1],
@@ -161,12 +162,12 @@ class LongShort(Attention):
             "chunk_k": open_chunk[0],
             "chunk_v": open_chunk[1],
             "scores": scores,
-            "relative": self.relative(chunks, weight.dtype),
+            "relative": relative,
             "seen": self.memory,
         }
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        seen, relative = state["seen"], state["relative"]
+        seen, relative = state["seen"], Relative(*(x[0] for x in state["relative"]))
         if seen == self.memory + self.max_length:
             raise ValueError(f"decoding past max_length {self.max_length}")
         k, v = self.k_proj(x_t), self.v_proj(x_t)

@@ -120,9 +120,14 @@ class DecoderLayer(TransformerLayer):
         cross = self.cross.init_state(len(source), **context, carry=carry)
         return {"attention": self.attention.init_state(len(source), carry=carry), "cross": cross}, cross["carry"]
 
-    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`. `state` is that of `init_state`."""
+    def step(self, x_t: Tensor, state: State, hypotheses: int = 1) -> tuple[Tensor, State]:
+        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`. `state` is that of `init_state`.
+
+        With K `hypotheses` of each source x_t is (B K, D), those of a source side by side, as are the rows of
+        `state["attention"]`; `state["cross"]` keeps its B rows, which K queries read at once.
+        """
         x_t, attention = self.self_attend_from(self.attention.step, x_t, state["attention"])
-        y, cross = self.cross.step(self.before(self.cross_norm, x_t), state["cross"])
-        x_t = self.after(self.cross_norm, x_t, self.dropout(y))
+        queries = self.before(self.cross_norm, x_t).unflatten(0, (-1, hypotheses))  # (B, K, D)
+        y, cross = self.cross.chunk(queries, state["cross"])
+        x_t = self.after(self.cross_norm, x_t, self.dropout(y.flatten(0, 1)))
         return self.feed_forward(x_t), {"attention": attention, "cross": cross}

@@ -1,15 +1,16 @@
 """Encoder-decoder Transformer (Vaswani et al., 2017): translation and summarisation.
 
-Attention stands in three slots, which tables fill one at a time (LAVO Tables 4 and 6) or together (Luna Table 5):
+Attention stands in three slots, which tables fill one at a time (LAVO Tables 4 and 6) or together (Luna Table 5). A
+task says which by its pattern, a recipe that fills more by `slots`:
 
-    encoder_self   noncausal self-attention over the source
-    decoder_self   causal self-attention over the target
-    cross          attention of the target to the encoder's states
+    encoder_self   noncausal_self   self-attention over the source
+    decoder_self   causal_self      self-attention over the target
+    cross          causal_cross     attention of the target to the encoder's states
 
 The carry (Luna's packed P) passes up the encoder, then through both attentions of each decoder layer. Decoding projects
 the source once per layer; a token costs one step of each self-attention and one query of each cross attention.
 
-    B batch, M source length, N target length, D width, V vocabulary
+    B batch, M source length, N target length, K hypotheses of a source, D width, V vocabulary
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -30,16 +31,23 @@ SLOTS: Mapping[str, Pattern] = {
     "decoder_self": Pattern.CAUSAL_SELF,
     "cross": Pattern.CAUSAL_CROSS,
 }
+SLOT_OF: Mapping[Pattern, str] = {pattern: slot for slot, pattern in SLOTS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seq2SeqConfig(TransformerConfig):
-    """Sizes and options of `Seq2Seq`; the defaults are those of the original Transformer."""
+    """Sizes and options of `Seq2Seq`; the defaults are those of the original Transformer.
+
+    Raises ValueError for an unknown choice, and for `slots` without the one of `pattern`.
+    """
 
     max_source_length: int
     """Longest source to be trained on; `max_length` is that of the target."""
-    slots: Collection[str] = tuple(SLOTS)
-    """The slots that the attention under test fills, keys of `SLOTS`; softmax attention fills the others."""
+    pattern: Pattern | str | None = None
+    """The slot that the attention under test fills, a value of `SLOTS`; softmax attention fills the others. None: all
+    slots, or `slots`."""
+    slots: Collection[str] | None = None
+    """The slots that it fills, keys of `SLOTS`, where they are not the one of `pattern`; that is among them."""
     norm: str = "post"
     ffn: str = "relu"
     positions: str = "sinusoidal"
@@ -52,25 +60,38 @@ class Seq2SeqConfig(TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for slot in self.slots:
+        for slot in self.slots or ():
             check_choice("a slot", slot, SLOTS)
+        if self.pattern is None:
+            return
+        check_choice("pattern", self.pattern, SLOTS.values())
+        if SLOT_OF[Pattern(self.pattern)] not in self.filled_slots:
+            filled = ", ".join(self.filled_slots) or "none"
+            raise ValueError(f"pattern {self.pattern} is that of a slot which slots leave out (they fill: {filled})")
+
+    @property
+    def filled_slots(self) -> tuple[str, ...]:
+        """The slots that the attention under test fills."""
+        if self.slots is not None:
+            return tuple(self.slots)
+        return tuple(SLOTS) if self.pattern is None else (SLOT_OF[Pattern(self.pattern)],)
 
 
 class Seq2Seq(nn.Module):
     """source (B, M), target (B, N) -> logits (B, N, V) of the target's next tokens.
 
-    `attention`, called as `attention(dim, heads, pattern=, max_length=, dropout=)`, fills `slots`. Padding is hidden in
-    the source; in the target it comes last, where nothing sees it.
+    `attention`, called as `attention(dim, heads, pattern=, max_length=, dropout=)`, fills its slots. Padding is hidden
+    in the source; in the target it comes last, where nothing sees it.
     """
 
     Config: ClassVar[type[Seq2SeqConfig]] = Seq2SeqConfig
 
     def __init__(self, attention: Callable[..., Attention], config: Seq2SeqConfig):
         super().__init__()
-        self.padding_id, self.slots = config.padding_id, tuple(config.slots)
+        self.padding_id, self.slots = config.padding_id, config.filled_slots
 
         def fill(slot: str, max_length: int) -> Attention:
-            make = attention if slot in config.slots else Vanilla
+            make = attention if slot in self.slots else Vanilla
             sizes = {"max_length": max_length, "dropout": config.attention_dropout}
             return make(config.dim, config.heads, pattern=SLOTS[slot], **sizes)
 
@@ -100,7 +121,7 @@ class Seq2Seq(nn.Module):
         order = [("encoder_self", layer.attention) for layer in self.encoder]
         for layer in self.decoder:
             order += [("decoder_self", layer.attention), ("cross", layer.cross)]
-        for previous, following in pairwise(attention for slot, attention in order if slot in config.slots):
+        for previous, following in pairwise(attention for slot, attention in order if slot in self.slots):
             following.set_previous(previous)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -120,18 +141,29 @@ class Seq2Seq(nn.Module):
         return self.encoder_norm(x), padding, carry
 
     def init_state(self, source: Tensor) -> State:
-        """source (B, M) -> state before the first token of the target. The source is encoded and projected once."""
+        """source (B, M) -> state before the first token of the target. The source is encoded and projected once.
+
+        `target` has a row for each hypothesis, at first one for each source; `source` keeps a row for each source.
+        """
         states, padding, carry = self.encode(source)
         layers = []
         for layer in self.decoder:
             layer_state, carry = layer.init_state(states, padding, carry)
             layers.append(layer_state)
-        return {"layers": layers, "seen": 0}
+        parts = {"target": "attention", "source": "cross"}
+        return {name: [layer[part] for layer in layers] for name, part in parts.items()} | {"seen": 0}
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        """One more token (B,) of the target -> (logits (B, V), state), equal to the same row of `forward`."""
-        x, layers = self.target.embed(token[:, None], state["seen"])[:, 0], []
-        for layer, layer_state in zip(self.decoder, state["layers"], strict=True):
-            x, layer_state = layer.step(x, layer_state)
-            layers.append(layer_state)
-        return self.head(self.decoder_norm(x)), {"layers": layers, "seen": state["seen"] + 1}
+        """One more token (B,) of the target -> (logits (B, V), state), equal to the same row of `forward`.
+
+        Tokens (B, K) are those of K hypotheses of each source: logits (B, K, V). Then `state["target"]` has B K rows.
+        """
+        hypotheses = token.shape[1] if token.dim() == 2 else 1
+        x = self.target.embed(token.reshape(-1, 1), state["seen"])[:, 0]
+        own, cross = [], []
+        for layer, attention, context in zip(self.decoder, state["target"], state["source"], strict=True):
+            x, after = layer.step(x, {"attention": attention, "cross": context}, hypotheses)
+            own.append(after["attention"])
+            cross.append(after["cross"])
+        logits = self.head(self.decoder_norm(x))
+        return logits.view(*token.shape, -1), {"target": own, "source": cross, "seen": state["seen"] + 1}

@@ -181,10 +181,10 @@ class Probe(Task):
     def backbone_kwargs(self) -> dict[str, object]:
         facts, queries = self.lengths
         if self.pattern.cross:
-            lengths = {"max_source_length": facts, "max_length": queries, "slots": ("cross",), "padding_id": None}
+            lengths = {"max_source_length": facts, "max_length": queries, "padding_id": None}
         else:
-            lengths = {"max_length": facts + queries, "pattern": self.pattern}
-        return {"vocab_size": self.vocab_size, **lengths}
+            lengths = {"max_length": facts + queries}
+        return {"vocab_size": self.vocab_size, "pattern": self.pattern, **lengths}
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         logits, answers = self.answer_logits(model, batch), batch["answers"]

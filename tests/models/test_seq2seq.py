@@ -10,7 +10,6 @@ from models.attention.base import Pattern
 from models.attention.vanilla import Vanilla
 from models.backbones.config import FFNS, NORM_PLACEMENTS, NORMS, POSITIONS
 from models.backbones.seq2seq import SLOTS, Seq2Seq, Seq2SeqConfig
-from models.generation.generate import translate
 
 SIZES = {"vocab_size": 11, "max_source_length": 24, "max_length": 20, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 # every slot that a model can stand in alone, and all three where it can
@@ -91,10 +90,10 @@ def test_padding_and_later_tokens_change_nothing(name, slots):
     torch.testing.assert_close(model(source, changed)[:, :7], expected[:, :7], atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["vanilla", "luna", "lavo"])
-def test_decoding_projects_the_source_once(name):
+@pytest.mark.parametrize(("name", "slots"), [case for case in FILLED if "cross" in case[1]])
+def test_decoding_projects_the_source_once(name, slots):
     """However many tokens follow, the encoder's states are read by `init_state` alone."""
-    model = seq2seq(name)
+    model = seq2seq(name, slots=slots)
     state = model.init_state(padded(tokens(17)))
     calls = []
     for linear in model.modules():
@@ -103,33 +102,6 @@ def test_decoding_projects_the_source_once(name):
     for token in tokens(5).unbind(1):
         _, state = model.step(token, state)
     assert calls and all(17 not in shape for shape in calls)
-
-
-LIVELY = {"stir": 0.3, "norm": "pre", "shared": False, "embedding_std": 1.0}  # greedy targets of many tokens
-
-
-@pytest.mark.parametrize("name", ["vanilla", "luna"])
-def test_translation_equals_full_forward_passes(name):
-    model = seq2seq(name, **LIVELY)
-    source = padded(tokens(17))
-    target, greedy = torch.full((3, 1), 2), translate(model, source, bos_id=2, max_new_tokens=15)
-    for _ in range(15):
-        target = torch.cat([target, model(source, target)[:, -1].argmax(-1, keepdim=True)], 1)
-    assert torch.equal(greedy, target[:, 1:])
-    assert len(greedy.unique()) > 2
-
-
-def test_translation_stops_when_every_target_has_ended():
-    model = seq2seq(**LIVELY)
-    endless = translate(model, tokens(17), bos_id=2, max_new_tokens=15)
-    stop = int(endless[0, 4])
-    ends = [row.tolist().index(stop) if stop in row else 15 for row in endless]
-    stopped = translate(model, tokens(17), bos_id=2, eos_id=stop, max_new_tokens=15)
-    assert ends[0] > 0
-    assert translate(model, tokens(17), bos_id=2, max_new_tokens=0).shape == (3, 0)
-    assert torch.equal(stopped, endless[:, : min(max(ends) + 1, 15)])
-    alone = translate(model, tokens(17)[:1], bos_id=2, eos_id=stop, max_new_tokens=15)
-    assert torch.equal(alone, endless[:1, : ends[0] + 1])
 
 
 @pytest.mark.parametrize("slots", [(), ("encoder_self",), ("decoder_self", "cross"), tuple(SLOTS)])
@@ -160,6 +132,29 @@ def test_slots_are_filled_and_told_whom_they_follow(slots):
     assert model(tokens(13), tokens(9)).shape == (3, 9, 11)
 
 
+@pytest.mark.parametrize(
+    ("options", "filled"),
+    [
+        ({}, tuple(SLOTS)),
+        *(({"pattern": pattern}, (slot,)) for slot, pattern in SLOTS.items()),
+        ({"pattern": "causal_self", "slots": list(SLOTS)}, tuple(SLOTS)),
+        ({"pattern": "causal_cross", "slots": ["decoder_self", "cross"]}, ("decoder_self", "cross")),
+        ({"slots": []}, ()),
+    ],
+)
+def test_slots_follow_from_the_pattern(options, filled):
+    model = seq2seq("linear_transformer", **options)
+    layers = {
+        "encoder_self": [layer.attention for layer in model.encoder],
+        "decoder_self": [layer.attention for layer in model.decoder],
+        "cross": [layer.cross for layer in model.decoder],
+    }
+    for slot, attentions in layers.items():
+        kind = CLASSES["linear_transformer" if slot in filled else "vanilla"]
+        assert [type(attention) for attention in attentions] == [kind] * 2
+        assert {attention.pattern for attention in attentions} == {SLOTS[slot]}
+
+
 def test_shared_embeddings_are_one_matrix():
     shared, separate = seq2seq(), seq2seq(shared=False)
     count = [sum(p.numel() for p in model.parameters()) for model in (shared, separate)]
@@ -170,6 +165,10 @@ def test_shared_embeddings_are_one_matrix():
 def test_refusals():
     with pytest.raises(ValueError, match="a slot is one of encoder_self, decoder_self, cross, not sideways"):
         seq2seq(slots=["sideways"])
+    with pytest.raises(ValueError, match=r"pattern is one of .*causal_cross, not noncausal_cross"):
+        seq2seq(pattern="noncausal_cross")
+    with pytest.raises(ValueError, match=r"noncausal_self is that of a slot which slots leave out .*fill: cross\)"):
+        seq2seq(pattern="noncausal_self", slots=["cross"])
     for option in ("norm", "norm_kind", "ffn", "positions"):
         with pytest.raises(ValueError, match=rf"{option} is one of .*, .*not elsewhere"):
             seq2seq(**{option: "elsewhere"})
@@ -179,7 +178,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
         learned(tokens(25), tokens(5))
     with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
-        translate(learned, tokens(5), bos_id=2, max_new_tokens=21)
+        learned(tokens(5), tokens(21))
     with pytest.raises(ValueError, match="25 tokens, but max_length is 24"):
         seq2seq("linformer", slots=["encoder_self"])(tokens(25), tokens(21))
     assert seq2seq()(tokens(25), tokens(21)).shape == (3, 21, 11)

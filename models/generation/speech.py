@@ -1,0 +1,46 @@
+"""Frames of speech from phonemes, step by step, until a model says that a step is the last.
+
+B batch, M phonemes, S steps, r frames of a step, F mels
+"""
+
+import torch
+from torch import Tensor
+
+from models.backbones.transformer_tts import TransformerTTS
+from models.generation.generate import evaluating
+from models.generation.state import take_rows
+
+
+def synthesise(
+    model: TransformerTTS, phonemes: Tensor, *, seeds: Tensor | None = None, max_steps: int
+) -> tuple[list[Tensor], Tensor]:
+    """phonemes (B, M) -> (frames of each example (T, F), after the postnet; whether each stopped, bool (B,)).
+
+    A step reads the frames of the one before, as they were before the postnet. An example stops after the step whose
+    probability to be the last is over one half, or after `max_steps`, and costs nothing from then on. `seeds` (B,) are
+    those of the prenet's dropout.
+    """
+    rows = torch.arange(len(phonemes), device=phonemes.device)  # of those that go on
+    steps = torch.full_like(rows, max_steps)
+    stopped = torch.zeros_like(rows, dtype=torch.bool)
+    out = []
+    with evaluating(model):
+        state = model.init_state(phonemes, seeds=seeds)
+        frames = model.features.weight.new_zeros(len(phonemes), model.frames_per_step, model.mels)
+        for number in range(1, max_steps + 1):
+            frames, stop, state = model.step(frames, state)
+            whole = frames.new_zeros(len(phonemes), *frames.shape[1:])
+            whole[rows] = frames
+            out.append(whole)
+            ended = stop > 0
+            if ended.any():
+                steps[rows[ended]], stopped[rows[ended]] = number, True
+                going = (~ended).nonzero()[:, 0]
+                if not len(going):
+                    break
+                rows, frames, state = rows[going], frames[going], take_rows(state, going)
+        before = torch.cat(out, 1)  # (B, S r, F)
+        lengths = steps * model.frames_per_step
+        padding = torch.arange(before.shape[1], device=rows.device) >= lengths[:, None]
+        after = model.refined(before, padding)
+    return [one[:length] for one, length in zip(after, lengths.tolist(), strict=True)], stopped

@@ -1,0 +1,1 @@
+"""Sequences that become other sequences: summaries and translations."""

@@ -1,0 +1,139 @@
+"""Pairs of texts as token sequences: read piece by piece, kept in the cache, padded into batches.
+
+An example of the cache is one sequence, the source's tokens and then the target's, whose label is the number of the
+source's. Special tokens are not kept, nor is anything cut off, so that lengths may change without a new preparation.
+A batch has
+
+    source   the source's tokens, </s>             cut at `source_length`, where </s> may be lost
+    inputs   <s>, the target's tokens              cut at `target_length`
+    targets  the target's tokens, </s>             cut at `target_length`; IGNORED after it
+
+as ParaGen's sequence-to-sequence task has them. Source and inputs are padded at their ends.
+
+    B batch, M tokens of the longest source of a batch, N of its longest target, R of its longest reference
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from tasks.base import Batch, Split
+from tasks.checks import DataError
+from tasks.examples import AnyExamples, Examples, Shards
+from tasks.lm.tokenizers import dtype
+from tasks.seq2seq.vocabulary import Vocabulary
+
+IGNORED = -100  # in place of a target that is not scored
+BATCH = 256  # pairs that are encoded at once
+
+
+class Pair(NamedTuple):
+    where: str  # file:line, for messages
+    source: str
+    target: str
+
+
+class Piece(Protocol):
+    """Pairs that are read together. Picklable."""
+
+    count: int
+
+    def pairs(self) -> Iterator[Pair]:
+        """Raises DataError."""
+
+
+def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str, hint: str) -> Examples | Shards:
+    """A split: of one piece its examples, of several shards that are still to be made. Raises DataError for no pair."""
+    makers = [Encoder(piece, vocabulary, hint) for piece in pieces if piece.count]
+    if not makers:
+        raise DataError(f"{title}: no pairs; {hint}")
+    if len(makers) == 1:
+        return makers[0]()
+    return Shards(makers, sum(piece.count for piece in pieces), title)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Makes one shard. Raises DataError for a pair without a target; a source may be empty."""
+
+    piece: Piece
+    vocabulary: Vocabulary
+    hint: str
+
+    def __call__(self) -> Examples:
+        tokens: list[np.ndarray] = []
+        lengths: list[np.ndarray] = []
+        pairs = iter(self.piece.pairs())
+        while some := list(itertools.islice(pairs, BATCH)):
+            for pair in some:
+                if not pair.target.strip():
+                    raise DataError(f"{pair.where}: an empty target; put its text there or drop the pair, {self.hint}")
+            found = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
+            tokens += found
+            lengths.append(np.array([len(one) for one in found]).reshape(-1, 2))
+        of_each = np.concatenate(lengths)  # (n, 2)
+        offsets = np.cumsum(np.concatenate([[0], of_each.sum(1)]), dtype=np.int64)
+        joined = np.concatenate(tokens).astype(dtype(self.vocabulary.vocab_size))
+        return Examples(joined, offsets, of_each[:, 0].astype(np.int32))
+
+
+class PairSplit(Split):
+    """`batch(indices)` gives {"source" (B, M), "inputs" (B, N), "targets" (B, N)}, int64.
+
+    With `references` also "reference" (B, R): the whole target, uncut, with </s>, padded.
+    """
+
+    def __init__(
+        self,
+        examples: AnyExamples,
+        vocabulary: Vocabulary,
+        *,
+        source_length: int,
+        target_length: int,
+        references: bool = False,
+    ):
+        self.examples, self.vocabulary, self.references = examples, vocabulary, references
+        self.source_length, self.target_length = source_length, target_length
+
+    def __len__(self) -> int:
+        return self.examples.count
+
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: tokens of the source and of the target, </s> of each included."""
+        sources = self.examples.labels.astype(np.int64)
+        targets = self.examples.lengths - sources
+        return np.minimum(sources + 1, self.source_length) + np.minimum(targets + 1, self.target_length)
+
+    def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target of an example, int64, uncut and without special tokens."""
+        tokens = self.examples.tokens_of(index).astype(np.int64)
+        source, target = np.split(tokens, [int(self.examples.labels[index])])
+        return source, target
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        index = np.asarray(indices, np.int64)
+        if index.size and not 0 <= index.min() <= index.max() < len(self):
+            raise IndexError(f"pairs are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        how = self.vocabulary
+        pairs = [self.pair(i) for i in index.tolist()]
+        whole = [np.append(target, how.eos_id) for _, target in pairs]
+        batch = {
+            "source": padded((np.append(source, how.eos_id)[: self.source_length] for source, _ in pairs), how),
+            "inputs": padded((np.append(how.bos_id, target)[: self.target_length] for _, target in pairs), how),
+            "targets": padded((target[: self.target_length] for target in whole), how, IGNORED),
+        }
+        return batch | ({"reference": padded(whole, how)} if self.references else {})
+
+
+def padded(rows: Iterable[np.ndarray], vocabulary: Vocabulary, value: int | None = None) -> torch.Tensor:
+    """Sequences as int64 (B, length of the longest one), `value` after their ends, None: padding."""
+    rows = list(rows)
+    value = vocabulary.padding_id if value is None else value
+    found = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
+    for place, row in zip(found, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(found)

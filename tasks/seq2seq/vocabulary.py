@@ -1,0 +1,104 @@
+"""The vocabulary of an encoder-decoder: four special rows, then the pieces of a tokenizer (tasks/lm/tokenizers.py).
+
+    0 <s>   1 <pad>   2 </s>   3 <unk>   4 + i  piece i
+
+The order is BART's (Lewis et al., 2020, arXiv 1910.13461), as fairseq's dictionaries begin. `bart` has 50,265 rows:
+these four, GPT-2's 50,257 pieces, and four that never occur (three that fill up, `<mask>`). The published BART has the
+same pieces, its rows in the order of their frequency; another order of rows changes nothing but their names.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.checks import Progress, one_of
+from tasks.lm import tokenizers
+from tasks.lm.tokenizers import Pieces, Tokenizer, dtype
+
+NAMES = ("bart", "bpe", "bytes")
+BOS, PADDING, EOS, UNKNOWN = range(4)
+SPECIAL_ROWS = 4
+BART_ROWS = 50_265
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Ids from 0 to `vocab_size` - 1. Picklable."""
+
+    pieces: Tokenizer
+    vocab_size: int
+
+    bos_id = BOS
+    padding_id = PADDING
+    eos_id = EOS
+
+    @property
+    def identity(self) -> str:
+        """sha256, hexadecimal, of what the ids of a text follow from."""
+        return self.pieces.identity
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        """Fetch what is missing, or train on the texts. Raises DataError."""
+        self.pieces.prepare(texts, progress)
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text, no special ones. Raises DataError for files that are not there."""
+        return [(ids + SPECIAL_ROWS).astype(dtype(self.vocab_size)) for ids in self.pieces.encode(texts)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text before the first `</s>`; rows that are no piece say nothing. What is not UTF-8 becomes U+FFFD."""
+        table, found = _bytes_of_pieces(self.pieces), bytearray()
+        for row in ids:
+            if row == self.eos_id:
+                break
+            if 0 <= row - SPECIAL_ROWS < len(table):
+                found += table[row - SPECIAL_ROWS]
+        return found.decode(errors="replace")
+
+
+def make(
+    name: str,
+    *,
+    path: Path | None = None,
+    vocabulary: int | None = None,
+    folder: Path,
+    follows_from: Mapping[str, Any],
+    hint: str,
+) -> Vocabulary:
+    """A vocabulary by name. `path` is a folder with GPT-2's files, for `bart`; without it they are kept in `folder`.
+
+    A `bpe` has `vocabulary` pieces trained on what `follows_from` says. Raises ValueError for settings that do not fit,
+    DataError for files in `path` that are not a vocabulary.
+    """
+    one_of(NAMES, tokenizer=name)
+    if path is not None and name != "bart":
+        raise ValueError(f"tokenizer={name} has no files: tokenizer_path=null")
+    where = {"path": path, "vocabulary": vocabulary, "folder": folder, "follows_from": follows_from, "hint": hint}
+    pieces = tokenizers.make("gpt2" if name == "bart" else name, **where)
+    return Vocabulary(pieces, BART_ROWS if name == "bart" else SPECIAL_ROWS + pieces.vocab_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _bytes_of_pieces(pieces: Tokenizer) -> list[bytes]:
+    """The bytes that each piece stands for; the end token, which no text has, stands for none."""
+    if not isinstance(pieces, Pieces):
+        return [bytes([value]) for value in range(tokenizers.BYTE_IDS)]
+    from tokenizers import pre_tokenizers
+
+    table = [b""] * pieces.vocab_size
+    letters = _letters(pre_tokenizers.ByteLevel.alphabet())
+    for piece, number in pieces.open().get_vocab().items():
+        if number != pieces.end_id:
+            table[number] = bytes(letters[letter] for letter in piece)
+    return table
+
+
+def _letters(alphabet: Iterable[str]) -> dict[str, int]:
+    """The byte of each letter of a byte-level vocabulary: printable Latin-1 stands for itself, the rest follows it."""
+    rest = iter(sorted(letter for letter in alphabet if ord(letter) >= 256))
+    same = {ord(letter) for letter in alphabet if ord(letter) < 256}
+    return {chr(byte): byte for byte in same} | {next(rest): byte for byte in range(256) if byte not in same}

@@ -1,0 +1,1 @@
+"""Summaries of long documents by an encoder-decoder."""

@@ -1,0 +1,142 @@
+"""Clips of LJSpeech: a folder with metadata.csv and wavs/, the archive, or the hub's parquet files, which become one.
+
+A line of metadata.csv is `id|text|text with numbers and abbreviations as words`; the clip is wavs/<id>.wav or .flac.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.checks import DataError, Progress
+from tasks.data_sources import MIB, Download, archive, content, lines_of, one_line, write_whole
+from tasks.data_task import SPLITS
+
+ARCHIVE = Download(
+    "https://data.keithito.com/data/speech/LJSpeech-1.1.tar.bz2",
+    2_748_572_632,
+    "be1a30453f28eb8dd26af4101ae40cbf2c50413b1bb21936cbcdc6fae3de8aa5",
+)
+FOLDER = "LJSpeech-1.1"  # in the archive
+CLIPS = 13_100
+TITLES = {"LJ001": "test", "LJ002": "test", "LJ003": "val"}  # of fairseq's recipe; the others train
+LAYOUT = "a folder with metadata.csv and wavs/ of .wav or .flac"
+METADATA = "metadata.csv"
+ENDINGS = (".wav", ".flac")
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+WHOLE = "whole.json"  # written when an archive is unpacked to its end
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A line of `metadata.csv`: where it stands, the text to be said, and the sound."""
+
+    id: str
+    text: str
+    file: Path
+    where: str
+
+
+def read_clips(folder: Path, hint: str) -> list[Clip]:
+    """All clips of a folder, in the order of its list. Raises DataError."""
+    metadata, found = folder / METADATA, {}
+    for number, line in lines_of(metadata, hint):
+        where = f"{metadata}:{number}"
+        try:
+            fields = line.decode("utf-8").split("|")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: no UTF-8 text; {hint}") from error
+        if len(fields) != 3:
+            raise DataError(f"{where}: {len(fields)} fields instead of id|text|text as words; {hint}")
+        name, text = fields[0], fields[2].strip()
+        if not ID.fullmatch(name):
+            raise DataError(f"{where}: {name[:60]!r} is no name of a clip (letters, digits, - and _); {hint}")
+        if name in found:
+            raise DataError(f"{where}: a second clip {name}; {hint}")
+        if not text:
+            raise DataError(f"{where}: an empty text; put what is said there, then {hint}")
+        files = [file for end in ENDINGS if (file := folder / "wavs" / f"{name}{end}").is_file()]
+        if not files:
+            raise DataError(f"{where}: no wavs/{name}.wav or .flac; put it there, then {hint}")
+        found[name] = Clip(name, text, files[0], where)
+    if not found:
+        raise DataError(f"{metadata}:1: no clips; it is to be {LAYOUT}, then {hint}")
+    return list(found.values())
+
+
+def by_title(clips: Sequence[Clip]) -> dict[str, list[Clip]]:
+    """The splits of fairseq's recipe, by the first five signs of the id."""
+    found: dict[str, list[Clip]] = {name: [] for name in SPLITS}
+    for clip in clips:
+        found[TITLES.get(clip.id[:5], "train")].append(clip)
+    return found
+
+
+def last_held_out(clips: Sequence[Clip], count: int, where: object, hint: str) -> dict[str, list[Clip]]:
+    """The last `count` clips to test, as many before them to validate, the others to train. Raises DataError."""
+    first = len(clips) - 2 * count
+    if first < 1:
+        raise DataError(f"{where}: {len(clips)} clips, too few to hold out twice {count}; set task.held_out, {hint}")
+    return {"train": list(clips[:first]), "val": list(clips[first:-count]), "test": list(clips[-count:])}
+
+
+def unpacked(file: Path, folder: Path, hint: str, progress: Progress) -> Path:
+    """The folder that the archive of LJSpeech unpacks to, below `folder`. Raises DataError."""
+    identity, target = {"sha256": ARCHIVE.sha256}, folder / FOLDER
+    if not is_whole(target, identity):
+        done = 0
+        for name, stream in archive(file, lambda name: name.startswith(f"{FOLDER}/"), hint):
+            part = name.removeprefix(f"{FOLDER}/")
+            if part == METADATA or re.fullmatch(rf"wavs/{ID.pattern}\.wav", part):
+                write_whole(target / part, [content(stream, f"{file}: {name}", hint)], hint)
+                done += 1
+                progress("unpacking LJSpeech", min(done, CLIPS), CLIPS)
+        write_whole(target / WHOLE, [json.dumps(identity).encode()], hint)
+    return target
+
+
+def from_parquet(files: Sequence[Path], folder: Path, identity: Mapping[str, str], hint: str) -> Path:
+    """A folder of clips of the hub's parquet files, columns id, audio and normalized_text. Raises DataError."""
+    if not is_whole(folder, identity):
+        lines = []
+        for file in files:
+            for row, (name, text, data) in enumerate(parquet_clips(file, hint), 1):
+                if not (isinstance(name, str) and ID.fullmatch(name) and isinstance(text, str) and data):
+                    raise DataError(f"{file}: row {row} is no clip with id, text and sound; fetch it again, {hint}")
+                end = ".flac" if data[:4] == b"fLaC" else ".wav"
+                write_whole(folder / "wavs" / f"{name}{end}", [data], hint)
+                lines.append(f"{name}||{' '.join(text.replace('|', ' ').split())}\n")
+        write_whole(folder / METADATA, [line.encode() for line in sorted(lines)], hint)
+        write_whole(folder / WHOLE, [json.dumps(dict(identity)).encode()], hint)
+    return folder
+
+
+def parquet_clips(file: Path, hint: str) -> Iterator[tuple[str, str, bytes]]:
+    """(id, text, bytes of the sound) of each row. Raises DataError."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file) as opened:
+            names = opened.schema_arrow.names
+            text = next((name for name in ("normalized_text", "normalised_text", "text") if name in names), None)
+            if text is None or not {"id", "audio"} <= set(names):
+                raise DataError(f"{file}: columns {', '.join(names)[:80]}, not id, audio and normalized_text; {hint}")
+            for batch in opened.iter_batches(32, columns=["id", "audio", text]):
+                for row in batch.to_pylist():
+                    sound = row["audio"]
+                    data = sound.get("bytes") if isinstance(sound, dict) else None
+                    if data and len(data) > 64 * MIB:
+                        raise DataError(f"{file}: a sound of more than 64 MiB; {hint}")
+                    yield row["id"], row[text], data
+    except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: {one_line(error)[:120]}; fetch it again, then {hint}") from error
+
+
+def is_whole(folder: Path, identity: Mapping[str, str]) -> bool:
+    """Whether a folder was filled to its end, from that file."""
+    try:
+        return json.loads((folder / WHOLE).read_text(encoding="utf-8")) == dict(identity)
+    except (OSError, ValueError):
+        return False

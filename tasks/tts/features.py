@@ -1,0 +1,85 @@
+"""Clips as cached examples: a spectrogram each, and the phonemes; made by several processes, without torch.
+
+n clips, T frames of one, F mels
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.checks import DataError
+from tasks.examples import Examples, Shards
+from tasks.tts import audio
+from tasks.tts.audio import MelScale
+from tasks.tts.clips import Clip
+from tasks.tts.phonemes import GAP, IDS, Phonemizer
+from tasks.tts.synthetic_speech import Sentence
+
+SHARD = 256  # clips
+
+TEXT = "_text"  # after a split's name: its phonemes
+
+
+@dataclass(frozen=True)
+class Spectrograms:
+    """One shard: the spectrograms of these clips, T x F numbers each; their label is T."""
+
+    clips: tuple[Clip | Sentence, ...]
+    scale: MelScale
+    longest: int
+    hint: str
+
+    def __call__(self) -> Examples:
+        audio.library("librosa", self.hint)
+        found = []
+        for clip in self.clips:
+            if isinstance(clip, Sentence):
+                samples = clip.make()[1]
+                if self.scale.frames(len(samples)) > self.longest:
+                    what = (
+                        f"a generated sentence has {self.scale.frames(len(samples))} frames, more than {self.longest}"
+                    )
+                    raise DataError(f"{what} (task.max_frames); {self.hint}")
+            else:
+                samples = audio.read(clip.file, self.scale, self.longest, self.hint)
+            found.append(audio.log_mel(samples, self.scale))
+        return joined(found, np.array([[len(mel)] for mel in found], np.int32))
+
+
+def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int, title: str, hint: str) -> Shards:
+    """The spectrograms of a split, to be made."""
+    parts = [tuple(clips[start : start + SHARD]) for start in range(0, len(clips), SHARD)]
+    return Shards([Spectrograms(part, scale, longest, hint) for part in parts], len(clips), title)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """One shard that is made already: it is written after the spectrograms, so that a broken clip leaves no file."""
+
+    examples: Examples
+
+    def __call__(self) -> Examples:
+        return self.examples
+
+
+def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longest: int, hint: str) -> Shards:
+    """Phonemes of a split; labels are the words that each of `WAYS` gave. Raises DataError."""
+    ids, words = [], []
+    for clip in clips:
+        if isinstance(clip, Sentence):
+            where, found = "a generated sentence", clip.make()[0]
+            words.append((int((found == IDS[GAP]).sum()), 0, 0))
+        else:
+            where, spoken = clip.where, phonemizer(clip.text, clip.where, hint)
+            found = spoken.ids
+            words.append(spoken.words)
+        if len(found) > longest:
+            raise DataError(f"{where}: {len(found)} phonemes are more than {longest} (task.max_phonemes); {hint}")
+        ids.append(found)
+    return Shards([Texts(joined(ids, np.array(words, np.int32)))], len(ids), "phonemes")
+
+
+def joined(parts: Sequence[np.ndarray], labels: np.ndarray) -> Examples:
+    flat = [part.ravel() for part in parts]
+    return Examples(np.concatenate(flat), np.cumsum([0, *map(len, flat)], dtype=np.int64), labels)

@@ -1,0 +1,186 @@
+"""Phonemes of English text: CMUdict first, then `phonemizer` where it is installed, then letter by letter.
+
+The symbols are ARPAbet's 39 phonemes, vowels with their stress 0, 1 or 2, a sign between words, and the punctuation
+that fairseq's recipe keeps (`. , ? ! -`; other signs are left out). It asks g2p-en, which guesses words that CMUdict
+lacks by a network; here espeak does, through phonemizer (GPL, so that nobody is made to install it), or a table of
+letters. How many words each of the three gave stands in the labels of the phonemes.
+"""
+
+import re
+import unicodedata
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tasks.checks import DataError
+from tasks.data_sources import BROKEN, Download, one_line
+
+CMUDICT = Download(
+    "https://raw.githubusercontent.com/nltk/nltk_data/5db857e6f7df11eabb5e5665836db9ec8df07e28/packages/corpora/cmudict.zip",
+    896_069,
+    "d07cca47fd72ad32ea9d8ad1219f85301eeaf4568f8b6b73747506a71fb5afd6",
+)
+MEMBER = "cmudict/cmudict"
+LARGEST = 16 << 20  # bytes of the file in it
+VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW")
+CONSONANTS = (
+    *("B", "CH", "D", "DH", "F", "G", "HH", "JH", "K", "L", "M", "N", "NG"),
+    *("P", "R", "S", "SH", "T", "TH", "V", "W", "Y", "Z", "ZH"),
+)
+PUNCTUATION = ".,?!-"
+PADDING, START, UNKNOWN, END, GAP = "<pad>", "<s>", "<unk>", "</s>", "|"
+# START is in fairseq's dictionary, whose size the printed parameters show; nothing reads it
+SYMBOLS = (
+    PADDING,
+    START,
+    UNKNOWN,
+    END,
+    GAP,
+    *PUNCTUATION,
+    *CONSONANTS,
+    *(f"{v}{stress}" for v in VOWELS for stress in "012"),
+)
+IDS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+WAYS = ("dictionary", "phonemizer", "letters")
+WORD = re.compile(rf"[a-z']*[a-z][a-z']*|[{re.escape(PUNCTUATION)}]")
+
+# what a letter, or some of them, most often stands for
+LETTERS = dict(
+    line.split(maxsplit=1)
+    for line in """
+    tch CH/sch S K/ch CH/ck K/dg JH/gh G/kn N/ng NG/ph F/qu K W/sh SH/th TH/wh W/wr R
+    ai EY1/au AO1/aw AO1/ay EY1/ea IY1/ee IY1/eu UW1/ew UW1/ie IY1/oa OW1/oi OY1/oo UW1/ou AW1/ow OW1/oy OY1
+    a AE1/b B/c K/d D/e EH1/f F/g G/h HH/i IH1/j JH/k K/l L/m M/n N/o AA1/p P/q K/r R/s S/t T/u AH1/v V/w W/x K S
+    y IY1/z Z
+    """.strip()
+    .replace("\n", "/")
+    .split("/")
+)
+SPELLING = re.compile("|".join(sorted(LETTERS, key=len, reverse=True)))
+
+# espeak's symbols of American English; vowels take their stress from the mark before them
+IPA = dict(
+    line.split(maxsplit=1)
+    for line in """
+    iː IY/i IY/ɪ IH/ᵻ IH/eɪ EY/ɛ EH/æ AE/ɑː AA/ɑ AA/ɔː AO/ɔ AO/oʊ OW/o OW/oː OW/ʊ UH/uː UW/u UW/ʌ AH/ə AH/ɐ AH/ɜː ER
+    ɚ ER/aɪ AY/aʊ AW/ɔɪ OY/ɑːɹ AA R/ɔːɹ AO R/oːɹ AO R/ɛɹ EH R/ɪɹ IH R/ʊɹ UH R/aɪɚ AY ER/aɪə AY AH/əl AH L/n̩ AH N
+    p P/b B/t T/d D/k K/ɡ G/g G/tʃ CH/dʒ JH/f F/v V/θ TH/ð DH/s S/z Z/ʃ SH/ʒ ZH/h HH/m M/n N/ŋ NG/l L/ɹ R/r R/w W/j Y
+    ɾ D/ʔ T
+    """.strip()
+    .replace("\n", "/")
+    .split("/")
+)
+STRESS = {"ˈ": "1", "ˌ": "2"}
+
+
+@dataclass(frozen=True)
+class Phonemes:
+    """Ids of a text, closed by the end, and how many words each of `WAYS` gave."""
+
+    ids: np.ndarray  # (M,) uint8
+    words: tuple[int, int, int]
+
+
+class Phonemizer:
+    """Text to phonemes by a dictionary {word: phonemes} and, for other words, `espeak` (None: by letters)."""
+
+    def __init__(self, dictionary: Mapping[str, str], espeak: Callable[[str], str] | None = None):
+        self.dictionary, self.espeak = dictionary, espeak
+        self.others: dict[str, tuple[str, int]] = {}  # words that were looked up elsewhere
+
+    def __call__(self, text: str, where: str, hint: str) -> Phonemes:
+        """Raises DataError for a text without words, or with digits."""
+        plain = unicodedata.normalize("NFKD", text.replace("’", "'")).lower()
+        plain = "".join(character for character in plain if not unicodedata.combining(character))
+        if digits := re.search(r"\d+", plain):
+            raise DataError(f"{where}: {digits.group()[:20]!r} in a text; write numbers as words, then {hint}")
+        if not re.search("[a-z]", plain):
+            raise DataError(f"{where}: a text without words; put what is said there, then {hint}")
+        symbols, counts = [], [0, 0, 0]
+        for token in WORD.findall(plain):
+            if token in PUNCTUATION:
+                symbols.append(token)
+                continue
+            spoken, way = self.word(token)
+            counts[way] += 1
+            symbols += [*spoken.split(), GAP]
+        ids = [IDS[symbol] for symbol in (*symbols, END)]
+        return Phonemes(np.array(ids, np.uint8), tuple(counts))
+
+    def word(self, word: str) -> tuple[str, int]:
+        """Phonemes of a word, and which of `WAYS` they came from."""
+        for known in (word, word.strip("'")):
+            if known in self.dictionary:
+                return self.dictionary[known], 0
+        if word not in self.others:
+            guessed = arpabet(self.espeak(word)) if self.espeak else None
+            self.others[word] = (by_letters(word), 2) if guessed is None else (guessed, 1)
+        return self.others[word]
+
+
+def by_letters(word: str) -> str:
+    """Phonemes of a word by its letters, doubled ones once; an e at the end is silent."""
+    once = re.sub(r"([^aeo])\1", r"\1", word.replace("'", ""))
+    if len(once) > 2 and once.endswith("e") and not once.endswith("ee"):
+        once = once[:-1]
+    return " ".join(LETTERS[part] for part in SPELLING.findall(once))
+
+
+def arpabet(ipa: str) -> str | None:
+    """espeak's phonemes, between spaces, in ARPAbet; None if one has no equal."""
+    found = []
+    for token in ipa.split():
+        marks = [STRESS[sign] for sign in token if sign in STRESS]
+        symbols = IPA.get("".join(sign for sign in token if sign not in STRESS))
+        if symbols is None:
+            return None
+        found += [f"{one}{marks[0] if marks else '0'}" if one in VOWELS else one for one in symbols.split()]
+    return " ".join(found) or None
+
+
+def espeak() -> tuple[Callable[[str], str], str] | None:
+    """(a word's phonemes in IPA, version) by phonemizer, or None where it or espeak is not installed."""
+    try:
+        import phonemizer
+        from phonemizer.backend import EspeakBackend
+        from phonemizer.separator import Separator
+
+        backend = EspeakBackend("en-us", with_stress=True)
+    except (ImportError, RuntimeError):
+        return None
+    separator = Separator(phone=" ", word="", syllable="")
+    return lambda word: backend.phonemize([word], separator=separator, strip=True)[0], phonemizer.__version__
+
+
+def read_dictionary(file: Path, hint: str) -> dict[str, str]:
+    """{word in lower case: phonemes} of CMUdict's archive, the first of several pronunciations. Raises DataError."""
+    try:
+        with zipfile.ZipFile(file) as archive, archive.open(MEMBER) as stream:
+            data = stream.read(LARGEST + 1)
+    except (*BROKEN, zipfile.BadZipFile, KeyError, ValueError, NotImplementedError, RuntimeError) as error:
+        raise DataError(f"{file}: {one_line(error)[:120]}; put {CMUDICT.url} there, then {hint}") from error
+    if len(data) > LARGEST:
+        raise DataError(
+            f"{file}: {MEMBER} in it is more than {LARGEST >> 20} MiB; put {CMUDICT.url} there, then {hint}"
+        )
+    found: dict[str, str] = {}
+    for number, line in enumerate(data.decode("latin-1").splitlines(), 1):
+        fields = line.split()
+        phonemes = [f"{one}0" if one in VOWELS else one for one in fields[2:]]
+        if not phonemes or any(one not in IDS for one in phonemes):
+            raise DataError(f"{file}: {MEMBER}:{number}: {line[:60]!r} is no word and its phonemes; {hint}")
+        found.setdefault(fields[0].lower(), " ".join(phonemes))
+    return found
+
+
+def without_unseen(ids: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Ids (n,) with `UNKNOWN` in place of those that `seen` (V,) does not have: phonemes that no training clip has."""
+    return np.where(seen[ids], ids, IDS[UNKNOWN]).astype(ids.dtype)
+
+
+def spelled(ids: Sequence[int]) -> str:
+    """Ids as symbols between spaces, without padding and end."""
+    return " ".join(SYMBOLS[number] for number in ids if SYMBOLS[number] not in (PADDING, END))

@@ -1,0 +1,107 @@
+"""Rows of a state, for every model that decodes: repeated, moved and left out, they go on as if they were alone."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from test_decoding import DECODING
+from zoo import CROSS, DECODERS, DIM, build, inputs, load, padding, run
+
+from models.attention.base import Pattern
+from models.generation.state import take_rows
+
+ROWS = torch.tensor([1, 1, 0])
+BEFORE, AFTER = 19, 24  # across the windows, blocks and chunks of the tiny sizes
+
+
+@pytest.mark.parametrize(("name", "pattern", "variant"), [case for case in DECODING if not case[1].cross])
+def test_rows_of_the_past_go_on(name, pattern, variant):
+    model = build(name, pattern, **variant).double()
+    past, _ = inputs(pattern, BEFORE, dtype=torch.float64)
+    future, _ = inputs(pattern, AFTER, batch=3, dtype=torch.float64, seed=2)
+    with torch.no_grad():
+        expected = run(model, torch.cat([past[ROWS], future], 1))[:, BEFORE:]
+        state = model.init_state(2)
+        for x_t in past.unbind(1):
+            _, state = model.step(x_t, state)
+        stepped, chunked = take_rows(state, ROWS), take_rows(state, ROWS)
+        for x_t in future[:2].unbind(1):  # what is taken is a copy
+            _, state = model.step(x_t, state)
+        rows = []
+        for x_t in future.unbind(1):
+            y_t, stepped = model.step(x_t, stepped)
+            rows.append(y_t)
+        torch.testing.assert_close(torch.stack(rows, 1), expected, atol=1e-10, rtol=0)
+        torch.testing.assert_close(model.chunk(future, chunked)[0], expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "pattern"), CROSS)
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_rows_of_a_context_are_read(name, pattern, padded):
+    model = build(name, pattern).double()
+    queries, _ = inputs(pattern, 9, batch=3, dtype=torch.float64)
+    _, context = inputs(pattern, 1, dtype=torch.float64)
+    mask = padding(2, 11, 7) if padded else None
+    carry = torch.randn(2, 4, DIM, dtype=torch.float64)  # Luna's; the others pass it through
+    with torch.no_grad():
+        state = take_rows(model.init_state(2, context=context, key_padding_mask=mask, carry=carry), ROWS)
+        rows, state = model.chunk(queries, state)
+        mask = mask if mask is None else mask[ROWS]
+        y, handed = model(queries, context[ROWS], key_padding_mask=mask, carry=carry[ROWS])
+    torch.testing.assert_close(rows, y, atol=1e-10, rtol=0)
+    torch.testing.assert_close(state["carry"], handed, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["own", "carried"])
+def test_lunas_causal_p_goes_along(carried):
+    """The P that a decoder has from its encoder differs between rows, one of its own does not."""
+    model = build("luna", Pattern.CAUSAL_SELF).double()
+    past, _ = inputs(Pattern.CAUSAL_SELF, BEFORE, dtype=torch.float64)
+    future, _ = inputs(Pattern.CAUSAL_SELF, AFTER, batch=3, dtype=torch.float64, seed=2)
+    carry = torch.randn(2, 4, DIM, dtype=torch.float64) if carried else None
+    with torch.no_grad():
+        _, state = model.chunk(past, model.init_state(2, carry=carry))
+        rows, _ = model.chunk(future, take_rows(state, ROWS))
+        expected = run(model, torch.cat([past[ROWS], future], 1), carry=carry[ROWS] if carried else None)
+    torch.testing.assert_close(rows, expected[:, BEFORE:], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_rows_of_a_whole_decoder_go_on(name):
+    torch.manual_seed(0)
+    cls, hyper = load(name)
+    sizes = {"vocab_size": 11, "max_length": 40, "dim": DIM, "heads": 2, "layers": 2, "ffn_dim": 20}
+    model = cls(cls.Config(**sizes, **hyper)).double().eval()
+    past, future = torch.randint(11, (2, BEFORE)), torch.randint(11, (3, AFTER))
+    whole = torch.cat([past[ROWS], future], 1)
+    with torch.no_grad():
+        state = take_rows(model.prefill(past)[1], ROWS)
+        for t, token in enumerate(future.unbind(1)):
+            logits, state = model.step(token, state)
+            expected = model.prefill(whole[:, : BEFORE + t + 1])[0]
+            torch.testing.assert_close(logits, expected, atol=1e-10, rtol=0)
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: int
+
+
+def test_what_a_state_is_made_of():
+    x = torch.arange(6).view(3, 2)
+    state = {"pair": Pair(x, 7), "list": [x, (x, None)], "one_for_all": torch.ones(1, 5).expand(3, 5), "seen": 4}
+    taken = take_rows(state, torch.tensor([2, 0, 2, 1]))
+    expected = torch.tensor([[4, 5], [0, 1], [4, 5], [2, 3]])
+    assert isinstance(taken["pair"], Pair)
+    assert taken["pair"].right == 7
+    assert taken["seen"] == 4
+    assert taken["list"][1][1] is None
+    for found in (taken["pair"].left, taken["list"][0], taken["list"][1][0]):
+        assert torch.equal(found, expected)
+    assert torch.equal(taken["one_for_all"], torch.ones(4, 5))
+    assert taken["one_for_all"].stride(0) == 0, "a row that is common to all is not copied"
+    assert take_rows(x, torch.tensor([], dtype=torch.long)).shape == (0, 2)
+    with pytest.raises(TypeError, match="made of tensors, ints and None, not of str"):
+        take_rows({"name": "x"}, torch.tensor([0]))
+    with pytest.raises(IndexError):
+        take_rows(x, torch.tensor([3]))

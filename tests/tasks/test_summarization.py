@@ -1,0 +1,351 @@
+"""Multi-News and what it shares with translation: pairs, vocabularies, files, generated articles, scores."""
+
+import gzip
+import itertools
+import json
+import math
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tasks.examples import Examples
+from tasks.seq2seq import vocabulary
+from tasks.seq2seq.pairs import IGNORED, PairSplit
+from tasks.summarization import pair_files, synthetic_articles
+from tasks.summarization.multinews import MultiNews
+from tasks.summarization.rouge import rouge, sentences
+from tests.helpers.tasks import no_progress, one_line, refuses, survivals
+
+BOS, PAD, EOS, FIRST = 0, 1, 2, 4  # rows of every vocabulary, and the row of the first piece
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+GPT2, SCISUMM = SHARED / "tokenizers" / "gpt2", SHARED / "summarization_scisummnet"
+TEXT = "Häuser — 日本 don't\n\n  “quoted”\x00\x7f \t ¡ÿ"
+SIZES = {"source_length": 64, "target_length": 32, "max_new_tokens": 8, "tokenizer": "bytes"}
+
+
+def task(root: Path, **settings) -> MultiNews:
+    return MultiNews(
+        **{"data_root": root / "data", "pattern": "noncausal_self", "source": "slice", **SIZES, **settings}
+    )
+
+
+def line_files(folder: Path, **changed: bytes) -> Path:
+    """A folder of .source and .target files with 4, 2 and 2 pairs, but for those `changed` (train_source=...)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", 4), ("val", 2), ("test", 2)):
+        for kind in ("source", "target"):
+            lines = "".join(f" {kind} {n} of {split}. NEWLINE_CHAR Its end ||||| b \n" for n in range(count))
+            (folder / f"{split}.{kind}").write_bytes(changed.get(f"{split}_{kind}", lines.encode()))
+    return folder
+
+
+def json_files(folder: Path, **changed: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", 4), ("val", 2), ("test", 2)):
+        rows = [{"document": f"An article {n}\nof {split}.", "summary": f"Summary {n}."} for n in range(count)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"set_{split}.jsonl.gz").write_bytes(gzip.compress(changed.get(split, lines.encode())))
+    return folder
+
+
+def texts(loaded: MultiNews, split: str) -> list[tuple[str, str]]:
+    decode, found = loaded.vocabulary_used.decode, loaded.split(split)
+    return [tuple(decode(part.tolist()) for part in found.pair(i)) for i in range(len(found))]
+
+
+# pairs
+
+VOCABULARY = vocabulary.make("bytes", folder=Path("none"), follows_from={}, hint="")
+
+
+def split_of(*pairs: tuple[str, str], source_length: int = 6, target_length: int = 5, **more) -> PairSplit:
+    ids = VOCABULARY.encode([text for pair in pairs for text in pair])
+    sizes = np.array([len(one) for one in ids]).reshape(-1, 2)
+    offsets = np.concatenate([[0], sizes.sum(1).cumsum()])
+    examples = Examples(np.concatenate(ids), offsets, sizes[:, 0].astype(np.int32))
+    return PairSplit(examples, VOCABULARY, source_length=source_length, target_length=target_length, **more)
+
+
+def rows(text: str) -> list[int]:
+    return [FIRST + byte for byte in text.encode()]
+
+
+def test_a_batch_is_padded_and_cut():
+    split = split_of(("abc", "xy"), ("", "z"), ("abcdefgh", "uvwxyz"), references=True)
+    found = {name: values.tolist() for name, values in split.batch([0, 1, 2]).items()}
+    assert found["source"] == [[*rows("abc"), EOS, PAD, PAD], [EOS, *[PAD] * 5], rows("abcdef")]
+    assert found["inputs"] == [[BOS, *rows("xy"), PAD, PAD], [BOS, *rows("z"), *[PAD] * 3], [BOS, *rows("uvwx")]]
+    assert found["targets"] == [[*rows("xy"), EOS, *[IGNORED] * 2], [*rows("z"), EOS, *[IGNORED] * 3], rows("uvwxy")]
+    assert found["reference"] == [[*rows("xy"), EOS, *[PAD] * 4], [*rows("z"), EOS, *[PAD] * 5], [*rows("uvwxyz"), EOS]]
+    assert split.lengths().tolist() == [4 + 3, 1 + 2, 6 + 5]
+    assert split.batch([1])["source"].shape == (1, 1) and "reference" not in split_of(("a", "b")).batch([0])
+    with pytest.raises(IndexError):
+        split.batch([3])
+
+
+# vocabularies
+
+
+@pytest.mark.parametrize("name", ["bytes", "bart"])
+def test_a_text_comes_back(name):
+    if name == "bart" and not GPT2.is_dir():
+        pytest.skip("no GPT-2 files")
+    path = GPT2 if name == "bart" else None
+    used = vocabulary.make(name, path=path, folder=Path("none"), follows_from={}, hint="")
+    used = pickle.loads(pickle.dumps(used))
+    ids = used.encode([TEXT, ""])
+    assert used.decode(ids[0].tolist()) == TEXT and len(ids[1]) == 0 and used.decode([]) == ""
+    assert used.decode([BOS, *ids[0].tolist(), EOS, *ids[0].tolist()]) == TEXT
+    assert used.decode([BOS, PAD, 3, used.vocab_size - 1]) == ""  # rows that are no piece
+    assert min(map(int, ids[0])) >= FIRST
+    if name == "bart":
+        assert used.vocab_size == 50_265
+        assert used.encode(["Hello world"])[0].tolist() == [FIRST + 15496, FIRST + 995]  # GPT-2's
+
+
+# files
+
+
+def test_files_of_lines_are_read(tmp_path):
+    loaded = task(tmp_path, path=line_files(tmp_path / "files"))
+    loaded.prepare(no_progress)
+    info = loaded.load()
+    assert info.sizes == {"train": 4, "val": 2, "test": 2, "decoded": 2} and info.source == "slice:files"
+    assert texts(loaded, "val") == [
+        tuple(f"{kind} {n} of val. \n Its end ||||| b" for kind in ("source", "target")) for n in range(2)
+    ]
+
+
+def test_files_of_json_are_read(tmp_path):
+    loaded = task(tmp_path, path=json_files(tmp_path / "files"))
+    loaded.prepare(no_progress)
+    loaded.load()
+    assert texts(loaded, "test") == [(f"An article {n}\nof test.", f"Summary {n}.") for n in range(2)]
+
+
+def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch):
+    folder, found = line_files(tmp_path / "files"), []
+    for part in (1000, 3):
+        monkeypatch.setattr(pair_files, "PART", part)
+        pieces = pair_files.pieces(folder, cut_abstract=False, hint="")["train"]
+        assert [piece.count for piece in pieces] == ([4] if part == 1000 else [3, 1])
+        found.append([pair for piece in pieces for pair in piece.pairs()])
+    assert found[0] == found[1] and found[0][2].where == f"{folder / 'train.target'}:3"
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        ({"train_target": b"a\nb\nc\n"}, ["train.source: 4 lines, but 3 in train.target", "line 4 has no partner"]),
+        ({"val_source": b"a\nb\nc\nd\n"}, ["val.source: 4 lines, but 2 in val.target", "lines 3 to 4 have no partner"]),
+        ({"test_target": b"a\n \n"}, ["test.target:2: an empty target"]),
+        ({"val_target": b"a\nb\xff\n"}, ["val.target:2", "0xff", "not UTF-8"]),
+        ({"train_source": b"\xc3\na\na\na\n"}, ["train.source:1", "not UTF-8"]),
+        ({"test_source": b"", "test_target": b""}, ["test of summarization/multinews: no pairs"]),
+    ],
+)
+def test_wrong_lines_are_one_line(tmp_path, changed, parts):
+    refuses(task(tmp_path, path=line_files(tmp_path / "files", **changed)), *parts)
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        (b'{"document": "a"', ["set_train.jsonl.gz:2: no JSON"]),
+        (b"[" * 100_000, ["set_train.jsonl.gz:2: no JSON"]),
+        (b'["a", "b"]', [":2: no text 'document'"]),
+        (b'{"document": "a", "summary": 3}', [":2: no text 'summary'"]),
+        (b'{"document": "a\\ud800", "summary": "b"}', [":2: half a character (\\ud800)"]),
+        (b'{"document": "a", "summary": " \\n"}', [":2: an empty target"]),
+        (b'{"document": "\xff", "summary": "b"}', [":2", "not UTF-8"]),
+    ],
+)
+def test_wrong_json_is_one_line(tmp_path, line, parts):
+    lines = b'{"document": "a", "summary": "b"}\n' + line + b"\n"
+    refuses(task(tmp_path, path=json_files(tmp_path / "files", train=lines)), *parts)
+
+
+def test_wrong_folders_are_one_line(tmp_path):
+    (tmp_path / "empty").mkdir()
+    refuses(task(tmp_path, path=tmp_path / "empty"), "no file for train", "a folder with a .jsonl")
+    refuses(task(tmp_path, path=tmp_path / "nowhere"), "nowhere:1: No such file")
+    folder = line_files(tmp_path / "files")
+    refuses(task(tmp_path, path=folder, cut_abstract=True), "cut_abstract is for .jsonl")
+    refuses(task(tmp_path, path=folder, source="official"), "4 + 2 + 2 instead of 44,972 + 5,622 + 5,622 pairs")
+    (folder / "val.target").rename(folder / "val.txt")
+    refuses(task(tmp_path, path=folder), "val.source for val")
+    (folder / "valid.src").write_bytes(b"a\n")
+    refuses(task(tmp_path, path=folder), "valid.src and val.source both are val's source")
+    refuses(task(tmp_path), "source=slice requires task.path")
+
+
+def test_hostile_files_are_read_or_refused(tmp_path):
+    folder = json_files(tmp_path / "files")
+    file = folder / "train.jsonl"
+    file.write_bytes(gzip.decompress((folder / "set_train.jsonl.gz").read_bytes()))
+    (folder / "set_train.jsonl.gz").unlink()
+    read = survivals(file, lambda number: task(tmp_path / str(number), path=folder, decoded=1), count=25)
+    assert 0 < read < 25
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"smoothing": 1.0}, "smoothing=1.0"),
+        ({"source_length": 1}, "source_length=1 is less than 2"),
+        ({"decoded": 0}, "decoded=0"),
+        ({"vocabulary": 300}, "belongs to bpe"),
+        ({"tokenizer": "words"}, "tokenizer='words' is none of bart, bpe, bytes"),
+        ({"min_new_tokens": 9}, "min_new_tokens"),
+        ({"source": "synthetic", "announced": 13}, "announced=13"),
+        ({"source": "synthetic", "document_facts": 3, "announced": 2}, "articles=4"),
+        ({"source": "synthetic", "cut_abstract": True}, "cut_abstract is for source=slice"),
+        ({"source": "synthetic", "path": "there"}, "takes no path"),
+    ],
+)
+def test_wrong_settings_are_one_line(tmp_path, settings, message):
+    with pytest.raises(ValueError) as error:
+        task(tmp_path, **settings)
+    one_line(error, message)
+
+
+# abstracts
+
+ABSTRACT = "We show that cats sleep all day. They wake up at night for mice."
+BODY = "Animals are many. Some of them sleep all day. Dogs do not."
+
+
+def test_the_abstract_is_cut_where_it_ends():
+    summary = ABSTRACT + " We also count dogs."
+    assert pair_files.without_abstract(f"{ABSTRACT} {BODY}", summary) == BODY
+    assert pair_files.without_abstract(f"A foreign line stands here. {ABSTRACT} {BODY}", summary) == BODY
+    assert pair_files.without_abstract(BODY, summary) == BODY
+    assert pair_files.without_abstract(ABSTRACT, summary) == "" and pair_files.without_abstract("", summary) == ""
+
+
+def lead_scores(root: Path, **settings) -> dict[str, float]:
+    settings |= {"source_length": 4096, "target_length": 2048}
+    loaded = task(root, path=SCISUMM, **settings)
+    loaded.prepare(no_progress)
+    assert loaded.load().sizes == {"train": 123, "val": 20, "test": 20, "decoded": 20}
+    (decoded,), metrics = loaded.final_evaluations(), loaded.text_metrics()
+    decoded.score(decoded.baselines["lead"](), decoded.split.batch(range(20)), metrics)
+    return {name: float(value) for name, value in metrics.compute().items()}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SCISUMM.is_dir(), reason="no ScisummNet")
+def test_without_its_abstracts_the_lead_of_scisummnet_is_half_as_good(tmp_path):
+    """.73 and .35 in ROUGE-1, where the first 4,096 bytes are read."""
+    whole, cut = lead_scores(tmp_path / "whole"), lead_scores(tmp_path / "cut", cut_abstract=True)
+    assert 70 < whole["rouge1"] < 76 and 32 < cut["rouge1"] < 40
+
+
+# generated articles
+
+
+def generated(count: int, **settings):
+    sizes = {"facts": 30, "announced": 4, "articles": 3} | settings
+    pieces = synthetic_articles.documents(count, seed=1, split=0, **sizes)
+    return [pair for piece in pieces for pair in piece.pairs()]
+
+
+def test_the_summary_is_what_bulletins_announce():
+    for pair in generated(20):
+        articles = pair.source.split(" ||||| ")
+        said = [re.findall(r"[^.]+ \.", article) for article in articles]
+        assert len(articles) == 3 and sum(map(len, said)) == 34
+        announced = {}
+        for sentence, following in itertools.chain.from_iterable(map(itertools.pairwise, said)):
+            if number := re.fullmatch(r"Bulletin (\w+) \.", sentence.strip()):
+                announced[number[1]] = following.strip()
+        assert pair.target == " ".join(announced[number] for number in ("one", "two", "three", "four"))
+
+
+def test_an_announced_fact_looks_like_any_other():
+    """Of words, lengths and places of facts, none tells those that are announced."""
+    pairs = generated(300)
+    kept = [len(fact.split()) for pair in pairs for fact in re.findall(r"[^.]+\.", pair.target)]
+    every = [len(one.split()) for pair in pairs for one in re.findall(r"[^.]+\.", pair.source) if "Bulletin" not in one]
+    assert abs(np.mean(kept) - np.mean(every)) < 0.15 and {*kept} == {5, 7, 9}
+    words = {word for pair in pairs for word in pair.target.split()}
+    others = {word for pair in pairs for word in pair.source.split()} - words
+    assert others == {*synthetic_articles.NUMBERS[:4], "Bulletin", "|||||"}
+    first = [pair.source.index("Bulletin one") / len(pair.source) for pair in pairs]
+    assert abs(np.mean(first) - 0.5) < 0.06  # the first to be told stands anywhere
+
+
+def test_fewer_documents_are_the_beginning_of_more(monkeypatch):
+    monkeypatch.setattr(synthetic_articles, "AT_ONCE", 7)
+    assert generated(9) == generated(20)[:9]
+
+
+# scores
+
+
+class Constant(nn.Module):
+    """Logits that are the same everywhere."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.logits = torch.linspace(-1, 1, size)
+
+    def forward(self, source, inputs):
+        return self.logits.expand(*inputs.shape, -1)
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    found = task(tmp_path, source="synthetic", documents=16, document_facts=6, announced=1, articles=2, smoothing=0.1)
+    found.prepare(no_progress)
+    found.load()
+    return found
+
+
+def test_nats_and_loss_of_documents(loaded):
+    split, model = loaded.split("test"), Constant(loaded.vocab_size)
+    log_p = model.logits.double().log_softmax(0)
+    targets = [[*split.pair(i)[1].tolist(), EOS][: loaded.target_length] for i in range(len(split))]
+    nats = [-float(log_p[torch.tensor(one)].mean()) for one in targets]
+    metrics, batch = loaded.metrics(), split.batch(range(len(split)))
+    scores = loaded.score(model, batch, metrics)["nats"]
+    assert scores.tolist() == pytest.approx(nats, rel=1e-6)
+    found = {name: float(value) for name, value in metrics.compute().items()}
+    tokens = [token for one in targets for token in one]
+    per_token = -float(log_p[torch.tensor(tokens)].mean())
+    assert found["nats"] == pytest.approx(np.mean(nats)) and found["loss"] == pytest.approx(per_token)
+    assert found["ppl"] == pytest.approx(math.exp(per_token)) and found["tokens"] == len(tokens)
+    smoothed = 0.9 * per_token - 0.1 * float(log_p.mean())
+    assert float(loaded.loss(model, batch)) == pytest.approx(smoothed, rel=1e-5)
+
+
+def test_padding_changes_no_score(loaded):
+    split, model = loaded.split("test"), Constant(loaded.vocab_size)
+    alone = [loaded.score(model, split.batch([i]), loaded.metrics())["nats"] for i in range(2)]
+    assert torch.equal(torch.cat(alone), loaded.score(model, split.batch([0, 1]), loaded.metrics())["nats"])
+
+
+def test_a_writer_is_scored_against_whole_references(tmp_path):
+    """The target of training is cut to 4 tokens, the reference is not."""
+    found = task(tmp_path, source="synthetic", documents=16, document_facts=6, announced=1, target_length=4, decoded=2)
+    found.prepare(no_progress)
+    assert found.load().sizes["decoded"] == 2
+    (decoded,) = found.final_evaluations()
+    split, used = decoded.split, found.vocabulary_used
+    batch = split.batch([0, 1])
+
+    def copy(source):  # writes the references themselves
+        return batch["reference"]
+
+    scores = decoded.score(copy, batch, decoded.metrics())
+    assert all(values.tolist() == [100, 100] for values in scores.values())
+    lead = [" ".join(sentences(used.decode(row))[: found.lead_sentences()]) for row in batch["source"].tolist()]
+    references = [used.decode(split.pair(i)[1].tolist()) for i in range(2)]
+    expected = [rouge(*pair) for pair in zip(lead, references, strict=True)]
+    given = decoded.score(decoded.baselines["lead"](), batch, decoded.metrics())
+    assert torch.stack([*given.values()], 1).tolist() == expected and found.lead_sentences() == 1

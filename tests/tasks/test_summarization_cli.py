@@ -1,0 +1,92 @@
+"""From a command on files of documents to its record, recomputed from the files and the saved weights."""
+
+import json
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from harness.config.build import build
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.records import predictions, record
+from harness.records.run_directory import RunDirectory
+from harness.training.run_cell import CellRequest, run_cell
+from tasks.summarization.rouge import NAMES, rouge, sentences
+
+pytest.importorskip("rouge_score")
+BOS, EOS, FIRST = 0, 2, 4  # rows of the vocabulary, and that of byte 0
+SOURCE, TARGET, LEAST, MOST = 256, 48, 4, 24  # tokens, of the smoke budget
+
+
+@pytest.fixture
+def documents(tmp_path):
+    folder, found = tmp_path / "news", {}
+    folder.mkdir()
+    for split, count in (("train", 12), ("val", 3), ("test", 5)):
+        found[split] = [
+            (f"Town {n} burns. {split} ran late. " + "Nobody knows why. " * n, f"A fire in town {n}. " + "Sad. " * n)
+            for n in range(count)
+        ]
+        lines = (json.dumps({"document": one, "summary": other}) for one, other in found[split])
+        (folder / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder, found
+
+
+def rows(text: str) -> list[int]:
+    return [FIRST + byte for byte in text.encode()]
+
+
+def text(ids: list[int]) -> str:
+    ids = ids[: ids.index(EOS)] if EOS in ids else ids
+    return bytes(row - FIRST for row in ids if 0 <= row - FIRST < 256).decode(errors="replace")
+
+
+def greedy(model, source: list[int]) -> list[int]:
+    """The target that is likeliest token by token, every one computed from all that is before it."""
+    written = [BOS]
+    while len(written) <= MOST:
+        logits = model(torch.tensor([source]), torch.tensor([written]))[0, -1]
+        logits[1] = -math.inf  # padding
+        if len(written) <= LEAST:
+            logits[EOS] = -math.inf
+        written.append(EOS if len(written) == MOST else int(logits.argmax()))
+        if written[-1] == EOS:
+            break
+    return written[1:]
+
+
+@pytest.mark.parametrize("pattern", ["noncausal_self", "causal_self"])
+def test_the_record_holds_nats_and_rouge_of_every_document(documents, places, pattern):
+    folder, found = documents
+    typed = ["model=lavo", "task=summarization/multinews", "budget=smoke", "trainer=cpu", "task.source=slice"]
+    cfg = compose([*typed, f"task.path={folder}", f"task.pattern={pattern}", "task.decoded=4", *places])
+    result = run_cell(CellRequest(cfg))
+    assert result.state == "done", result.detail
+    path = cell_of(cfg).record_path(cfg)
+    entries, model = record.read(path), build(cfg).model.eval()
+    weights = torch.load(RunDirectory(cell_of(cfg).folder(cfg)).last, weights_only=False)["state_dict"]
+    model.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
+    nats, scores, leads = [], [], []
+    count = round(sum(len(sentences(summary)) for _, summary in found["train"]) / len(found["train"]))
+    with torch.no_grad():
+        for number, (document, summary) in enumerate(found["test"]):
+            source, target = [*rows(document), EOS][:SOURCE], [*rows(summary), EOS][:TARGET]
+            logits = model(torch.tensor([source]), torch.tensor([[BOS, *rows(summary)][:TARGET]]))[0]
+            nats.append(float(F.cross_entropy(logits, torch.tensor(target))))
+            if number < 4:
+                scores.append(rouge(text(greedy(model, source)), summary))
+                leads.append(rouge(" ".join(sentences(text(source))[:count]), summary))
+    kept = predictions.read(path, entries)
+    assert kept["test"]["nats"].tolist() == pytest.approx(nats, rel=1e-4)
+    assert entries["metrics"]["last"]["test"]["nats"] == pytest.approx(sum(nats) / len(nats), rel=1e-4)
+    for name, wanted in (("decoded", scores), ("decoded/baseline/lead", leads)):
+        assert entries["evaluations"][name]["status"] == "done" and entries["evaluations"][name]["n"] == 4
+        for place, score in enumerate(NAMES):
+            assert kept[name][score].tolist() == pytest.approx([one[place] for one in wanted])
+            mean = sum(one[place] for one in wanted) / 4
+            assert entries["evaluations"][name]["metrics"][score] == pytest.approx(mean)
+    assert entries["data"]["source"] == "slice:news" and entries["baseline"]["name"] == "unigram"
+    shown = path.with_name(f"{path.stem}.summaries.txt").read_text(encoding="utf-8")
+    assert shown.count("reference  ") == 5 and found["test"][4][1].strip() in shown

@@ -1,0 +1,82 @@
+"""ROUGE against values made by hand, and where sentences end."""
+
+import pytest
+import torch
+from torchmetrics import MetricCollection
+
+from tasks.summarization.rouge import Rouge, rouge, sentences
+
+pytest.importorskip("rouge_score")
+
+
+def f1(overlap: float, found: int, wanted: int) -> float:
+    return 200 * overlap / (found + wanted)
+
+
+# summary, reference, and (common words, common pairs, words of the union of longest common subsequences)
+BY_HAND = [
+    ("the cat sat on the mat", "the cat sat on the mat", (6, 5, 6)),
+    ("a dog ran", "the cat sat", (0, 0, 0)),
+    ("the the the", "the cat", (1, 0, 1)),  # a word counts as often as the reference has it
+    ("police killed the gunman", "police kill the gunman", (4, 3, 4)),  # stems are compared
+    ("the gunman kill police", "police killed the gunman", (4, 1, 2)),
+    # the reference's second sentence is matched by two of the summary's, "the dog" and "barked", together three words
+    ("The cat sat.\nThe dog ran.\nIt barked.", "The cat sat.\nThe big dog barked.", (6, 3, 6)),
+]
+
+
+@pytest.mark.parametrize(("summary", "reference", "common"), BY_HAND)
+def test_scores_are_those_made_by_hand(summary, reference, common):
+    n, m = len(summary.split()), len(reference.split())
+    words, pairs, subsequence = common
+    expected = [f1(words, n, m), f1(pairs, n - 1, m - 1), f1(subsequence, n, m)]
+    assert rouge(summary, reference) == pytest.approx(expected)
+
+
+def test_sentences_on_lines_are_found_in_any_order():
+    """The summary's sentences are those of the reference, the other way round: as one line half of it would be lost."""
+    summary, reference = "The dog ran home. A cat sat there.", "A cat sat there. The dog ran home."
+    assert rouge(summary, reference)[2] == pytest.approx(100)
+    assert rouge(summary.replace(".", ""), reference.replace(".", ""))[2] < 60
+
+
+def test_an_empty_summary_has_no_score():
+    assert rouge("", "The cat sat.") == [0, 0, 0]
+
+
+def test_the_metric_is_the_mean_over_documents_for_any_batches():
+    pairs = [(summary, reference) for summary, reference, _ in BY_HAND]
+    scores = torch.tensor([rouge(*pair) for pair in pairs], dtype=torch.float64)
+    found = []
+    for size in (1, 4, len(pairs)):
+        metrics = MetricCollection({"rouge": Rouge()})
+        for start in range(0, len(pairs), size):
+            some = pairs[start : start + size]
+            metrics.update(scores[start : start + size], [one for one, _ in some], [other for _, other in some])
+        found.append({name: float(value) for name, value in metrics.compute().items()})
+    assert found[0] == pytest.approx(found[1]) and found[0] == pytest.approx(found[2])
+    assert [found[0][name] for name in ("rouge1", "rouge2", "rougeLsum")] == pytest.approx(scores.mean(0).tolist())
+    assert found[0]["words"] == pytest.approx(sum(len(pair[0].split()) for pair in pairs) / len(pairs))
+    assert found[0]["reference_words"] == pytest.approx(sum(len(pair[1].split()) for pair in pairs) / len(pairs))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ('He said "no." Then he left.', ['He said "no."', "Then he left."]),
+        (
+            "Mr. Smith of the U.S. Senate met J. R. Jones. He won.",
+            ["Mr. Smith of the U.S. Senate met J. R. Jones.", "He won."],
+        ),
+        ("It cost 3.5 million. 40 came.", ["It cost 3.5 million.", "40 came."]),
+        ("see e.g. the first one. then it goes on", ["see e.g. the first one. then it goes on"]),
+        ("A line\nbreak is an end .\n\n Always ", ["A line", "break is an end .", "Always"]),
+        ("Dr.\nWho", ["Dr.", "Who"]),
+        ("  ", []),
+        ("", []),
+    ],
+)
+def test_where_sentences_end(text, expected):
+    assert sentences(text) == expected
+    assert "".join(text.split()) == "".join("".join(expected).split())  # nothing is lost

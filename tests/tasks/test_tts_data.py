@@ -1,0 +1,314 @@
+"""Clips and texts of LJSpeech: what is read, and wrong input as one line."""
+
+import hashlib
+import io
+import json
+import math
+import sys
+import tarfile
+import types
+import wave
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tasks.checks import DataError
+from tasks.tts import clips, phonemes
+from tasks.tts.audio import LJSPEECH, wav
+from tasks.tts.ljspeech import HUB, LJSpeech
+from tasks.tts.phonemes import Phonemizer, arpabet, by_letters, spelled
+from tests.helpers.tasks import mutations, no_progress, one_line, refuses, survivals, survives
+
+SLICE = Path(__file__).resolve().parents[3] / "shared" / "data" / "tts_ljspeech"
+WORDS = "HELLO 1 HH AH0 L OW1\nWORLD 1 W ER1 L D\nWORLD 2 W ER0 L D\nDON'T 1 D OW1 N T\n"
+
+
+def sound(seconds=0.3, rate=22_050, pitch=200.0):
+    return wav(0.5 * np.sin(np.arange(int(seconds * rate)) * 2 * math.pi * pitch / rate), rate, 60.0)
+
+
+@pytest.fixture
+def dictionary(tmp_path, monkeypatch):
+    """A small CMUdict that stands in the place of the published one."""
+    file = tmp_path / "cmudict.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(phonemes.MEMBER, WORDS)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setattr(
+        phonemes, "CMUDICT", phonemes.Download("https://there/cmudict.zip", file.stat().st_size, digest)
+    )
+    monkeypatch.setattr(phonemes, "espeak", lambda: None)
+    return file
+
+
+def folder(root, texts=("Hello, world!",) * 4, title="LJ001"):
+    (root / "wavs").mkdir(parents=True)
+    lines = []
+    for number, text in enumerate(texts, 1):
+        (root / "wavs" / f"{title}-{number:04}.wav").write_bytes(sound(0.2 + number / 20, pitch=100.0 + 50 * number))
+        lines.append(f"{title}-{number:04}|{text}|{text}\n")
+    (root / "metadata.csv").write_text("".join(lines), encoding="utf-8")
+    return root
+
+
+def task(tmp_path, data, dictionary, number=0, **changed):
+    settings = {"source": "slice", "path": data, "dictionary": dictionary, "held_out": 1, "workers": 1}
+    return LJSpeech(data_root=tmp_path / f"data{number}", **{**settings, **changed})
+
+
+def loaded(made):
+    made.prepare(no_progress)
+    made.check_is_prepared()
+    return made.load()
+
+
+def test_a_folder_becomes_splits(tmp_path, dictionary):
+    made = task(
+        tmp_path, folder(tmp_path / "mine", ("Hello, world!", "Don't", "Zebra-world.", "Hello Jim")), dictionary
+    )
+    info = loaded(made)
+    assert info.source == "slice:mine" and info.sizes == {"train": 2, "val": 1, "test": 1, "free_running": 1}
+    assert [spelled(made.split("train").text.tokens_of(i)) for i in range(2)] == [
+        "HH AH0 L OW1 | , W ER1 L D | !",
+        "D OW1 N T |",
+    ]
+    # no training text has `.`, and `zebra` has sounds of its own
+    assert spelled(made.split("val").ids(0)) == "<unk> <unk> <unk> <unk> <unk> | <unk> W ER1 L D | <unk>"
+    samples = int((0.2 + 1 / 20) * 22_050)
+    assert made.split("train").frame_counts[0] == (1 + samples // 256) // 4 * 4
+    facts = made.facts(made.cached_sets()[0])
+    assert [facts[f"{name}_text"]["label_sums"] for name in ("train", "val", "test")] == [
+        [3, 0, 0],
+        [1, 0, 1],
+        [1, 0, 1],
+    ]
+    metrics = made.metrics()
+    made.score(made.baselines()["mean_frame"](), made.split("test").batch([0]), metrics)
+    assert {name: float(metrics.compute()[name]) for name in ("by_dictionary", "by_letters")} == {
+        "by_dictionary": 50.0,
+        "by_letters": 50.0,
+    }
+
+
+def test_flac_is_read_as_wav_is(tmp_path, dictionary):
+    soundfile = pytest.importorskip("soundfile")
+    one = folder(tmp_path / "one")
+    first = loaded(task(tmp_path, one, dictionary))
+    for file in sorted((one / "wavs").iterdir()):
+        samples, rate = soundfile.read(file, dtype="int16")
+        soundfile.write(file.with_suffix(".flac"), samples, rate, subtype="PCM_16")
+        file.unlink()
+    assert loaded(task(tmp_path, one, dictionary, 1)).fingerprint == first.fingerprint
+
+
+@pytest.mark.slow
+def test_several_processes_make_the_same_features(tmp_path, dictionary, monkeypatch):
+    from tasks.tts import features
+
+    data = folder(tmp_path / "mine", ("Hello",) * 6)
+    one = loaded(task(tmp_path, data, dictionary))
+    monkeypatch.setattr(features, "SHARD", 2)
+    assert loaded(task(tmp_path, data, dictionary, 1, workers=2)) == one
+
+
+WRONG = [
+    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(b"RIFF nothing"), ("LJ001-0002.wav", "no audio")),
+    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(b""), ("LJ001-0002.wav", "no audio")),
+    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound(0)), ("LJ001-0002.wav", "0 samples")),
+    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound(0.04)), ("882 samples", "too few")),
+    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound(rate=16_000)), ("16000 samples a second", "22050")),
+    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound(15)), ("15.0 s are more than 13.9", "max_frames")),
+    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(stereo()), ("2 channels",)),
+    (lambda root: (root / "wavs/LJ001-0002.wav").write_bytes(sound()[:9000]), ("8,956 of 13,230 bytes of sound",)),
+    (lambda root: (root / "wavs/LJ001-0002.wav").unlink(), ("metadata.csv:2", "no wavs/LJ001-0002.wav or .flac")),
+    (lambda root: (root / "metadata.csv").unlink(), ("metadata.csv:1", "No such file")),
+    (lambda root: (root / "metadata.csv").write_text(""), ("metadata.csv:1", "no clips")),
+    (lambda root: line(root, "LJ001-0002|two fields"), ("metadata.csv:2", "2 fields")),
+    (lambda root: line(root, "../../etc/passwd|a|a"), ("metadata.csv:2", "'../../etc/passwd' is no name")),
+    (lambda root: line(root, "LJ001-0001|a|a"), ("metadata.csv:2", "a second clip LJ001-0001")),
+    (lambda root: line(root, "LJ001-0002|a|  "), ("metadata.csv:2", "an empty text")),
+    (lambda root: line(root, "LJ001-0002|a|?!"), ("metadata.csv:2", "a text without words")),
+    (lambda root: line(root, "LJ001-0002|a|in 1984"), ("metadata.csv:2", "'1984'", "numbers as words")),
+    (lambda root: line(root, "LJ001-0002|a|" + "hello " * 90), ("metadata.csv:2", "phonemes are more than 256")),
+    (lambda root: line(root, "LJ001-0002|a|\xff", "latin-1"), ("metadata.csv:2", "no UTF-8")),
+]
+
+
+def stereo():
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(2)
+        out.setsampwidth(2)
+        out.setframerate(22_050)
+        out.writeframes(bytes(4 * 5000))
+    return file.getvalue()
+
+
+def line(root, text, encoding="utf-8"):
+    lines = (root / "metadata.csv").read_text().splitlines()
+    (root / "metadata.csv").write_bytes("\n".join([lines[0], text, *lines[2:]]).encode(encoding))
+
+
+@pytest.mark.parametrize(("spoil", "parts"), WRONG)
+def test_wrong_clips_are_one_line(tmp_path, dictionary, spoil, parts):
+    data = folder(tmp_path / "mine")
+    spoil(data)
+    refuses(task(tmp_path, data, dictionary), *parts)
+
+
+def test_too_few_clips_and_a_wrong_dictionary_are_one_line(tmp_path, dictionary):
+    data = folder(tmp_path / "mine", ("Hello",) * 2)
+    refuses(task(tmp_path, data, dictionary), "2 clips, too few to hold out twice 1")
+    other = tmp_path / "other.zip"
+    other.write_bytes(dictionary.read_bytes()[:-1])
+    refuses(task(tmp_path, folder(tmp_path / "more"), other, 1), "other.zip", "bytes instead of")
+    for text, what in ((b"HELLO 1 XX", "'HELLO 1 XX' is no word"), (b"HELLO", "'HELLO' is no word")):
+        with zipfile.ZipFile(other, "w") as archive:
+            archive.writestr(phonemes.MEMBER, text)
+        with pytest.raises(DataError) as error:
+            phonemes.read_dictionary(other, "do this")
+        one_line(error, "cmudict/cmudict:1", what, "do this")
+    other.write_bytes(b"PK")
+    with pytest.raises(DataError) as error:
+        phonemes.read_dictionary(other, "do this")
+    one_line(error, "other.zip", "do this")
+
+
+def test_broken_sounds_and_lists_are_refused_in_one_line(tmp_path, dictionary):
+    data = folder(tmp_path / "mine")
+    read = survivals(data / "metadata.csv", lambda number: task(tmp_path, data, dictionary, number), 16)
+    assert 0 < read < 16
+
+
+def test_broken_headers_are_refused_in_one_line(tmp_path, dictionary):
+    data = folder(tmp_path / "mine")
+    file = data / "wavs" / "LJ001-0002.wav"
+    whole, read = file.read_bytes(), 0
+    for number, header in enumerate(mutations(whole[:64], 16)):
+        file.write_bytes(header + whole[64:])
+        read += survives(task(tmp_path, data, dictionary, number))
+    assert read < 16
+
+
+def test_the_archive_is_unpacked_and_split_by_title(tmp_path, dictionary, monkeypatch):
+    monkeypatch.setattr(clips, "CLIPS", 6)
+    parts = [folder(tmp_path / title, ("Hello",) * 2, title) for title in ("LJ001", "LJ003", "LJ004")]
+    whole = "".join((part / "metadata.csv").read_text() for part in parts)
+    file = tmp_path / "LJSpeech-1.1.tar.bz2"
+    with tarfile.open(file, "w:bz2") as archive:
+        for name, data in [("metadata.csv", whole.encode()), ("README", b"read"), ("wavs/../../evil.wav", b"")][:2]:
+            entry = tarfile.TarInfo(f"LJSpeech-1.1/{name}")
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+        for part in parts:
+            for sound_file in sorted((part / "wavs").iterdir()):
+                archive.add(sound_file, f"LJSpeech-1.1/wavs/{sound_file.name}")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setattr(clips, "ARCHIVE", clips.Download(clips.ARCHIVE.url, file.stat().st_size, digest))
+    made = task(tmp_path, file, dictionary, source="official")
+    info = loaded(made)
+    assert info.source == "full" and info.sizes == {"train": 2, "val": 2, "test": 2, "free_running": 2}
+    kept = tmp_path / "data0" / "downloads" / "LJSpeech-1.1"
+    assert not (kept / "README").exists() and json.loads((kept / clips.WHOLE).read_text()) == {"sha256": digest}
+    again = task(tmp_path, kept, dictionary, 1, source="official")
+    assert loaded(again).fingerprint == info.fingerprint
+    monkeypatch.setattr(clips, "CLIPS", 7)
+    refuses(task(tmp_path, kept, dictionary, 2, source="official"), "6 instead of 7 clips")
+
+
+def test_an_archive_that_leads_out_of_itself_is_refused(tmp_path, dictionary, monkeypatch):
+    file = tmp_path / "LJSpeech-1.1.tar.bz2"
+    with tarfile.open(file, "w:bz2") as archive:
+        archive.addfile(tarfile.TarInfo("LJSpeech-1.1/wavs/../../../evil.wav"), io.BytesIO())
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    monkeypatch.setattr(clips, "ARCHIVE", clips.Download(clips.ARCHIVE.url, file.stat().st_size, digest))
+    refuses(task(tmp_path, file, dictionary, source="official"), "leads out of it")
+    assert not list(tmp_path.rglob("evil.wav"))
+
+
+def test_parquet_files_give_the_same_clips(tmp_path, dictionary, monkeypatch):
+    monkeypatch.setattr(clips, "CLIPS", 6)
+    monkeypatch.setitem(HUB.patterns, "all", "data/full-*.parquet")
+    titles = ("LJ001", "LJ003", "LJ004")
+    parts = [folder(tmp_path / title, ("Hello, world",) * 2, title) for title in titles]
+    rows = [
+        {"id": file.stem, "audio": {"bytes": file.read_bytes(), "path": None}, "normalized_text": "Hello, world"}
+        for part in parts
+        for file in sorted((part / "wavs").iterdir())
+    ]
+    hub = tmp_path / "hub" / "data"
+    hub.mkdir(parents=True)
+    parquet.write_table(pa.Table.from_pylist(rows[:4]), hub / "full-00000-of-00002.parquet")
+    parquet.write_table(pa.Table.from_pylist(rows[4:]), hub / "full-00001-of-00002.parquet")
+    info = loaded(task(tmp_path, hub.parent, dictionary, source="hf"))
+    assert info.source == "full" and info.sizes["train"] == info.sizes["val"] == info.sizes["test"] == 2
+    for broken, what in (({"id": "../x"}, "row 1 is no clip"), ({"audio": None}, "row 1 is no clip")):
+        parquet.write_table(pa.Table.from_pylist([rows[0] | broken]), hub / "full-00000-of-00002.parquet")
+        refuses(task(tmp_path, hub.parent, dictionary, what, source="hf"), what)
+    parquet.write_table(pa.table({"a": [1]}), hub / "full-00000-of-00002.parquet")
+    refuses(task(tmp_path, hub.parent, dictionary, 3, source="hf"), "columns a, not id, audio")
+
+
+def test_words_that_the_dictionary_lacks():
+    known = {"hello": "HH AH0 L OW1", "world": "W ER1 L D"}
+    spoken = Phonemizer(known)("‘Hello’ (wörld): cheese—phrases…", "here", "do")
+    assert spelled(spoken.ids) == "HH AH0 L OW1 | W ER1 L D | CH IY1 S | F R AE1 S EH1 S | . . ."
+    assert spoken.words == (2, 0, 2)
+    assert by_letters("shipping") == "SH IH1 P IH1 NG" and by_letters("quite") == "K W IH1 T"
+    by_espeak = Phonemizer(known, {"cheese": "tʃ ˈiː z", "odd": "ʘ d"}.__getitem__)
+    assert by_espeak.word("cheese") == ("CH IY1 Z", 1)
+    assert by_espeak.word("odd") == ("AA1 D", 2)  # espeak gave a sign that has no equal
+    assert arpabet("w ˌɔːɹ t ə") == "W AO2 R T AH0" and arpabet("") is None
+
+
+def test_phonemizer_is_asked_as_its_documentation_says(monkeypatch):
+    asked = []
+
+    class EspeakBackend:
+        def __init__(self, language, with_stress):
+            assert (language, with_stress) == ("en-us", True)
+
+        def phonemize(self, text, separator, strip):
+            asked.append((text, separator.phone, strip))
+            return ["k ˈæ t"]
+
+    class Separator:
+        def __init__(self, phone, word, syllable):
+            self.phone = phone
+
+    names = {"phonemizer": {"__version__": "3.3"}, "phonemizer.backend": {"EspeakBackend": EspeakBackend}}
+    for name, members in (names | {"phonemizer.separator": {"Separator": Separator}}).items():
+        module = types.ModuleType(name)
+        module.__dict__.update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    speak, version = phonemes.espeak()
+    assert version == "3.3" and Phonemizer({}, speak).word("cat") == ("K AE1 T", 1) and asked == [(["cat"], " ", True)]
+    monkeypatch.setitem(sys.modules, "phonemizer", None)
+    assert phonemes.espeak() is None
+
+
+@pytest.mark.skipif(not SLICE.exists(), reason="no shared data")
+def test_the_published_dictionary_and_the_slice(tmp_path):
+    file = SLICE / "cmudict.zip"
+    phonemes.CMUDICT.check(file, "do")
+    known = phonemes.read_dictionary(file, "do")
+    assert len(known) == 123_455 and known["read"] == "R EH1 D" and len(phonemes.SYMBOLS) == 79
+    speak, found = Phonemizer(known), clips.read_clips(SLICE / "LJSpeech-1.1", "do")
+    words = np.sum([speak(clip.text, clip.where, "do").words for clip in found], 0)
+    assert len(found) == 120 and words[0] / words.sum() > 0.97
+    parts = clips.last_held_out(found, 10, "there", "do")
+    assert [len(parts[name]) for name in ("train", "val", "test")] == [100, 10, 10]
+
+
+def test_a_missing_library_says_how_to_get_it(tmp_path, dictionary, monkeypatch):
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    refuses(task(tmp_path, folder(tmp_path / "mine"), dictionary), "pip install -e .[speech]")
+
+
+def test_the_scale_is_that_of_the_recipe():
+    assert (LJSPEECH.rate, LJSPEECH.n_fft, LJSPEECH.hop, LJSPEECH.mels) == (22_050, 1024, 256, 80)
+    assert LJSPEECH.frames(2560) == 11 and LJSPEECH.seconds(22_050) == pytest.approx(256)

@@ -8,6 +8,7 @@ definitions are the same, the last digits are not. Of a summary's sentences each
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -47,9 +48,12 @@ def sentences(text: str) -> list[str]:
 def scorer() -> Any:
     """Raises DataError where `rouge-score` is not installed."""
     try:
+        from absl import logging  # it comes with rouge-score
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
         raise DataError(f"ROUGE: {error}: pip install -e .[summarization]") from error
+    # it closes what was sys.stderr when it was imported, if that is another file by then: of a notebook, of a test
+    logging.get_absl_handler().python_handler.stream = sys.__stderr__
     return RougeScorer(list(NAMES), use_stemmer=True)
 
 

@@ -1,5 +1,9 @@
 """ROUGE against values made by hand, and where sentences end."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torchmetrics import MetricCollection
@@ -7,6 +11,8 @@ from torchmetrics import MetricCollection
 from tasks.summarization.rouge import Rouge, rouge, sentences
 
 pytest.importorskip("rouge_score")
+
+ROOT = Path(__file__).parents[2]
 
 
 def f1(overlap: float, found: int, wanted: int) -> float:
@@ -80,3 +86,17 @@ def test_the_metric_is_the_mean_over_documents_for_any_batches():
 def test_where_sentences_end(text, expected):
     assert sentences(text) == expected
     assert "".join(text.split()) == "".join("".join(expected).split())  # nothing is lost
+
+
+def test_the_scorer_leaves_a_redirected_stderr_open():
+    """absl's logging, which comes with it, closes the stderr of its import when logging is configured anew."""
+    lines = (
+        "import io, logging.config, sys",
+        "sys.stderr = file = io.StringIO()",
+        "from tasks.summarization.rouge import scorer",
+        "scorer()",
+        "sys.stderr = sys.__stderr__",
+        "logging.config.dictConfig({'version': 1})",
+        "assert not file.closed",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT, timeout=120)

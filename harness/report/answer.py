@@ -128,9 +128,16 @@ def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:
     return f" Cost: {text}." if text else ""
 
 
+def _below_enough(resolution: float) -> str:
+    """With one digit, or two where one would round it up to what is enough."""
+    text = f"{resolution:.1f}"
+    return text if float(text) < ENOUGH else f"{resolution:.2f}"
+
+
 def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
     values = [answer.tests.resolution for answer in answered]
-    span = f"{min(values):.1f}" if len(values) == 1 else f"{min(values):.1f} to {max(values):.1f}"
+    least, most = _below_enough(min(values)), _below_enough(max(values))
+    span = least if len(values) == 1 else f"{least} to {most}"
     named = [answer for answer in answered if answer.name not in hidden] or answered
     names = _names(named) + (f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else "")
     what = "this column ranks" if len(answered) == 1 else "these columns rank"

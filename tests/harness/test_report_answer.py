@@ -331,3 +331,7 @@ def test_a_ratio_of_sums_has_scores_of_its_examples(monkeypatch):
     assert found.std() / 20 == pytest.approx((sums[draws].sum(1) / counts[draws].sum(1)).std(), rel=0.05)
     ((fingerprint, baseline),) = per_example.baselines_of(cells, column)["mean"].items()
     assert (fingerprint, baseline[0]) == ("f00d", 1) and baseline[2] == pytest.approx(found)
+
+
+def test_a_resolution_below_enough_is_not_rounded_up_to_it():
+    assert [answer._below_enough(r) for r in (1.24, 3.94, 3.96)] == ["1.2", "3.9", "3.96"]

@@ -25,6 +25,9 @@ RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 # language models differ by protocol, not by corpus
 RECIPES = [each for each in RECIPES if not each[1].startswith("lm/") or each in LANGUAGE_MODELS]
 GOOGLE = [task for protocol, task in RECIPES if protocol == "google"]
+# of a batch, what models are called with, in this order, and what of it has to matter
+INPUTS = ("tokens", "partial", "past", "past_time", "future_time", "source", "inputs", "phonemes", "frames")
+SEQUENCES = ("tokens", "partial", "past", "source", "inputs", "phonemes", "frames")
 NOISE = 1e-11  # in float64, between rows of a batch that are equal
 # of what has no form for the slot, is a whole decoder, reads more latents than a sequence has tokens, or has a first
 # position that sees nothing
@@ -78,13 +81,16 @@ def batch_of(protocol, task, root, *overrides):
     cfg = composed(protocol, task, root, *overrides)
     made = build(with_model(cfg, "vanilla")).task
     sizes = made.backbone_kwargs()
+    generator = torch.Generator().manual_seed(0)
     if "classes" not in sizes:
         made.prepare(no_progress)
         made.load()
         batch = made.split("train").batch(range(8))
-        return {key: x.double() if x.is_floating_point() else x for key, x in batch.items()}
+        batch = {key: x.double() if x.is_floating_point() else x for key, x in batch.items()}
+        if "source" in batch:  # without padding
+            batch["source"] = torch.randint(4, sizes["vocab_size"], batch["source"].shape, generator=generator)
+        return batch
     shape = (8, 2, sizes["max_length"]) if task == "lra/retrieval" else (8, sizes["max_length"])
-    generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(1, sizes["vocab_size"], shape, generator=generator)
     return {"tokens": tokens, "label": torch.randint(sizes["classes"], (8,), generator=generator)}
 
@@ -102,22 +108,33 @@ def model_and_task(cfg):
 
 def unseen(model, batch):
     """What the output does not depend on, of the first example's first, middle and last token, and of all of them."""
-    name = next(key for key in ("tokens", "past", "partial") if key in batch)
-    others = [batch[key][:1] for key in ("past_time", "future_time") if key in batch]
+    return set().union(*(unseen_of(name, model, batch) for name in SEQUENCES if name in batch))
+
+
+def unseen_of(name, model, batch):
+    """The same of one of the model's inputs."""
     x = batch[name][0]
     sequences = x if name == "tokens" and x.ndim == 2 else x[None]  # of a pair, or one
     length = sequences.shape[1]
+    positions = (0, length // 2) if name == "frames" else (0, length // 2, length - 1)  # no step reads the last frames
     rows, places = [x], []
     for number in range(len(sequences)):
-        for position in (0, length // 2, length - 1, slice(None)):
+        for position in (*positions, slice(None)):
             row = sequences.clone()
             row[number, position] = changed(row[number, position])
             rows.append(row.view_as(x))
             places.append("all" if position == slice(None) else position)
+    inputs = [
+        torch.stack(rows) if key == name else batch[key][:1].expand(len(rows), *batch[key].shape[1:])
+        for key in INPUTS
+        if key in batch
+    ]
     with torch.no_grad():
-        output = model(torch.stack(rows), *(other.expand(len(rows), -1, -1) for other in others))
-    if isinstance(output, tuple):  # of a completion, the first point that is predicted
+        output = model(*inputs)
+    if name == "partial":  # of a completion, the first point that is predicted
         output = output[1][:, :1]
+    elif isinstance(output, tuple):  # of speech, what the decoder gives
+        output = output[0]
     change = (output[1:] - output[:1]).flatten(1).abs().amax(1)
     assert torch.isfinite(change).all()
     return {place for place, size in zip(places, change.tolist(), strict=True) if size < NOISE}

@@ -1,14 +1,14 @@
 """Generated articles of facts, of which a few are announced: these, in order, are the summary.
 
-    Rolan the weaver sold a lamp in Tarn . Bulletin two . Pivir lost a drum . Jelan found a coin in Ulm . |||||
-    Bulletin one . Sadel the baker broke a ring . ...
+    Rolan the weaver sold a lamp in Tarn . Second Pivir lost a drum . Jelan found a coin in Ulm . |||||
+    First Sadel the baker broke a ring . ...
     -> Sadel the baker broke a ring . Pivir lost a drum .
 
-A fact is announced by the sentence before it and by nothing else: the same words make the other facts, and every word
+A fact is announced by the word before it and by nothing else: the same words make the other facts, and every word
 occurs many times in a document. So an encoder that mixes nothing gives a decoder no word of an announced fact by which
-to tell it from the others. Facts have 5 to 9 words, and bulletins are not in the order of their numbers, so that what
-comes next depends on how many sentences are written, which neither the last word nor its place tells. A document is a
-function of the seed and its number alone, the same on every machine.
+to tell it from the others. Facts have 5 to 9 words, and announced ones come in any order, so that what comes next
+depends on how many sentences are written, which neither the last word nor its place tells. A document is a function of
+the seed and its number alone, the same on every machine.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from tasks.checks import at_least
 from tasks.probe.draws import Draws
 from tasks.seq2seq.pairs import Pair
 
-VERSION = 1  # part of the cache key: raise it when the same seed gives other documents
-NAMES, TRADES, VERBS, THINGS, TOWNS, NUMBERS = (
+VERSION = 2  # part of the cache key: raise it when the same seed gives other documents
+NAMES, TRADES, VERBS, THINGS, TOWNS, ANNOUNCEMENTS = (
     words.split()
     for words in (
         "Rolan Pivir Jelan Sadel Govin Haska Kibex Fidra",
@@ -27,10 +27,9 @@ NAMES, TRADES, VERBS, THINGS, TOWNS, NUMBERS = (
         "sold found lost broke bought hid mended painted",
         "lamp drum coin ring bell boat book clock",
         "Tarn Ulm Vesk Orly Bram Celle Dorn Elva",
-        "one two three four five six seven eight nine ten eleven twelve",
+        "First Second Third Fourth Fifth Sixth Seventh Eighth Ninth Tenth Eleventh Twelfth",
     )
 )
-ANNOUNCEMENT = "Bulletin {} ."
 BETWEEN = "|||||"  # articles, as in Multi-News
 STREAM = 0x5A10  # of the random numbers, and the split's number
 AT_ONCE = 2048  # documents of a shard
@@ -39,8 +38,8 @@ AT_ONCE = 2048  # documents of a shard
 def check(documents: int, facts: int, announced: int, articles: int) -> None:
     """Raises ValueError for settings that no document fits."""
     at_least(1, documents=documents, document_facts=facts, announced=announced, articles=articles)
-    if announced > min(facts, len(NUMBERS)):
-        raise ValueError(f"announced={announced} is more than document_facts={facts} or than {len(NUMBERS)}")
+    if announced > min(facts, len(ANNOUNCEMENTS)):
+        raise ValueError(f"announced={announced} is more than document_facts={facts} or than {len(ANNOUNCEMENTS)}")
     if articles > facts:
         raise ValueError(f"articles={articles} is more than document_facts={facts}")
 
@@ -61,20 +60,20 @@ class Articles:
         draws = Draws(self.seed, STREAM + self.split, range(self.first, self.first + self.count))
         words = [draws.integers(len(kind), self.facts) for kind in (NAMES, TRADES, VERBS, THINGS, TOWNS)]
         shown = draws.integers(4, self.facts)  # bit 0: the trade, bit 1: the town
-        places = draws.distinct(self.facts, self.announced)  # in any order, which is that of the numbers
+        places = draws.distinct(self.facts, self.announced)  # in any order, which is that of the announcements
         for row in range(self.count):
             facts = [fact(*(int(kind[row, i]) for kind in (*words, shown))) for i in range(self.facts)]
             chosen = places[row].tolist()
-            bulletins = {place: number for number, place in enumerate(chosen)}
+            announcements = dict(zip(chosen, ANNOUNCEMENTS, strict=False))
             summary = " ".join(facts[place] for place in chosen)
-            yield Pair(f"document {self.first + row}", self._document(facts, bulletins), summary)
+            yield Pair(f"document {self.first + row}", self._document(facts, announcements), summary)
 
-    def _document(self, facts: list[str], bulletins: dict[int, int]) -> str:
+    def _document(self, facts: list[str], announcements: dict[int, str]) -> str:
         starts = {self.facts * article // self.articles for article in range(1, self.articles)}
         sentences: list[str] = []
         for number, sentence in enumerate(facts):
             sentences += [BETWEEN] if number in starts else []
-            sentences += [ANNOUNCEMENT.format(NUMBERS[bulletins[number]])] if number in bulletins else []
+            sentences += [announcements[number]] if number in announcements else []
             sentences.append(sentence)
         return " ".join(sentences)
 

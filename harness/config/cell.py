@@ -31,6 +31,7 @@ IDENTITY_WHEN_SET = {
     "train": ("patience", "batch_tokens", "clip_each", "mean_of"),
     "task": ("final_lengths", "trend_days", "asymmetry", "f1_threshold", "words"),
     "protocol": ("configuration",),
+    "model": ("contextual",),
 }
 # packages of this project, whose classes and functions are identified by their names alone
 OWN_PACKAGES = ("models", "tasks", "harness")
@@ -105,8 +106,9 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
         config["depends_on"] = OmegaConf.to_container(cfg.depends_on, resolve=True, enum_to_str=True)
     if dependencies:
         config["dependencies"] = list(dependencies)
-    if config["task"].get("path"):
-        config["task"]["path"] = PurePath(config["task"]["path"]).name
+    for key in ("path", "vocabulary_text"):
+        if config["task"].get(key):
+            config["task"][key] = PurePath(config["task"][key]).name
     return Cell(identity(config), config)
 
 

@@ -64,6 +64,9 @@ class Luna(Attention):
     of them in Table 3 (X67). Padding is neither packed nor counted in t, on either side; the code counts it. Dropout
     acts on both attentions; `slot_dropout`, the same share unless given, is the code's residual dropout of P and Y_P.
 
+    `contextual=False` is the ablation of Table 6: P is a learned parameter of each layer, as `FirstSlots` has it, in
+    all three attentions of a translation. Nothing is packed for the next layer; a carry passes through.
+
     `pack_heads` is the number of heads of the pack, H unless given. Causal self-attention has H heads throughout, as in
     the code: there the pack and the unpack are one product (D-37).
 
@@ -91,6 +94,7 @@ class Luna(Attention):
         norm_slots: bool = False,
         slot_dropout: float | None = None,
         pack_heads: int | None = None,
+        contextual: bool | None = None,
     ):
         super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
         if slots < 1:
@@ -107,6 +111,7 @@ class Luna(Attention):
         self.pack_heads, self.slot_dropout = pack_heads, dropout if slot_dropout is None else slot_dropout
         self.activation, self.pre_norm, self.dynamic = ACTIVATIONS[activation], pre_norm, dynamic
         self.raw_key = luna_key == "raw"
+        self.contextual = contextual = contextual is not False  # None: as published, and no part of a cell's identity
         self.pack_q_proj = projection(dim, dim, INPUT_GAIN)
         self.pack_k_proj = projection(dim, dim, INPUT_GAIN) if causal or not tie_kv else None
         self.pack_v_proj = None if causal else projection(dim, dim, INPUT_GAIN)
@@ -114,7 +119,7 @@ class Luna(Attention):
         self.k_proj = None if tie_kv else projection(dim, dim, INPUT_GAIN)
         self.v_proj = projection(dim, dim, INPUT_GAIN)
         self.out_proj = projection(dim, dim, 1.0)
-        self.slots_norm = None if causal else nn.LayerNorm(dim)
+        self.slots_norm = nn.LayerNorm(dim) if not causal and (contextual or pre_norm) else None
         self.first = FirstSlots(slots, dim, positions=slot_positions, norm=norm_slots)
 
     @property
@@ -128,10 +133,10 @@ class Luna(Attention):
 
     @property
     def has_packed_carry(self) -> bool:
-        return self.pattern is not Pattern.CAUSAL_SELF or self.first is None
+        return self.contextual and (self.pattern is not Pattern.CAUSAL_SELF or self.first is None)
 
     def set_previous(self, previous: Attention) -> None:
-        if previous.has_packed_carry:
+        if self.contextual and previous.has_packed_carry:
             self.first = None
 
     def forward(
@@ -155,7 +160,7 @@ class Luna(Attention):
         unused = self.unused_slots(source, key_padding_mask, p.shape[1])
         packed = self.pack(p, source, key_padding_mask)  # (B, L, D)
         y = self.unpack(q, *self.keys_and_values(packed), unused)
-        return y, self.update(p, packed, unused)
+        return y, self.update(p, packed, unused) if self.contextual else carry
 
     def unpack_query(self, x: Tensor) -> Tensor:
         """(B, N, D) -> (B, H, N, E)."""
@@ -175,7 +180,7 @@ class Luna(Attention):
 
     def extra_sequence(self, carry: Tensor | None, batch: int) -> Tensor:
         """P: the carry, (B, L, D), or the layer's own, (1, L, D) without dropout, which differs between examples."""
-        if carry is not None:
+        if carry is not None and self.contextual:
             return carry
         if self.first is None:
             raise ValueError("this Luna layer follows another: it requires that one's packed P as its carry")
@@ -224,7 +229,7 @@ class Luna(Attention):
 
     def unused_of_carry(self, carry: Tensor | None) -> Tensor | None:
         """The same, of a P that another layer packed."""
-        return (carry == 0).all(-1) if self.dynamic and carry is not None else None
+        return (carry == 0).all(-1) if self.dynamic and self.contextual and carry is not None else None
 
     def init_state(
         self,
@@ -253,7 +258,8 @@ class Luna(Attention):
         unused = self.unused_slots(context, key_padding_mask, p.shape[1])
         packed = self.pack(p, context, key_padding_mask)
         k, v = self.keys_and_values(packed)
-        return {"k": k, "v": v, "unused": unused, "carry": self.update(p, packed, unused)}
+        carry = self.update(p, packed, unused) if self.contextual else carry
+        return {"k": k, "v": v, "unused": unused, "carry": carry}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         if self.pattern.cross:

@@ -20,7 +20,13 @@ from torch.utils.checkpoint import checkpoint
 SLICE = 2**14  # tokens whose hidden units exist at once; no more than these are read as a whole
 
 # gelu_tanh is what flax calls gelu: up to 5e-4 from the exact one
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, approximate="tanh"), "silu": nn.SiLU}
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu_tanh": partial(nn.GELU, approximate="tanh"),
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
 
 
 class FeedForward(nn.Sequential):

@@ -29,7 +29,7 @@ from models.generation.search import Search, search
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
-from tasks.examples import Examples, Shards, fingerprint
+from tasks.examples import AnyExamples, Examples, Shards, fingerprint
 from tasks.lm.scores import LARGEST
 from tasks.seq2seq import vocabulary
 from tasks.seq2seq.pairs import IGNORED, PairSplit, Piece, encoded
@@ -72,7 +72,8 @@ class SequenceToSequence(CachedTask):
     `pattern` is the slot of the encoder-decoder that the attention under test fills: noncausal_self its encoder,
     causal_self its decoder, causal_cross its cross attention. `source_length` and `target_length` count </s>; longer
     texts are cut. `tokenizer` and `tokenizer_path`: tasks/seq2seq/vocabulary.py; `vocabulary` is the number of pieces
-    of a `bpe`, which is trained on both texts of the training split. `smoothing` is the share e.
+    of a `bpe`, or of `subwords` without codes, which are trained on both texts of the training split. `smoothing` is
+    the share e.
 
     `decoded` is how many test documents are decoded, the first ones; None: all. `max_new_tokens` and `min_new_tokens`,
     `beams`, `length_penalty` and `no_repeat_ngram`: `Search`. Raises ValueError.
@@ -104,8 +105,10 @@ class SequenceToSequence(CachedTask):
         one_of(vocabulary.NAMES, tokenizer=self.tokenizer)
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing={self.smoothing} is not from 0 to less than 1")
-        if (self.vocabulary is None) != (self.tokenizer != "bpe"):
-            raise ValueError(f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}: it belongs to bpe alone")
+        if (self.vocabulary is None) == self.trains_vocabulary:
+            files = "" if self.tokenizer_path is None else f" and tokenizer_path={self.tokenizer_path}"
+            what = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}{files}"
+            raise ValueError(f"{what}: it belongs to bpe alone, and to subwords without a file of codes")
         self.how = Search(
             bos_id=vocabulary.BOS,
             eos_id=vocabulary.EOS,
@@ -132,6 +135,10 @@ class SequenceToSequence(CachedTask):
         """Baselines of `decoded` by name."""
         return {}
 
+    @property
+    def trains_vocabulary(self) -> bool:
+        return self.tokenizer == "bpe" or (self.tokenizer == "subwords" and self.tokenizer_path is None)
+
     @cached_property
     def vocabulary_used(self) -> Vocabulary:
         """Raises DataError for files of `tokenizer_path` that are no vocabulary."""
@@ -140,7 +147,7 @@ class SequenceToSequence(CachedTask):
             path=None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser(),
             vocabulary=self.vocabulary,
             folder=self.data_root / "lm" / "tokenizers",
-            follows_from={"pairs": self._text_identity()} if self.tokenizer == "bpe" else {},
+            follows_from={"pairs": self._text_identity()} if self.trains_vocabulary else {},
             hint=self.hint,
         )
 
@@ -150,7 +157,8 @@ class SequenceToSequence(CachedTask):
 
     @property
     def vocab_size(self) -> int:
-        return self.vocabulary_used.vocab_size
+        # a trained one is known before its texts are there
+        return SPECIAL_ROWS + self.vocabulary if self.trains_vocabulary else self.vocabulary_used.vocab_size
 
     @property
     def cached_ids(self) -> int:
@@ -183,10 +191,14 @@ class SequenceToSequence(CachedTask):
             self.check_is_complete(self.path or f"source={self.source}", counts, self.published, "pairs")
         lengths = {"source_length": self.source_length, "target_length": self.target_length}
         self._splits = {name: PairSplit(found[name], self.vocabulary_used, **lengths) for name in SPLITS}
-        decoded = found["test"].part(0, min(found["test"].count, self.decoded or found["test"].count))
-        self._splits["decoded"] = PairSplit(decoded, self.vocabulary_used, **lengths, references=True)
+        self._splits |= self.decoded_splits(found, lengths)
         sizes = {name: len(split) for name, split in self._splits.items()}
         return DataInfo(self.origin(self._source.complete), fingerprint(hashes[name] for name in SPLITS), sizes)
+
+    def decoded_splits(self, found: Mapping[str, AnyExamples], lengths: Mapping[str, int]) -> dict[str, PairSplit]:
+        """The splits of evaluations that decode, from the cached ones."""
+        decoded = found["test"].part(0, min(found["test"].count, self.decoded or found["test"].count))
+        return {"decoded": PairSplit(decoded, self.vocabulary_used, **lengths, references=True)}
 
     def backbone_kwargs(self) -> dict[str, object]:
         return {

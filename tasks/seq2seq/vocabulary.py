@@ -5,9 +5,11 @@
 The order is BART's (Lewis et al., 2020, arXiv 1910.13461), as fairseq's dictionaries begin. `bart` has 50,265 rows:
 these four, GPT-2's 50,257 pieces, and four that never occur (three that fill up, `<mask>`). The published BART has the
 same pieces, its rows in the order of their frequency; another order of rows changes nothing but their names.
+`subwords` has pieces of words, of which `<unk>` is row 3 (tasks/seq2seq/subwords.py).
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +20,10 @@ import numpy as np
 from tasks.checks import Progress, one_of
 from tasks.lm import tokenizers
 from tasks.lm.tokenizers import Pieces, Tokenizer, dtype
+from tasks.seq2seq import subwords
+from tasks.seq2seq.subwords import Subwords
 
-NAMES = ("bart", "bpe", "bytes")
+NAMES = ("bart", "bpe", "bytes", "subwords")
 BOS, PADDING, EOS, UNKNOWN = range(4)
 SPECIAL_ROWS = 4
 BART_ROWS = 50_265
@@ -31,6 +35,7 @@ class Vocabulary:
 
     pieces: Tokenizer
     vocab_size: int
+    first: int = SPECIAL_ROWS  # row of piece 0
 
     bos_id = BOS
     padding_id = PADDING
@@ -47,10 +52,16 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text, no special ones. Raises DataError for files that are not there."""
-        return [(ids + SPECIAL_ROWS).astype(dtype(self.vocab_size)) for ids in self.pieces.encode(texts)]
+        return [(ids + self.first).astype(dtype(self.vocab_size)) for ids in self.pieces.encode(texts)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text before the first `</s>`; rows that are no piece say nothing. What is not UTF-8 becomes U+FFFD."""
+        """The text before the first `</s>`; rows that are no piece say nothing. What is not UTF-8 becomes U+FFFD.
+
+        Of `subwords` it is words with a blank between them.
+        """
+        if isinstance(self.pieces, Subwords):
+            before = itertools.takewhile(lambda row: row != self.eos_id, ids)
+            return self.pieces.text(row - self.first for row in before if self.first <= row < self.vocab_size)
         table, found = _bytes_of_pieces(self.pieces), bytearray()
         for row in ids:
             if row == self.eos_id:
@@ -71,10 +82,14 @@ def make(
 ) -> Vocabulary:
     """A vocabulary by name. `path` is a folder with GPT-2's files, for `bart`; without it they are kept in `folder`.
 
-    A `bpe` has `vocabulary` pieces trained on what `follows_from` says. Raises ValueError for settings that do not fit,
+    A `bpe` has `vocabulary` pieces trained on what `follows_from` says, and so have `subwords` without a `path`, which
+    is a file of codes. Raises ValueError for settings that do not fit,
     DataError for files in `path` that are not a vocabulary.
     """
     one_of(NAMES, tokenizer=name)
+    if name == "subwords":
+        found = subwords.make(path, vocabulary, folder, follows_from, hint)
+        return Vocabulary(found, UNKNOWN + found.vocab_size, UNKNOWN)
     if path is not None and name != "bart":
         raise ValueError(f"tokenizer={name} has no files: tokenizer_path=null")
     where = {"path": path, "vocabulary": vocabulary, "folder": folder, "follows_from": follows_from, "hint": hint}

@@ -85,6 +85,21 @@ def test_two_devices_train_updates_of_so_many_tokens(alone):
 
 
 @pytest.mark.slow
+def test_two_devices_translate_every_sentence_once(tmp_path):
+    """16 sentences in batches of 5 or 10: the second device has fewer. BLEU is that of all of them."""
+    translation = ["task=mt/wmt14_ende", "protocol=luna", "backbone.activation_dropout=0.0", "task.decoded=16"]
+    translation += ["train.max_steps=4", "train.eval_every=4", "train.eval_batch_size=5"]
+    folders = [tmp_path / name for name in ("one", "two")]
+    one, two = (run(folder, *translation, *more) for folder, more in zip(folders, ((), (TWO,)), strict=True))
+    scores = [np.load(next((folder / "records").rglob("*.npz"))) for folder in folders]
+    for name in ("decoded", "decoded_dev", "decoded/baseline/copy"):
+        found = [record["evaluations"][name] for record in (one, two)]
+        assert [entry["n"] for entry in found] == [16, 16]
+        assert found[0]["metrics"] == pytest.approx(found[1]["metrics"], rel=1e-6)
+        assert scores[0][f"{name}/chrf"] == pytest.approx(scores[1][f"{name}/chrf"], rel=1e-6)
+
+
+@pytest.mark.slow
 def test_micro_batches_train_and_tell_the_same(alone):
     folder = alone[0].parent / "micro"
     run(folder, "train.micro_batch_size=4")

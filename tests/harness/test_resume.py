@@ -50,6 +50,13 @@ def test_random_draws_of_a_step_are_resumed_too(tmp_path, monkeypatch):
     check_stopped_run(tmp_path, monkeypatch, 6, "task=forecasting/etth1")
 
 
+@pytest.mark.slow
+def test_apollo_and_weights_to_average_are_resumed_too(tmp_path, monkeypatch):
+    """Luna's translation, in the middle of an epoch of updates by tokens."""
+    translation = ["task=mt/wmt14_ende", "protocol=luna", "model=luna", "model.slots=4", "train.batch_tokens=900"]
+    check_stopped_run(tmp_path, monkeypatch, 6, *translation)
+
+
 def check_stopped_run(tmp_path, monkeypatch, at, *settings):
     whole = run_here(tmp_path / "whole", *settings)
     assert whole.state == "done"

@@ -185,3 +185,39 @@ def test_refusals():
     with pytest.raises(ValueError, match="with tie_kv=false there is a W_K"):
         luna(tie_kv=False, luna_key="raw")
     assert set(Luna.patterns) == set(Pattern)
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_without_contextual_p_every_layer_has_its_own(pre_norm):
+    """Table 6's ablation: nothing is handed on, in the encoder, in the decoder, or between them."""
+    places = ("noncausal_self", "noncausal_self", "causal_self", "causal_cross")
+    layers = stack([luna(place, contextual=False, pre_norm=pre_norm) for place in places])
+    assert all(layer.first is not None for layer in layers) and not any(layer.has_packed_carry for layer in layers)
+    source, target, other = sequence(), sequence(5, seed=1), sequence(4, seed=2)
+    encoder, second, own, cross = layers
+    for layer, inputs in ((encoder, (source,)), (second, (source,)), (own, (target,)), (cross, (target, source))):
+        y, carry = layer(*inputs)
+        assert carry is None
+        handed, passed = layer(*inputs, carry=other)
+        assert torch.equal(handed, y) and passed is other
+        with torch.no_grad():
+            layer.first.table.add_(torch.randn(layer.first.table.shape, generator=torch.Generator().manual_seed(3)))
+        assert not torch.allclose(layer(*inputs)[0], y)
+        trained = layer(*inputs)[0].square().sum()
+        trained.backward()
+        assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in (layer.first.table,))
+        assert [name for name, weight in layer.named_parameters() if weight.grad is None] == []
+
+
+def test_without_contextual_p_steps_are_the_forward():
+    x, source = sequence(7), sequence(5, seed=1)
+    own, cross = luna("causal_self", contextual=False), luna("causal_cross", contextual=False)
+    state = own.init_state(2, carry=sequence(4, seed=2))
+    steps = []
+    for token in x.unbind(1):
+        y, state = own.step(token, state)
+        steps.append(y)
+    torch.testing.assert_close(torch.stack(steps, 1), own(x)[0])
+    state = cross.init_state(2, context=source)
+    assert state["carry"] is None
+    torch.testing.assert_close(cross.step(x[:, 3], state)[0], cross(x, source)[0][:, 3])

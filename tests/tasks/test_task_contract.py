@@ -32,6 +32,7 @@ FINAL = {
     "probe/needle": ["task.distances=[2,5]"],
     "probe/extrapolation": ["task.factors=[3]"],
     "summarization/multinews": ["task.decoded=5"],
+    "mt/wmt14_ende": ["task.decoded=5"],
     "tts/ljspeech": [],
 }
 
@@ -251,6 +252,19 @@ class UnigramOfTargets(torch.nn.Module):
         return self.logits.expand(*inputs.shape, -1)
 
 
+class UnigramOfMasked(torch.nn.Module):
+    """The same of masked tokens: of all that may be masked."""
+
+    def __init__(self, task):
+        super().__init__()
+        stream = task.split("train").stream
+        tokens = torch.from_numpy(stream.tokens(0, len(stream)))
+        self.logits = (torch.bincount(tokens, minlength=task.vocab_size) + 1).double().log()
+
+    def forward(self, tokens, masked, targets):
+        return torch.nn.functional.cross_entropy(self.logits.expand(*targets.shape, -1).mT, targets, reduction="none")
+
+
 class MeanFrame(torch.nn.Module):
     """The mean of standardised training frames, spoken for as many steps as the text has signs."""
 
@@ -274,7 +288,7 @@ GUESSES = {
     "cd_l1": lambda task: Cloud(task.training_points()),
     "mcd_forced": MeanFrame,
     "ppl": Unigram,
-    "nats": UnigramOfTargets,
+    "nats": lambda task: (UnigramOfMasked if task.name.startswith("mlm/") else UnigramOfTargets)(task),
 }
 
 
@@ -348,12 +362,12 @@ def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
     info = reloaded(task)
     final = task.final_evaluations()
     assert len({one.name for one in final}) == len(final) > 0
-    same_text = name.startswith(("lm/", "summarization/", "tts/"))  # in other windows, fewer of it, or spoken
+    same_text = name.startswith(("lm/", "summarization/", "mt/", "tts/"))  # in other windows, fewer of it, or spoken
     assert (info.fingerprint == case.info.fingerprint) == same_text and {one.name for one in final} <= info.sizes.keys()
     for one in final:
         assert len(one.split) == info.sizes[one.name]
         # a model that is decoded has a state; the guesses have none
-        guess = case.model if one.name == "decoded" else GUESSES[task.metric](task)
+        guess = case.model if one.name.startswith("decoded") else GUESSES[task.metric](task)
         _, scores = pass_over(task, guess, one.split, 13, one.score, one.metrics)
         assert all(len(values) == len(one.split) for values in scores.values())
 

@@ -1,0 +1,187 @@
+"""Questions with several answers: RACE (Lai et al., 2017) and CommonsenseQA (Talmor et al., 2019, arXiv 1811.00937).
+
+Each answer is read with its question by one pass of the model, and a softmax over their scores chooses.
+
+    RACE            <s> article </s></s> question answer </s>     87,866 / 4,887 / 4,934, four answers
+    CommonsenseQA   <s> Q: question </s> A: answer </s>           9,741 / 1,221, five; its test set has no answers
+
+A question of RACE with a blank `_` has the answer in its place, as in the public preparation of it (fairseq). RACE's
+test set is of schools of two levels, which are also scored apart: Luna's code evaluates the high schools, while its
+table says development set (X56). The licence of RACE allows research alone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks import data_sources
+from tasks.base import FinalEvaluation, Predictor
+from tasks.checks import DataError, Progress
+from tasks.data_task import SLICE, SYNTHETIC, Source
+from tasks.finetuning import tables
+from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts
+from tasks.lm.text_sources import HubFiles, path_identity
+from tasks.seq2seq.vocabulary import EOS, SPECIAL_ROWS
+
+LEVELS = ("middle", "high")  # RACE's groups are 1 and 2
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Choice(LabelledTexts):
+    """Base of both.
+
+    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: a folder of .jsonl files,
+    .gz or not, whose lines are the objects of the originals) or `synthetic` (`path`: texts whose lines are to be
+    continued, null: invented words; tasks/finetuning/sections.py). Raises ValueError.
+    """
+
+    hub: ClassVar[HubFiles]
+    hub_columns: ClassVar[Sequence[str]]
+    files: ClassVar[Mapping[str, Sequence[str]]]  # names of the .jsonl files of each split
+    file_columns: ClassVar[Sequence[str]]
+
+    def sources(self) -> dict[str, Source]:
+        def hub_identity() -> dict[str, Any]:
+            where = {"revision": self.hub.revision}
+            return where if self.path is None else {"files": path_identity(self.path, self.hint)}
+
+        def identity() -> dict[str, Any]:
+            return data_sources.identities(self._files(), self.hint)
+
+        layout = "a folder with " + ", ".join(names[0] for names in self.files.values())
+        hub = f"a folder with the parquet files of {self.hub.name}"
+        return {
+            "hf": Source(self._of_hub, hub_identity, path=hub, complete=True),
+            SLICE: Source(self._slice, identity, path=layout, requires_path=True),
+            SYNTHETIC: self.generated(),
+        }
+
+    def of_hub(self, where: str, row: Mapping[str, Any]) -> LabelledText:
+        """The example of a row of the hub's files. Raises DataError."""
+        raise NotImplementedError
+
+    def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
+        """The examples of a line of the originals. Raises DataError."""
+        raise NotImplementedError
+
+    def _of_hub(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
+        def rows(files: Sequence[Path]) -> Iterator[LabelledText]:
+            for file in files:
+                for where, row in tables.parquet_table(file, self.hub_columns, self.hint):
+                    yield self.of_hub(where, row)
+
+        return {split: rows(files) for split, files in self.hub.at(self.path, self.hint).items()}
+
+    def _files(self) -> dict[str, Path]:
+        return {split: tables.file_of(self.path, names, self.hint) for split, names in self.files.items()}
+
+    def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
+        def rows(file: Path) -> Iterator[LabelledText]:
+            for where, row in tables.json_rows(file, self.file_columns, self.hint):
+                yield from self.of_file(where, row)
+
+        return {split: rows(file) for split, file in self._files().items()}
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        """`most_shared_tokens`: the answer most of whose pieces, with its question, the first text has too."""
+        return {**super().baselines(), "most_shared_tokens": lambda: most_shared}
+
+
+def most_shared(tokens: Tensor) -> Tensor:
+    """(B, O, N) -> (B, O), the share of the different pieces behind the first `</s>` that stand before it as well."""
+    found = []
+    for row in tokens.flatten(0, 1).cpu().numpy():
+        end = int(np.argmax(row == EOS))
+        one, other = (np.unique(part[part >= SPECIAL_ROWS]) for part in (row[:end], row[end:]))
+        found.append(len(np.intersect1d(one, other, assume_unique=True)) / max(1, len(other)))
+    return torch.tensor(found, dtype=torch.float64).view(tokens.shape[:2]).to(tokens.device)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RACE(Choice):
+    """Questions on articles, of English exams in China. `second_length` cuts question and answer."""
+
+    name = "qa/race"
+    classes, texts = 4, 5
+    words = (64, 24)
+    published: ClassVar[Mapping[str, int]] = {"train": 87_866, "val": 4_887, "test": 4_934}
+    hub = HubFiles(
+        "ehovy/race",
+        "2fec9fd81f1dc971569a9b729c43f2f0e6436637",
+        {name: f"all/{file}-*.parquet" for name, file in (("train", "train"), ("val", "validation"), ("test", "test"))},
+    )
+    hub_columns = ("example_id", "article", "question", "options", "answer")
+    files: ClassVar[Mapping[str, Sequence[str]]] = {
+        "train": ("train.jsonl",),
+        "val": ("dev.jsonl", "valid.jsonl"),
+        "test": ("test.jsonl",),
+    }
+    file_columns = ("id", "article", "questions", "options", "answers")
+
+    def of_hub(self, where: str, row: Mapping[str, Any]) -> LabelledText:
+        return self._example(where, *(row[name] for name in self.hub_columns))
+
+    def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
+        lists = [row[name] for name in ("questions", "options", "answers")]
+        if not all(isinstance(one, list) and len(one) == len(lists[0]) for one in lists):
+            raise DataError(f"{where}: questions, options and answers are not as many; {self.hint}")
+        for each in zip(*lists, strict=True):
+            yield self._example(where, row["id"], row["article"], *each)
+
+    def _example(self, where: str, name: Any, article: Any, question: Any, options: Any, answer: Any) -> LabelledText:
+        article, question = (
+            tables.text(value, what, where, self.hint) for value, what in ((article, "article"), (question, "question"))
+        )
+        answers = tables.texts(options, self.classes, "options", where, self.hint)
+        label = tables.letter(answer, self.classes, where, self.hint)
+        asked = [question.replace("_", one) if "_" in question else f"{question} {one}" for one in answers]
+        level = next((i for i, level in enumerate(LEVELS, 1) if str(name).startswith(level)), 0)
+        return LabelledText(where, (article.replace("\n", " "), *asked), label, level)
+
+    def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        """The test examples of each level, where the data tell them."""
+        groups = self._found["test"].labels[:: self.texts, 1]
+        numbers = {level: np.flatnonzero(groups == i) for i, level in enumerate(LEVELS, 1)}
+        return [FinalEvaluation(level, self._texts(self._found["test"], n)) for level, n in numbers.items() if len(n)]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CommonsenseQA(Choice):
+    """Questions of common sense. Its development set tests, and a part of its training set validates."""
+
+    name = "qa/csqa"
+    classes, texts, separators = 5, 6, 1
+    words = (24, 12)
+    published: ClassVar[Mapping[str, int]] = {"train": 9_741, "test": 1_221}
+    hub = HubFiles(
+        "tau/commonsense_qa",
+        "94630fe30dad47192a8546eb75f094926d47e155",
+        {"train": "data/train-*.parquet", "test": "data/validation-*.parquet"},
+    )
+    hub_columns = ("question", "choices", "answerKey")
+    files: ClassVar[Mapping[str, Sequence[str]]] = {
+        "train": ("train.jsonl", "train_rand_split.jsonl"),
+        "test": ("dev.jsonl", "dev_rand_split.jsonl"),
+    }
+    file_columns = ("question", "answerKey")
+
+    def of_hub(self, where: str, row: Mapping[str, Any]) -> LabelledText:
+        choices = row["choices"] if isinstance(row["choices"], dict) else {}
+        return self._example(where, row["question"], choices.get("text"), row["answerKey"])
+
+    def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
+        question = row["question"] if isinstance(row["question"], dict) else {}
+        choices = question.get("choices")
+        found = [one.get("text") if isinstance(one, dict) else one for one in choices or ()]
+        yield self._example(where, question.get("stem"), found, row["answerKey"])
+
+    def _example(self, where: str, question: Any, choices: Any, answer: Any) -> LabelledText:
+        answers = tables.texts(choices, self.classes, "choices", where, self.hint)
+        label = tables.letter(answer, self.classes, where, self.hint)
+        asked = tables.text(question, "question", where, self.hint)
+        return LabelledText(where, (f"Q: {asked}", *(f"A: {one}" for one in answers)), label)

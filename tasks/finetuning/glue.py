@@ -1,0 +1,160 @@
+"""GLUE's SST-2, QNLI and QQP (Wang et al., 2019, arXiv 1804.07461): accuracy on the development sets.
+
+    SST-2   is a sentence of a film review in favour?                67,349 / 872
+    QNLI    does a sentence answer a question?                      104,743 / 5,463
+    QQP     do two questions ask the same?                          363,846 / 40,430
+
+The test sets have no labels: the development set tests, and a part of the training set validates, where Luna selects on
+the development set that it reports (X55).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tasks import data_sources
+from tasks.base import Predictor
+from tasks.checks import DataError, Progress
+from tasks.data_task import SLICE, SYNTHETIC, Source
+from tasks.finetuning import tables
+from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts
+from tasks.lm.text_sources import HubFiles, path_identity
+from tasks.lra.baselines import Lookup, NaiveBayes, ngrams, pieces
+from tasks.seq2seq.vocabulary import EOS, SPECIAL_ROWS
+
+NAME, REVISION = "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
+HUB_NAMES = {"train": "train", "test": "validation"}
+FILES = {"train": ("train.tsv", "slice_train.tsv"), "test": ("dev.tsv",)}
+LAYOUT = "a folder with train.tsv and dev.tsv as GLUE has them, .gz or not, or slice_train.tsv in place of train.tsv"
+NGRAM = 2  # tokens
+LEVELS = 16  # of the share of tokens that two texts have in common
+FIT_ON = 20_000  # examples that a table of so few levels is made of
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GLUE(LabelledTexts):
+    """One of GLUE's tasks.
+
+    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: a folder with the files of
+    the archive, or parts of them) or `synthetic` (`path`: texts that pairs are made of, null: invented words;
+    tasks/finetuning/sections.py). Raises ValueError.
+    """
+
+    classes = 2
+    hub_folder: ClassVar[str]
+    columns: ClassVar[Sequence[str]]  # of the texts, then of the label
+    labels: ClassVar[Sequence[str]] = ("0", "1")  # in the archive's files
+    of_slice: ClassVar[Sequence[str]] = ()  # columns of the archive's files, where they have other names
+
+    def sources(self) -> dict[str, Source]:
+        hub = HubFiles(
+            NAME, REVISION, {name: f"{self.hub_folder}/{file}-*.parquet" for name, file in HUB_NAMES.items()}
+        )
+
+        def from_hub(progress: Progress) -> dict[str, Iterator[LabelledText]]:
+            files = hub.at(self.path, self.hint)
+            return {split: self._of_hub(split, some) for split, some in files.items()}
+
+        def hub_identity() -> dict[str, Any]:
+            return {"revision": REVISION} if self.path is None else {"files": path_identity(self.path, self.hint)}
+
+        def identity() -> dict[str, Any]:
+            return data_sources.identities(self._files(), self.hint)
+
+        return {
+            "hf": Source(from_hub, hub_identity, path=f"a folder with the parquet files of {NAME}", complete=True),
+            SLICE: Source(self._slice, identity, path=LAYOUT, requires_path=True),
+            SYNTHETIC: self.generated(),
+        }
+
+    def _of_hub(self, split: str, files: Sequence[Path]) -> Iterator[LabelledText]:
+        for file in files:
+            for where, row in tables.parquet_table(file, self.columns, self.hint):
+                label = row[self.columns[-1]]
+                known = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < self.classes
+                yield self._example(where, row, self.columns, label if known else None, label)
+
+    def _files(self) -> dict[str, Path]:
+        return {split: tables.file_of(self.path, names, self.hint) for split, names in FILES.items()}
+
+    def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
+        return {split: self._of_file(file) for split, file in self._files().items()}
+
+    def _of_file(self, file: Path) -> Iterator[LabelledText]:
+        columns = self.of_slice or self.columns
+        for where, row in tables.tsv_rows(file, columns, self.hint):
+            label = row[columns[-1]]
+            yield self._example(where, row, columns, self.labels.index(label) if label in self.labels else None, label)
+
+    def _example(
+        self, where: str, row: Mapping[str, Any], columns: Sequence[str], label: int | None, found: Any
+    ) -> LabelledText:
+        if label is None:
+            raise DataError(f"{where}: label {str(found)[:20]!r} is none of {', '.join(self.labels)}; {self.hint}")
+        some = tuple(tables.text(row[name], name, where, self.hint) for name in columns[:-1])
+        return LabelledText(where, some, label)
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        """`token_2gram_naive_bayes`; of pairs also `shared_tokens`: how many tokens both texts have."""
+
+        def naive_bayes() -> NaiveBayes:
+            return NaiveBayes(self.split("train"), self.classes, self._ngrams)
+
+        found = {**super().baselines(), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
+        return found if self.texts == 1 else {**found, "shared_tokens": self._shared_tokens}
+
+    def _ngrams(self, tokens: np.ndarray) -> np.ndarray:
+        """Numbers of single tokens and of runs of NGRAM, none of them special, -1 where there is none."""
+        pieces_only = np.where(tokens >= SPECIAL_ROWS, tokens, 0)
+        return np.concatenate([ngrams(pieces_only, n, self.vocab_size) for n in range(1, NGRAM + 1)], 1)
+
+    def _shared_tokens(self) -> Lookup:
+        found = [(shared(tokens), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
+        share, label = (np.concatenate(column) for column in zip(*found, strict=True))
+        edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels of equally many pairs
+        counts = np.zeros((LEVELS, self.classes))
+        np.add.at(counts, (np.searchsorted(edges, share), label), 1)
+        return Lookup(counts, lambda tokens: np.searchsorted(edges, shared(tokens)))
+
+
+def shared(tokens: np.ndarray) -> np.ndarray:
+    """Pairs (B, N) -> (B,): the pieces that both texts have as a share of those of the shorter one."""
+    found = []
+    for row in tokens:
+        end = int(np.argmax(row == EOS))  # of the first text
+        one, other = (np.unique(part[part >= SPECIAL_ROWS]) for part in (row[:end], row[end:]))
+        both = len(np.intersect1d(one, other, assume_unique=True))
+        found.append(both / max(1, min(len(one), len(other))))
+    return np.array(found)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SST2(GLUE):
+    """The Stanford Sentiment Treebank with two classes (Socher et al., 2013)."""
+
+    name = "glue/sst2"
+    texts, hub_folder, columns = 1, "sst2", ("sentence", "label")
+    published: ClassVar[Mapping[str, int]] = {"train": 67_349, "test": 872}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class QNLI(GLUE):
+    """Questions of SQuAD (Rajpurkar et al., 2016) and sentences of their articles."""
+
+    name = "glue/qnli"
+    texts, hub_folder, columns = 2, "qnli", ("question", "sentence", "label")
+    labels = ("entailment", "not_entailment")
+    published: ClassVar[Mapping[str, int]] = {"train": 104_743, "test": 5_463}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class QQP(GLUE):
+    """Pairs of questions on Quora."""
+
+    name = "glue/qqp"
+    texts, hub_folder, columns = 2, "qqp", ("question1", "question2", "label")
+    of_slice = ("question1", "question2", "is_duplicate")
+    published: ClassVar[Mapping[str, int]] = {"train": 363_846, "test": 40_430}

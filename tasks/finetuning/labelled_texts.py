@@ -1,0 +1,284 @@
+"""What fine-tuning tasks share: texts with a class, or with several answers of which one is right.
+
+A model reads, as RoBERTa does (Liu et al., 2019, arXiv 1907.11692),
+
+    <s> a </s>                        one text
+    <s> a </s></s> b </s>             two; with `separators` 1 a single </s> stands between them
+    <s> a </s></s> b_o </s>           for each of O answers, if the task is to choose
+
+Too long a pair loses the end of its longer text, until both are equally long. The ids are those of the pre-training
+(tasks/mlm/tokens.py).
+
+Where the published data have no third part with labels, one of twenty training examples validates: those with the
+smallest digests of their texts, the same wherever they come from. The published recipes select on the development set
+that they report (X55).
+
+    B batch, O answers, N length
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MetricCollection
+
+from models.attention.base import Pattern
+from tasks.base import Batch, DataInfo, Predictor, Split
+from tasks.checks import DataError, Progress, at_least
+from tasks.data_task import SPLITS, CachedSet, CachedTask, Source
+from tasks.examples import AnyExamples, Examples, fingerprint
+from tasks.finetuning import sections
+from tasks.lm.text_sources import path_identity
+from tasks.lm.tokenizers import dtype
+from tasks.lra.baselines import Lookup
+from tasks.metrics import accuracy_and_loss
+from tasks.mlm import tokens as token_ids
+from tasks.seq2seq.vocabulary import BOS, EOS, PADDING, SPECIAL_ROWS, Vocabulary
+
+HELD_OUT = 20  # training examples for each one that validates, where nothing else does
+BATCH = 4096  # texts that are encoded at once
+
+
+class LabelledText(NamedTuple):
+    where: str  # file:line, for messages
+    texts: tuple[str, ...]  # one; or two; or what all answers share, and then the answers
+    label: int
+    group: int = 0  # of examples that are also scored apart
+
+
+class TextSplit(Split):
+    """`batch(indices)` gives {"tokens" (B, N), or (B, O, N) of a choice, "label" (B,)}, int64, padded with `<pad>`.
+
+    An example is `texts` sequences one after another in `examples`. `numbers` are those of the examples that are used,
+    None: all.
+    """
+
+    def __init__(
+        self,
+        examples: AnyExamples,
+        *,
+        texts: int,
+        max_length: int,
+        separators: int,
+        second_length: int | None,
+        numbers: np.ndarray | None = None,
+    ):
+        self.examples, self.texts, self.separators = examples, texts, separators
+        self.max_length, self.second_length = max_length, second_length or max_length
+        self.numbers = np.arange(examples.count // texts) if numbers is None else numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n,) uint8."""
+        return self.examples.labels[self.numbers * self.texts, 0]
+
+    def lengths(self) -> np.ndarray:
+        """(n,) int64: tokens of all sequences of an example."""
+        of_texts = self.examples.lengths[self.numbers[:, None] * self.texts + np.arange(self.texts)]  # (n, texts)
+        if self.texts == 1:
+            return np.minimum(of_texts[:, 0] + 2, self.max_length)
+        both = of_texts[:, :1] + np.minimum(of_texts[:, 1:], self.second_length)
+        return np.minimum(both + 2 + self.separators, self.max_length).sum(1)
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        index = np.asarray(indices, np.int64)
+        if index.size and not 0 <= index.min() <= index.max() < len(self):
+            raise IndexError(f"examples are numbered 0 to {len(self) - 1}, not {index.min()} to {index.max()}")
+        rows = [row for number in self.numbers[index].tolist() for row in self._sequences(number)]
+        tokens = np.full((len(rows), max(map(len, rows), default=0)), PADDING, np.int64)
+        for place, row in zip(tokens, rows, strict=True):
+            place[: len(row)] = row
+        if self.texts > 2:
+            tokens = tokens.reshape(len(index), self.texts - 1, -1)
+        label = self.labels[index].astype(np.int64)
+        return {"tokens": torch.from_numpy(tokens), "label": torch.from_numpy(label)}
+
+    def _sequences(self, number: int) -> list[np.ndarray]:
+        first, *others = (self.examples.tokens_of(number * self.texts + i) for i in range(self.texts))
+        if not others:
+            return [np.concatenate([[BOS], first[: self.max_length - 2], [EOS]])]
+        between, found = [EOS] * self.separators, []
+        for other in others:
+            a, b = cut(first, other[: self.second_length], self.max_length - 2 - self.separators)
+            found.append(np.concatenate([[BOS], a, between, b, [EOS]]))
+        return found
+
+
+def cut(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """The beginnings of two texts, `room` tokens in all at most: the longer one is cut, then both."""
+    half = room // 2
+    if len(a) + len(b) <= room:
+        return a, b
+    if len(b) <= half:
+        return a[: room - len(b)], b
+    if len(a) <= room - half:
+        return a, b[: room - len(a)]
+    return a[: room - half], b[:half]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LabelledTexts(CachedTask):
+    """Base of the fine-tuning tasks. Subclasses give the class variables and `sources()`, whose `read` gives the
+    examples of `train`, `test` and perhaps `val`.
+
+    `max_length` counts special tokens; `second_length` cuts the second text first. `tokenizer`, `tokenizer_path`,
+    `vocabulary` and `vocabulary_text`: tasks/mlm/tokens.py. `examples` is how many a `synthetic` source generates to
+    train, an eighth of it to validate and to test: tasks/finetuning/sections.py. Raises ValueError.
+    """
+
+    metric = "acc"
+    higher_is_better = True
+    baseline_name = "majority_class"
+
+    classes: ClassVar[int]  # or answers
+    texts: ClassVar[int]  # of an example
+    published: ClassVar[Mapping[str, int]]  # examples of each split that has labels
+    separators: ClassVar[int] = 2
+    words: ClassVar[tuple[int, int]] = (24, 24)  # of a generated example's first text, and of each other
+
+    source: str = "hf"
+    pattern: Pattern | str = Pattern.NONCAUSAL_SELF
+    max_length: int
+    second_length: int | None = None
+    tokenizer: str
+    tokenizer_path: str | Path | None = None
+    vocabulary: int | None = None
+    vocabulary_text: str | Path | None = None
+    examples: int = 8192
+
+    def __post_init__(self) -> None:
+        at_least(8, max_length=self.max_length)
+        at_least(1, second_length=self.second_length, examples=self.examples)
+        token_ids.check(self.tokenizer, self.tokenizer_path, self.vocabulary, self.vocabulary_text)
+        super().__post_init__()
+        if self.pattern.cross:
+            raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the model chooses among answers, each of which it reads."""
+        return self.texts > 2
+
+    def generated(self) -> Source:
+        """The source `synthetic`."""
+        settings = {"examples": self.examples, "words": self.words, "texts": self.texts, "seed": self.data_seed}
+
+        def read(progress: Progress) -> dict[str, list[LabelledText]]:
+            made = sections.examples(self.path, hint=self.hint, **settings)
+            return {name: [LabelledText(*one) for one in some] for name, some in made.items()}
+
+        def identity() -> dict[str, Any]:
+            files = None if self.path is None else path_identity(token_ids.existing(self.path, self.hint), self.hint)
+            return {"version": sections.VERSION, "files": files, **settings}
+
+        return Source(read, identity, path="a folder or archive of texts that examples are made of")
+
+    @cached_property
+    def vocabulary_used(self) -> Vocabulary:
+        """Raises DataError for files of `tokenizer_path` that are no vocabulary."""
+        return token_ids.make(
+            self.tokenizer,
+            path=self.tokenizer_path,
+            vocabulary=self.vocabulary,
+            vocabulary_text=self.vocabulary_text,
+            data_root=self.data_root,
+            hint=self.hint,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        return token_ids.rows(self.tokenizer, self.vocabulary)
+
+    @property
+    def cached_ids(self) -> int:
+        return self.vocab_size
+
+    def cached_sets(self) -> list[CachedSet]:
+        rows = {"vocabulary": self.vocabulary_used.identity, "special": SPECIAL_ROWS}
+        return [CachedSet({**one.parameters, **rows}, one.make) for one in super().cached_sets()]
+
+    def read_source(self, progress: Progress) -> dict[str, Examples]:
+        found = {name: list(some) for name, some in self._source.read(progress).items()}
+        where = self.path or f"source={self.source}"
+        counts = [len(found[name]) for name in self.published]
+        self.check_is_complete(where, counts, list(self.published.values()), f"examples ({', '.join(self.published)})")
+        if "val" not in found:
+            found |= held_out(found["train"])
+        if empty := [name for name in SPLITS if not found[name]]:
+            raise DataError(f"{where}: too few examples, none for {empty[0]}; {self.hint}")
+        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, self.hint, progress)
+        return {name: self._encoded(found[name], name, progress) for name in SPLITS}
+
+    def _encoded(self, some: Sequence[LabelledText], split: str, progress: Progress) -> Examples:
+        for one in some:
+            if len(one.texts) != self.texts or not any(text.strip() for text in one.texts):
+                what = "no word in it" if len(one.texts) == self.texts else f"{len(one.texts)} texts, not {self.texts}"
+                raise DataError(f"{one.where}: {what}; put the right file there, then {self.hint}")
+            if not 0 <= one.label < self.classes:
+                raise DataError(f"{one.where}: label {one.label} is not from 0 to {self.classes - 1}; {self.hint}")
+        texts = [text for one in some for text in one.texts]
+        ids: list[np.ndarray] = []
+        for start in range(0, len(texts), BATCH):
+            progress(f"{split} of {self.name}, tokens", start, len(texts))
+            ids += self.vocabulary_used.encode(texts[start : start + BATCH])
+        tokens = np.concatenate(ids).astype(dtype(self.vocab_size))
+        offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+        labels = np.array([(one.label, one.group) for one in some], np.uint8).repeat(self.texts, axis=0)
+        return Examples(tokens, offsets, labels)
+
+    def load(self) -> DataInfo:
+        cached = self.cached_sets()[0]
+        self._found = self.open(cached)
+        hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
+        self._splits = {name: self._texts(self._found[name]) for name in SPLITS}
+        sizes = {name: len(split) for name, split in self._splits.items()}
+        sizes |= {final.name: len(final.split) for final in self.final_evaluations()}
+        return DataInfo(self.origin(self._source.complete), fingerprint(hashes[name] for name in SPLITS), sizes)
+
+    def _texts(self, examples: AnyExamples, numbers: np.ndarray | None = None) -> TextSplit:
+        lengths = {"max_length": self.max_length, "second_length": self.second_length}
+        return TextSplit(examples, texts=self.texts, separators=self.separators, numbers=numbers, **lengths)
+
+    def backbone_kwargs(self) -> dict[str, object]:
+        sizes = {"vocab_size": self.vocab_size, "max_length": self.max_length}
+        classes = {} if self.is_choice else {"classes": self.classes}  # a choice gives one score to each answer
+        return {**sizes, **classes, "pattern": self.pattern, "padding_id": PADDING}
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return F.cross_entropy(model(batch["tokens"]).float(), batch["label"])
+
+    def metrics(self) -> MetricCollection:
+        return accuracy_and_loss(self.classes)
+
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        logits, label = model(batch["tokens"]).detach().float(), batch["label"]
+        metrics.update(logits, label)
+        return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        return {"majority_class": self._majority_class}
+
+    def _majority_class(self) -> Lookup:
+        counts = np.bincount(self.split("train").labels, minlength=self.classes)
+        return Lookup(counts[None], lambda tokens: np.zeros(len(tokens), np.int64))
+
+    def tokens(self, batch: Batch) -> int:
+        return int((batch["tokens"] != PADDING).sum())
+
+
+def held_out(train: Sequence[LabelledText]) -> dict[str, list[LabelledText]]:
+    """`train` and `val` of training examples, each in its order."""
+    digests = [hashlib.blake2b("\0".join(one.texts).encode(), digest_size=16).digest() for one in train]
+    chosen = set(sorted(range(len(train)), key=digests.__getitem__)[: -(-len(train) // HELD_OUT)])
+    parts: Iterable[tuple[str, bool]] = (("train", False), ("val", True))
+    return {name: [one for i, one in enumerate(train) if (i in chosen) == held] for name, held in parts}

@@ -1,0 +1,81 @@
+"""The token ids of pre-training, and of every task that is fine-tuned from it: four special rows, pieces, `<mask>`.
+
+    0 <s>   1 <pad>   2 </s>   3 <unk>   4 + i  piece i   ...   last  <mask>
+
+- `gpt2`: GPT-2's 50,257 byte-level pairs in the 50,265 rows of RoBERTa (Liu et al., 2019, arXiv 1907.11692).
+- `bpe`: `vocabulary` byte-level pairs trained on the training texts at `vocabulary_text`.
+- `bytes`: the UTF-8 bytes.
+
+A fine-tuning task makes its tokens of the same settings as its pre-training. The pieces of a `bpe` follow from the
+content of `vocabulary_text` alone, whichever task trains them first, and both read the same file of them.
+
+`<mask>` is the last row: of `gpt2` one that RoBERTa adds, of the others that of the end token, which no text has.
+"""
+
+from pathlib import Path
+
+from tasks.checks import DataError, Progress, one_of
+from tasks.lm import tokenizers
+from tasks.lm.text_sources import path_identity, text_splits
+from tasks.seq2seq.vocabulary import BART_ROWS, SPECIAL_ROWS, Vocabulary
+
+NAMES = ("gpt2", "bpe", "bytes")
+ROBERTA_ROWS = BART_ROWS  # both have 50,265, `<mask>` the last one
+
+
+def check(tokenizer: str, path: str | Path | None, vocabulary: int | None, vocabulary_text: str | Path | None) -> None:
+    """Raises ValueError for settings that do not fit each other."""
+    one_of(NAMES, tokenizer=tokenizer)
+    for name, value in (("vocabulary", vocabulary), ("vocabulary_text", vocabulary_text)):
+        if (value is None) != (tokenizer != "bpe"):
+            raise ValueError(f"{name}={value} with tokenizer={tokenizer}: it belongs to bpe alone, which requires it")
+    if path is not None and tokenizer != "gpt2":
+        raise ValueError(f"tokenizer={tokenizer} has no files: tokenizer_path=null")
+
+
+def make(
+    tokenizer: str,
+    *,
+    path: str | Path | None,
+    vocabulary: int | None,
+    vocabulary_text: str | Path | None,
+    data_root: Path,
+    hint: str,
+) -> Vocabulary:
+    """The vocabulary of these settings. Its pieces are kept below `data_root`. Raises DataError."""
+    pieces = tokenizers.make(
+        tokenizer,
+        path=None if path is None else Path(path).expanduser(),
+        vocabulary=vocabulary,
+        folder=data_root / "lm" / "tokenizers",
+        follows_from={} if tokenizer != "bpe" else {"texts": path_identity(existing(vocabulary_text, hint), hint)},
+        hint=hint,
+    )
+    return Vocabulary(pieces, rows(tokenizer, vocabulary))
+
+
+def rows(tokenizer: str, vocabulary: int | None) -> int:
+    """How many ids there are; known before any file is."""
+    pieces = {"gpt2": ROBERTA_ROWS - SPECIAL_ROWS, "bpe": vocabulary, "bytes": tokenizers.BYTE_IDS + 1}[tokenizer]
+    return SPECIAL_ROWS + pieces
+
+
+def prepare(used: Vocabulary, vocabulary_text: str | Path | None, hint: str, progress: Progress) -> None:
+    """Fetch the pieces, or train them on the training texts at `vocabulary_text`. Raises DataError."""
+    texts = []
+    if vocabulary_text is not None:
+        texts = text_splits(existing(vocabulary_text, hint), hint)["train"]
+    used.prepare(lambda: (document.text for piece in texts for document in piece.documents()), progress)
+
+
+def mask_id(used: Vocabulary) -> int:
+    """The row of `<mask>`."""
+    return used.vocab_size - 1
+
+
+def existing(path: str | Path, hint: str) -> Path:
+    """Raises DataError for a file or folder that is not there."""
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise DataError(f"{path}: not there; set task.vocabulary_text to the text of the pre-training, then {hint}")
+    return path

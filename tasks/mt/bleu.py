@@ -1,0 +1,102 @@
+"""BLEU of translations by `sacrebleu` (Papineni et al., 2002; Post, 2018), with one reference.
+
+    sacrebleu   of texts, tokens as 13a has them, no smoothing but of zero counts (exp): what its signature says
+    bleu        of tokens as the task has them, no smoothing: the tokenised BLEU that papers of the time print
+    chrf        mean over sentences of chrF2 (Popovic, 2015), the one score here that is a mean over sentences
+
+BLEU is of a corpus: counts of matching and of all n-grams and the lengths are summed over sentences, and then
+
+    BLEU = 100 min(1, e^(1 - r / c)) (p_1 p_2 p_3 p_4)^(1/4)
+
+so that it is exact for any batches and devices. No mean over sentences is equal to it, and rows are paired by sentence
+in `chrf` alone, which is why it is here.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from tasks.checks import DataError
+
+GRAMS = 4
+COUNTS = 2 * GRAMS + 2  # matching n-grams, all n-grams, length, length of the reference
+KINDS = {"sacrebleu": ("13a", "exp"), "bleu": ("none", "none")}  # tokens and smoothing
+
+
+@lru_cache(maxsize=1)
+def library() -> Any:
+    """Raises DataError where `sacrebleu` is not installed."""
+    try:
+        import sacrebleu
+    except ImportError as error:
+        raise DataError(f"BLEU: {error}: pip install -e .[mt]") from error
+    return sacrebleu
+
+
+@lru_cache(maxsize=2)
+def _scorer(kind: str) -> Any:
+    tokens, smoothing = KINDS[kind]
+    return library().BLEU(tokenize=tokens, smooth_method=smoothing, force=True)
+
+
+def signature() -> str:
+    """What `sacrebleu` says of how it counts, its version included."""
+    _scorer("sacrebleu").corpus_score(["a"], [["a"]])  # it knows the number of references from its last score
+    return str(_scorer("sacrebleu").get_signature())
+
+
+def counts(kind: str, text: str, reference: str) -> list[int]:
+    """The counts of one sentence, `COUNTS` of them."""
+    found = _scorer(kind).corpus_score([text], [[reference]])
+    return [*found.counts, *found.totals, found.sys_len, found.ref_len]
+
+
+def bleu(kind: str, summed: Sequence[int]) -> float:
+    """BLEU from 0 to 100 of summed counts."""
+    summed = [int(value) for value in summed]
+    found = library().BLEU.compute_bleu(
+        correct=summed[:GRAMS],
+        total=summed[GRAMS : 2 * GRAMS],
+        sys_len=summed[-2],
+        ref_len=summed[-1],
+        smooth_method=KINDS[kind][1],
+    )
+    return found.score
+
+
+def chrf(text: str, reference: str) -> float:
+    """chrF2 from 0 to 100 of one sentence."""
+    return library().CHRF().sentence_score(text, [reference]).score
+
+
+class Bleu(Metric):
+    """`sacrebleu`, `bleu`, `chrf`, and the tokens of all translations over those of all references."""
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        for kind in KINDS:
+            self.add_state(kind, torch.zeros(COUNTS, dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("chrfs", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("sentences", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, texts: Sequence[tuple[str, str]], tokens: Sequence[tuple[str, str]], chrfs: Tensor) -> None:
+        """Translations and references as texts and as tokens, and chrF of each sentence, (B,)."""
+        for kind, pairs in (("sacrebleu", texts), ("bleu", tokens)):
+            summed = torch.tensor([counts(kind, *pair) for pair in pairs], dtype=torch.long).sum(0)
+            setattr(self, kind, getattr(self, kind) + summed.to(self.chrfs.device))
+        self.chrfs += chrfs.double().sum().to(self.chrfs.device)
+        self.sentences += len(texts)
+
+    def compute(self) -> dict[str, Tensor]:
+        found = {kind: bleu(kind, getattr(self, kind).tolist()) for kind in KINDS}
+        found["chrf"] = float(self.chrfs / self.sentences)
+        found["length_ratio"] = float(self.bleu[-2] / self.bleu[-1].clamp(min=1))
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}

@@ -1,0 +1,223 @@
+"""Sentences and their translations in files: a line each of two files, or rows of parquet files.
+
+    train.en, train.de                       one sentence a line; also .gz
+    train.tok.en                             Moses' tokens, which become a text again
+    valid, val, dev, newstest2013            the development set
+    test, newstest2014                       the test set
+
+Files are read in parts, each in the process that encodes it; a part knows where it begins.
+"""
+
+import gzip
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tasks import data_sources
+from tasks.checks import DataError
+from tasks.lm.documents import not_utf8
+from tasks.lm.parquet import broken_parquet, is_text, parquet_file
+from tasks.mt import moses
+from tasks.seq2seq.pairs import Pair, Piece
+
+SOURCE, TARGET = "en", "de"
+PART = 8192  # lines
+SPLIT_NAMES = {"train": "train", "valid": "dev", "val": "dev", "dev": "dev", "newstest2013": "dev", "test": "test"}
+SPLIT_NAMES |= {"newstest2014": "test"}
+NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(\.tok)?\.({SOURCE}|{TARGET})(?:\.gz)?")
+LAYOUT = f"a folder with train, valid and test, each as .{SOURCE} and .{TARGET} (.gz; .tok.{SOURCE}: tokens)"
+HUNDREDTH = 100  # every so many-th pair of the training corpora validates
+ROWS_AT_ONCE = 1024
+COLUMN = "translation"  # of the hub's parquet files: {"de": ..., "en": ...}
+
+
+@dataclass(frozen=True)
+class LineFile:
+    """Lines start + 1, ... of a file, which begin at byte `offset` of its (decompressed) content."""
+
+    file: Path
+    start: int
+    offset: int
+    hint: str
+
+    def texts(self, count: int) -> Iterator[tuple[str, str]]:
+        """(file:line, text) of so many lines. Raises DataError."""
+        language = TARGET if f".{TARGET}" in self.file.suffixes else SOURCE
+        try:
+            stream = _opened(self.file)
+        except OSError as error:
+            raise DataError(f"{self.file}:1: {error.strerror}; put the file there, then {self.hint}") from error
+        with stream:
+            try:
+                stream.seek(self.offset)
+            except data_sources.BROKEN as error:
+                raise DataError(f"{self.file}: {data_sources.one_line(error)}; {self.hint}") from error
+            lines = data_sources.lines(stream, str(self.file), self.hint)
+            for number, line in itertools.islice(lines, count):
+                where = f"{self.file}:{self.start + number}"
+                try:
+                    text = line.decode()
+                except UnicodeDecodeError as error:
+                    raise not_utf8(where, error, self.hint) from error
+                yield where, moses.detokenise(text, language) if ".tok" in self.file.suffixes else text.strip()
+
+
+@dataclass(frozen=True)
+class LinePairs:
+    """So many lines of a file of sources and of one of targets."""
+
+    sources: LineFile
+    targets: LineFile
+    count: int
+
+    def pairs(self) -> Iterator[Pair]:
+        both = zip(self.sources.texts(self.count), self.targets.texts(self.count), strict=True)
+        for (_, source), (where, target) in both:
+            yield Pair(where, source, target)
+
+
+@dataclass(frozen=True)
+class RowPairs:
+    """A row group of a parquet file; its first row has the number `first` in the file."""
+
+    file: Path
+    group: int
+    first: int
+    count: int
+    hint: str
+
+    def pairs(self) -> Iterator[Pair]:
+        import pyarrow as pa
+
+        number = self.first
+        try:
+            with parquet_file(self.file) as opened:
+                for batch in opened.iter_batches(ROWS_AT_ONCE, row_groups=[self.group], columns=[COLUMN]):
+                    for value in batch.column(0):
+                        number += 1
+                        yield self._pair(f"{self.file}:{number}", value)
+        except (pa.ArrowException, OSError) as error:
+            raise broken_parquet(self.file, error, self.hint) from error
+
+    def _pair(self, where: str, value: Any) -> Pair:
+        try:
+            found = value.as_py() or {}
+        except UnicodeDecodeError as error:
+            raise not_utf8(where, error, self.hint) from error
+        texts = [found.get(language) for language in (SOURCE, TARGET)]
+        if None in texts:
+            raise DataError(f"{where}: no text in {SOURCE if texts[0] is None else TARGET} in this row; {self.hint}")
+        return Pair(where, *(text.strip() for text in texts))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Pieces one after another: every 100th of their pairs, counted from `first` of all, or all but these."""
+
+    pieces: tuple[Piece, ...]
+    first: int
+    hundredth: bool
+
+    @property
+    def count(self) -> int:
+        total = sum(piece.count for piece in self.pieces)
+        chosen = (self.first + total) // HUNDREDTH - self.first // HUNDREDTH
+        return chosen if self.hundredth else total - chosen
+
+    def pairs(self) -> Iterator[Pair]:
+        every = itertools.chain.from_iterable(piece.pairs() for piece in self.pieces)
+        for number, pair in enumerate(every, self.first + 1):
+            if (number % HUNDREDTH == 0) == self.hundredth:
+                yield pair
+
+
+def held_out(pieces: Sequence[Piece], at_once: int = 64) -> tuple[list[Piece], list[Piece]]:
+    """(to train, to validate): every 100th pair of all pieces, in their order, validates."""
+    firsts = list(itertools.accumulate((piece.count for piece in pieces), initial=0))
+    train = [Chosen((piece,), first, False) for piece, first in zip(pieces, firsts, strict=False)]
+    validate = [
+        Chosen(tuple(pieces[start : start + at_once]), firsts[start], True) for start in range(0, len(pieces), at_once)
+    ]
+    return train, validate
+
+
+def of_folder(folder: Path, hint: str) -> dict[str, list[LinePairs]]:
+    """The pairs of `train`, `dev` and `test` in a folder and those below it. Raises DataError."""
+    found: dict[str, dict[str, Path]] = {"train": {}, "dev": {}, "test": {}}
+    for file in sorted(folder.rglob("*")):
+        if (named := NAME.fullmatch(file.name)) and file.is_file():
+            of_split = found[SPLIT_NAMES[named[1]]]
+            if named[3] in of_split:
+                what = f"{file} and {of_split[named[3]].name} both are {SPLIT_NAMES[named[1]]}'s {named[3]}"
+                raise DataError(f"{what}; leave one of them there, then {hint}")
+            of_split[named[3]] = file
+    for split, files in found.items():
+        if files.keys() != {SOURCE, TARGET}:
+            there = " and ".join(file.name for file in files.values()) or "no file"
+            raise DataError(f"{folder}: {there} for {split}; it is to be {LAYOUT}, then {hint}")
+    return {split: of_line_files(files[SOURCE], files[TARGET], hint) for split, files in found.items()}
+
+
+def of_line_files(sources: Path, targets: Path, hint: str) -> list[LinePairs]:
+    """Raises DataError for files that have not one line for each line of the other."""
+    (fewer, marks), (more, other_marks) = (_marks(file, hint) for file in (sources, targets))
+    if fewer != more:
+        named = sorted(((fewer, sources), (more, targets)), key=lambda one: one[0])
+        (less, shorter), (most, longer) = named
+        lines = f"line {most} has" if most == less + 1 else f"lines {less + 1} to {most} have"
+        what = f"{longer}: {most:,} lines, but {less:,} in {shorter.name}: {lines} no partner there"
+        raise DataError(f"{what}; put two files of one release there, then {hint}")
+    return [
+        LinePairs(
+            LineFile(sources, start, marks[number], hint),
+            LineFile(targets, start, other_marks[number], hint),
+            min(PART, fewer - start),
+        )
+        for number, start in enumerate(range(0, fewer, PART))
+    ]
+
+
+def of_parquet(file: Path, hint: str) -> list[RowPairs]:
+    """Raises DataError for a file without the column."""
+    import pyarrow as pa
+
+    try:
+        with parquet_file(file) as opened:
+            schema, metadata = opened.schema_arrow, opened.metadata
+            kind = schema.field(COLUMN).type if COLUMN in schema.names else None
+            fields = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
+            if not all(name in fields and is_text(fields[name]) for name in (SOURCE, TARGET)):
+                what = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
+                raise DataError(f"{what}; put the right file there, then {hint}")
+            counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    except (pa.ArrowException, OSError) as error:
+        raise broken_parquet(file, error, hint) from error
+    firsts = itertools.accumulate(counts, initial=0)
+    return [
+        RowPairs(file, number, first, count, hint)
+        for number, (first, count) in enumerate(zip(firsts, counts, strict=False))
+    ]
+
+
+def _marks(file: Path, hint: str) -> tuple[int, list[int]]:
+    """The number of lines of a file, and the byte at which each part of them begins. Raises DataError."""
+    count, at, marks = 0, 0, []
+    try:
+        with _opened(file) as stream:
+            for line in iter(lambda: stream.readline(data_sources.LONGEST_LINE + 1), b""):
+                if count % PART == 0:
+                    marks.append(at)
+                count, at = count + 1, at + len(line)
+                if len(line) > data_sources.LONGEST_LINE:
+                    raise DataError(f"{file}:{count}: more than {data_sources.LONGEST_LINE} bytes in a line; {hint}")
+    except data_sources.BROKEN as error:
+        reason = getattr(error, "strerror", None) or data_sources.one_line(error)
+        raise DataError(f"{file}:{count + 1}: {reason}; put the whole file there, then {hint}") from error
+    return count, marks
+
+
+def _opened(file: Path) -> IO[bytes]:
+    return (gzip.open if file.suffix == ".gz" else open)(file, "rb")

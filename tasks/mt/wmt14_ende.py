@@ -1,0 +1,262 @@
+"""WMT'14 English to German: about 4.5 million pairs of sentences to train (Bojar et al., 2014).
+
+As Luna's script prepares it: Moses' tokens (tasks/mt/moses.py), byte pairs of both languages together
+(tasks/seq2seq/subwords.py), no pair of more than 250 pieces or of lengths more than 1.5 apart, and every 100th line of
+the training text validates (X53: Luna's text names Vaswani's split; its parameters say 40.5 thousand types, not 37).
+`decoded` translates newstest2014, `decoded_dev` newstest2013, and both are scored against the texts as they were
+published (tasks/mt/bleu.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from operator import methodcaller
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from tasks.base import Batch, FinalEvaluation, Predictor
+from tasks.checks import DataError, Progress, one_of
+from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
+from tasks.examples import AnyExamples, Examples, Shards
+from tasks.lm.text_sources import part_name, path_identity
+from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
+from tasks.mt.encoding import BYTES, Cleaning, PieceEncoder, TextEncoder, TextPairSplit, Tokens
+from tasks.mt.pair_files import TARGET
+from tasks.seq2seq.pairs import Piece
+from tasks.seq2seq.sequence_to_sequence import SequenceToSequence, Writer
+
+DECODED = {"decoded": "test", "decoded_dev": "dev"}  # evaluations, and what they translate
+VALIDATIONS = ("train", "dev")
+TEXTS = "_texts"  # ends the name of a cached split of texts
+SHOWN = 5  # translations beside a record
+SHARDS_AT_ONCE = 64  # pieces of texts that wait for the vocabulary's training
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Wmt14EnDe(SequenceToSequence):
+    """WMT'14 English to German.
+
+    `source`: `official` (1.7 GB from statmt.org, or `path`: a folder with the four archives; `news_commentary` is 9 or
+    12), `hf` (the hub's parquet files, or `path`), `slice` (`path`: see `pair_files`), or `synthetic` (`pairs` to
+    train, an eighth as many to validate and to test: tasks/mt/synthetic_language.py).
+
+    `validation` is every 100th pair of the training text (`train`), or the development set (`dev`). `clean_length` and
+    `clean_ratio`: which pairs are kept to train and to validate (tasks/mt/encoding.py). `decoded` is how many sentences
+    of each set are translated. Raises ValueError.
+    """
+
+    name = "mt/wmt14_ende"
+    release = "https://www.statmt.org/wmt14/translation-task.html, a folder with the four archives"
+
+    source: str = "official"
+    tokenizer: str = "subwords"
+    validation: str = "train"
+    news_commentary: int = 9
+    clean_length: int = 250
+    clean_ratio: float = 1.5
+    pairs: int = 20_000
+
+    def __post_init__(self) -> None:
+        one_of(VALIDATIONS, validation=self.validation)
+        if self.tokenizer != "subwords":
+            raise ValueError(f"tokenizer={self.tokenizer}: {self.name} has subwords, of task.vocabulary or of codes")
+        if self.news_commentary not in wmt_files.NEWS_COMMENTARY:
+            known = " or ".join(map(str, wmt_files.NEWS_COMMENTARY))
+            raise ValueError(f"news_commentary={self.news_commentary} is not {known}")
+        self.cleaning = Cleaning(self.clean_length, self.clean_ratio)
+        super().__post_init__()
+
+    def sources(self) -> dict[str, Source]:
+        files = {"path": "a folder with the four archives", "complete": True}
+        hub = {"path": f"a folder with the parquet files of {wmt_files.HUB.name}", "complete": True}
+        return {
+            "official": Source(self._official, self._official_identity, **files),
+            "hf": Source(self._hub, self._hub_identity, **hub),
+            SLICE: Source(
+                lambda progress: pair_files.of_folder(self.path, self.hint),
+                lambda: {"files": path_identity(self.path, self.hint)},
+                path=pair_files.LAYOUT,
+                requires_path=True,
+            ),
+            SYNTHETIC: Source(
+                self._generated,
+                lambda: {"version": synthetic_language.VERSION, "pairs": self.pairs},
+                check=lambda: synthetic_language.check(self.pairs),
+            ),
+        }
+
+    def origin(self, complete: bool, part: str | None = None) -> str:
+        return super().origin(complete, part or (self.path and part_name(self.path)))
+
+    def check_source(self) -> None:
+        """As of every task; without sacrebleu the scores could not be made in the end."""
+        super().check_source()
+        bleu.library()
+        if self.uses_moses:
+            moses.check()
+
+    @property
+    def uses_moses(self) -> bool:
+        """The words of generated pairs are their tokens."""
+        return self.source != SYNTHETIC
+
+    def _official_identity(self) -> dict[str, Any]:
+        return {"files": [file.sha256 for file in wmt_files.archives(self.news_commentary)]}
+
+    def _official(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
+        folder = self.data_root / "downloads" / "wmt14"
+        return wmt_files.official(self.path, folder, self.news_commentary, self.hint, progress)
+
+    def _hub_identity(self) -> dict[str, Any]:
+        if self.path is not None:
+            return {"files": path_identity(self.path, self.hint)}
+        return {"name": wmt_files.HUB.name, "revision": wmt_files.HUB.revision}
+
+    def _hub(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
+        found = wmt_files.of_hub(self.path, self.hint)
+        counts = [sum(piece.count for piece in pieces) for pieces in found.values()]
+        self.check_is_complete(self.path or wmt_files.HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
+        return found
+
+    def _generated(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
+        few = -(-self.pairs // 8)
+        return {
+            name: synthetic_language.sentences(count, seed=self.data_seed, split=number)
+            for number, (name, count) in enumerate({"train": self.pairs, "dev": few, "test": few}.items())
+        }
+
+    def _text_identity(self) -> dict[str, Any]:
+        return super()._text_identity() | {"validation": self.validation}
+
+    def cached_sets(self) -> list[CachedSet]:
+        (cached,) = super().cached_sets()
+        cleaned = {"longest": self.clean_length, "ratio": self.clean_ratio}
+        return [CachedSet({**cached.parameters, "cleaned": cleaned}, cached.make)]
+
+    def read_source(self, progress: Progress) -> dict[str, Examples | Shards]:
+        """The splits, `dev`, and the texts of `dev` and `test`. Raises DataError."""
+        pieces = self._pieces(progress)
+        tokens = {name: [Tokens(piece, self.uses_moses) for piece in some] for name, some in pieces.items()}
+        self.vocabulary_used.prepare(lambda: self._training_texts(tokens["train"], progress), progress)
+        cleaned = {"train", "val"} if self.validation == "train" else {"train"}
+        found = {}
+        for name in (*SPLITS, "dev"):
+            cleaning = self.cleaning if name in cleaned else None
+            makers = [PieceEncoder(one, self.vocabulary_used, cleaning, self.hint) for one in tokens[name]]
+            found[name] = self._made(name, pieces[name], makers)
+        for name in DECODED.values():
+            found[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
+        return found
+
+    def prepare(self, progress: Progress) -> None:
+        """As of every task; a vocabulary that was lost is trained anew, also where the pairs are there."""
+        super().prepare(progress)
+
+        def texts() -> Iterator[str]:
+            tokens = [Tokens(piece, self.uses_moses) for piece in self._pieces(progress)["train"]]
+            return self._training_texts(tokens, progress)
+
+        self.vocabulary_used.prepare(texts, progress)
+
+    def _pieces(self, progress: Progress) -> dict[str, Sequence[Piece]]:
+        """What the source has of `train`, `val`, `dev` and `test`. Raises DataError."""
+        pieces = dict(self._source.read(progress))
+        if self.validation == "dev":
+            return pieces | {"val": pieces["dev"]}
+        train, validate = pair_files.held_out(pieces["train"])
+        return pieces | {"train": train, "val": validate}
+
+    def _made(self, name: str, pieces: Sequence[Piece], makers: Sequence[Callable[[], Examples]]) -> Examples | Shards:
+        title = f"{name} of {self.name}"
+        if not (count := sum(piece.count for piece in pieces)):
+            raise DataError(f"{title}: no pairs; {self.hint}")
+        if len(makers) > 1:
+            return Shards(makers, count, title)
+        if not (made := makers[0]()).count:
+            raise DataError(f"{title}: task.clean_length and task.clean_ratio leave no pair of {count:,}; {self.hint}")
+        return made
+
+    def _training_texts(self, tokens: Sequence[Tokens], progress: Progress) -> Iterator[str]:
+        """Both texts of every pair, as tokens: each process makes those of one piece at a time."""
+        total, done = sum(one.piece.count for one in tokens), 0
+        for texts in self._in_processes(tokens):
+            done += len(texts) // 2
+            progress("tokenising for the vocabulary (pairs)", done, total)
+            yield from texts
+
+    def _in_processes(self, tokens: Sequence[Tokens]) -> Iterator[list[str]]:
+        if (workers := self.worker_count(len(tokens))) == 1 or not self.uses_moses:
+            yield from (one.texts() for one in tokens)
+            return
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            for start in range(0, len(tokens), SHARDS_AT_ONCE):
+                yield from pool.map(methodcaller("texts"), tokens[start : start + SHARDS_AT_ONCE])
+
+    def check_vocabulary(self, split: str, found: AnyExamples) -> None:
+        """As of every task; a split of texts has bytes."""
+        if not split.endswith(TEXTS):
+            super().check_vocabulary(split, found)
+
+    def decoded_splits(self, found: Mapping[str, AnyExamples], lengths: Mapping[str, int]) -> dict[str, TextPairSplit]:
+        made = {}
+        for name, of in DECODED.items():
+            count = min(found[of].count, self.decoded or found[of].count)
+            parts = (found[of].part(0, count), found[of + TEXTS].part(0, count))
+            made[name] = TextPairSplit(*parts, self.vocabulary_used, **lengths)
+        return made
+
+    def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        how = {"metrics": self.text_metrics, "score": self.score_decoded, "baselines": self.writers()}
+        return [FinalEvaluation(name, self.split(name), **how) for name in DECODED]
+
+    def text_metrics(self) -> MetricCollection:
+        return MetricCollection({"bleu": bleu.Bleu()})
+
+    def score_texts(
+        self, texts: Sequence[str], references: Sequence[str], metrics: MetricCollection
+    ) -> dict[str, Tensor]:
+        """Tokens that were written against texts: `chrf` of each sentence."""
+        written = [self.text_of(tokens) for tokens in texts]
+        pairs = list(zip(written, references, strict=True))
+        chrfs = torch.tensor([bleu.chrf(*pair) for pair in pairs], dtype=torch.float64)
+        tokens = list(zip(texts, (self.tokens_of(text) for text in references), strict=True))
+        metrics.update(pairs, tokens, chrfs)
+        return {"chrf": chrfs}
+
+    def text_of(self, tokens: str) -> str:
+        return moses.detokenise(tokens, TARGET) if self.uses_moses else tokens
+
+    def tokens_of(self, text: str) -> str:
+        return moses.tokenise(text, TARGET) if self.uses_moses else text
+
+    def score_decoded(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        """Scores against the published texts, which neither tokens nor lengths change."""
+        references = [BYTES.decode(row) for row in batch["reference"].tolist()]
+        return self.score_texts(self.write(model, batch["source"]), references, metrics)
+
+    def writers(self) -> Mapping[str, Callable[[], Writer]]:
+        """`copy`: the source's pieces, as if they were a translation."""
+        return {"copy": lambda: lambda source: source}
+
+    def artifacts(self, model: nn.Module) -> dict[str, object]:
+        """Translations of the first test sentences beside sources and references, and how BLEU was counted."""
+        split = self.split("decoded")
+        shown = range(min(SHOWN, len(split)))
+        source = split.batch(shown)["source"].to(next(model.parameters()).device)
+        parts = [f"sacrebleu: {bleu.signature()}\n{self._search()}\n"]
+        for number, written in zip(shown, self.write(model, source), strict=True):
+            text, reference = split.text(number)
+            translation = self.text_of(written)
+            score = f"chrF {bleu.chrf(translation, reference):.1f}"
+            parts.append(
+                f"sentence {number}: {score}\n\nsource       {text}\n\ntranslation  {translation}\n\n"
+                f"reference    {reference}\n"
+            )
+        return {"translations.txt": ("\n" + "-" * 80 + "\n\n").join(parts)}
+
+    def _search(self) -> str:
+        return f"beams {self.beams}, length penalty {self.length_penalty}, at most {self.max_new_tokens} pieces"

@@ -1,0 +1,135 @@
+"""The published files of WMT'14: three corpora to train, two news tests, all of them checked by their sha256.
+
+    Europarl v7, Common Crawl, News Commentary v9    training; v12 in its place with `news_commentary=12`
+    newstest2013 (3,000)                             development
+    newstest2014 (3,003, the full one)               test
+
+Sizes and checksums are those that TensorFlow Datasets checks. Of an archive only the files of this language pair are
+written, below the folder of downloads; no name in an archive says where.
+"""
+
+import html
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from tasks import data_sources
+from tasks.checks import DataError, Progress
+from tasks.data_sources import MIB, Download
+from tasks.lm.text_sources import HubFiles
+from tasks.mt.pair_files import SOURCE, TARGET, LinePairs, RowPairs, of_line_files, of_parquet
+
+EUROPARL = Download(
+    "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+    657_632_379,
+    "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+)
+COMMON_CRAWL = Download(
+    "http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+    918_311_367,
+    "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+)
+NEWS_COMMENTARY = {
+    9: Download(
+        "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+        80_418_416,
+        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+    ),
+    12: Download(
+        "http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
+        168_591_139,
+        "2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2",
+    ),
+}
+NEWS_TESTS = Download(
+    "http://data.statmt.org/wmt19/translation-task/dev.tgz",
+    38_654_961,
+    "7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
+)
+TEST_SIZES = {"dev": 3_000, "test": 3_003}
+HUB = HubFiles(
+    "wmt/wmt14",
+    "b199e406369ec1b7634206d3ded5ba45de2fe696",
+    {"train": "de-en/train-*.parquet", "dev": "de-en/validation-*.parquet", "test": "de-en/test-*.parquet"},
+)
+HUB_PAIRS = (4_508_785, 3_000, 3_003)
+SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL)
+
+
+def archives(news_commentary: int) -> dict[Download, dict[str, dict[str, str]]]:
+    """What is read of each archive: {archive: {name of a pair of files: {language: member}}}."""
+
+    def both(stem: str) -> dict[str, str]:
+        return {language: f"{stem}.{language}" for language in (SOURCE, TARGET)}
+
+    # German to English, of which either side is the same text as English to German
+    test = {"en": "dev/newstest2014-deen-ref.en.sgm", "de": "dev/newstest2014-deen-src.de.sgm"}
+    news = f"news-commentary-v{news_commentary}"
+    return {
+        EUROPARL: {"europarl-v7": both("training/europarl-v7.de-en")},
+        COMMON_CRAWL: {"commoncrawl": both("commoncrawl.de-en")},
+        NEWS_COMMENTARY[news_commentary]: {news: both(f"training/{news}.de-en")},
+        NEWS_TESTS: {"newstest2013": both("dev/newstest2013"), "newstest2014": test},
+    }
+
+
+def official(
+    path: Path | None, folder: Path, news_commentary: int, hint: str, progress: Progress
+) -> dict[str, list[LinePairs]]:
+    """The pairs of `train`, `dev` and `test`; `path` is a folder with the four archives, else they are fetched.
+
+    Raises DataError.
+    """
+    pairs: dict[str, list[LinePairs]] = {}
+    for archive, wanted in archives(news_commentary).items():
+        file = archive.at(None if path is None else path / archive.name, folder, hint, progress)
+        progress(f"reading {archive.name}", 0, 1)
+        written = _members(
+            file,
+            {f"{name}.{lang}": member for name, both in wanted.items() for lang, member in both.items()},
+            folder,
+            hint,
+        )
+        pairs |= {
+            name: of_line_files(written[f"{name}.{SOURCE}"], written[f"{name}.{TARGET}"], hint) for name in wanted
+        }
+    found = {"dev": pairs.pop("newstest2013"), "test": pairs.pop("newstest2014")}
+    for name, size in TEST_SIZES.items():
+        if (count := sum(piece.count for piece in found[name])) != size:
+            raise DataError(f"{NEWS_TESTS.name}: {count:,} pairs to {name} instead of {size:,}; {hint}")
+    return {"train": list(itertools.chain.from_iterable(pairs.values())), **found}
+
+
+def of_hub(path: Path | None, hint: str) -> dict[str, list[RowPairs]]:
+    """The same of the hub's parquet files. Raises DataError."""
+    return {
+        name: [piece for file in files for piece in of_parquet(file, hint)]
+        for name, files in HUB.at(path, hint).items()
+    }
+
+
+def _members(file: Path, wanted: Mapping[str, str], folder: Path, hint: str) -> dict[str, Path]:
+    """Files of an archive as files of `folder`, named by the keys. What is there already is not read again."""
+    written = {name: folder / name for name in wanted}
+    missing = {member: name for name, member in wanted.items() if not written[name].exists()}
+    if missing:
+        for member, stream in data_sources.archive(file, lambda name: name.removeprefix("./") in missing, hint):
+            member = member.removeprefix("./")
+            lines = _segments(stream, f"{file}:{member}", hint) if member.endswith(".sgm") else _blocks(stream)
+            data_sources.write_whole(written[missing.pop(member)], lines, hint)
+    if missing:
+        raise DataError(f"{file}: no {min(missing)} in it; put the published archive there, then {hint}")
+    return written
+
+
+def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: stream.read(MIB), b"")
+
+
+def _segments(stream: IO[bytes], where: str, hint: str) -> Iterator[bytes]:
+    """The texts between <seg> and </seg>, a line each."""
+    text = data_sources.content(stream, where, hint).decode(errors="replace")
+    for segment in SEGMENT.findall(text):
+        yield (" ".join(html.unescape(segment).split()) + "\n").encode()

@@ -1,0 +1,181 @@
+"""Parts of words by byte-pair encoding (Sennrich et al., 2016), as subword-nmt has them: the last one ends in `</w>`.
+
+Words stand between white space. A vocabulary is trained on the training split, or follows from subword-nmt's codes: a
+file whose first line is `#version: 0.2` and whose others are the two parts of a merge each. Of codes the vocabulary has
+every letter that occurs in them, within and at the end of a word, and what each merge makes. Piece 0 is `<unk>`, which
+stands for any other letter.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tasks import data_sources
+from tasks.checks import DataError, Progress, at_least
+from tasks.data_sources import one_line
+from tasks.lm.tokenizers import Pieces, Trained
+
+END = "</w>"
+UNKNOWN = "<unk>"  # piece 0
+VERSION_LINE = "#version: 0.2"
+FORMAT = 1  # of a trained vocabulary; part of its identity
+LETTERS = (
+    248  # the most frequent ones, which are pieces: within a word and at its end at most 496 (40,496 - 40,000 merges)
+)
+AT_ONCE = 1000  # repetitions of a word
+LEAST_COUNT = 2  # occurrences of a pair that training joins
+
+
+class Subwords(Pieces):
+    """`vocab_size` counts `<unk>`."""
+
+    name = "subwords"
+    end_id = 0  # no text has it
+
+    def text(self, ids: Iterable[int]) -> str:
+        """The words of pieces, a blank between them. `<unk>` becomes a word U+FFFD."""
+        table = _pieces_of(self)
+        return "".join(table[i].replace(END, " ") if i else "\ufffd " for i in ids).strip()
+
+
+@dataclass(frozen=True)
+class Codes(Subwords):
+    file: Path
+    vocab_size: int
+    identity: str
+    hint: str
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        """The file is there."""
+
+    def open(self) -> Any:
+        pieces, merges = read_codes(self.file, self.hint)
+        return _tokenizer(pieces, merges)
+
+
+@dataclass(frozen=True)
+class TrainedSubwords(Trained, Subwords):
+    """Trained on all texts but for words with rare letters.
+
+    The library numbers letters at the ends of words in the order of a hash table, and of equally frequent pairs joins
+    the one with lower numbers. They are given to it in an order, so that the same texts give the same pieces.
+    """
+
+    name = "subwords"
+    end_id = 0
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        """Train it if it is not there; one that is damaged is trained anew, which gives the same."""
+        if self.file.exists():
+            with contextlib.suppress(DataError):
+                self.open()
+                return
+        self._write(self._train(texts, progress))
+
+    def _train(self, texts: Callable[[], Iterable[str]], progress: Progress) -> str:
+        from tokenizers import trainers
+
+        words = Counter(itertools.chain.from_iterable(text.split() for text in texts()))
+        count = Counter[str]()
+        for word, times in words.items():
+            for letter in word:
+                count[letter] += times
+        letters = set(sorted(count, key=lambda letter: (-count[letter], letter))[:LETTERS])
+        words = {word: times for word, times in words.items() if letters.issuperset(word)}
+        tokenizer = _tokenizer({UNKNOWN: 0}, [])
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocab_size,
+            min_frequency=LEAST_COUNT,
+            show_progress=False,
+            special_tokens=[UNKNOWN, *sorted({word[-1] + END for word in words})],
+            end_of_word_suffix=END,
+        )
+        tokenizer.train_from_iterator(_repeated(words), trainer)
+        if (found := tokenizer.get_vocab_size()) != self.vocab_size:
+            what = f"tokenizer=subwords: the training split gives {found - 1:,} pieces, not {self.vocab_size - 1:,}"
+            raise DataError(f"{what}; {self.hint} task.vocabulary={found - 1}")
+        model = json.loads(tokenizer.to_str())["model"]
+        # made anew, without special tokens: nothing in a text is one
+        return _tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]]).to_str()
+
+
+def make(
+    path: Path | None, vocabulary: int | None, folder: Path, follows_from: Mapping[str, Any], hint: str
+) -> Subwords:
+    """Codes of a file `path`, or `vocabulary` pieces trained on what `follows_from` says.
+
+    Raises ValueError for a vocabulary below 2, DataError for a file that has no codes.
+    """
+    if path is not None:
+        pieces, _ = read_codes(path, hint)
+        identity = _digest({"subwords": data_sources.identity(path, hint)})
+        return Codes(path, len(pieces), identity, hint)
+    at_least(2, vocabulary=vocabulary)
+    settings = {"format": FORMAT, "pieces": vocabulary, "letters": LETTERS, "least": LEAST_COUNT}
+    identity = _digest({"subwords": settings, "from": follows_from})
+    return TrainedSubwords(vocabulary + 1, identity, folder / f"subwords-{vocabulary}-{identity[:12]}.json", hint)
+
+
+@lru_cache(maxsize=4)
+def read_codes(file: Path, hint: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """(number of each piece, merges in order) of a file of codes. Raises DataError."""
+    merges: list[tuple[str, str]] = []
+    letters: dict[str, None] = {}
+    made: dict[str, None] = {}
+    for number, line in data_sources.lines_of(file, hint):
+        where = f"{file}:{number}"
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where}: {one_line(error)}; put subword-nmt's codes there, then {hint}") from error
+        if number == 1:
+            if text.strip() != VERSION_LINE:
+                what = f"{where}: codes of another version ({text[:40]!r}, not {VERSION_LINE!r})"
+                raise DataError(f"{what}; learn them with subword-nmt 0.2 or later, then {hint}")
+            continue
+        parts = text.split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise DataError(f"{where}: {text[:60]!r} is not two pieces with a blank between; {hint}")
+        for part in parts:
+            if len(part.removesuffix(END)) == 1:
+                letters[part.removesuffix(END)] = None
+            elif part not in made:
+                raise DataError(f"{where}: joins {part[:40]!r}, which no line above makes; {hint}")
+        made[parts[0] + parts[1]] = None
+        merges.append((parts[0], parts[1]))
+    if not merges:
+        raise DataError(f"{file}: no merges; put subword-nmt's codes there, then {hint}")
+    pieces = [UNKNOWN, *itertools.chain.from_iterable((letter, letter + END) for letter in letters), *made]
+    return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}, merges
+
+
+def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+    """Texts in which each word occurs so many times."""
+    for word, times in words.items():
+        for start in range(0, times, AT_ONCE):
+            yield f"{word} " * min(AT_ONCE, times - start)
+
+
+def _tokenizer(pieces: Mapping[str, int], merges: list[tuple[str, str]]) -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE(dict(pieces), merges, unk_token=UNKNOWN, end_of_word_suffix=END))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+@lru_cache(maxsize=8)
+def _pieces_of(pieces: Subwords) -> list[str]:
+    numbers = pieces.open().get_vocab()
+    return sorted(numbers, key=numbers.__getitem__)
+
+
+def _digest(what: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

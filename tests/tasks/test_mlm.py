@@ -1,0 +1,198 @@
+"""Pre-training: blocks of a text, masks in training and in evaluation, tokens that fine-tuning shares, wrong input."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.examples import Examples
+from tasks.lm.windows import TokenStream
+from tasks.mlm import tokens as token_ids
+from tasks.mlm.blocks import Blocks, MaskedBlocks, drawn
+from tasks.mlm.pretrain import Pretraining
+from tests.helpers.tasks import no_progress, one_line, refuses
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+GPT2, BOOKS = SHARED / "tokenizers" / "gpt2", SHARED / "pg19" / "pg19_slice.tar.gz"
+BOS, PAD, EOS, FIRST = 0, 1, 2, 4
+MASK, PIECES = 260, 256  # of bytes
+
+
+def task(root: Path, **settings) -> Pretraining:
+    settings = {"data_root": root / "data", "source": "slice", "length": 16, "tokenizer": "bytes", **settings}
+    return Pretraining(**settings)
+
+
+def texts(folder: Path) -> Path:
+    for name, count in (("train", 40), ("validation", 12), ("test", 12)):
+        (folder / name).mkdir(parents=True)
+        for i in range(2):
+            lines = "".join(f"The {name} book {i} has line {n}, and the line has words.\n" for n in range(count))
+            (folder / name / f"{i}.txt").write_text(lines)
+    return folder
+
+
+def stream(*documents: int) -> TokenStream:
+    """Documents of so many tokens, numbered through from 10, each with its end token 9 behind it."""
+    tokens, offsets, number = [], [0], 10
+    for length in documents:
+        tokens += [*range(number, number + length), 9]
+        number += length
+        offsets.append(len(tokens))
+    ids = np.arange(2000)
+    ids[9] = EOS
+    labels = np.ones((len(documents), 2), np.int64)
+    return TokenStream(Examples(np.array(tokens, np.uint16), np.array(offsets), labels), 9, ids)
+
+
+def test_blocks_are_the_text_between_special_tokens():
+    blocks = Blocks(stream(3, 4), 6)  # nine tokens, of which a block has four
+    wanted = [[BOS, 10, 11, 12, EOS, EOS], [BOS, 13, 14, 15, 16, EOS], [BOS, 14, 15, 16, EOS, EOS]]
+    assert len(blocks) == 3 and blocks.batch([0, 1, 2])["tokens"].tolist() == wanted
+    with pytest.raises(ValueError, match="3 tokens are fewer than a block of 4"):
+        Blocks(stream(2), 6)
+
+
+def test_masks_of_evaluation_follow_from_seed_and_number_alone():
+    def split(seed, number):
+        return MaskedBlocks(stream(180), 32, count=5, mask_id=MASK, pieces=PIECES, seed=seed, split=number)
+
+    one, plain = split(0, 2).batch(range(6)), Blocks(stream(180), 32).batch(range(6))["tokens"]
+    alone = [split(0, 2).batch([i]) for i in range(6)]
+    assert all(torch.equal(one[key], torch.cat([each[key] for each in alone])) for key in one)
+    assert torch.equal(plain.scatter(1, one["masked"], one["targets"]), plain)
+    assert torch.equal(one["tokens"].scatter(1, one["masked"], one["targets"]), plain), "nothing else is changed"
+    for other in (split(1, 2), split(0, 1)):
+        assert not torch.equal(other.batch(range(6))["masked"], one["masked"])
+
+
+@pytest.mark.parametrize("where", ["training", "evaluation"])
+def test_of_the_tokens_15_percent_are_chosen_and_replaced_80_10_10(where):
+    rows, length, count = 2000, 42, 6
+    if where == "training":
+        torch.manual_seed(0)
+        tokens = torch.randint(FIRST, 40, (rows, length))
+        tokens[:, 0], tokens[:, -1] = BOS, EOS
+        batch = drawn(tokens, count=count, mask_id=MASK, pieces=PIECES)
+    else:
+        blocks = MaskedBlocks(stream(*[36] * 40), length, count=count, mask_id=MASK, pieces=PIECES, seed=0, split=1)
+        parts = [
+            MaskedBlocks(blocks.stream, length, count=count, mask_id=MASK, pieces=PIECES, seed=seed, split=1).batch(
+                range(len(blocks))
+            )
+            for seed in range(60)
+        ]
+        batch = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+        rows = len(batch["tokens"])
+    masked, targets = batch["masked"], batch["targets"]
+    assert masked.min() == 1 and masked.max() == length - 2 and (masked.diff(dim=1) > 0).all()
+    places = torch.bincount(masked.flatten(), minlength=length)[1:-1] / rows
+    assert (places - count / (length - 2)).abs().max() < 0.05, "each place is as likely"
+    put = batch["tokens"].gather(1, masked)
+    n = put.numel()
+    share_masked, same = (put == MASK).sum() / n, (put == targets).sum() / n
+    error = 4 * (0.25 / n) ** 0.5
+    assert abs(share_masked - 0.8) < error and abs(same - 0.1) < error
+    others = put[(put != MASK) & (put != targets)]
+    assert others.min() >= FIRST and others.max() < FIRST + PIECES and len(others.unique()) > 150
+
+
+def test_masks_of_training_are_new_and_resume_with_torchs_generator(tmp_path):
+    loaded = task(tmp_path, path=texts(tmp_path / "texts"))
+    loaded.prepare(no_progress)
+    info = loaded.load()
+    assert info.source == "slice:texts" and loaded.vocab_size == 261
+    seen = []
+
+    def model(tokens, masked, targets):
+        seen.append(masked)
+        return torch.ones(masked.shape)
+
+    batch = loaded.split("train").batch([0, 1])
+    torch.manual_seed(3)
+    loaded.loss(model, batch)
+    state = torch.get_rng_state()
+    loaded.loss(model, batch)
+    torch.set_rng_state(state)
+    loaded.loss(model, batch)
+    assert torch.equal(seen[1], seen[2]) and not torch.equal(seen[0], seen[1])
+    assert seen[0].shape == (2, 2), "15 % of 14 tokens"
+
+
+def test_the_score_is_nats_per_masked_token(tmp_path):
+    loaded = task(tmp_path, path=texts(tmp_path / "texts"))
+    loaded.prepare(no_progress)
+    loaded.load()
+    metrics, split = loaded.metrics(), loaded.split("test")
+    batch = split.batch(range(len(split)))
+    losses = torch.arange(batch["targets"].numel()).view_as(batch["targets"]).double()
+    scores = loaded.score(lambda *_: losses, batch, metrics)["nats"]
+    found = {key: float(value) for key, value in metrics.compute().items()}
+    assert torch.equal(scores, losses.mean(1)) and found["nats"] == pytest.approx(float(losses.mean()))
+    assert found["loss"] == found["nats"] and found["tokens"] == batch["targets"].numel()
+
+
+def test_the_text_is_the_documents(tmp_path):
+    loaded = task(tmp_path, path=texts(tmp_path / "texts"))
+    loaded.prepare(no_progress)
+    loaded.load()
+    tokens = loaded.split("train").stream.tokens(0, len(loaded.split("train").stream)).tolist()
+    read = [(tmp_path / "texts" / "train" / f"{i}.txt").read_bytes() for i in range(2)]
+    assert tokens == [row for text in read for row in (*(FIRST + byte for byte in text), EOS)]
+
+
+def test_pieces_follow_from_the_text_alone(tmp_path):
+    """Whoever trains them: another task, with its data elsewhere, reads the same file."""
+    folder = texts(tmp_path / "texts")
+    bpe = {"tokenizer": "bpe", "vocabulary": 300, "vocabulary_text": folder}
+    loaded = task(tmp_path, path=folder, **bpe)
+    loaded.prepare(no_progress)
+    where = {"path": None, "data_root": tmp_path / "data", "hint": ""}
+    other = token_ids.make("bpe", vocabulary=300, vocabulary_text=str(folder), **where)
+    files = list((tmp_path / "data" / "lm" / "tokenizers").iterdir())
+    token_ids.prepare(other, folder, "", no_progress)
+    assert len(files) == 1 and list((tmp_path / "data" / "lm" / "tokenizers").iterdir()) == files
+    assert other.identity == loaded.vocabulary_used.identity and other.vocab_size == loaded.vocab_size == 304
+    assert token_ids.mask_id(other) == 303
+    ids = other.encode(["the line has words, and <mask> is none of them"])[0]
+    assert other.decode(ids.tolist()) == "the line has words, and <mask> is none of them" and ids.max() < 303
+
+
+@pytest.mark.skipif(not GPT2.is_dir(), reason="no GPT-2 files")
+def test_gpt2_has_robertas_rows():
+    used = token_ids.make("gpt2", path=GPT2, vocabulary=None, vocabulary_text=None, data_root=Path("none"), hint="")
+    assert used.vocab_size == token_ids.rows("gpt2", None) == 50_265 and token_ids.mask_id(used) == 50_264
+    assert used.encode(["Hello world"])[0].tolist() == [FIRST + 15496, FIRST + 995]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"share": 0.0}, "share=0.0"),
+        ({"length": 2}, "length=2 is less than 3"),
+        ({"tokenizer": "wordpiece"}, "tokenizer='wordpiece' is none of gpt2, bpe, bytes"),
+        ({"tokenizer": "bpe", "vocabulary": 300}, "vocabulary_text=None with tokenizer=bpe"),
+        ({"vocabulary": 300}, "vocabulary=300 with tokenizer=bytes"),
+        ({"tokenizer_path": "there"}, "tokenizer=bytes has no files"),
+        ({"pattern": "noncausal_cross"}, "no second sequence"),
+    ],
+)
+def test_wrong_settings_are_one_line(tmp_path, settings, message):
+    with pytest.raises(ValueError) as error:
+        task(tmp_path, path="somewhere", **settings)
+    one_line(error, message)
+
+
+def test_wrong_data_are_one_line(tmp_path):
+    folder = texts(tmp_path / "texts")
+    refuses(
+        task(tmp_path, path=folder, tokenizer="bpe", vocabulary=300, vocabulary_text="nowhere"), "nowhere: not there"
+    )
+    refuses(task(tmp_path, source="hf", path=folder), "bookcorpus", "plain_text/train/*.parquet")
+    refuses(task(tmp_path), "source=slice requires task.path")
+    long = task(tmp_path, path=folder, length=5000)
+    long.prepare(no_progress)
+    with pytest.raises(ValueError) as error:
+        long.load()
+    one_line(error, "fewer than a block of 4,998", "lower task.length")

@@ -1,0 +1,95 @@
+"""The published files of WMT'14: archives, and the hub's parquet files."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks.checks import DataError
+from tasks.mt import pair_files, wmt_files
+from tests.helpers.tasks import refuses, tar
+from tests.helpers.translation import prepared, task, texts
+
+pytest.importorskip("sacrebleu")
+pytest.importorskip("sacremoses")
+
+
+def parquet(file: Path, rows: list[dict], column: str = "translation") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({column: rows}), file, row_group_size=3)
+    return file
+
+
+def test_rows_of_the_hub_are_pairs(tmp_path):
+    rows = [{"de": f"Satz {n} ", "en": f"Sentence {n}"} for n in range(7)]
+    pieces = pair_files.of_parquet(parquet(tmp_path / "train-0.parquet", rows), "")
+    assert [piece.count for piece in pieces] == [3, 3, 1]
+    found = [pair for piece in pieces for pair in piece.pairs()]
+    assert [pair[1:] for pair in found] == [(f"Sentence {n}", f"Satz {n}") for n in range(7)]
+    assert found[5].where.endswith("train-0.parquet:6")
+    rows[4]["de"] = None
+    pieces = pair_files.of_parquet(parquet(tmp_path / "train-1.parquet", rows), "do it")
+    with pytest.raises(DataError, match=r"train-1\.parquet:5: no text in de.*do it"):
+        list(pieces[1].pairs())
+    for column, values in (("translations", rows), ("translation", [{"fr": "a", "en": "b"}])):
+        with pytest.raises(DataError, match="no column translation with texts en and de"):
+            pair_files.of_parquet(parquet(tmp_path / "other.parquet", values, column), "")
+
+
+def test_a_part_of_the_hub_s_files_is_not_the_set(tmp_path):
+    for name in ("train-00000", "validation-00000", "test-00000"):
+        parquet(tmp_path / "hub" / "de-en" / f"{name}.parquet", [{"de": "a", "en": "b"}] * 2)
+    found = task(tmp_path, source="hf", path=tmp_path / "hub")
+    refuses(found, "2 + 2 + 2 instead of 4,508,785 + 3,000 + 3,003 pairs")
+
+
+SGM = '<doc>\n<seg id="1"> A &amp; {n} </seg>\n<seg id="2">\nB\n</seg></doc>'
+
+
+def archives(folder: Path, monkeypatch, **left_out: str) -> Path:
+    """The four archives, tiny, with checksums that are theirs."""
+    monkeypatch.setattr(wmt_files, "TEST_SIZES", {"dev": 3, "test": 2})
+    monkeypatch.setattr(wmt_files.Download, "check", lambda self, file, hint: None)
+    for archive, wanted in wmt_files.archives(9).items():
+        members = {"../evil": b"x"} if left_out.get("evil") in archive.name else {"other/file": b"x"}
+        for name, both in wanted.items():
+            for language, member in both.items():
+                lines = f"{name} {language} {{n}}\n" if language == "en" else f"{name} auf {language} {{n}}\n"
+                text = (
+                    SGM.format(n=language) if member.endswith("sgm") else "".join(lines.format(n=n) for n in range(3))
+                )
+                if left_out.get("member") != member:
+                    members[member] = text.encode()
+        tar(folder / archive.name, members)
+    return folder
+
+
+def test_the_archives_are_the_corpora(tmp_path, monkeypatch):
+    monkeypatch.setattr(wmt_files.Download, "at", lambda self, copy, *_: copy)
+    folder = archives(tmp_path / "there", monkeypatch, evil="none")
+    loaded = prepared(task(tmp_path, source="official", path=folder, vocabulary=60))
+    assert [source for source, _ in texts(loaded, "train")] == [
+        f"{name} en {n}" for name in ("europarl @-@ v7", "commoncrawl", "news @-@ commentary @-@ v9") for n in range(3)
+    ]
+    assert loaded.split("decoded").text(0) == ("A & en", "A & de") and loaded.split("decoded").text(1) == ("B", "B")
+    assert loaded.split("decoded_dev").text(2)[0] == "newstest2013 en 2"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        ({"evil": "europarl"}, "leads out of it"),
+        ({"evil": "none", "member": "commoncrawl.de-en.de"}, "no commoncrawl.de-en.de in it"),
+    ],
+)
+def test_wrong_archives_are_one_line(tmp_path, monkeypatch, left_out, message):
+    folder = archives(tmp_path / "there", monkeypatch, **left_out)
+    refuses(task(tmp_path, source="official", path=folder), message)
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_a_file_that_is_not_the_published_one_is_refused(tmp_path):
+    tar(tmp_path / "there" / wmt_files.EUROPARL.name, {"training/europarl-v7.de-en.en": b"a\n"})
+    found = task(tmp_path, source="official", path=tmp_path / "there")
+    refuses(found, wmt_files.EUROPARL.name, "bytes instead of 657,632,379")

@@ -52,11 +52,19 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("cells")
 
 
+def few_of_each(found):
+    """Each model on two of the probes: test_dependence sends a batch of each of them through each model and back."""
+    models, tasks = (sorted({getattr(planned.cell, part) for planned in found.values()}) for part in ("model", "task"))
+    place = {name: models.index(one.cell.model) - tasks.index(one.cell.task) for name, one in found.items()}
+    return {name: one for name, one in found.items() if place[name] % len(tasks) < 2}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_every_cell_trains(table, folder):
     """The steps, the two evaluations and the record of the smoke budget; cells that tables share run once."""
     places = [f"paths.{place}={folder / place}" for place in ("data", "outputs", "records")]
-    for name, planned in cells(table, "smoke", "trainer=cpu", *places).items():
+    found = cells(table, "smoke", "trainer=cpu", *places)
+    for name, planned in (few_of_each(found) if table.startswith("probes") else found).items():
         result = run_cell(CellRequest(planned.cfg))
         assert result.state in ("done", "skipped"), f"{name}: {result.detail}"

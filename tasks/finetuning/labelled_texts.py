@@ -17,7 +17,7 @@ that they report (X55).
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,20 +25,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataInfo, Predictor, Split
+from tasks.base import Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
-from tasks.data_task import SPLITS, CachedSet, CachedTask, Source
+from tasks.data_task import SPLITS, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, fingerprint
 from tasks.finetuning import sections
 from tasks.lm.text_sources import path_identity
 from tasks.lm.tokenizers import dtype
-from tasks.lra.baselines import Lookup
-from tasks.metrics import accuracy_and_loss
+from tasks.lra.one_label import OneLabel
 from tasks.mlm import tokens as token_ids
 from tasks.seq2seq.vocabulary import BOS, EOS, PADDING, SPECIAL_ROWS, Vocabulary
 
@@ -127,7 +123,7 @@ def cut(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LabelledTexts(CachedTask):
+class LabelledTexts(OneLabel):
     """Base of the fine-tuning tasks. Subclasses give the class variables and `sources()`, whose `read` gives the
     examples of `train`, `test` and perhaps `val`.
 
@@ -253,24 +249,6 @@ class LabelledTexts(CachedTask):
         sizes = {"vocab_size": self.vocab_size, "max_length": self.max_length}
         classes = {} if self.is_choice else {"classes": self.classes}  # a choice gives one score to each answer
         return {**sizes, **classes, "pattern": self.pattern, "padding_id": PADDING}
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return F.cross_entropy(model(batch["tokens"]).float(), batch["label"])
-
-    def metrics(self) -> MetricCollection:
-        return accuracy_and_loss(self.classes)
-
-    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        logits, label = model(batch["tokens"]).detach().float(), batch["label"]
-        metrics.update(logits, label)
-        return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
-
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        return {"majority_class": self._majority_class}
-
-    def _majority_class(self) -> Lookup:
-        counts = np.bincount(self.split("train").labels, minlength=self.classes)
-        return Lookup(counts[None], lambda tokens: np.zeros(len(tokens), np.int64))
 
     def tokens(self, batch: Batch) -> int:
         return int((batch["tokens"] != PADDING).sum())

@@ -20,18 +20,14 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks import data_sources
-from tasks.base import Batch, DataInfo, Predictor, Split
+from tasks.base import Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
-from tasks.data_task import SLICE, SPLITS, CachedTask, Source
+from tasks.data_task import SLICE, SPLITS, Source
 from tasks.examples import AnyExamples, Examples, Shards, content_hash, fingerprint
-from tasks.lra.baselines import Lookup
-from tasks.metrics import accuracy_and_loss
+from tasks.lra.one_label import OneLabel
 
 PUBLISHED_SPLITS = ("train", "test")  # of sets without validation
 
@@ -105,7 +101,7 @@ class SequenceSplit(Split):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceClassification(CachedTask):
+class SequenceClassification(OneLabel):
     """A class for each sequence, or group of sequences. Subclasses give the class variables and `sources()`.
 
     `train`, `val` and `test` are the numbers of examples to generate, or at most to use of those that are read.
@@ -218,24 +214,6 @@ class SequenceClassification(CachedTask):
             "pattern": self.pattern,
             "padding_id": self.padding_id,
         }
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return F.cross_entropy(model(batch["tokens"]).float(), batch["label"])
-
-    def metrics(self) -> MetricCollection:
-        return accuracy_and_loss(self.classes)
-
-    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        logits, label = model(batch["tokens"]).detach().float(), batch["label"]
-        metrics.update(logits, label)
-        return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
-
-    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        return {"majority_class": self._majority_class}
-
-    def _majority_class(self) -> Lookup:
-        counts = np.bincount(self.split("train").labels, minlength=self.classes)
-        return Lookup(counts[None], lambda tokens: np.zeros(len(tokens), np.int64))
 
     def tokens(self, batch: Batch) -> int:
         tokens = batch["tokens"]

@@ -1,0 +1,38 @@
+"""Tasks that ask for one class of an example: cross entropy, accuracy, and the most frequent class as a baseline."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MetricCollection
+
+from tasks.base import Batch, Predictor
+from tasks.data_task import CachedTask
+from tasks.lra.baselines import Lookup
+from tasks.metrics import accuracy_and_loss
+
+
+class OneLabel(CachedTask):
+    """Batches have `tokens` and `label` (B,); a model gives logits (B, classes) of the tokens."""
+
+    classes: ClassVar[int]
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return F.cross_entropy(model(batch["tokens"]).float(), batch["label"])
+
+    def metrics(self) -> MetricCollection:
+        return accuracy_and_loss(self.classes)
+
+    def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+        logits, label = model(batch["tokens"]).detach().float(), batch["label"]
+        metrics.update(logits, label)
+        return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
+
+    def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
+        return {"majority_class": self._majority_class}
+
+    def _majority_class(self) -> Lookup:
+        counts = np.bincount(self.split("train").labels, minlength=self.classes)
+        return Lookup(counts[None], lambda tokens: np.zeros(len(tokens), np.int64))

@@ -26,6 +26,8 @@ class TokenClassifierConfig(TransformerConfig):
     """The slot that attention fills."""
     tied: bool = True
     """Whether the embeddings are the weights of the logits, too."""
+    padding_id: int | None = None
+    """The token that stands for padding; None: there is no padding."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +45,8 @@ class TokenClassifier(TokenEmbedder):
     Config: ClassVar[type[TokenClassifierConfig]] = TokenClassifierConfig
 
     def __init__(self, attention: Callable[..., Attention], config: TokenClassifierConfig):
-        super().__init__(config, config.max_length)
+        super().__init__(config, config.max_length, padding_id=config.padding_id)
+        self.padding_id = config.padding_id
         self.layers = layer_stack(attention, config, config.pattern, config.max_length)
         if any(layer.attention.fixed_length for layer in self.layers):
             self.length_limit = config.max_length
@@ -59,6 +62,7 @@ class TokenClassifier(TokenEmbedder):
     def encode(self, tokens: Tensor) -> Tensor:
         """tokens (B, N), long -> states after the final norm (B, N, D)."""
         x, carry = self.embed(tokens), None
+        padding = None if self.padding_id is None else tokens == self.padding_id
         for layer in self.layers:
-            x, carry = layer(x, None, carry)
+            x, carry = layer(x, padding, carry)
         return self.final_norm(x)

@@ -24,9 +24,8 @@ from tasks.base import FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
-from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts
+from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
 from tasks.lm.text_sources import HubFiles, path_identity
-from tasks.seq2seq.vocabulary import EOS, SPECIAL_ROWS
 
 LEVELS = ("middle", "high")  # RACE's groups are 1 and 2
 
@@ -94,11 +93,8 @@ class Choice(LabelledTexts):
 
 def most_shared(tokens: Tensor) -> Tensor:
     """(B, O, N) -> (B, O), the share of the different pieces behind the first `</s>` that stand before it as well."""
-    found = []
-    for row in tokens.flatten(0, 1).cpu().numpy():
-        end = int(np.argmax(row == EOS))
-        one, other = (np.unique(part[part >= SPECIAL_ROWS]) for part in (row[:end], row[end:]))
-        found.append(len(np.intersect1d(one, other, assume_unique=True)) / max(1, len(other)))
+    rows = different_pieces(tokens.flatten(0, 1).cpu().numpy())
+    found = [len(np.intersect1d(one, other)) / max(1, len(other)) for one, other in rows]
     return torch.tensor(found, dtype=torch.float64).view(tokens.shape[:2]).to(tokens.device)
 
 

@@ -20,10 +20,10 @@ from tasks.base import Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
-from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts
+from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
 from tasks.lm.text_sources import HubFiles, path_identity
 from tasks.lra.baselines import Lookup, NaiveBayes, ngrams, pieces
-from tasks.seq2seq.vocabulary import EOS, SPECIAL_ROWS
+from tasks.seq2seq.vocabulary import SPECIAL_ROWS
 
 NAME, REVISION = "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 HUB_NAMES = {"train": "train", "test": "validation"}
@@ -122,13 +122,8 @@ class GLUE(LabelledTexts):
 
 def shared(tokens: np.ndarray) -> np.ndarray:
     """Pairs (B, N) -> (B,): the pieces that both texts have as a share of those of the shorter one."""
-    found = []
-    for row in tokens:
-        end = int(np.argmax(row == EOS))  # of the first text
-        one, other = (np.unique(part[part >= SPECIAL_ROWS]) for part in (row[:end], row[end:]))
-        both = len(np.intersect1d(one, other, assume_unique=True))
-        found.append(both / max(1, min(len(one), len(other))))
-    return np.array(found)
+    both = [(len(np.intersect1d(*each)), min(map(len, each))) for each in different_pieces(tokens)]
+    return np.array([common / max(1, fewer) for common, fewer in both])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -17,9 +17,8 @@ that they report (X55).
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,7 +35,7 @@ from tasks.lm.text_sources import path_identity
 from tasks.lm.tokenizers import dtype
 from tasks.lra.one_label import OneLabel
 from tasks.mlm import tokens as token_ids
-from tasks.seq2seq.vocabulary import BOS, EOS, PADDING, SPECIAL_ROWS, Vocabulary
+from tasks.seq2seq.vocabulary import BOS, EOS, PADDING, SPECIAL_ROWS
 
 HELD_OUT = 20  # training examples for each one that validates, where nothing else does
 BATCH = 4096  # texts that are encoded at once
@@ -123,7 +122,7 @@ def cut(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LabelledTexts(OneLabel):
+class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     """Base of the fine-tuning tasks. Subclasses give the class variables and `sources()`, whose `read` gives the
     examples of `train`, `test` and perhaps `val`.
 
@@ -178,22 +177,6 @@ class LabelledTexts(OneLabel):
             return {"version": sections.VERSION, "files": files, **settings}
 
         return Source(read, identity, path="a folder or archive of texts that examples are made of")
-
-    @cached_property
-    def vocabulary_used(self) -> Vocabulary:
-        """Raises DataError for files of `tokenizer_path` that are no vocabulary."""
-        return token_ids.make(
-            self.tokenizer,
-            path=self.tokenizer_path,
-            vocabulary=self.vocabulary,
-            vocabulary_text=self.vocabulary_text,
-            data_root=self.data_root,
-            hint=self.hint,
-        )
-
-    @property
-    def vocab_size(self) -> int:
-        return token_ids.rows(self.tokenizer, self.vocabulary)
 
     @property
     def cached_ids(self) -> int:
@@ -252,6 +235,14 @@ class LabelledTexts(OneLabel):
 
     def tokens(self, batch: Batch) -> int:
         return int((batch["tokens"] != PADDING).sum())
+
+
+def different_pieces(tokens: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of each row of (B, N) the different pieces before and behind its first `</s>`."""
+    for row in tokens:
+        end = int(np.argmax(row == EOS))
+        before, behind = (np.unique(part[part >= SPECIAL_ROWS]) for part in (row[:end], row[end:]))
+        yield before, behind
 
 
 def held_out(train: Sequence[LabelledText]) -> dict[str, list[LabelledText]]:

@@ -66,6 +66,9 @@ class Tokenizer(Protocol):
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text, without `end_id`. Raises DataError for files that are not there."""
 
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of ids; `end_id` says nothing, and what is not UTF-8 becomes U+FFFD."""
+
 
 def make(
     name: str,
@@ -93,9 +96,8 @@ def make(
     if name == "wordpiece":
         return _wordpiece(path, folder / "bert-base-cased", hint)
     at_least(BYTE_IDS + 1, vocabulary=vocabulary)
-    identity = _digest(
-        {"bpe": FORMAT, "ids": vocabulary, "least": LEAST_COUNT, "bytes": TRAINED_ON, "from": follows_from}
-    )
+    settings = {"bpe": FORMAT, "ids": vocabulary, "least": LEAST_COUNT, "bytes": TRAINED_ON, "from": follows_from}
+    identity = digest(settings)
     return Trained(vocabulary, identity, folder / f"bpe-{vocabulary}-{identity[:12]}.json", hint)
 
 
@@ -118,6 +120,9 @@ class Bytes:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in texts]
+
+    def text(self, ids: Sequence[int]) -> str:
+        return bytes(i for i in ids if i != self.end_id).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,17 @@ class Pieces:
             np.concatenate(found[start:stop]) if stop > start + 1 else found[start]
             for start, stop in itertools.pairwise(edges)
         ]
+
+    def text(self, ids: Sequence[int]) -> str:
+        tokenizer = _opened(self)
+        return self.joined([tokenizer.id_to_token(i) for i in ids if i != self.end_id])
+
+    @staticmethod
+    def joined(pieces: list[str]) -> str:
+        """The text of byte-level pieces."""
+        from tokenizers import decoders
+
+        return decoders.ByteLevel().decode(pieces)
 
 
 @dataclass(frozen=True)
@@ -205,6 +221,12 @@ class WordPieces(Pieces):
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=lower)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return tokenizer
+
+    @staticmethod
+    def joined(pieces: list[str]) -> str:
+        from tokenizers import decoders
+
+        return decoders.WordPiece(cleanup=False).decode(pieces)
 
 
 @dataclass(frozen=True)
@@ -308,7 +330,7 @@ def _byte_level(model: Any) -> Any:
 
 def _gpt2(path: Path | None, folder: Path, hint: str) -> GPT2Pieces:
     if path is None:
-        identity = _digest({"gpt2": [file.sha256 for file in GPT2]})
+        identity = digest({"gpt2": [file.sha256 for file in GPT2]})
         return GPT2Pieces(folder / GPT2[0].name, folder / GPT2[1].name, identity, hint, folder)
     there = [names for names in GPT2_NAMES if all((path / name).is_file() for name in names)]
     if not there:
@@ -320,23 +342,22 @@ def _gpt2(path: Path | None, folder: Path, hint: str) -> GPT2Pieces:
         ids = json.loads(data[0].decode())
         whole = sorted(ids.values()) == list(range(GPT2_IDS))
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise DataError(
-            f"{vocabulary}: no vocabulary ({one_line(error)[:80]}); put GPT-2's there, then {hint}"
-        ) from error
+        what = f"{vocabulary}: no vocabulary ({one_line(error)[:80]})"
+        raise DataError(f"{what}; put GPT-2's there, then {hint}") from error
     if not whole:
         what = f"{vocabulary}: {len(ids):,} pieces, not GPT-2's {GPT2_IDS:,} with ids from 0 to {GPT2_IDS - 1}"
         raise DataError(f"{what}; put GPT-2's there, then {hint}")
-    identity = _digest({"gpt2": [hashlib.sha256(one).hexdigest() for one in data]})
+    identity = digest({"gpt2": [hashlib.sha256(one).hexdigest() for one in data]})
     return GPT2Pieces(vocabulary, merges, identity, hint, None)
 
 
 def _wordpiece(path: Path | None, folder: Path, hint: str) -> WordPieces:
     if path is None:
-        identity = _digest({"wordpiece": BERT.sha256})
+        identity = digest({"wordpiece": BERT.sha256})
         return WordPieces(folder / BERT.name, BERT_IDS, BERT_END, identity, hint, folder)
     file = path / BERT.name
     pieces = _pieces(file, hint)
-    identity = _digest({"wordpiece": hashlib.sha256(_bytes_of(file, hint)).hexdigest()})
+    identity = digest({"wordpiece": hashlib.sha256(_bytes_of(file, hint)).hexdigest()})
     return WordPieces(file, len(pieces), pieces[SEPARATOR], identity, hint, None)
 
 
@@ -374,5 +395,6 @@ def _first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
         progress("training the vocabulary (bytes read)", min(done, TRAINED_ON), TRAINED_ON)
 
 
-def _digest(what: Mapping[str, Any]) -> str:
+def digest(what: Mapping[str, Any]) -> str:
+    """sha256, hexadecimal, of settings."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

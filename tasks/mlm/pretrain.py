@@ -13,7 +13,6 @@ Every block has the same number of masked tokens, so that `nats` is that of a to
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from tasks.lm.windows import TokenStream
 from tasks.mlm import tokens as token_ids
 from tasks.mlm.blocks import Blocks, MaskedBlocks, drawn
 from tasks.seq2seq.sequence_to_sequence import TokenScores
-from tasks.seq2seq.vocabulary import EOS, PADDING, SPECIAL_ROWS, Vocabulary
+from tasks.seq2seq.vocabulary import EOS, PADDING, SPECIAL_ROWS
 
 ARTICLES = 6_407_814
 WIKIPEDIA = HubFiles(
@@ -44,7 +43,7 @@ FOLDERS = ("bookcorpus", "wikipedia")  # of `path`
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Pretraining(Corpus):
+class Pretraining(token_ids.PretrainingTokens, Corpus):
     """Masked language modelling.
 
     `length` is N, `share` that of the tokens that are masked. `tokenizer`, `tokenizer_path`, `vocabulary` and
@@ -100,18 +99,6 @@ class Pretraining(Corpus):
         both = [bookcorpus.in_order(each) for each in rows]
         return {split: [piece for each in both for piece in each[split]] for split in SPLITS}
 
-    @cached_property
-    def vocabulary_used(self) -> Vocabulary:
-        """Raises DataError for files of `tokenizer_path` that are no vocabulary."""
-        return token_ids.make(
-            self.tokenizer,
-            path=self.tokenizer_path,
-            vocabulary=self.vocabulary,
-            vocabulary_text=self.vocabulary_text,
-            data_root=self.data_root,
-            hint=self.hint,
-        )
-
     @property
     def tokens_from(self) -> Tokenizer:
         """The pieces alone: the cache has no special rows."""
@@ -149,10 +136,6 @@ class Pretraining(Corpus):
         count = max(1, round(self.share * (self.length - 2)))
         mask_id = token_ids.mask_id(self.vocabulary_used)
         return {"count": count, "mask_id": mask_id, "pieces": self.tokens_from.vocab_size - 1}
-
-    @property
-    def vocab_size(self) -> int:
-        return token_ids.rows(self.tokenizer, self.vocabulary)
 
     def backbone_kwargs(self) -> dict[str, object]:
         # no block has padding, but what is fine-tuned from here has

@@ -12,6 +12,7 @@ content of `vocabulary_text` alone, whichever task trains them first, and both r
 `<mask>` is the last row: of `gpt2` one that RoBERTa adds, of the others that of the end token, which no text has.
 """
 
+from functools import cached_property
 from pathlib import Path
 
 from tasks.checks import DataError, Progress, one_of
@@ -21,6 +22,33 @@ from tasks.seq2seq.vocabulary import BART_ROWS, SPECIAL_ROWS, Vocabulary
 
 NAMES = ("gpt2", "bpe", "bytes")
 ROBERTA_ROWS = BART_ROWS  # both have 50,265, `<mask>` the last one
+
+
+class PretrainingTokens:
+    """What pre-training and fine-tuning tasks have in common, whose settings are these."""
+
+    tokenizer: str
+    tokenizer_path: str | Path | None
+    vocabulary: int | None
+    vocabulary_text: str | Path | None
+    data_root: Path
+    hint: str
+
+    @cached_property
+    def vocabulary_used(self) -> Vocabulary:
+        """Raises DataError for files of `tokenizer_path` that are no vocabulary."""
+        return make(
+            self.tokenizer,
+            path=self.tokenizer_path,
+            vocabulary=self.vocabulary,
+            vocabulary_text=self.vocabulary_text,
+            data_root=self.data_root,
+            hint=self.hint,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        return rows(self.tokenizer, self.vocabulary)
 
 
 def check(tokenizer: str, path: str | Path | None, vocabulary: int | None, vocabulary_text: str | Path | None) -> None:

@@ -7,7 +7,6 @@ stands for any other letter.
 """
 
 import contextlib
-import hashlib
 import itertools
 import json
 from collections import Counter
@@ -20,7 +19,7 @@ from typing import Any
 from tasks import data_sources
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_sources import one_line
-from tasks.lm.tokenizers import Pieces, Trained
+from tasks.lm.tokenizers import Pieces, Trained, digest
 
 END = "</w>"
 UNKNOWN = "<unk>"  # piece 0
@@ -37,12 +36,14 @@ class Subwords(Pieces):
     """`vocab_size` counts `<unk>`."""
 
     name = "subwords"
-    end_id = 0  # no text has it
+    end_id = -1  # there is none: a sequence ends with the row `</s>` of the vocabulary
 
-    def text(self, ids: Iterable[int]) -> str:
-        """The words of pieces, a blank between them. `<unk>` becomes a word U+FFFD."""
-        table = _pieces_of(self)
-        return "".join(table[i].replace(END, " ") if i else "\ufffd " for i in ids).strip()
+    @staticmethod
+    def joined(pieces: list[str]) -> str:
+        """Words with a blank between them; `<unk>` becomes a word U+FFFD."""
+        from tokenizers import decoders
+
+        return decoders.BPEDecoder(suffix=END).decode(["\ufffd" + END if one == UNKNOWN else one for one in pieces])
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class TrainedSubwords(Trained, Subwords):
     """
 
     name = "subwords"
-    end_id = 0
+    end_id = -1
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
         """Train it if it is not there; one that is damaged is trained anew, which gives the same."""
@@ -115,11 +116,11 @@ def make(
     """
     if path is not None:
         pieces, _ = read_codes(path, hint)
-        identity = _digest({"subwords": data_sources.identity(path, hint)})
+        identity = digest({"subwords": data_sources.identity(path, hint)})
         return Codes(path, len(pieces), identity, hint)
     at_least(2, vocabulary=vocabulary)
     settings = {"format": FORMAT, "pieces": vocabulary, "letters": LETTERS, "least": LEAST_COUNT}
-    identity = _digest({"subwords": settings, "from": follows_from})
+    identity = digest({"subwords": settings, "from": follows_from})
     return TrainedSubwords(vocabulary + 1, identity, folder / f"subwords-{vocabulary}-{identity[:12]}.json", hint)
 
 
@@ -169,13 +170,3 @@ def _tokenizer(pieces: Mapping[str, int], merges: list[tuple[str, str]]) -> Any:
     tokenizer = Tokenizer(models.BPE(dict(pieces), merges, unk_token=UNKNOWN, end_of_word_suffix=END))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer
-
-
-@lru_cache(maxsize=8)
-def _pieces_of(pieces: Subwords) -> list[str]:
-    numbers = pieces.open().get_vocab()
-    return sorted(numbers, key=numbers.__getitem__)
-
-
-def _digest(what: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,6 @@ same pieces, its rows in the order of their frequency; another order of rows cha
 `subwords` has pieces of words, of which `<unk>` is row 3 (tasks/seq2seq/subwords.py).
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,8 @@ import numpy as np
 
 from tasks.checks import Progress, one_of
 from tasks.lm import tokenizers
-from tasks.lm.tokenizers import Pieces, Tokenizer, dtype
+from tasks.lm.tokenizers import Tokenizer, dtype
 from tasks.seq2seq import subwords
-from tasks.seq2seq.subwords import Subwords
 
 NAMES = ("bart", "bpe", "bytes", "subwords")
 BOS, PADDING, EOS, UNKNOWN = range(4)
@@ -59,16 +57,9 @@ class Vocabulary:
 
         Of `subwords` it is words with a blank between them.
         """
-        if isinstance(self.pieces, Subwords):
-            before = itertools.takewhile(lambda row: row != self.eos_id, ids)
-            return self.pieces.text(row - self.first for row in before if self.first <= row < self.vocab_size)
-        table, found = _bytes_of_pieces(self.pieces), bytearray()
-        for row in ids:
-            if row == self.eos_id:
-                break
-            if 0 <= row - SPECIAL_ROWS < len(table):
-                found += table[row - SPECIAL_ROWS]
-        return found.decode(errors="replace")
+        before = itertools.takewhile(lambda row: row != self.eos_id, ids)
+        stop = self.first + self.pieces.vocab_size
+        return self.pieces.text([row - self.first for row in before if self.first <= row < stop])
 
 
 def make(
@@ -95,25 +86,3 @@ def make(
     where = {"path": path, "vocabulary": vocabulary, "folder": folder, "follows_from": follows_from, "hint": hint}
     pieces = tokenizers.make("gpt2" if name == "bart" else name, **where)
     return Vocabulary(pieces, BART_ROWS if name == "bart" else SPECIAL_ROWS + pieces.vocab_size)
-
-
-@functools.lru_cache(maxsize=8)
-def _bytes_of_pieces(pieces: Tokenizer) -> list[bytes]:
-    """The bytes that each piece stands for; the end token, which no text has, stands for none."""
-    if not isinstance(pieces, Pieces):
-        return [bytes([value]) for value in range(tokenizers.BYTE_IDS)]
-    from tokenizers import pre_tokenizers
-
-    table = [b""] * pieces.vocab_size
-    letters = _letters(pre_tokenizers.ByteLevel.alphabet())
-    for piece, number in pieces.open().get_vocab().items():
-        if number != pieces.end_id:
-            table[number] = bytes(letters[letter] for letter in piece)
-    return table
-
-
-def _letters(alphabet: Iterable[str]) -> dict[str, int]:
-    """The byte of each letter of a byte-level vocabulary: printable Latin-1 stands for itself, the rest follows it."""
-    rest = iter(sorted(letter for letter in alphabet if ord(letter) >= 256))
-    same = {ord(letter) for letter in alphabet if ord(letter) < 256}
-    return {chr(byte): byte for byte in same} | {next(rest): byte for byte in range(256) if byte not in same}

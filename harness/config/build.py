@@ -11,6 +11,7 @@ from torch import nn
 
 from harness.config.compose import arguments, options, with_model
 from harness.config.instantiate import call, config_class, instantiate, target
+from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention
 from tasks.base import Task
@@ -38,6 +39,7 @@ def build(cfg: DictConfig) -> Built:
     backbone_kwargs = task.backbone_kwargs()
     model = build_model(target(arguments(cfg.model), "model", trusted), cfg, backbone_kwargs)
     check_length(model, backbone_kwargs)
+    check_training(cfg.train)
     optimizer = target(cfg.train.optimizer, "train.optimizer", trusted)
     schedule = target(cfg.train.schedule, "train.schedule", trusted) if cfg.train.schedule else None
     return Built(
@@ -88,6 +90,16 @@ def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
     longest, required = getattr(model, "length_limit", None), backbone_kwargs.get("max_length")
     if longest is not None and required is not None and required > longest:
         raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {required}")
+
+
+def check_training(train: DictConfig) -> None:
+    """Raises UsageError for settings of training that exclude or require each other."""
+    clips = [name for name in ("clip_norm", "clip_value", "clip_each") if train[name]]
+    if len(clips) > 1:
+        raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
+    if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (train.mean_of or 2) < 2:
+        both = "train.select.rule=last_mean and train.mean_of, two evaluations or more, come together"
+        raise UsageError(f"train.mean_of={train.mean_of} with select.rule={train.select.rule.name}: {both}")
 
 
 def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:

@@ -14,21 +14,14 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.instantiate import instantiate
-from harness.config.schema import Rule
 from harness.errors import UsageError
 from harness.records.run_directory import RunDirectory
 
 
 def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: Callback) -> pl.Trainer:
-    """The Trainer that `trainer=` and the recipe configure; it writes nothing yet. Raises UsageError."""
+    """The Trainer that `trainer=` and the recipe configure; it writes nothing yet."""
     silence_lightning()
     train, trusted = cfg.train, list(cfg.trusted_packages)
-    clips = [name for name in ("clip_norm", "clip_value", "clip_each") if train[name]]
-    if len(clips) > 1:
-        raise UsageError(f"train.{clips[0]} and train.{clips[1]} are both set: set one of them to null")
-    if (train.select.rule is Rule.last_mean) != (train.mean_of is not None) or (train.mean_of or 2) < 2:
-        both = "train.select.rule=last_mean and train.mean_of, two evaluations or more, come together"
-        raise UsageError(f"train.mean_of={train.mean_of} with select.rule={train.select.rule.name}: {both}")
     world_size = devices_of(cfg)
     return instantiate(
         OmegaConf.to_container(cfg.trainer, resolve=True),

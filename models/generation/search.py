@@ -99,10 +99,13 @@ def search_beams(model: Seq2Seq, source: Tensor, how: Search) -> Tensor:
     while len(rows):
         logits, state = model.step(token, state)  # (A, K, V), K = 1 at first
         width, vocabulary = logits.shape[1:]
-        log_p = restricted(upcast(logits).log_softmax(-1).flatten(0, 1), hypotheses.flatten(0, 1), how)
-        extended = (scores[..., None] + log_p.view_as(logits)).flatten(1)  # (A, K V)
+        logits = upcast(logits)
+        allowed = restricted(logits.flatten(0, 1), hypotheses.flatten(0, 1), how).view_as(logits)
+        # the 2 K best of all are among the 2 K best of each: the sums below are of few numbers, not of A K V
+        best, piece = allowed.topk(min(2 * how.beams, vocabulary), 2)
+        extended = (scores[..., None] + (best - logits.logsumexp(2, keepdim=True))).flatten(1)
         scores, index = extended.topk(min(2 * how.beams, extended.shape[1]), 1)
-        parents, token = index // vocabulary, index % vocabulary
+        parents, token = index // piece.shape[2], piece.flatten(1).gather(1, index)
         hypotheses = hypotheses.take_along_dim(parents[..., None], 1)
         hypotheses = torch.cat([hypotheses, token[..., None]], 2)  # (A, 2 K, t)
         ends = token == how.eos_id
@@ -155,16 +158,18 @@ def _reordered(state: State, parents: Tensor, going: Tensor) -> State:
 def restricted(scores: Tensor, tokens: Tensor, how: Search) -> Tensor:
     """Scores (R, V) of what follows tokens (R, t), with -inf for what must not."""
     length, n = tokens.shape[1], how.no_repeat_ngram
-    allowed = torch.ones_like(scores, dtype=torch.bool)
+    found, ends = scores.clone(), scores[:, how.eos_id]
     if length + 1 == how.max_new_tokens:
-        allowed[:] = False
+        found[:] = -torch.inf
     else:
         if how.padding_id != how.eos_id:
-            allowed[:, how.padding_id] = False
-        allowed[:, how.eos_id] = length >= how.min_new_tokens
+            found[:, how.padding_id] = -torch.inf
+        if length < how.min_new_tokens:
+            found[:, how.eos_id] = -torch.inf
         if n and length >= n:
             ngrams = tokens.unfold(1, n, 1)  # (R, t - n + 1, n)
             again = (ngrams[..., :-1] == tokens[:, None, length - n + 1 :]).all(-1).nonzero(as_tuple=True)
-            allowed[again[0], ngrams[..., -1][again]] = False
-    allowed[:, how.eos_id] |= ~allowed.any(1)
-    return scores.masked_fill(~allowed, -torch.inf)
+            found[again[0], ngrams[..., -1][again]] = -torch.inf
+    nothing = found.amax(1) == -torch.inf
+    found[:, how.eos_id] = torch.where(nothing, ends, found[:, how.eos_id])
+    return found

@@ -16,7 +16,10 @@ PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "num
 
 
 def git(root: Path) -> dict[str, Any]:
-    """The commit (`sha`, None outside a repository) and whether tracked files differ from it (`dirty`)."""
+    """The commit (`sha`, None outside a repository) and whether tracked files differ from it (`dirty`).
+
+    What runs write is no code: records and pages under `results/` may differ.
+    """
     with contextlib.suppress(FileNotFoundError):
         return json.loads((root / SNAPSHOT).read_text(encoding="utf-8"))
 
@@ -27,7 +30,8 @@ def git(root: Path) -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    return {"sha": output("rev-parse", "HEAD"), "dirty": bool(output("status", "--porcelain", "--untracked-files=no"))}
+    changed = output("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results")
+    return {"sha": output("rev-parse", "HEAD"), "dirty": bool(changed)}
 
 
 def versions() -> dict[str, str]:

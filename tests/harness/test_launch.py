@@ -194,6 +194,13 @@ def test_a_snapshot_knows_its_commit(repository, tmp_path):
     assert provenance.git(snapshot.take(tmp_path / "code", repository))["sha"] == git(repository, "rev-parse", "HEAD")
 
 
+def test_a_record_that_changed_is_no_change_of_the_code(repository):
+    (repository / "results" / "records" / "a.json").write_text("{1}")
+    assert not provenance.git(repository)["dirty"]
+    (repository / "tests" / "test_a.py").write_text("2")
+    assert provenance.git(repository)["dirty"]
+
+
 def test_code_that_was_committed_since_has_its_commit(repository, tmp_path):
     (repository / "harness" / "a.py").write_text("a = 2\n")
     snapshot.take(tmp_path / "code", repository)

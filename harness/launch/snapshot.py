@@ -38,7 +38,7 @@ def take(parent: Path, root: Path = ROOT) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         (temporary / provenance.SNAPSHOT).write_text(json.dumps(git), encoding="utf-8")
-        (temporary / "changes.diff").write_bytes(git_output(root, "diff", "HEAD") or b"")
+        (temporary / "changes.diff").write_bytes(git_output(root, "diff", "HEAD", *provenance.CODE) or b"")
         compileall.compile_dir(temporary, quiet=2)  # once, not in every job
         temporary.chmod(0o755)
         os.rename(temporary, folder)

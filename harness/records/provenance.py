@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 SNAPSHOT = "SNAPSHOT.json"  # the commit, in a copy of the code that is not a repository
+CODE = ("--", ".", ":(exclude)results")  # of git's files: what runs write there is no code
 PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "numpy", "datasets")
 
 
 def git(root: Path) -> dict[str, Any]:
-    """The commit (`sha`, None outside a repository) and whether tracked files differ from it (`dirty`).
-
-    What runs write is no code: records and pages under `results/` may differ.
-    """
+    """The commit (`sha`, None outside a repository) and whether tracked files of code differ from it (`dirty`)."""
     with contextlib.suppress(FileNotFoundError):
         return json.loads((root / SNAPSHOT).read_text(encoding="utf-8"))
 
@@ -30,7 +28,7 @@ def git(root: Path) -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    changed = output("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results")
+    changed = output("status", "--porcelain", "--untracked-files=no", *CODE)
     return {"sha": output("rev-parse", "HEAD"), "dirty": bool(changed)}
 
 

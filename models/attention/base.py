@@ -11,8 +11,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from models.ops.heads import merge_heads, split_heads
+
+ROOM = 64  # tokens of a cache that grows, at first
 
 # What `step` and `chunk` read of the past, or of a context: tensors, counters and None, in dicts, lists and tuples of
 # any depth. Every tensor has the batch in front, so that rows can be repeated, moved and left out
@@ -282,6 +285,24 @@ class MultiHead(Attention):
         else:
             y, state = self.attend_chunk(q, self.project(self.k_proj, x), self.project(self.v_proj, x), state)
         return self.out_proj(merge_heads(y)), state
+
+    def growing_cache(self, batch: int) -> State:
+        """An empty cache for `remember`."""
+        return self.empty_cache(batch, min(ROOM, self.max_length))
+
+    def remember(self, k: Tensor, v: Tensor, state: State) -> State:
+        """The cache of a state with k, v (B, H, n, E) of the next n tokens. Raises ValueError past `max_length`.
+
+        Its room doubles when it is full: a search copies the caches of all its hypotheses at every token.
+        """
+        room, seen, end = state["k"].shape[2], state["seen"], state["seen"] + k.shape[2]
+        if end > self.max_length:
+            raise ValueError(f"decoding past max_length {self.max_length}")
+        if end > room:
+            more = min(max(2 * room, end), self.max_length) - room
+            state = {**state, "k": F.pad(state["k"], (0, 0, 0, more)), "v": F.pad(state["v"], (0, 0, 0, more))}
+        state["k"][:, :, seen:end], state["v"][:, :, seen:end] = k, v
+        return {**state, "seen": end}
 
     def empty_cache(self, batch: int, length: int) -> State:
         """Room for the keys and values of `length` tokens, and the number of tokens seen."""

@@ -219,13 +219,11 @@ class SparseTransformer(MultiHead):
         )
 
     def empty_state(self, batch: int) -> State:
-        return self.empty_cache(batch, self.max_length)
+        return self.growing_cache(batch)
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        seen, end = state["seen"], state["seen"] + q.shape[2]
-        if end > self.max_length:
-            raise ValueError(f"decoding past max_length {self.max_length}")
-        state["k"][:, :, seen:end], state["v"][:, :, seen:end] = k, v
+        seen, state = state["seen"], self.remember(k, v, state)
+        end = state["seen"]
         key = torch.arange(end, device=q.device)
         # no query of the chunk sees another key than the summaries and those from its first block on
         key = key[is_summary(key, self.block, self.columns) | (key >= seen - seen % self.block)]
@@ -235,4 +233,4 @@ class SparseTransformer(MultiHead):
             near = key // self.block == query // self.block
             visible = (near | is_summary(key, self.block, self.columns)) & (key <= query)  # (n, keys)
         y = F.scaled_dot_product_attention(q, state["k"][:, :, key], state["v"][:, :, key], attn_mask=visible)
-        return y, {**state, "seen": end}
+        return y, state

@@ -52,13 +52,11 @@ class Vanilla(MultiHead):
         return softmax_attention(q, k, v, causal=causal, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
 
     def empty_state(self, batch: int) -> State:
-        return self.empty_cache(batch, self.max_length)
+        return self.growing_cache(batch)
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        seen, end = state["seen"], state["seen"] + q.shape[2]
-        if end > self.max_length:
-            raise ValueError(f"decoding past max_length {self.max_length}")
-        state["k"][:, :, seen:end], state["v"][:, :, seen:end] = k, v
+        seen, state = state["seen"], self.remember(k, v, state)
+        end = state["seen"]
         k, v = state["k"][:, :, :end], state["v"][:, :, :end]
         if seen == 0:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -67,7 +65,7 @@ class Vanilla(MultiHead):
             if end - seen > 1:
                 past = torch.ones(end - seen, end, dtype=torch.bool, device=q.device).tril(seen)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=past)
-        return y, {**state, "seen": end}
+        return y, state
 
 
 class MathVanilla(Vanilla):

@@ -1,7 +1,8 @@
 """Which cells belong to which row and column of a table.
 
 A cell belongs to a row by its model and its changes to the recipe. One cell may measure several columns, which differ
-in their metric alone. A cell that fits no row stands under the name of its model.
+in their metric alone. A cell that fits no row stands under the name of its model, unless the table has
+`only_rows`.
 """
 
 import json
@@ -72,8 +73,8 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
         pairs = set(changed)
         if exact:
             row, setting = exact[0], ""
-        elif owners or not own <= pairs or any(own < other <= pairs for other in others):
-            continue  # another row or column has it
+        elif spec.only_rows or owners or not own <= pairs or any(own < other <= pairs for other in others):
+            continue  # another row, column or table has it
         else:
             beyond = format_settings(pair for pair in changed if pair not in own)
             row, setting = (model, beyond) if label is None else (label, beyond or PLAIN_RECIPE)

@@ -194,6 +194,16 @@ def test_a_list_is_one_setting(spec_of):
     assert frame(records[:1])["changed"][0] == (("model.segments", "[64, 128]"),)
 
 
+def test_an_ablation_has_its_rows_alone(spec_of):
+    """Else Table 9 would compare LAVO's parts with all methods of Table 6, whose cells are of the same task."""
+    head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"
+    other = made("lavo", "lra/text", settings={"bases": 8}, changed={"model.bases": [64, 8]})
+    records = [made("lavo", "lra/text"), made("abc", "lra/text"), other]
+    rows = {only: spec_of(columns, f"{head}{only}rows: {{LAVO: lavo}}\n") for only in ("", "only_rows: true\n")}
+    shown = [list(grid(page(spec, records))) for spec in rows.values()]
+    assert shown == [["LAVO", "LAVO (model.bases=8)", "abc (not in the paper)"], ["LAVO"]]
+
+
 def test_the_committed_table_of_ours_has_every_kind_of_column():
     spec = spec_files.load_table("latte/costs", CONF, PAPER)
     records = [made(model, "lra/listops", protocol="latte", **REDUCED) for model in ("latte", "latte_rglru_swa")]

@@ -1,6 +1,6 @@
 """Translation beside `transformers`' Marian of the same sizes, and Apollo's step beside AdamW's, on one CPU thread.
 
-    python -m benchmarks.translation [--pairs 8] [--words 24] [--layers 6]
+    python -m benchmarks.translation [--pairs 8] [--length 24] [--layers 6]
 
 Transformer-base as Luna's Table 5 has it: width 512, 8 heads, 2,048 hidden units, 40,496 pieces, embeddings shared.
 Both models train on the same random pairs without dropout, with AdamW, and write the same number of pieces for the
@@ -23,7 +23,7 @@ from models.generation.search import Search, search
 from tasks.seq2seq.vocabulary import BOS, EOS, PADDING
 
 OFF = ["backbone.dropout=0", "backbone.attention_dropout=0", "backbone.activation_dropout=0"]
-GOAL = 1.0  # least tokens a second, in those of the peer
+GOAL = 1.0  # tokens a second at least, as a share of Marian's
 
 
 def update(loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> None:
@@ -47,7 +47,8 @@ def ours(layers: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], in
 def marian(layers: int, pieces: int) -> nn.Module:
     from transformers import MarianConfig, MarianMTModel
 
-    stacks = {f"{stack}_{what}": size for stack in ("encoder", "decoder") for what, size in _stack(layers).items()}
+    sizes = {"layers": layers, "attention_heads": 8, "ffn_dim": 2048}
+    stacks = {f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in sizes.items()}
     how = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "activation_function": "relu"}
     ids = {"pad_token_id": PADDING, "eos_token_id": EOS, "bos_token_id": BOS, "decoder_start_token_id": BOS}
     config = MarianConfig(
@@ -56,12 +57,8 @@ def marian(layers: int, pieces: int) -> nn.Module:
     return MarianMTModel(config)
 
 
-def _stack(layers: int) -> dict[str, int]:
-    return {"layers": layers, "attention_heads": 8, "ffn_dim": 2048}
-
-
-def steps(model: nn.Module) -> Iterator[tuple[str, torch.optim.Optimizer]]:
-    """Optimisers over copies of the model's parameters, with gradients."""
+def optimizers(model: nn.Module) -> Iterator[tuple[str, torch.optim.Optimizer]]:
+    """AdamW and Apollo, each over copies of the model's parameters with gradients, by name."""
     for name, kind in (("AdamW", torch.optim.AdamW), ("Apollo", Apollo)):
         copies = [nn.Parameter(parameter.detach().clone()) for parameter in model.parameters()]
         for copy in copies:
@@ -72,14 +69,14 @@ def steps(model: nn.Module) -> Iterator[tuple[str, torch.optim.Optimizer]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=8)
-    parser.add_argument("--words", type=int, default=24, help="pieces of a source, of a target, and to write")
+    parser.add_argument("--length", type=int, default=24, help="pieces of a source, of a target, and to write")
     parser.add_argument("--layers", type=int, default=6)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model, loss, pieces = ours(options.layers)
     peer = marian(options.layers, pieces)
-    source, target = torch.randint(4, pieces, (2, options.pairs, options.words))
+    source, target = torch.randint(4, pieces, (2, options.pairs, options.length))
     count, written = 2 * source.numel(), source.numel()
 
     def row(what: str, seconds: dict[object, float], tokens: int) -> None:
@@ -98,7 +95,7 @@ def main() -> None:
     peer.eval()
     for beams in (1, 4):
         ids = {"bos_id": BOS, "eos_id": EOS, "padding_id": PADDING}
-        lengths = {"max_new_tokens": options.words, "min_new_tokens": options.words - 1}
+        lengths = {"max_new_tokens": options.length, "min_new_tokens": options.length - 1}
         how = Search(**ids, **lengths, beams=beams)
         writers = {
             "ours": partial(search, model, source, how),
@@ -106,7 +103,7 @@ def main() -> None:
         }
         with torch.no_grad():
             row(f"written, {beams} beam{'s' * (beams > 1)}", least_seconds(writers), written)
-    times = least_seconds({name: optimizer.step for name, optimizer in steps(model)})
+    times = least_seconds({name: optimizer.step for name, optimizer in optimizers(model)})
     ratio = times["Apollo"] / times["AdamW"]
     print(f"{'a step of AdamW, Apollo':24}{times['AdamW']:>9.3f}{times['Apollo']:>9.3f} s{ratio:>14.2f} x")
 

@@ -6,7 +6,9 @@ from torch.utils._pytree import tree_flatten
 from twins import TWINS
 from zoo import CASES, CAUSAL_SELF, CROSS, DIM, ROW_BY_ROW, build, inputs, padding, run
 
-from models.attention.base import Pattern
+from models.attention.base import ROOM, Pattern
+from models.attention.sparse_transformer import SparseTransformer
+from models.attention.vanilla import RotaryVanilla, Vanilla
 
 VARIANTS = [(*case, variant) for case in CAUSAL_SELF for variant in TWINS[case[0]].variants_of(case[1])]
 DECODING = [(*case, {}) for case in CAUSAL_SELF + ROW_BY_ROW] + VARIANTS
@@ -62,6 +64,20 @@ def check_chunks(model):
         for sizes, state in zip(SPLITS, states, strict=True):
             rows, _ = in_chunks(model, x.clone(), state, sizes)
             torch.testing.assert_close(rows, whole, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [Vanilla, RotaryVanilla, SparseTransformer])
+@pytest.mark.parametrize("sizes", [(1,) * 200, (ROOM - 1, 1, 1, 135), (ROOM, 70, 65, 1), (200,)])
+def test_a_cache_that_grows_equals_forward(kind, sizes):
+    """Through every place where its room is made larger, to the last token that it may hold."""
+    torch.manual_seed(0)
+    model = kind(DIM, 2, pattern=Pattern.CAUSAL_SELF, max_length=200).double().eval()
+    x = torch.randn(2, 200, DIM, dtype=torch.float64)
+    with torch.no_grad():
+        rows, state = in_chunks(model, x, model.init_state(2), sizes)
+        torch.testing.assert_close(rows, run(model, x), atol=1e-10, rtol=0)
+        with pytest.raises(ValueError, match="past max_length 200"):
+            model.step(x[:, 0], state)
 
 
 @pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)

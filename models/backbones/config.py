@@ -24,6 +24,20 @@ def check_choice(name: str, value: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {value}")
 
 
+def check_sizes(**sizes: int | None) -> None:
+    """Raises ValueError for one that is less than 1. None is no size."""
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{name}={size} is less than 1")
+
+
+def check_shares(**shares: float | None) -> None:
+    """Raises ValueError for one that is not between 0 and 1."""
+    for name, share in shares.items():
+        if share is not None and not 0 <= share <= 1:
+            raise ValueError(f"{name}={share} is not between 0 and 1")
+
+
 def no_feed_forward(dim: int, hidden_dim: int, dropout: float, *, activation_dropout: float | None = None) -> None:
     """The layer is attention alone."""
 
@@ -58,7 +72,7 @@ LINEAR_INITS: Mapping[str, Callable[[nn.Module], None]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig:
-    """One Transformer layer around a given attention. Raises ValueError for an unknown choice."""
+    """One Transformer layer around a given attention. Raises ValueError for an unknown choice or size."""
 
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {
         "norm": NORM_PLACEMENTS,
@@ -90,6 +104,8 @@ class LayerConfig:
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
             check_choice(name, getattr(self, name), choices)
+        check_sizes(dim=self.dim, ffn_dim=None if self.ffn == "none" else self.ffn_dim)
+        check_shares(dropout=self.dropout, activation_dropout=self.activation_dropout)
 
     def make_norm(self) -> nn.Module:
         eps = {} if self.norm_eps is None else {"eps": self.norm_eps}
@@ -130,3 +146,10 @@ class TransformerConfig(LayerConfig):
     """Standard deviation of the embeddings at the start."""
     positions_std: float = 0.02
     """Standard deviation of learned positions at the start; the default is BERT's."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(vocab_size=self.vocab_size, max_length=self.max_length, heads=self.heads)
+        check_shares(attention_dropout=self.attention_dropout)
+        if min(self.embedding_std, self.positions_std) < 0:
+            raise ValueError(f"embedding_std={self.embedding_std}, positions_std={self.positions_std}: less than 0")

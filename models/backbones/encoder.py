@@ -19,7 +19,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern
-from models.backbones.config import LINEAR_INITS, TransformerConfig
+from models.backbones.config import LINEAR_INITS, TransformerConfig, check_shares, check_sizes
 from models.backbones.embedding import EMBEDDINGS, TokenEmbedder
 from models.backbones.layer import layer_stack
 from models.layers.feedforward import ACTIVATIONS
@@ -96,6 +96,12 @@ class EncoderConfig(TransformerConfig):
     """A key of `EMBEDDINGS`: a `table` of vectors, a `linear` map of tokens that are levels, or of `one_hot` tokens."""
     padding_id: int | None = 0
     """The token that stands for padding; None: there is no padding."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for width in [self.head_dim] if isinstance(self.head_dim, int) else self.head_dim or ():
+            check_sizes(head_dim=width)
+        check_shares(head_dropout=self.head_dropout)
 
 
 class EncoderClassifier(TokenEmbedder):

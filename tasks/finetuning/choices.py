@@ -36,7 +36,7 @@ class Choice(LabelledTexts):
 
     `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: a folder of .jsonl files,
     .gz or not, whose lines are the objects of the originals) or `synthetic` (`path`: texts whose lines are to be
-    continued, null: invented words; tasks/finetuning/sections.py). Raises ValueError.
+    continued, null: generated topics; tasks/finetuning/sections.py). Raises ValueError.
     """
 
     hub: ClassVar[HubFiles]

@@ -39,7 +39,7 @@ class GLUE(LabelledTexts):
     """One of GLUE's tasks.
 
     `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: a folder with the files of
-    the archive, or parts of them) or `synthetic` (`path`: texts that pairs are made of, null: invented words;
+    the archive, or parts of them) or `synthetic` (`path`: texts that pairs are made of, null: generated topics;
     tasks/finetuning/sections.py). Raises ValueError.
     """
 

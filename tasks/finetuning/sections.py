@@ -3,10 +3,13 @@
     two texts      are both from the same section of a document?        in place of GLUE's classes
     more texts     which of these lines continues the first one?        in place of RACE and CommonsenseQA
 
-A section is 256 words after each other. Of the same section a pair has words of its first half and of its second half;
+A section is 256 words after each other. A pair of the same section has words of its first half and of its second half;
 else the second half is another section's. A line that continues is the words right after the first text; the others are
-from other sections. A single text is a pair of which both halves stand one after the other. Without texts of the user
-a section has words of eight letters of its own, which tell it from the others.
+from other sections. A single text is a pair of which both halves stand one after the other.
+
+Without texts of the user the sections are generated, on topics whose words only the pre-training tells
+(tasks/mlm/topics.py). The first text is then of a first half, the others are of second halves, and other sections are
+on other topics.
 
 An example is a function of the texts, the seed and its number alone, the same on every machine.
 """
@@ -19,14 +22,14 @@ import numpy as np
 from tasks.checks import DataError
 from tasks.data_task import SPLITS
 from tasks.lm.text_sources import text_splits
+from tasks.mlm import topics
 from tasks.probe.draws import Draws
 
-VERSION = 1  # part of the cache key: raise it when the same seed gives other examples
-SECTION = 256  # words
+VERSION = 2  # part of the cache key: raise it when the same seed gives other examples
+SECTION = topics.SECTION  # words
 HELD_BACK = 8  # training examples for each one that validates, and each one that tests
 STREAM = 0x5EC7  # of the random numbers, and the split's number
-COUNTS = {"train": 256, "val": 32, "test": 32}  # sections that are generated
-LETTERS, OWN, LENGTH = "abcdefghijklmnopqrstuvwxyz", 8, 3  # of which a section has so many, and words of this length
+COUNTS = {"train": 1024, "val": 256, "test": 256}  # sections that are generated
 
 Made = tuple[str, tuple[str, ...], int]  # where, texts, label
 
@@ -43,7 +46,7 @@ def examples(
         count = examples if split == "train" else -(-examples // HELD_BACK)
         draws = Draws(seed, STREAM + number, range(count))
         make = pairs if texts <= 2 else continuations
-        made = make(parts, draws, words, texts)
+        made = make(parts, draws, words, texts, generated=path is None)
         found[split] = [(f"{split} {i}", some, label) for i, (some, label) in enumerate(made)]
     return found
 
@@ -51,7 +54,8 @@ def examples(
 def sections(path: Path | None, seed: int, hint: str) -> dict[str, list[list[str]]]:
     """The words of each section of each split. Raises DataError."""
     if path is None:
-        return {name: generated(COUNTS[name], seed, number) for number, name in enumerate(SPLITS)}
+        made = {"seed": seed, "halves": True}
+        return {name: list(topics.sections(COUNTS[name], split=i, **made)) for i, name in enumerate(SPLITS)}
     pieces = text_splits(path, hint)
     return {
         name: [
@@ -65,20 +69,18 @@ def sections(path: Path | None, seed: int, hint: str) -> dict[str, list[list[str
     }
 
 
-def generated(count: int, seed: int, split: int) -> list[list[str]]:
-    """The words of so many sections."""
-    draws = Draws(seed, STREAM + len(SPLITS) + split, range(count))
-    own = np.take_along_axis(draws.distinct(len(LETTERS), OWN), draws.integers(OWN, SECTION * LENGTH), axis=1)
-    texts = ("".join(LETTERS[letter] for letter in row) for row in own.tolist())
-    return [[text[start : start + LENGTH] for start in range(0, len(text), LENGTH)] for text in texts]
+def different(parts: list[list[str]], draws: Draws, count: int, generated: bool) -> np.ndarray:
+    """int64 (n, count): numbers of sections; of generated ones no two are on one topic."""
+    kinds = topics.TOPICS if generated else len(parts)
+    return draws.distinct(kinds, count) + kinds * draws.integers(len(parts) // kinds, count)
 
 
 def pairs(
-    parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int
+    parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int, *, generated: bool
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Label 1: of the same section."""
     half = SECTION // 2
-    places = draws.distinct(len(parts), 2)
+    places = different(parts, draws, 2, generated)
     label = draws.integers(2, 1)[:, 0]
     starts = draws.integers(half - np.array(words) + 1, 2)
     for (one, other), same, (first, second) in zip(places.tolist(), label.tolist(), starts.tolist(), strict=True):
@@ -88,13 +90,14 @@ def pairs(
 
 
 def continuations(
-    parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int
+    parts: list[list[str]], draws: Draws, words: tuple[int, int], texts: int, *, generated: bool
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Label: the place of the line that continues the first text."""
-    places = draws.distinct(len(parts), texts - 1)
+    half = SECTION // 2 if generated else 0  # where the first text ends, and the others' places begin
+    places = different(parts, draws, texts - 1, generated)
     label = draws.integers(texts - 1, 1)[:, 0]
-    first = draws.integers(SECTION - sum(words) + 1, 1)[:, 0]
-    starts = draws.integers(SECTION - words[1] + 1, texts - 2)
+    first = np.full(len(draws), half - words[0]) if half else draws.integers(SECTION - sum(words) + 1, 1)[:, 0]
+    starts = half + draws.integers(SECTION - half - words[1] + 1, texts - 2)
     for chosen, right, start, others in zip(
         places.tolist(), label.tolist(), first.tolist(), starts.tolist(), strict=True
     ):

@@ -24,13 +24,14 @@ from torchmetrics import MetricCollection
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least
-from tasks.data_task import SPLITS, Source
+from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import Shards, fingerprint
 from tasks.lm import bookcorpus
-from tasks.lm.text_sources import Corpus, HubFiles, Pieces, path_identity
+from tasks.lm.text_sources import HELD_BACK, Corpus, HubFiles, Pieces, path_identity
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lm.windows import TokenStream
 from tasks.mlm import tokens as token_ids
+from tasks.mlm import topics
 from tasks.mlm.blocks import Blocks, MaskedBlocks, drawn
 from tasks.seq2seq.sequence_to_sequence import TokenScores
 from tasks.seq2seq.vocabulary import EOS, PADDING, SPECIAL_ROWS
@@ -50,8 +51,8 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
     `vocabulary_text`: tasks/mlm/tokens.py.
 
     `source`: `hf` (the hub's parquet files, or `path`: a folder with those of both in `bookcorpus/` and `wikipedia/`),
-    `slice` (`path`: any texts laid out like PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
-    Raises ValueError.
+    `slice` (`path`: any texts laid out like PG-19's, after which the results are named) or `synthetic` (`documents` on
+    generated topics to train, an eighth as many to validate and to test: tasks/mlm/topics.py). Raises ValueError.
     """
 
     name = "mlm/pretrain"
@@ -61,6 +62,10 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
     source: str = "hf"
     share: float = 0.15
     vocabulary_text: str | Path | None = None
+    # of stories
+    document_bytes: None = field(init=False, default=None)
+    names: None = field(init=False, default=None)
+    distance: None = field(init=False, default=None)
     # of causal language models
     stride: None = field(init=False, default=None)
     lengths: tuple[()] = field(init=False, default=())
@@ -80,7 +85,16 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         what = (
             f"a folder with the parquet files of {bookcorpus.HUB.name} and {WIKIPEDIA.name} in {' and '.join(FOLDERS)}"
         )
-        return {"hf": Source(self._hub, self._hub_identity, path=what, complete=True), **super().sources()}
+        generated = Source(
+            self._topics,
+            lambda: {"version": topics.VERSION, "documents": self.documents},
+            check=lambda: at_least(1, documents=self.documents),
+        )
+        return {
+            "hf": Source(self._hub, self._hub_identity, path=what, complete=True),
+            **super().sources(),
+            SYNTHETIC: generated,
+        }
 
     def _hub_identity(self) -> dict[str, Any]:
         if self.path is not None:
@@ -98,6 +112,11 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         self.check_is_complete(where, found, [bookcorpus.SENTENCES, ARTICLES], "sentences and articles")
         both = [bookcorpus.in_order(each) for each in rows]
         return {split: [piece for each in both for piece in each[split]] for split in SPLITS}
+
+    def _topics(self, progress: Progress) -> Pieces:
+        few = -(-self.documents // HELD_BACK)
+        counts = {"train": self.documents, "val": few, "test": few}
+        return {name: topics.documents(counts[name], seed=self.data_seed, split=i) for i, name in enumerate(SPLITS)}
 
     @property
     def tokens_from(self) -> Tokenizer:

@@ -3,7 +3,8 @@
     0 <s>   1 <pad>   2 </s>   3 <unk>   4 + i  piece i   ...   last  <mask>
 
 - `gpt2`: GPT-2's 50,257 byte-level pairs in the 50,265 rows of RoBERTa (Liu et al., 2019, arXiv 1907.11692).
-- `bpe`: `vocabulary` byte-level pairs trained on the training texts at `vocabulary_text`.
+- `bpe`: `vocabulary` byte-level pairs trained on the training texts at `vocabulary_text`, or where that is `synthetic`
+  on generated ones (tasks/mlm/topics.py).
 - `bytes`: the UTF-8 bytes.
 
 A fine-tuning task makes its tokens of the same settings as its pre-training. The pieces of a `bpe` follow from the
@@ -12,16 +13,22 @@ content of `vocabulary_text` alone, whichever task trains them first, and both r
 `<mask>` is the last row: of `gpt2` one that RoBERTa adds, of the others that of the end token, which no text has.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tasks.checks import DataError, Progress, one_of
+from tasks.data_task import SYNTHETIC
 from tasks.lm import tokenizers
+from tasks.lm.documents import Piece
 from tasks.lm.text_sources import path_identity, text_splits
+from tasks.mlm import topics
 from tasks.seq2seq.vocabulary import BART_ROWS, SPECIAL_ROWS, Vocabulary
 
 NAMES = ("gpt2", "bpe", "bytes")
 ROBERTA_ROWS = BART_ROWS  # both have 50,265, `<mask>` the last one
+GENERATED = 64  # documents that pieces are trained on
 
 
 class PretrainingTokens:
@@ -76,7 +83,7 @@ def make(
         path=None if path is None else Path(path).expanduser(),
         vocabulary=vocabulary,
         folder=data_root / "lm" / "tokenizers",
-        follows_from={} if tokenizer != "bpe" else {"texts": path_identity(existing(vocabulary_text, hint), hint)},
+        follows_from=texts_identity(vocabulary_text, hint) if tokenizer == "bpe" else {},
         hint=hint,
     )
     return Vocabulary(pieces, rows(tokenizer, vocabulary))
@@ -90,10 +97,19 @@ def rows(tokenizer: str, vocabulary: int | None) -> int:
 
 def prepare(used: Vocabulary, vocabulary_text: str | Path | None, hint: str, progress: Progress) -> None:
     """Fetch the pieces, or train them on the training texts at `vocabulary_text`. Raises DataError."""
-    texts = []
-    if vocabulary_text is not None:
+    texts: Sequence[Piece] = []
+    if vocabulary_text == SYNTHETIC:
+        texts = topics.documents(GENERATED, seed=0, split=0)
+    elif vocabulary_text is not None:
         texts = text_splits(existing(vocabulary_text, hint), hint)["train"]
     used.prepare(lambda: (document.text for piece in texts for document in piece.documents()), progress)
+
+
+def texts_identity(vocabulary_text: str | Path, hint: str) -> dict[str, Any]:
+    """What the pieces of a `bpe` follow from. Raises DataError."""
+    if vocabulary_text == SYNTHETIC:
+        return {"topics": topics.VERSION, "documents": GENERATED}
+    return {"texts": path_identity(existing(vocabulary_text, hint), hint)}
 
 
 def mask_id(used: Vocabulary) -> int:

@@ -16,6 +16,7 @@ from tasks.finetuning import sections
 from tasks.finetuning.choices import RACE, CommonsenseQA, most_shared
 from tasks.finetuning.glue import QNLI, QQP, SST2, shared
 from tasks.finetuning.labelled_texts import LabelledText, TextSplit, cut, held_out
+from tasks.mlm import topics
 from tests.helpers.tasks import baseline_scores, no_progress, one_line, refuses, survivals
 
 BOS, PAD, EOS, FIRST = 0, 1, 2, 4
@@ -312,11 +313,25 @@ def test_one_line_continues(tmp_path):
     assert min(np.bincount(right, minlength=4)) > 60
 
 
-def test_sections_of_invented_words_have_letters_of_their_own():
-    for name, parts in sections.sections(None, 0, "").items():
-        assert len(parts) == sections.COUNTS[name] and {len(words) for words in parts} == {256}
-        assert {len(set("".join(words))) for words in parts} == {8}
-        assert len({frozenset("".join(words)) for words in parts}) > len(parts) * 0.95
+def topics_of(text: str) -> dict[int, set[int]]:
+    """Topic -> the halves of its words that a text has; common words are left out."""
+    found: dict[int, set[int]] = {}
+    for word in text.split():
+        topic, number = divmod(topics.vocabulary().index(word), topics.WORDS)
+        if topic < topics.TOPICS:
+            found.setdefault(topic, set()).add(number * 2 // topics.WORDS)
+    return found
+
+
+@pytest.mark.parametrize(("texts", "words"), [(2, (24, 24)), (5, (64, 24)), (6, (24, 12))])
+def test_generated_texts_are_on_one_topic_each_and_share_no_word_of_it(texts, words):
+    for split, some in sections.examples(None, examples=80, words=words, texts=texts, seed=0, hint="").items():
+        for _, (first, *others), label in some:
+            ((topic, halves),), lines = topics_of(first).items(), [list(topics_of(other).items()) for other in others]
+            assert halves == {0} and all(len(line) == 1 and line[0][1] == {1} for line in lines), split
+            same = [line[0][0] == topic for line in lines]
+            wanted = [bool(label)] if texts == 2 else [i == label for i in range(texts - 1)]
+            assert same == wanted and len({line[0][0] for line in lines}) == texts - 1
 
 
 def test_too_little_text_is_one_line(tmp_path):

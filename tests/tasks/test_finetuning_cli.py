@@ -33,6 +33,12 @@ def test_two_cells_are_planned_in_order(typed):
     assert scratch.cell.task == "glue/sst2" and scratch.cell.id != second.cell.id
 
 
+def test_the_pre_trainings_of_a_table_are_its_columns():
+    """One on books and one on topics, which no fine-tuning of the table pre-trains again."""
+    cells = plan_of("table=luna/t4", "budget=reduced", "model=vanilla", "seed=1").cells
+    assert sum(planned.cell.task == "mlm/pretrain" for planned in cells) == 2 and len(cells) == 12
+
+
 @pytest.mark.parametrize(
     ("task", "budget"), [("glue/qnli", "paper"), ("glue/qnli", "smoke"), *((task, "reduced") for task in FINETUNED)]
 )

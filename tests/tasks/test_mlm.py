@@ -9,6 +9,7 @@ import torch
 from tasks.examples import Examples
 from tasks.lm.windows import TokenStream
 from tasks.mlm import tokens as token_ids
+from tasks.mlm import topics
 from tasks.mlm.blocks import Blocks, MaskedBlocks, drawn
 from tasks.mlm.pretrain import Pretraining
 from tests.helpers.tasks import no_progress, one_line, refuses
@@ -159,6 +160,31 @@ def test_pieces_follow_from_the_text_alone(tmp_path):
     assert other.decode(ids.tolist()) == "the line has words, and <mask> is none of them" and ids.max() < 303
 
 
+def test_generated_documents_have_all_words_of_a_topic_together(tmp_path):
+    words = topics.vocabulary()
+    assert len(set(words)) == len(words) == topics.TOPICS * topics.WORDS + topics.COMMON
+    texts = [document.text.split() for piece in topics.documents(40, seed=0, split=0) for document in piece.documents()]
+    assert len(texts) == 40 and {len(text) for text in texts} == {topics.SECTIONS * topics.SECTION}
+    for number, section in enumerate(np.array(texts).reshape(-1, topics.SECTION)):
+        place = np.array([words.index(word) for word in section])
+        own = place[place < topics.TOPICS * topics.WORDS]
+        assert set(own // topics.WORDS) == {number % topics.TOPICS} and len(set(own)) == topics.WORDS
+        assert 0.6 < len(own) / len(place) < 0.95
+    fewer = [document for piece in topics.documents(3, seed=0, split=0) for document in piece.documents()]
+    assert [document.text.split() for document in fewer] == texts[:3], "fewer are the beginning of more"
+
+
+def test_pieces_of_generated_documents_are_their_words(tmp_path):
+    settings = {"source": "synthetic", "tokenizer": "bpe", "vocabulary": 887, "vocabulary_text": "synthetic"}
+    loaded = task(tmp_path, documents=8, **settings)
+    loaded.prepare(no_progress)
+    assert loaded.load().source == "synthetic"
+    ids = loaded.vocabulary_used.encode([" " + " ".join(topics.vocabulary())])[0]
+    assert len(ids) == len(set(ids.tolist())) == len(topics.vocabulary())
+    tokens = 8 * topics.SECTIONS * topics.SECTION  # one each, but for the first word of a document
+    assert tokens <= 14 * len(loaded.split("train")) < tokens + 8 * topics.LENGTH + 14
+
+
 @pytest.mark.skipif(not GPT2.is_dir(), reason="no GPT-2 files")
 def test_gpt2_has_robertas_rows():
     used = token_ids.make("gpt2", path=GPT2, vocabulary=None, vocabulary_text=None, data_root=Path("none"), hint="")
@@ -176,11 +202,12 @@ def test_gpt2_has_robertas_rows():
         ({"vocabulary": 300}, "vocabulary=300 with tokenizer=bytes"),
         ({"tokenizer_path": "there"}, "tokenizer=bytes has no files"),
         ({"pattern": "noncausal_cross"}, "no second sequence"),
+        ({"source": "synthetic", "path": None, "documents": 0}, "documents=0 is less than 1"),
     ],
 )
 def test_wrong_settings_are_one_line(tmp_path, settings, message):
     with pytest.raises(ValueError) as error:
-        task(tmp_path, path="somewhere", **settings)
+        task(tmp_path, **{"path": "somewhere", **settings})
     one_line(error, message)
 
 

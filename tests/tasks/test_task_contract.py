@@ -303,8 +303,11 @@ def test_the_chance_level_is_what_its_guess_scores(case):
 
 
 def test_baselines_are_scored_as_a_model_is(case):
-    """Each alike in batches of any size and when it is made again; if there are several, one is better than chance."""
-    task = case.task
+    """Each alike in batches of any size and when it is made again; if there are several, one is better than chance.
+
+    But for generated topics, which tell nothing without pre-training (tasks/mlm/topics.py).
+    """
+    task, on_topics = case.task, case.name.startswith(("glue/", "qa/"))
     split, batch = task.split("test"), task.split("test").batch(range(4))
     _, of_model = pass_over(task, case.model, split)
     scores = {}
@@ -322,7 +325,7 @@ def test_baselines_are_scored_as_a_model_is(case):
         assert all(torch.equal(batch[key], before[key]) for key in batch), f"{name} changed its input"
         scores[name] = found[task.metric]
     best = max if task.higher_is_better else min
-    assert len(scores) == 1 or scores[best(scores, key=scores.get)] != scores[task.baseline_name], scores
+    assert on_topics or len(scores) == 1 or scores[best(scores, key=scores.get)] != scores[task.baseline_name], scores
 
 
 def test_a_fresh_model_has_a_finite_loss_and_gradients(case):

@@ -1,0 +1,81 @@
+"""Generated texts on topics: which words belong together can be known from pre-training alone.
+
+A topic has WORDS words of its own, which come in two halves, and COMMON words belong to none. A section is on one
+topic: SHARE words of ten are the topic's, the others common ones.
+
+    to pre-train on     documents of SECTIONS sections, each with all words of its topic
+    to fine-tune on     sections whose first half has one half of the topic's words, and whose second half the other
+
+So two halves of such a section share no word of their topic, and only who has met both kinds among each other knows
+that they belong together. A document and a section are functions of the seed and their number alone.
+"""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.lm.documents import Document
+from tasks.probe.draws import Draws
+
+VERSION = 1  # part of the cache key: raise it when the same seed gives other texts
+TOPICS, WORDS, COMMON = 16, 16, 32
+SHARE = 8
+SECTION, SECTIONS = 256, 10  # words of a section, sections of a document
+CONSONANTS, VOWELS, LENGTH = "bdfgklmnprstvz", "aeiou", 5  # of a word, which is consonant, vowel, and so on
+STREAM = 0x70B1  # of the random numbers, and the split's number
+WORLD = STREAM - 1  # of those that say what the words are, which every seed has in common
+AT_ONCE = 16  # documents of a piece
+
+
+@functools.cache
+def vocabulary() -> tuple[str, ...]:
+    """The words of topic 0, of topic 1, ..., the common ones: all different."""
+    letters = [(CONSONANTS, VOWELS)[i % 2] for i in range(LENGTH)]
+    sizes = [len(some) for some in letters]
+    number = Draws(0, WORLD, [0]).distinct(int(np.prod(sizes)), TOPICS * WORDS + COMMON)[0]
+    places = zip(*np.unravel_index(number, sizes), strict=True)
+    return tuple("".join(some[i] for some, i in zip(letters, place, strict=True)) for place in places)
+
+
+def sections(count: int, *, seed: int, split: int, first: int = 0, halves: bool) -> Iterator[list[str]]:
+    """The words of sections first, ..., first + count - 1 of a split; section i is on topic i modulo TOPICS.
+
+    `halves`: as they are to fine-tune on.
+    """
+    words = np.array(vocabulary())
+    numbers = np.arange(first, first + count)
+    draws = Draws(seed, STREAM + 2 * split + halves, numbers)
+    own = draws.integers(10, SECTION) < SHARE
+    if halves:
+        inside = draws.integers(WORDS // 2, SECTION) + np.repeat([0, WORDS // 2], SECTION // 2)
+    else:
+        inside = draws.integers(WORDS, SECTION)
+    common = TOPICS * WORDS + draws.integers(COMMON, SECTION)
+    topic = (numbers % TOPICS)[:, None]
+    yield from words[np.where(own, topic * WORDS + inside, common)].tolist()
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents first..first + count of a split, to pre-train on."""
+
+    seed: int
+    split: int
+    first: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        return self.count * SECTIONS * SECTION * (LENGTH + 1)
+
+    def documents(self) -> Iterator[Document]:
+        for number in range(self.first, self.first + self.count):
+            found = sections(SECTIONS, seed=self.seed, split=self.split, first=number * SECTIONS, halves=False)
+            yield Document(f"document {number}", " ".join(word for section in found for word in section))
+
+
+def documents(count: int, *, seed: int, split: int) -> list[Documents]:
+    """Pieces with so many documents; fewer are the beginning of more."""
+    return [Documents(seed, split, first, min(AT_ONCE, count - first)) for first in range(0, count, AT_ONCE)]

@@ -16,7 +16,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.commands.explain import explain
-from harness.config.overrides import rewrite
+from harness.config.compose import keep_settings
+from harness.config.overrides import key_of, rewrite
+from harness.config.ranges import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.training.signals import STOPPED
 
@@ -31,14 +33,23 @@ VERBS = {
     "verify": "harness.commands.verify",
     "list": "harness.commands.list",
 }
+# what a verb that runs no cell reads of what can be typed; it refuses the rest
+READS = {
+    "status": ("do", "paths", "table", "model", "task", "protocol", "budget", "seed"),
+    "report": ("do", "paths", "table", "figure", "check"),
+    "list": ("do",),
+}
 SWEEP_VERBS = ("train", "plan", "prepare")  # these have `run_all(commands, launcher)`: a sweep's commands share cells
 
 
 def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
-    """Run a Hydra main that adds each job's exit status to `statuses`; returns the status of the command."""
+    """Run a Hydra main that adds each job's exit status to `statuses`; returns the status of the command.
+
+    Without arguments it prints help: the default cell would train for a day.
+    """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
     try:
-        sys.argv[1:] = rewrite(sys.argv[1:])
+        sys.argv[1:] = rewrite(sys.argv[1:]) or ["--help"]
         refuse_unknown_flags(sys.argv[1:])
         hydra_main()
         return max(statuses, default=0)
@@ -60,7 +71,10 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; an error is printed in one line."""
+    keep_settings(cfg, overrides)
     try:
+        check_ranges(cfg)
+        refuse_ignored(cfg.do, overrides)
         status = verb(cfg.do).run(cfg, overrides)
     except UsageError as error:
         return print_error(str(error), overrides)
@@ -94,6 +108,16 @@ def verb(name: str) -> Any:
     if name not in VERBS:
         raise UsageError(f"there is no do={name}: {did_you_mean(name, VERBS)}")
     return importlib.import_module(VERBS[name])
+
+
+def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
+    """Raises UsageError for a typed key that the verb would not read."""
+    reads = READS.get(do)
+    ignored = [key for key in map(key_of, overrides) if reads and key.split(".")[0] not in reads]
+    if ignored:
+        raise UsageError(
+            f"do={do} does not read {ignored[0]}=: it takes {', '.join(f'{key}=' for key in reads[1:]) or 'nothing'}"
+        )
 
 
 def print_error(message: str, overrides: Sequence[str] = ()) -> int:

@@ -10,7 +10,7 @@ from harness.config.sweep import Command, PlannedCell, expand_all
 from harness.launch.cell_state import cell_state
 from harness.launch.queue import Queue
 from harness.progress import clock
-from harness.records.collect import load_records
+from harness.records.collect import valid_records
 
 MEASURED, PUBLISHED = "on one device like the measured ones", "on one GPU of the table's scale"
 
@@ -32,7 +32,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     from rich.table import Table
 
     plan, cfg, queue = expand_all(commands), commands[0].cfg, Queue()
-    records = load_records(cfg.paths.records)
+    records, _ = valid_records(cfg.paths.records)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
     states, seconds_left, unknown = [], {MEASURED: 0.0, PUBLISHED: 0.0}, 0
     for planned in plan.cells:

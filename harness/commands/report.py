@@ -24,9 +24,12 @@ SCORES = "-scores"  # end of the name of a table's plot, which is among the figu
 
 
 def run(cfg: Any, overrides: Sequence[str]) -> int:
-    """The verb. Without `table=` and `figure=` it means all. Exit status 1 if `check=true` finds a difference."""
+    """The verb. Without `table=` and `figure=` it means all.
+
+    Exit status 1 if `check=true` finds a difference, or a file among the records that is none.
+    """
     from harness.config.compose import CONF
-    from harness.records.collect import frame, load_records
+    from harness.records.collect import frame, valid_records
     from harness.report.bench_tables import pages
     from harness.report.measurements import load_measurements
 
@@ -35,7 +38,8 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         tables = ["all"]
     if tables == ["all"] and not figures:
         figures = ["all"]
-    cells = frame(load_records(cfg.paths.records))
+    records, broken = valid_records(cfg.paths.records)
+    cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf_root": CONF, "paths": cfg.paths, "check": cfg.check}
     written = report_tables(tables, cells, measurements=measurements, **settings) if tables else []
@@ -53,7 +57,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     stale = [path for path, text in bench.items() if not _is_current(path, text)]
     for path in stale:
         print(f"{path} differs from the measurement: python run.py do=report table=all", file=sys.stderr)
-    return int(bool(written or drawn or stale))
+    return int(bool(written or drawn or stale or broken))
 
 
 def report_tables(

@@ -1,4 +1,8 @@
-"""do=status: the state of every run below paths.outputs and paths.records: queued, running, dead, failed, done, ..."""
+"""do=status: the state of every run below paths.outputs and paths.records: queued, running, dead, failed, done, ...
+
+`model=`, `task=`, `protocol=`, `budget=` and `seed=` narrow it to the runs with these names, `table=` to the cells of a
+table.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,10 +11,12 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell
+from harness.config.overrides import typed_values
+from harness.config.sweep import Command, expand_all
 from harness.errors import one_line
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
 from harness.launch.queue import JOB_FILE, Queue
-from harness.records.collect import load_records
+from harness.records.collect import valid_records
 from harness.training.run_cell import summary
 
 
@@ -20,13 +26,20 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
     root, queue = Path(cfg.paths.outputs) / "cells", Queue()
     runs: dict[str, dict[str, Any] | None] = {}  # path below the root -> the entries of its record
-    for entries in load_records(cfg.paths.records):
+    for entries in valid_records(cfg.paths.records)[0]:
         runs[Cell(entries["cell"]["id"], entries["config"]).path.as_posix()] = entries
     for file in ("heartbeat.json", JOB_FILE):
         for path in root.rglob(file):
             runs.setdefault(path.parent.relative_to(root).as_posix(), None)
     if not runs:
         print("no run yet: python run.py model=lavo task=lra/listops budget=smoke")
+        return 0
+    runs = {name: entries for name, entries in runs.items() if is_meant(name, overrides)}
+    if cfg.table is not None:
+        cells = {planned.cell.path.as_posix() for planned in expand_all([Command(cfg, tuple(overrides))]).cells}
+        runs = {name: entries for name, entries in runs.items() if name in cells}
+    if not runs:
+        print(f"no run of {' '.join(overrides)} yet")
         return 0
     table = Table("run", "state", "", box=None, pad_edge=False)
     states, dead = [], []
@@ -43,6 +56,15 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
             print(f"  {line[:160]}")
     print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
     return 0
+
+
+def is_meant(name: str, overrides: Sequence[str]) -> bool:
+    """Whether a run, `<task>/<protocol>/<budget>/<model>-s<seed>-<id>`, has the names that were typed."""
+    *task, protocol, budget, last = name.split("/")
+    model, seed, _ = last.rsplit("-", 2)
+    names = {"task": "/".join(task), "protocol": protocol, "budget": budget, "model": model, "seed": seed[1:]}
+    typed = typed_values(overrides)
+    return all(typed.get(key, value) == value for key, value in names.items())
 
 
 def current_state(entries: dict[str, Any] | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:

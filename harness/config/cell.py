@@ -33,6 +33,8 @@ IDENTITY_WHEN_SET = {
     "protocol": ("configuration",),
     "model": ("contextual",),
 }
+# keys of a task that name files of the user, which are known by their last names
+PLACES = ("path", "vocabulary_text", "dictionary", "tokenizer_path")
 # packages of this project, whose classes and functions are identified by their names alone
 OWN_PACKAGES = ("models", "tasks", "harness")
 
@@ -106,9 +108,9 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
         config["depends_on"] = OmegaConf.to_container(cfg.depends_on, resolve=True, enum_to_str=True)
     if dependencies:
         config["dependencies"] = list(dependencies)
-    for key in ("path", "vocabulary_text"):
+    for key in PLACES:
         if config["task"].get(key):
-            config["task"][key] = PurePath(config["task"][key]).name
+            config["task"][key] = PurePath(str(config["task"][key])).name
     return Cell(identity(config), config)
 
 

@@ -15,9 +15,10 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathElement
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from harness.config import resolvers
+from harness.config.ranges import check_ranges
 from harness.config.schema import BUILT_IN, Config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,8 +54,8 @@ def register() -> None:
 def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictConfig:
     """The configuration of these overrides. `search`: further folders of configuration, as `--config-dir` names them.
 
-    The same overrides are composed once in a process; the caller may change what it is given. Raises Hydra's own
-    errors; `harness.commands.explain` turns them into one line.
+    The same overrides are composed once in a process; the caller may change what it is given. Raises UsageError for a
+    number out of range, and Hydra's own errors, which `harness.commands.explain` turns into one line.
     """
     return compose_once(tuple(overrides), tuple(map(str, search))).copy()
 
@@ -68,9 +69,28 @@ def compose_once(overrides: tuple[str, ...], search: tuple[str, ...]) -> DictCon
     with outside_the_application():
         try:
             Hydra.create_main_hydra2("longhaul", path)
-            return hydra.compose("config", overrides=list(overrides))
+            cfg = hydra.compose("config", overrides=list(overrides))
         finally:
             GlobalHydra.instance().clear()
+    keep_settings(cfg, overrides)
+    check_ranges(cfg)
+    return cfg
+
+
+def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Let what recipe and budget set for a model hold for it under the name that `model.name=` gives it, too."""
+    if not any(override.startswith("model.name=") for override in overrides):
+        return
+    typed = [override.partition("=")[2] for override in overrides if override.startswith("model=")]
+    option = typed[-1] if typed else next(each.model for each in defaults() if "model" in each)
+    if option in cfg.settings and cfg.model.name not in cfg.settings:
+        with open_dict(cfg.settings):
+            cfg.settings[cfg.model.name] = cfg.settings[option]
+
+
+def defaults() -> list[Any]:
+    """The defaults list of `conf/config.yaml`."""
+    return list(OmegaConf.load(CONF / "config.yaml").defaults)
 
 
 def with_model(cfg: DictConfig, name: str) -> DictConfig:

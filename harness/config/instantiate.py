@@ -3,15 +3,19 @@
 Only targets below a few packages are built, so that a shared configuration cannot run anything else.
 """
 
+import functools
 import inspect
-from collections.abc import Sequence
+import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from harness.errors import UsageError, did_you_mean, one_line
 
@@ -53,6 +57,10 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
         unknown = [key for key in kwargs if key not in parameters]
         hint = f"; '{unknown[0]}': {did_you_mean(unknown[0], parameters)}" if unknown else ""
         raise UsageError(f"{where} ({name}): {one_line(error)}{hint}") from error
+    # a default needs no check: `rate: float = None` is a common way to say that there may be none
+    default = {key: parameter.default for key, parameter in parameters.items()}
+    typed = {key: value for key, value in build.keywords.items() if key not in default or default[key] is not value}
+    check_types(config or build.func, typed, where)
     try:
         return build.func(*args, config(**kwargs)) if config else build.func(*args, **kwargs)
     except Exception as error:
@@ -60,6 +68,52 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
         if isinstance(error, (ValueError, ImportError)) or type(error).__name__ == "MisconfigurationException":
             raise UsageError(f"{where} ({name}): {one_line(error)}") from error
         raise
+
+
+def check_types(build: Any, settings: Mapping[str, Any], where: str) -> None:
+    """Raises UsageError for a setting of another type than the target's annotation says, and for nan and inf."""
+    hints = type_hints(build)
+    for key, value in settings.items():
+        adapter = type_adapter(hints[key]) if key in hints else None
+        if adapter is None:
+            continue
+        # what yaml cannot write: tuples and paths
+        forms = [
+            value,
+            *([tuple(value)] if isinstance(value, list) else [Path(value)] if isinstance(value, str) else []),
+        ]
+        errors = [error for form in forms if (error := type_error(adapter, form))]
+        if len(errors) == len(forms):
+            raise UsageError(f"{where}.{key}: {errors[0]}, not {value!r}")
+
+
+def type_error(adapter: TypeAdapter, value: Any) -> str | None:
+    try:
+        adapter.validate_python(value)
+    except ValidationError as invalid:
+        message = invalid.errors(include_url=False)[0]["msg"]
+        return f"{message[0].lower()}{message[1:]}"
+    return None
+
+
+@functools.cache
+def type_hints(build: Any) -> dict[str, Any]:
+    """The annotations of a function's arguments, of a dataclass's fields or of a constructor's arguments."""
+    source = build.__init__ if inspect.isclass(build) and not is_dataclass(build) else build
+    try:
+        return typing.get_type_hints(source)
+    except (NameError, TypeError):  # of classes that are imported for type checkers alone
+        return {}
+
+
+@functools.cache
+def type_adapter(hint: Any) -> TypeAdapter | None:
+    """None for a type that pydantic cannot check."""
+    settings = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+    try:
+        return TypeAdapter(hint, config=settings)
+    except PydanticUserError:
+        return None
 
 
 def config_class(build: Any) -> type | None:

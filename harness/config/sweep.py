@@ -13,6 +13,7 @@ from harness.config.cell import Cell, cell_of, with_seed
 from harness.config.compose import CONF, compose, compose_once, folders, options, recipes, search_path, with_model
 from harness.config.depends_on import parse_depends_on
 from harness.config.overrides import key_of, to_overrides, typed_values
+from harness.config.ranges import check_ranges
 from harness.config.resolvers import default_protocol
 from harness.config.schema import Budget
 from harness.config.table_rows import Row, row, row_hours, runs
@@ -59,6 +60,7 @@ def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
         for word in overrides:
             if word.startswith("seed="):
                 OmegaConf.update(cfg, "seed", word.partition("=")[2])
+                check_ranges(cfg)
         commands.append(Command(cfg, tuple(overrides)))
     return commands
 

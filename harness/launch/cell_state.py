@@ -7,6 +7,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell
+from harness.errors import one_line
 from harness.launch.queue import GONE, Queue, read_submission
 from harness.records import record
 from harness.records.run_directory import ENDED_STATES, read_heartbeat
@@ -17,7 +18,7 @@ UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states o
 
 @dataclass(frozen=True)
 class CellState:
-    name: str  # missing, one of UNFINISHED, or a record's status
+    name: str  # missing, one of UNFINISHED, a record's status, or invalid: a file in its place that is no record
     detail: str = ""
     since: float = inf  # time.time() of the last sign of the attempt; a record written after it overrides the state
     active: bool = False  # it runs, or a job waits to run it
@@ -35,7 +36,10 @@ def cell_state_at(record_path: Path, run_folder: Path, queue: Queue) -> CellStat
         return attempt or CellState("missing")
     if attempt is not None and attempt.name in UNFINISHED and attempt.since > record_path.stat().st_mtime:
         return attempt
-    return CellState(record.read(record_path)["status"], recorded=True)
+    try:
+        return CellState(record.read(record_path)["status"], recorded=True)
+    except record.RecordError as error:
+        return CellState("invalid", one_line(error))
 
 
 def attempt_state(run_folder: Path, queue: Queue) -> CellState | None:

@@ -1,14 +1,16 @@
-"""Records -> a tidy frame: one row per cell. A broken record is an error that names its file, never skipped."""
+"""Records -> a tidy frame: one row per cell. A broken record is named, never skipped in silence."""
 
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import IDENTITY, flatten
 from harness.config.table_rows import format_settings, settings_key
+from harness.errors import one_line
 from harness.records import predictions, record
 from harness.records.record import RecordError
 
@@ -22,25 +24,41 @@ COLUMNS = (
     *("parameters", "attention_parameters", "steps", "tokens", "examples"),
     *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
     *("core_hours", "gpu_hours"),
-    *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "resumes"),
+    *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "code", "finished", "resumes"),
 )
 
 
-def load_records(root: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) -> list[dict[str, Any]]:
     """Every `**/*.json` under a folder, in an order that does not depend on the file system.
 
-    Each has its path as one more entry, `file`. A folder that is not there holds no records. Raises RecordError for a
-    file that is no record, and for two that are the same cell.
+    Each has its path as one more entry, `file`. A folder that is not there holds no records. Files that are no record
+    are left out, and what is wrong with each is added to `broken`; without such a list they raise RecordError, as two
+    records of one cell always do.
     """
     found: dict[str, tuple[Path, dict[str, Any]]] = {}
     for path in sorted(Path(root).rglob("*.json")):
-        entries = record.read(path) | {"file": path}
+        try:
+            entries = record.read(path) | {"file": path}
+        except RecordError as error:
+            if broken is None:
+                raise
+            broken.append(str(error))
+            continue
         other = found.setdefault(entries["cell"]["id"], (path, entries))[0]
         if other != path:
             raise RecordError(f"{other} and {path} are records of one cell ({entries['cell']['id']}); remove one")
     records = [entries for _, entries in found.values()]
     keys = ("task", "protocol", "budget", "model", "seed", "id")
     return sorted(records, key=lambda entries: tuple(entries["cell"][key] for key in keys))
+
+
+def valid_records(root: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], int]:
+    """The records under a folder, and how many files are no record; each of these is named on standard error."""
+    broken: list[str] = []
+    records = load_records(root, broken)
+    for problem in broken:
+        print(f"left out: {one_line(problem)}", file=sys.stderr)
+    return records, len(broken)
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
@@ -51,7 +69,8 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
     names; `artifacts` are names of files in its folder; `predictions` is the Path of the scores of each example
     (`harness.records.predictions.read`), None without such a file. `source` says which part of the data was used,
     `origin` what the task calls their place: full where what was given as a part turned out to be all.
-    `variant` is equal for cells that differ in nothing but the seed; `changed` are the settings that differ from the
+    `variant` is equal for cells whose configurations differ in nothing but the seed; `code` is the digest of their
+    source, None where it is not known; `changed` are the settings that differ from the
     recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
     `core_hours` are wall hours times threads, of a run without a GPU; `gpu_hours` wall hours times GPUs.
     """
@@ -101,6 +120,8 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "fingerprint": data["fingerprint"],
             "sha": entries["git"]["sha"],
             "dirty": entries["git"]["dirty"],
+            "code": entries.get("code_sha256"),
+            "finished": entries["finished"],
         }
     )
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 SNAPSHOT = "SNAPSHOT.json"  # the commit, in a copy of the code that is not a repository
-CODE = ("--", ".", ":(exclude)results")  # of git's files: what runs write there is no code
+# git's paths of code: what runs write, and the rest, changes no number
+CODE = ("--", ":(glob)*.py", "pyproject.toml", "conf", "harness", "hydra_plugins", "models", "tasks")
 PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "numpy", "datasets")
 
 
 def git(root: Path) -> dict[str, Any]:
-    """The commit (`sha`, None outside a repository) and whether tracked files of code differ from it (`dirty`)."""
+    """The commit (`sha`, None outside a repository) and whether files of code differ from it or are new (`dirty`)."""
     with contextlib.suppress(FileNotFoundError):
         return json.loads((root / SNAPSHOT).read_text(encoding="utf-8"))
 
@@ -28,7 +29,7 @@ def git(root: Path) -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    changed = output("status", "--porcelain", "--untracked-files=no", *CODE)
+    changed = output("status", "--porcelain", *CODE)
     return {"sha": output("rev-parse", "HEAD"), "dirty": bool(changed)}
 
 

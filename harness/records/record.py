@@ -11,7 +11,7 @@ an unfinished cell (`status` other than `done`) may have one where `KNOWN_WHEN_D
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,6 +28,10 @@ KNOWN_WHEN_DONE = (
     *("metrics", "metric", "parameters", "steps", "tokens", "examples"),
     *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
 )
+
+
+PERCENTAGE = re.compile(r"(acc|f1|rouge\w*|bleu|sacrebleu|chrf)(/.*)?")  # metrics between 0 and 100
+ROUNDING = 1e-6
 
 
 class RecordError(UsageError):
@@ -219,6 +223,7 @@ class Record(StrictModel):
     hardware: Hardware
     versions: Versions
     git: Git
+    code_sha256: Hex = None  # of the source of model, backbone and task; absent from older records, but never null
     data: Data
     update: Update = None  # absent, but never null
     resumes: int
@@ -242,6 +247,8 @@ def inconsistencies(record: Record) -> Iterator[str]:
         yield f"error: {'not null' if done else 'null'}, with status {record.status}"
     if record.selection.rule == "best_test" and not record.selection.leak:
         yield "selection.leak: false, but best_test selects on the test split"
+    for name, evaluation in record.evaluations.items():
+        yield from (f"evaluations.{name}.metrics.{problem}" for problem in impossible(evaluation.metrics or {}))
     if not done:
         return
     yield from (f"{key}: null, with status done" for key in KNOWN_WHEN_DONE if getattr(record, key) is None)
@@ -254,10 +261,19 @@ def inconsistencies(record: Record) -> Iterator[str]:
             continue
         for split in ("val", "test"):
             scores = getattr(evaluated, split)
-            unknown = [name for name, score in (scores.model_extra if scores else {}).items() if score is None]
+            found = scores.model_extra if scores else {}
+            unknown = [name for name, score in found.items() if score is None]
             yield from (f"metrics.{point}.{split}.{name}: null, with status done" for name in unknown)
+            yield from (f"metrics.{point}.{split}.{problem}" for problem in impossible(found))
         if record.metric.name not in evaluated.val.model_extra:
             yield f"metrics.{point}.val.{record.metric.name}: missing, but metric.name is {record.metric.name}"
+
+
+def impossible(scores: Mapping[str, float | None]) -> Iterator[str]:
+    """Percentages that are none; sacreBLEU rounds a perfect score to 100.00000000000004."""
+    for name, score in scores.items():
+        if score is not None and PERCENTAGE.fullmatch(name) and not -ROUNDING <= score <= 100 + ROUNDING:
+            yield f"{name}: {score:g} is no percentage"
 
 
 def validate(record: Any) -> None:

@@ -45,7 +45,8 @@ def ranking_block(spec: TableSpec, group: Group) -> Block:
     rows = []
     for score in ranked_with_baselines(spec, group):
         ours = score.estimate
-        above_chance = _signed(ours.mean - group.chance, decimals) if ours and group.chance is not None else "–"
+        chance = group.chance_of(score)
+        above_chance = _signed(ours.mean - chance, decimals) if ours and chance is not None else "–"
         if score in group.baselines:
             rows.append((*map(_muted, (score.row, score.number(decimals), "", above_chance, "–", "–", group.source)),))
             continue

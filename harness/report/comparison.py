@@ -113,11 +113,13 @@ def _resolution(
 
 
 def _below(scores: Sequence[Score], baselines: Sequence[Score], higher: bool) -> dict[Key, tuple[str, ...]]:
-    """Rows whose score is significantly worse than a baseline; below MIN_SEEDS seeds, simply worse."""
+    """Rows that are significantly worse than a baseline on the same examples; below MIN_SEEDS seeds, simply worse."""
     tests = {pair.rows: pair for pair in compare_with(scores, baselines)}
     found: dict[Key, list[str]] = {}
     for score in scores:
         for baseline in baselines:
+            if set(score.data.values()) != set(baseline.data.values()):
+                continue
             difference = score.estimate.mean - baseline.estimate.mean
             test = tests.get((score.key, baseline.key))
             if difference and (difference < 0) == higher and (test is None or test.p < 1 - LEVEL):

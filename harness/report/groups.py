@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from harness.report.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.measurements import bench_scores
 from harness.report.per_example import baselines_of, examples_of
-from harness.report.scores import Score, average, rank, score_rows
+from harness.report.scores import Score, average, chances, rank, score_rows
 from harness.report.select import by_sources, describe_sources
 from harness.report.spec import TableSpec
 
@@ -26,9 +26,9 @@ class Group:
     """`column`: a column or an average of the table; `parts`: the groups of the columns that it averages.
 
     `winner`: the best score, if a test separates it from the runner-up. `comparison`: the tests of its rows.
-    `baselines`: predictors that were not trained, on the same test examples. `chance`: score of a guess that ignores
-    the input, in the column's unit. `categories`: a metric in each category of the test examples, where the task
-    measures them so.
+    `baselines`: predictors that were not trained, on the same test examples. `chances`: fingerprint of
+    the data -> score of a guess that ignores the input, in the column's unit, the data of most cells first.
+    `categories`: a metric in each category of the test examples, where the task measures them so.
     """
 
     column: str
@@ -39,11 +39,23 @@ class Group:
     winner: Score | None = None
     comparison: Comparison = field(default_factory=Comparison)
     baselines: tuple[Score, ...] = ()
-    chance: float | None = None
+    chances: Mapping[str, float] = field(default_factory=dict)
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
     categories: Mapping[str, tuple[Score, ...]] = field(default_factory=dict)
     parts: Mapping[str, "Group"] = field(default_factory=dict)
+
+    @property
+    def chance(self) -> float | None:
+        """On the data of most cells."""
+        return next(iter(self.chances.values()), None)
+
+    def chance_of(self, score: Score | None) -> float | None:
+        """On the data that this score is of; without a score, on those of most cells."""
+        if score is None or not score.by_seed:
+            return self.chance
+        known = [self.chances.get(score.data.get(seed)) for seed in score.by_seed]
+        return sum(known) / len(known) if known and None not in known else None
 
     @property
     def source(self) -> str:
@@ -163,7 +175,6 @@ def _column_group(
     scores = rank(score_rows(cells, examples_of(cells, of, spec.block)), higher_is_better)
     baselines = rank(_baselines(spec, column, cells), higher_is_better)
     tests = compare_group(spec, column, scores, baselines) if of.ranks else Comparison()
-    known = cells["baseline"].dropna().astype(float)
     return Group(
         column=column,
         budget=budget,
@@ -173,7 +184,7 @@ def _column_group(
         winner=clear_winner(scores, tests),
         comparison=tests,
         baselines=tuple(baselines),
-        chance=float(known.mean()) if len(known) else None,
+        chances=chances(cells),
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=_data_notes(cells),
         categories=_categories(spec, column, cells),

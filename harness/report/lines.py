@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from harness.config.validation import StrictModel, TupleOf
+from harness.report.scores import chances
 from harness.report.select import select
 from harness.report.spec import TableSpec
 from harness.report.spec_parts import require_known
@@ -148,7 +149,7 @@ def _point(x: float, scores: "pd.Series", label: str = "") -> Point:
 
 def _chance(columns: "Mapping[str, pd.DataFrame]", names: "Mapping[str, float] | list[str]") -> float | None:
     """What guessing scores in these columns, where that is known."""
-    known = [float(value) for name in names for value in columns[name]["baseline"].dropna()]
+    known = [next(iter(of_data.values())) for name in names if (of_data := chances(columns[name]))]
     return round(sum(known) / len(known), 4) if known else None
 
 

@@ -1,7 +1,7 @@
 """The score of a row: its seeds that ended, its seeds that failed, their mean, the verdict on the published number."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -85,8 +85,8 @@ def score_rows(cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None
 
     `examples`: id of a cell -> scores of its test examples, where they were kept.
 
-    Cells of a row are averaged only if they differ in nothing but the seed. Raises UsageError for two cells that do
-    not even differ in that.
+    Cells of a row are averaged only if they differ in nothing but the seed, and come from the same code. The latest
+    code has the row's own setting. Raises UsageError for two cells that do not even differ in their seed.
     """
     found = []
     for row, of_row in cells.groupby("row", sort=True):
@@ -94,13 +94,31 @@ def score_rows(cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None
         settings = [variant["setting"].iloc[0] for variant in variants]
         if len(set(settings)) < len(variants):  # a recipe that was edited since, or a key that a user may set freely
             settings = differences([variant["config"].iloc[0] for variant in variants])
-        for setting, variant in sorted(zip(settings, variants, strict=True), key=lambda pair: pair[0]):
-            twice = variant[variant["seed"].duplicated(keep=False)]
+        both = zip(settings, variants, strict=True)
+        parts = [(", ".join(filter(None, [setting, code])), part) for setting, v in both for code, part in by_code(v)]
+        for setting, part in sorted(parts, key=lambda pair: pair[0]):
+            twice = part[part["seed"].duplicated(keep=False)]
             if len(twice):
                 ids = " and ".join(twice["id"])
                 raise UsageError(f"{row}: records {ids} are one cell, with one seed and configuration; remove one")
-            found.append(_score(row, setting, variant, examples or {}))
+            found.append(_score(row, setting, part, examples or {}))
     return found
+
+
+def by_code(cells: "pd.DataFrame") -> "Iterator[tuple[str, pd.DataFrame]]":
+    """The cells of each code, and what to call it: nothing for the latest one.
+
+    Records from before their code was known stand with the only known one. Where there are several, they stand alone.
+    """
+    known = cells[cells["code"].notna()]
+    if known["code"].nunique() < 2:
+        yield "", cells
+        return
+    latest = known.loc[known["finished"].idxmax(), "code"]
+    for code, part in known.groupby("code", sort=True):
+        yield "" if code == latest else f"code {code[:8]}", part
+    if len(unknown := cells[cells["code"].isna()]):
+        yield "unknown code", unknown
 
 
 def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray]") -> Score:
@@ -123,6 +141,14 @@ def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str
         },
         data={int(seed): data for seed, data in zip(done["seed"], done["fingerprint"], strict=True)},
     )
+
+
+def chances(cells: "pd.DataFrame") -> dict[str, float]:
+    """What a guess that ignores the input scores on each test set: {fingerprint: score}, that of most cells first."""
+    known = cells[cells["baseline"].notna() & cells["fingerprint"].notna()]
+    by_data = known.groupby("fingerprint")["baseline"].agg(["size", "first"]).reset_index()
+    by_data = by_data.sort_values(["size", "fingerprint"], ascending=[False, True])
+    return {data: float(score) for data, score in zip(by_data["fingerprint"], by_data["first"], strict=True)}
 
 
 def average(columns: Sequence[Sequence[Score]]) -> Score | None:

@@ -38,17 +38,17 @@ def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.Da
 
 
 def _with_column_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
-    """The cells with `changed` as the columns of the table see it: what a column sets counts as changed, even in a
-    recipe that has this value anyway."""
-    values: dict[str, dict[str, set[str]]] = {}
+    """The cells with `changed` as the columns of the table see it: what a column sets counts as changed in its cells,
+    even in a recipe that has this value anyway."""
+    of_task: dict[str, list[set[tuple[str, str]]]] = {}
     for column in spec.columns.values():
-        for key, value in settings_key(column.set) if column.task else ():
-            values.setdefault(column.task, {}).setdefault(key, set()).add(value)
+        if column.task and column.set:
+            of_task.setdefault(column.task, []).append(set(settings_key(column.set)))
     changed = []
     for config, task, already in zip(cells["config"], cells["task"], cells["changed"], strict=True):
-        flat = flatten(config) if task in values else {}
-        used = {key: json.dumps(flat.get(key), sort_keys=True) for key in values.get(task, {})}
-        more = {(key, value) for key, value in used.items() if value in values[task][key]}
+        flat = flatten(config) if task in of_task else {}
+        used = {(key, json.dumps(value, sort_keys=True)) for key, value in flat.items()}
+        more = set().union(*(own for own in of_task.get(task, ()) if own <= used))
         changed.append(tuple(sorted({*already, *more})) if more else already)
     return cells.assign(changed=changed)
 

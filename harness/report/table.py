@@ -145,7 +145,7 @@ def _tidy_row(spec: TableSpec, group: Group, row: str, column: str, score: Score
         "n": str(ours.n if ours else 0),
         "delta": _number(ours.mean - published.number if ours and published else None),
         "verdict": verdict_of(spec, row, column, score) if published else "",
-        "chance": _number(group.chance if column == group.column else None),
+        "chance": _number(group.chance_of(score) if column == group.column else None),
         **(_tests(group, score) if score and column == group.column else dict.fromkeys(TESTS, "")),
         "status": score.status if score else "not run",
         "notes": "; ".join(notes),

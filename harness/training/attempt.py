@@ -16,7 +16,7 @@ from harness.config.compose import ROOT
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
-from harness.records import provenance, record
+from harness.records import provenance, record, source_code
 from harness.records.predictions import Scores
 from harness.records.run_directory import RunDirectory
 from harness.training import averaging, fsdp, threads
@@ -60,7 +60,8 @@ class Attempt:
     ):
         self.cell, self.cfg, self.run_dir = cell, cfg, run_dir
         self.search_path, self.depends_on = search_path, depends_on
-        self.git = provenance.git(ROOT)  # of the code that is about to run, whatever is edited meanwhile
+        # of the code that is about to run, whatever is edited meanwhile
+        self.git, self.code = provenance.git(ROOT), source_code.code_of(cfg)
         self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir)
         self.trainer: pl.Trainer | None = None
         self.built: Built | None = None
@@ -290,6 +291,7 @@ class Attempt:
             "hardware": provenance.hardware(device),
             "versions": provenance.versions(),
             "git": self.git,
+            **({"code_sha256": self.code} if self.code else {}),
             "data": vars(self.data) if self.data else {"source": "unknown", "fingerprint": "", "sizes": {}},
             "update": self._update(),
             "resumes": state.resumes,

@@ -18,6 +18,7 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress, clock
 from harness.records import record
 from harness.records.run_directory import RunDirectory
+from harness.records.source_code import code_of
 from harness.training.dependency import Dependency, chosen_weights
 from harness.training.rank import rank
 from harness.training.signals import REQUEUED, STOPPED, requeue
@@ -131,11 +132,20 @@ def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) ->
     path = cell.record_path(request.cfg)
     status = earlier.record["status"]
     if status == "done":
-        return CellResult(str(cell), "skipped", 0, f"already done: {summary(earlier.record)} · {path}")
+        known = f"already done{other_code(earlier.record, request.cfg)}"
+        return CellResult(str(cell), "skipped", 0, f"{known}: {summary(earlier.record)} · {path}")
     if request.cfg.rerun is Rerun.failed and path.stat().st_mtime < request.since:
         return None
     failure = f"{status} earlier ({one_line(earlier.record['error']['message'])[:120]})"
     return CellResult(str(cell), status, 1, f"{failure}; rerun=failed tries again · {path}")
+
+
+def other_code(entries: dict[str, Any], cfg: DictConfig) -> str:
+    """What is to be said of a record whose code has changed since; empty if it has not, or that is not known."""
+    then, now = entries.get("code_sha256"), code_of(cfg)
+    if None in (then, now) or then == now:
+        return ""
+    return f" by other code ({then[:8]}, now {now[:8]}; rerun=all runs it again)"
 
 
 def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:

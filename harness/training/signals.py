@@ -1,7 +1,8 @@
 """Signals that ask a run to stop. They are only noted: a run stops between two updates, once everything is saved.
 
-SIGINT (Ctrl-C) and SIGTERM (scancel) end the run. SIGUSR2 is what submitit has SLURM send before a time limit: its
-handler, which queues the job again, is called once the run is saved. A preemption comes as either.
+SIGINT (Ctrl-C), SIGTERM (scancel) and SIGHUP (a terminal that was closed) end the run. SIGUSR2 is what submitit has
+SLURM send before a time limit: its handler, which queues the job again, is called once the run is saved. A preemption
+comes as either.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 SCHEDULER = signal.SIGUSR2
 STOPPED = 128  # exit statuses from here on mean that a signal ended the run
 REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
@@ -25,7 +26,10 @@ class StopSignal:
 
 @contextlib.contextmanager
 def catch_stop_signals() -> Iterator[StopSignal]:
-    """Note signals within this context; a second SIGINT or SIGTERM ends the process at once."""
+    """Note signals within this context; a second one that ends the run ends the process at once.
+
+    Under nohup SIGHUP is ignored, as it was before.
+    """
     stop_signal = StopSignal()
 
     def note(number: int, _frame: Any) -> None:
@@ -35,7 +39,8 @@ def catch_stop_signals() -> Iterator[StopSignal]:
         if number != SCHEDULER:
             signal.signal(number, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, note) for number in NUMBERS}
+    under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    before = {number: signal.signal(number, note) for number in NUMBERS if number != signal.SIGHUP or not under_nohup}
     try:
         yield stop_signal
     finally:

@@ -5,8 +5,8 @@ import json
 import pytest
 from omegaconf import OmegaConf
 
-from harness.config.cell import canonical, cell_of, changes, identity, with_seed
-from harness.config.compose import CONF, compose
+from harness.config.cell import canonical, cell_of, changes, flatten, identity, with_seed
+from harness.config.compose import CONF, compose, options
 from harness.config.schema import Config
 
 BASE = ["model=lavo", "task=lra/listops", "budget=smoke"]
@@ -55,6 +55,14 @@ def test_what_changes_no_number_is_not_identity():
 
 def test_a_data_folder_counts_by_its_name_alone():
     assert cell_id("task.path=/a/b/listops") == cell_id("task.path=/c/listops") != cell_id("task.path=/a/b/other")
+
+
+@pytest.mark.parametrize("task", [name for name, _ in options("task")])
+def test_no_recipe_depends_on_where_the_slices_lie(task):
+    values = flatten(
+        cell_of(compose([f"task={task}", "model=vanilla", "budget=reduced", "paths.slices=/else/where"])).config
+    )
+    assert [key for key, value in values.items() if "/else/" in str(value)] == []
 
 
 def test_no_path_of_a_machine_is_in_the_identity(tmp_path):

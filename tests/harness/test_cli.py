@@ -36,6 +36,7 @@ def test_help_lists_every_verb():
     from harness.commands.cli import VERBS
 
     text = ask("--help")
+    assert ask() == text, "without arguments nothing is trained"
     assert all(f"do={verb}" in text for verb in VERBS if verb != "train")
 
 

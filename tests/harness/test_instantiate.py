@@ -1,3 +1,6 @@
+import math
+from pathlib import Path
+
 import pytest
 
 from harness.config.instantiate import instantiate
@@ -34,3 +37,29 @@ def test_wrong_arguments_are_named_with_what_is_near():
 def test_a_target_that_does_not_exist():
     with pytest.raises(UsageError, match=r"cannot find torch\.nn\.Liner"):
         instantiate({"_target_": "torch.nn.Liner"}, "layer")
+
+
+class Typed:
+    """What a user's class may look like."""
+
+    def __init__(self, width: int, rates: tuple[float, ...] = (), scale: float = None, path: Path = None, **more):  # noqa: RUF013
+        self.given = width, rates, scale, path, more
+
+
+def test_types_are_those_of_the_annotations():
+    def made(**settings):
+        return instantiate({"_target_": f"{__name__}.Typed", "width": 3, **settings}, "layer", [__name__]).given
+
+    assert made() == made(scale=None, path=None) == (3, (), None, None, {})
+    assert made(rates=[1, 0.5], scale=2, path="here", any="thing") == (3, [1, 0.5], 2, "here", {"any": "thing"})
+    for key, value, says in (
+        ("width", 1.5, "valid integer, not 1.5"),
+        ("width", True, "valid integer, not True"),
+        ("width", "3", "valid integer, not '3'"),
+        ("rates", [1, "b"], "not [1, 'b']"),
+        ("scale", math.inf, "finite number, not inf"),
+        ("path", 3, "not 3"),
+    ):
+        with pytest.raises(UsageError) as error:
+            made(**{key: value})
+        assert str(error.value).startswith(f"layer.{key}: input should be ") and str(error.value).endswith(says)

@@ -185,6 +185,9 @@ def test_a_snapshot_knows_its_commit(repository, tmp_path):
     first = snapshot.take(tmp_path / "code", repository)
     sha = git(repository, "rev-parse", "HEAD")
     assert provenance.git(first) == {"sha": sha, "dirty": False} and (first / "changes.diff").read_bytes() == b""
+    (repository / "models" / "new.py").write_text("new = 1\n")
+    assert provenance.git(snapshot.take(tmp_path / "code", repository)) == {"sha": sha, "dirty": True}
+    (repository / "models" / "new.py").unlink()
     (repository / "harness" / "a.py").write_text("a = 2\n")
     second = snapshot.take(tmp_path / "code", repository)
     assert provenance.git(second) == {"sha": sha, "dirty": True}

@@ -1,6 +1,7 @@
 """Every recipe builds at every budget with every model, and trains a few steps; and it says what the papers say."""
 
 import functools
+from pathlib import Path
 
 import pytest
 from hydra.utils import get_class
@@ -66,6 +67,22 @@ def test_a_choice_by_the_test_split_is_a_leak_whatever_it_is_called(places):
     typed = ["task=lra/text", "budget=smoke", "trainer=cpu", "train.select.rule=best_val", *places]
     assert "[selected on test]" in run_cell(CellRequest(compose(typed))).detail
     assert "[selected on test]" not in run_cell(CellRequest(compose([*typed, "task.validation=held_out"]))).detail
+
+
+@pytest.mark.parametrize("name", [name for name, _ in options("debug")])
+def test_records_of_debug_aids_are_in_no_table(name):
+    paths = compose([f"debug={name}", "task=lra/text"]).paths
+    assert Path(paths.records) == Path(paths.outputs) / "debug"
+
+
+def test_a_renamed_model_keeps_what_the_recipe_sets_for_it():
+    typed = ["task=glue/sst2", "protocol=luna", "budget=reduced"]
+    one, other = (
+        arguments(compose([*typed, *model]).model) for model in (["model=luna"], ["model=luna", "model.name=mine"])
+    )
+    assert other == one and other["slots"] == 16
+    plain = compose(["task=lra/text"]).model  # the default model
+    assert arguments(compose(["task=lra/text", "model.name=mine"]).model) == arguments(plain)
 
 
 @pytest.mark.parametrize("name", [name for name, _ in options("debug")])

@@ -47,6 +47,15 @@ def test_same_record_same_bytes(tmp_path):
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
+def test_a_share_is_between_0_and_100():
+    for key, value in (("metrics.best.test.acc", 140.0), ("metrics.best.val.acc", -1.0)):
+        with pytest.raises(RecordError, match=f"^{key}: {value:g} is no percentage$"):
+            validate(changed(key, value))
+    with pytest.raises(RecordError, match=r"evaluations\.decoded\.metrics\.bleu: 101 is no percentage"):
+        validate(made(evaluations={"decoded": evaluation(metrics={"bleu": 101.0})}))
+    validate(made(evaluations={"decoded": evaluation(metrics={"bleu": 100.00000000000004})}))
+
+
 def evaluation(**entries):
     known = {"status": "done", "message": None, "metrics": {"acc": 60.0}, "n": 10}
     return known | {"seconds": 1.0, "peak_memory_mb": None, "predictions": None} | entries

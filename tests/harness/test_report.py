@@ -17,6 +17,7 @@ CONF, PAPER, T11, RENDER, plain = (pages["CONF"], pages["PAPER"], pages["T11"], 
 made, seeds, example = synthetic["record"], synthetic["seeds"], synthetic["example"]
 EXAMPLE = build(T11, example())
 REDUCED = {"budget": "reduced", "source": "synthetic"}
+REDUCED_DATA = {"source": "synthetic", "sizes": {"train": 1000, "val": 200, "test": 200}}
 
 
 def block(records, title, section=0):
@@ -195,6 +196,34 @@ def test_chance_stands_beside_the_column():
     assert "chance 16.80" in reduced.title and rows(reduced)["LAVO"][2] == "+23.20"
     unknown = block([made("lavo", "lra/listops", 1, 0.40, baseline=None, **REDUCED)], "ListOps", 1)
     assert rows(unknown)["LAVO"][2] == "–"
+
+
+def test_a_run_on_other_test_examples_changes_no_other_rows_chance():
+    whole, part = ({"name": "majority class", "val": 17.0, "test": chance} for chance in (16.8, 30.0))
+    fewer = {"data": REDUCED_DATA | {"fingerprint": "beef"}, "baseline": part}
+    records = [
+        *seeds("lavo", "lra/listops", [0.40, 0.42, 0.44], baseline=whole, **REDUCED),
+        made("performer_skyformer", "lra/listops", 1, 0.50, changed={"task.test": [None, 200]}, **fewer, **REDUCED),
+    ]
+    found = block(records, "ListOps", 1)
+    assert "chance 16.80" in found.title and rows(found)["LAVO"][2] == "+25.20"
+    assert rows(found)["Performer (task.test=200)"][2] == "+20.00"
+    tidy = {row["row"]: row["chance"] for row in build(T11, records).tidy if row["ours_mean"]}
+    assert tidy == {"LAVO": "16.8000", "Performer": "30.0000"}
+
+
+def test_seeds_of_different_code_are_not_averaged():
+    def of(code, *scores, first=1, **finished):
+        made_seeds = enumerate(scores, first)
+        return [made("lavo", "lra/text", seed, score, code_sha256=code, **finished) for seed, score in made_seeds]
+
+    old, new = of("a" * 16, 0.50, 0.52), of("b" * 16, 0.70, finished="2026-02-01T00:00:00+00:00")
+    found = rows(block([*old, *new], "Text"))
+    assert found["LAVO"][1] == "70.00 (1)" and found["LAVO (code aaaaaaaa)"][1] == "50.00 to 52.00 (2)"
+    unknown = seeds("lavo", "lra/text", [0.60, 0.62])
+    assert rows(block([*unknown, *of("b" * 16, 0.70, first=3)], "Text"))["LAVO"][1].endswith("(3)")
+    three = rows(block([*old, *new, made("lavo", "lra/text", 7, 0.61)], "Text"))
+    assert three["LAVO"][1] == "70.00 (1)" and three["LAVO (unknown code)"][1] == "61.00 (1)"
 
 
 def test_no_difference_has_no_minus():

@@ -194,6 +194,20 @@ def test_a_list_is_one_setting(spec_of):
     assert frame(records[:1])["changed"][0] == (("model.segments", "[64, 128]"),)
 
 
+def test_a_setting_of_another_column_that_the_recipe_has_anyway_is_no_change(spec_of):
+    """A part of what sets a column, here b, does not make its cell of a cell that lacks the rest."""
+    own = "task: lra/text, metric: acc, column: null, unit: accuracy, higher_is_better: true"
+    spec = spec_of(f"plain: {{{own}}}\n  both: {{{own}, set: {{task.a: 1, task.b: 2}}}}")
+    records = [made("vanilla", seed=1, **REDUCED), made("vanilla", seed=2, changed={"task.a": [0, 1]}, **REDUCED)]
+    for entries, a in zip(records, (0, 1), strict=True):
+        entries["config"]["task"] |= {"a": a, "b": 2}
+    found = select.select(frame(records), spec)["skyformer"]
+    rows = {
+        name: list(zip(cells["seed"], cells["row"], cells["setting"], strict=True)) for name, cells in found.items()
+    }
+    assert rows == {"plain": [(1, "softmax", "")], "both": [(2, "softmax", "")]}
+
+
 def test_an_ablation_has_its_rows_alone(spec_of):
     """Else Table 9 would compare LAVO's parts with all methods of Table 6, whose cells are of the same task."""
     head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"

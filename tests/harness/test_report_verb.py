@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.commands import report as verb
+from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records.collect import frame, load_records
 from harness.records.record import write
@@ -111,3 +112,18 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
         spec_files.load_table("bad", tmp_path, PAPER)
     message = str(refused.value)
     assert "bad.yaml" in message and says in message and "\n" not in message
+
+
+def test_a_record_that_somebody_edited_is_named_and_left_out(places, capsys):
+    own = [f"paths.{name}={places[name]}" for name in ("records", "tables", "paper")]
+    own += [f"paths.figures={places['tables'].parent / 'figures'}", "table=lavo/t11"]
+    assert verb.run(compose(own), own) == 0 and "left out" not in capsys.readouterr().err
+    edited = next(path for path in places["records"].iterdir() if '"acc": 67.4' in path.read_text())
+    edited.write_text(edited.read_text().replace('"acc": 67.4', '"acc": 140.0'))
+    assert verb.run(compose([*own, "check=true"]), own) == 1
+    assert verb.run(compose(own), own) == 0
+    (line,) = {line for line in capsys.readouterr().err.splitlines() if "left out" in line}
+    assert line == f"left out: {edited}: metrics.best.test.acc: 140 is no percentage"
+    page = (places["tables"] / "lavo" / "t11.md").read_text()
+    assert "67.00 to 67.20 (2)" in page and "140" not in page
+    assert verb.run(compose([*own, "check=true"]), own) == 1, "the page is current, and a record is broken"

@@ -11,9 +11,10 @@ from harness.training.signals import NUMBERS, StopSignal, catch_stop_signals, re
 @pytest.fixture(autouse=True)
 def handlers():
     """Put back what a test leaves."""
+    outside = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     before = {number: signal.getsignal(number) for number in NUMBERS}
     yield before
-    for number, handler in before.items():
+    for number, handler in {**before, signal.SIGHUP: outside}.items():
         signal.signal(number, handler)
 
 
@@ -48,6 +49,14 @@ class Scheduler:
 def send(*numbers):
     for number in numbers:
         os.kill(os.getpid(), number)
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with catch_stop_signals() as stop_signal:
+        send(signal.SIGHUP)
+        assert stop_signal.number is None
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -2,7 +2,7 @@
 
 import json
 
-from harness.commands import status
+from harness.commands import cli, status
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records.run_directory import RunDirectory
@@ -49,3 +49,28 @@ def test_a_failure_shows_what_went_wrong(places, capsys, monkeypatch):
     shown = line(cfg, cell_of(cfg), capsys)
     assert "failed" in shown and "the disk is full" in shown
     assert json.loads(next(cell_of(cfg).folder(cfg).glob("heartbeat.json")).read_text())["state"] == "failed"
+
+
+def test_names_narrow_it_and_what_it_does_not_read_is_refused(places, capsys):
+    for model in ("local", "vanilla"):
+        cfg = compose([f"model={model}", "budget=smoke", "trainer=cpu", *places])
+        folder = RunDirectory(cell_of(cfg).folder(cfg))
+        folder.acquire()
+        folder.write_heartbeat("running", step=3, steps=12)
+        folder.release()
+
+    def shown(*typed):
+        """The models of the table's lines."""
+        typed = ["do=status", *typed, *places]
+        assert cli.dispatch(compose(typed), typed) == 0
+        names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("lra/")]
+        return {name.split("/")[-1].split("-")[0] for name in names}
+
+    assert shown() == shown("seed=1") == {"local", "vanilla"} and shown("seed=2") == shown("budget=paper") == set()
+    assert shown("model=vanilla") == shown("model=vanilla", "budget=smoke", "task=lra/listops") == {"vanilla"}
+    assert shown("table=lavo/t11", "budget=smoke", "model=local") == {"local"}
+    for verb, key in (("status", "train.max_steps"), ("report", "model"), ("list", "task")):
+        value = {"train.max_steps": "3", "model": "lavo", "task": "lra/text"}[key]
+        typed = [f"do={verb}", f"{key}={value}"]
+        assert cli.dispatch(compose(typed), typed) == 2
+        assert f"error: do={verb} does not read {key}=: it takes " in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""Ranges of the harness' own keys, and of a backbone's layers. Constructors check what else belongs to them."""
+
+import math
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.errors import UsageError
+
+AT_LEAST_0 = ("seed", "cluster.max_requeues", "cluster.signal_s", "checkpoint.every_s", "train.select.after")
+AT_LEAST_1 = (
+    *("n_jobs", "checkpoint.every_steps", "cluster.jobs_at_once", "cluster.array_size", "train.max_steps"),
+    *("train.batch_size", "train.micro_batch_size", "train.batch_tokens", "train.micro_batch_tokens"),
+    *("train.eval_batch_size", "train.eval_every", "train.patience", "trainer.devices", "trainer.num_nodes"),
+    *(
+        "backbone.layers",
+        "resources.nodes",
+        "resources.devices",
+        "resources.cpus",
+        "resources.minutes",
+        "resources.cells_per_job",
+    ),
+    *("resources.at_once", "bench.dim", "bench.heads", "bench.batch", "bench.layers", "bench.rounds"),
+)
+LEAST = {**dict.fromkeys(AT_LEAST_0, 0), **dict.fromkeys(AT_LEAST_1, 1)}
+POSITIVE = (
+    *("train.optimizer.lr", "train.clip_norm", "train.clip_value", "train.clip_each"),
+    *("resources.memory_gb", "bench.limit_s"),
+)
+
+
+def check_ranges(cfg: DictConfig) -> None:
+    """Raises UsageError for a number that cannot be meant. Values that are missing or do not resolve are passed by."""
+    for key in ("trainer.devices", "trainer.num_nodes"):
+        value = value_of(cfg, key)
+        if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
+            raise UsageError(f"{key}={value}: a whole number is expected")
+    for key in (*LEAST, *POSITIVE):
+        value = value_of(cfg, key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        if not math.isfinite(value):
+            raise UsageError(f"{key}={value}: a finite number is expected")
+        if key in LEAST and value < LEAST[key]:
+            raise UsageError(f"{key}={value} is less than {LEAST[key]}")
+        if key in POSITIVE and value <= 0:
+            raise UsageError(f"{key}={value} is not more than 0")
+
+
+def value_of(cfg: DictConfig, key: str) -> Any:
+    try:
+        return OmegaConf.select(cfg, key)
+    except (OmegaConfBaseException, ValueError):
+        return None

@@ -1,0 +1,116 @@
+"""A digest of the source that a cell's numbers come from: of its model, backbone and task.
+
+It covers the modules that define these classes and all modules of `models` and `tasks` that they import, in turn. Of a
+class from elsewhere it covers its file alone. Comments, docstrings and the layout of the text change nothing.
+"""
+
+import ast
+import functools
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from harness.config.compose import ROOT
+
+OWN = ("models", "tasks")
+PARTS = ("model", "backbone", "task")  # of a configuration, which have a class
+
+
+def code_of(cfg: DictConfig) -> str | None:
+    """The digest of a cell's source: 16 hexadecimal digits; None where a file of it cannot be found or read."""
+    return digest_of(tuple(str(cfg[part].get("_target_")) for part in PARTS))
+
+
+@functools.cache
+def digest_of(targets: tuple[str, ...], root: Path = ROOT) -> str | None:
+    files: dict[str, Path] = {}
+    try:
+        for target in targets:
+            files |= closure(target, root)
+        shapes = [(name, shape_of(file)) for name, file in sorted(files.items())]
+    except (OSError, SyntaxError, ValueError, ImportError):
+        return None
+    return hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
+
+
+def closure(target: str, root: Path) -> dict[str, Path]:
+    """{module: file} of a class's module and all that it imports of this project. Raises ImportError."""
+    if target.split(".")[0] not in OWN or (first := module_of(target, root)) is None:
+        return foreign(target)
+    found, new = {}, {first[0]: first[1]}
+    while new:
+        found |= new
+        imported = {name: file for each in new.values() for name, file in imports_of(each, root)}
+        new = {name: file for name, file in imported.items() if name not in found}
+    return found
+
+
+def module_of(name: str, root: Path) -> tuple[str, Path] | None:
+    """The longest beginning of a dotted name that is a module below a folder, and its file."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        path = root.joinpath(*parts[:length])
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return ".".join(parts[:length]), file
+    return None
+
+
+def foreign(target: str) -> dict[str, Path]:
+    """The file of a class that is not of this project, found without importing anything of it."""
+    found = next(filter(None, (module_of(target, Path(folder)) for folder in sys.path)), None)
+    if found is None:
+        raise ImportError(f"no source of {target}")
+    return dict([found])
+
+
+@functools.cache
+def imports_of(file: Path, root: Path) -> tuple[tuple[str, Path], ...]:
+    names = []
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Import):
+            names += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # what is imported may be a module itself, and its package runs too
+            names += [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+    own = [name for name in names if name.split(".")[0] in OWN]
+    return tuple(dict.fromkeys(found for name in own if (found := module_of(name, root))))
+
+
+@functools.cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_bytes())
+
+
+@functools.cache
+def shape_of(file: Path) -> str:
+    return repr(shape(tree_of(file)))
+
+
+def shape(node: Any) -> Any:
+    """A syntax tree without places in the text, docstrings and empty fields, which differ between Pythons."""
+    if isinstance(node, list):
+        return [shape(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return node
+    return type(node).__name__, [(name, shape(value)) for name, value in fields(node)]
+
+
+def fields(node: ast.AST) -> Iterator[tuple[str, Any]]:
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            value = without_docstring(value)
+        if value not in (None, []) and name not in ("kind", "type_comment"):
+            yield name, value
+
+
+def without_docstring(body: list[ast.stmt]) -> Iterable[ast.stmt]:
+    first = body[0] if body else None
+    is_text = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    return body[1:] if is_text else body

@@ -1,0 +1,103 @@
+"""The digest of a cell's source: what it covers, what changes it, and what a record of other code is called."""
+
+import pytest
+
+from harness.config.compose import ROOT, compose
+from harness.records import record, source_code
+from harness.records.source_code import closure, digest_of
+from harness.training import run_cell as running
+from harness.training.run_cell import CellRequest, run_cell
+
+TARGETS = ("models.attention.a.A", "models.backbones.b.B", "tasks.c.C")
+MODEL = """
+from models.ops import scan
+
+
+class A:
+    def forward(self, x):
+        return scan.run(x)
+"""
+SCAN = """
+def run(x):
+    return x + 1
+"""
+SAME_SCAN = '''
+"""What it is."""
+
+
+def run(x):
+    """Why."""
+    # so
+    return (x + 1)
+'''
+FILES = {
+    "models/__init__.py": "",
+    "models/attention/a.py": MODEL,
+    "models/ops/scan.py": SCAN,
+    "models/ops/unused.py": "VALUE = 1",
+    "models/backbones/b.py": "import models.attention.a\n\nB = 1",
+    "tasks/c.py": "import torch\nfrom models.ops.scan import run\n\nC = 1",
+}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def digest(root, targets=TARGETS):
+    for kept in (digest_of, source_code.imports_of, source_code.tree_of, source_code.shape_of):
+        kept.cache_clear()
+    return digest_of(targets, root)
+
+
+def test_it_covers_what_is_imported_in_turn(tree):
+    assert set(closure(TARGETS[0], tree)) == {"models", "models.attention.a", "models.ops.scan"}
+    assert set(closure("models.attention.lavo.LAVO", ROOT)) >= {"models.attention.base", "models.ops.banded"}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "same"),
+    [
+        ("models/ops/scan.py", SCAN.replace("1", "2"), False),
+        ("models/ops/scan.py", SAME_SCAN, True),
+        ("models/ops/unused.py", "VALUE = 2", True),
+        ("tasks/c.py", FILES["tasks/c.py"] + "2", False),
+        ("models/attention/a.py", MODEL + "import models.ops.unused", False),
+    ],
+)
+def test_what_changes_it(tree, file, text, same):
+    before = digest(tree)
+    (tree / file).write_text(text)
+    assert (digest(tree) == before) == same and len(before) == 16
+
+
+def test_a_class_from_elsewhere_is_its_file_and_is_not_imported(tree, monkeypatch):
+    (tree / "elsewhere").mkdir()
+    file = tree / "elsewhere" / "mine.py"
+    file.write_text("raise SystemExit\n")
+    monkeypatch.syspath_prepend(tree / "elsewhere")
+    before = digest(tree, ("mine.Mine", *TARGETS[1:]))
+    assert before not in (None, digest(tree))
+    file.write_text("raise SystemExit(1)\n")
+    assert digest(tree, ("mine.Mine", *TARGETS[1:])) not in (None, before)
+    assert digest(tree, ("nowhere.Mine", *TARGETS[1:])) is None
+    (tree / "models" / "ops" / "scan.py").write_text("def run(:\n")
+    assert digest(tree) is None
+
+
+def test_a_cell_of_other_code_is_skipped_with_a_line_that_says_so(places, monkeypatch):
+    cfg = compose(["budget=smoke", "trainer=cpu", "task=lra/text", *places])
+    done = run_cell(CellRequest(cfg))
+    path = done.detail.rpartition(" · ")[2]
+    code = record.read(path)["code_sha256"]
+    assert done.state == "done" and code == source_code.code_of(cfg)
+    again = run_cell(CellRequest(cfg))
+    assert again.state == "skipped" and again.detail.startswith("already done: ")
+    monkeypatch.setattr(running, "code_of", lambda cfg: "f" * 16)
+    other = run_cell(CellRequest(cfg))
+    said = f"already done by other code ({code[:8]}, now ffffffff; rerun=all runs it again): "
+    assert other.state == "skipped" and other.detail.startswith(said)

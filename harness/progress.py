@@ -15,6 +15,12 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
+def announce_torch() -> None:
+    """A line before the seconds that importing torch takes, unless it is imported already."""
+    if "torch" not in sys.modules:
+        print("importing torch ...", file=sys.stderr, flush=True)
+
+
 class Progress:
     """Several named bars. `update` is cheap enough to call at every step.
 

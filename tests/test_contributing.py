@@ -11,30 +11,35 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def blocks():
-    """{file: content} of the fenced blocks that name a file."""
+    """(name, content) of the fenced blocks that name a file, in order; `commands` are several."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    return dict(re.findall(r"```\w+ file=(\S+)\n(.*?)```", text, flags=re.DOTALL))
+    return re.findall(r"```\w+ file=(\S+)\n(.*?)```", text, flags=re.DOTALL)
 
 
 @pytest.mark.slow
-def test_the_model_of_the_guide_joins_every_command(tmp_path):
-    files = blocks()
-    commands = files.pop("commands").strip().splitlines()
+def test_the_examples_of_the_guide_run(tmp_path):
     copy_tracked_files(tmp_path)
-    for name, content in files.items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
     printed = {}
-    for command in commands:
-        if "budget=reduced" not in command:  # minutes; the smoke budget takes the same path
-            printed[command] = run_python(command, tmp_path)
-    listed, verified, tested, trained, _ = printed.values()
+    for name, content in blocks():
+        if name != "commands":
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(content, encoding="utf-8")
+            continue
+        for command in content.strip().splitlines():
+            if "budget=reduced" not in command:  # minutes; the smoke budget takes the same path
+                printed[command] = run_python(command, tmp_path)
+    listed, verified, tested, trained, first_report, own_task, sweep, own_recipe, table, report = printed.values()
     assert "gated_mean" in listed and "gated_mean" in verified and "broken" not in verified
     assert "passed" in tested and "failed" not in tested
-    assert "done: gated_mean" in trained
+    assert "done: gated_mean" in trained and first_report
+    assert "done: gated_mean · mine/marker · own · smoke" in own_task and "4 done" in sweep
+    assert "gated_mean · mine/marker · mine · evening · seed 1 · test acc" in own_recipe
+    assert "9 done" in table
+    assert "gated mean" in report and "evening budget, synthetic data" in report
 
 
 def test_the_map_names_files_that_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert set(blocks()) >= {"models/attention/gated_mean.py", "conf/model/gated_mean.yaml"}
+    assert {name for name, _ in blocks()} >= {"models/attention/gated_mean.py", "conf/model/gated_mean.yaml"}
     for path in re.findall(r"`(harness/[\w/]+\.py)`", text):
         assert (ROOT / path).is_file(), path

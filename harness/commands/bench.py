@@ -19,7 +19,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from harness.commands.bench_measure import DTYPES, MEASURES, build_bench_model, measure_points
-from harness.config.compose import ROOT, default_arguments, options
+from harness.config.compose import default_arguments, options
+from harness.config.places import ROOT
 from harness.errors import UsageError, did_you_mean
 from harness.progress import Progress
 from harness.records.atomic import write_atomic

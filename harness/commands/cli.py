@@ -20,6 +20,7 @@ from harness.config.compose import keep_settings
 from harness.config.overrides import key_of, rewrite
 from harness.config.ranges import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
+from harness.progress import announce_torch
 from harness.training.signals import STOPPED
 
 # verb -> module with `run(cfg, overrides) -> exit status`
@@ -28,17 +29,25 @@ VERBS = {
     "prepare": "harness.commands.prepare",
     "plan": "harness.commands.plan",
     "status": "harness.commands.status",
+    "compare": "harness.commands.compare",
+    "curves": "harness.commands.curves",
+    "predictions": "harness.commands.predictions",
     "report": "harness.commands.report",
     "bench": "harness.commands.bench",
     "verify": "harness.commands.verify",
     "list": "harness.commands.list",
 }
+NARROWED = ("do", "paths", "table", "model", "task", "protocol", "budget", "seed")
 # what a verb that runs no cell reads of what can be typed; it refuses the rest
 READS = {
-    "status": ("do", "paths", "table", "model", "task", "protocol", "budget", "seed"),
+    "status": NARROWED,
+    "compare": ("do", "paths", "cells"),
+    "curves": NARROWED,
+    "predictions": NARROWED,
     "report": ("do", "paths", "table", "figure", "check"),
     "list": ("do",),
 }
+IMPORT_TORCH = ("bench", "verify")
 SWEEP_VERBS = ("train", "plan", "prepare")  # these have `run_all(commands, launcher)`: a sweep's commands share cells
 
 
@@ -48,6 +57,8 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
     Without arguments it prints help: the default cell would train for a day.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors of composition reach us; we make one line of each
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # an ascii terminal shows ? for what it lacks
     try:
         sys.argv[1:] = rewrite(sys.argv[1:]) or ["--help"]
         refuse_unknown_flags(sys.argv[1:])
@@ -64,9 +75,9 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
         print("stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return reader_left()
+    except OSError as error:
+        return print_error(of_file(error))
 
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -80,6 +91,10 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
         return print_error(str(error), overrides)
     except (HydraException, OmegaConfBaseException) as error:
         return print_error(explain(error, sys.argv[1:]) or str(error), overrides)
+    except BrokenPipeError:
+        return reader_left()
+    except OSError as error:
+        return print_error(of_file(error), overrides)
     if status >= STOPPED or (status and cfg.fail_fast):
         raise SystemExit(status)  # a sweep ends here; its other commands are not begun
     return status
@@ -107,6 +122,8 @@ def dispatch_all(swept: Sequence[Sequence[str]], launcher: str) -> int:
 def verb(name: str) -> Any:
     if name not in VERBS:
         raise UsageError(f"there is no do={name}: {did_you_mean(name, VERBS)}")
+    if name in IMPORT_TORCH:
+        announce_torch()
     return importlib.import_module(VERBS[name])
 
 
@@ -118,6 +135,19 @@ def refuse_ignored(do: str, overrides: Sequence[str]) -> None:
         raise UsageError(
             f"do={do} does not read {ignored[0]}=: it takes {', '.join(f'{key}=' for key in reads[1:]) or 'nothing'}"
         )
+
+
+def reader_left() -> int:
+    """`| head` has seen enough: what is still printed goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def of_file(error: OSError) -> str:
+    """What is wrong with a file. Raises the error again if it is of none."""
+    if error.filename is None:
+        raise error
+    return f"{error.filename}: {(error.strerror or str(error)).lower()}; paths.<name>= moves a folder"
 
 
 def print_error(message: str, overrides: Sequence[str] = ()) -> int:

@@ -1,25 +1,18 @@
 """do=plan: the cells of a command, their states and the time they may take. Nothing is run."""
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from harness.config.sweep import Command, PlannedCell, expand_all
+from harness.config.compose import file_of, options
+from harness.config.sweep import Command, PlannedCell, expand_all, task_columns
+from harness.config.table_rows import row, row_hours, runs
 from harness.launch.cell_state import cell_state
 from harness.launch.queue import Queue
 from harness.progress import clock
 from harness.records.collect import valid_records
-
-MEASURED, PUBLISHED = "on one device like the measured ones", "on one GPU of the table's scale"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    seconds: float
-    source: str
-    basis: str  # MEASURED or PUBLISHED
+from harness.records.estimate import MEASURED, PUBLISHED, estimate
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -38,7 +31,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     for planned in plan.cells:
         state = cell_state(planned.cell, cfg, queue).name
         states.append(state)
-        found = None if state == "done" else estimate(planned, records)
+        found = None if state == "done" else estimate(planned.cell, records, hours_of(planned))
         if found is not None:
             seconds_left[found.basis] += found.seconds
         unknown += state != "done" and found is None
@@ -55,26 +48,20 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     return 0
 
 
-def estimate(planned: PlannedCell, records: Sequence[dict[str, Any]]) -> Estimate | None:
-    """The time that a cell may take, from the best source there is.
+def hours_of(planned: PlannedCell) -> float | None:
+    """GPU-hours at the scale of the published table that the cell belongs to."""
+    if planned.gpu_hours is not None or planned.cell.budget != "paper":
+        return planned.gpu_hours
+    return published_hours(planned.cell.task, planned.cell.protocol)
 
-    First a finished cell that differs only in its seed; then, scaled by steps, another model in the same task, protocol
-    and budget; then the published scale of the table.
-    """
-    config = planned.cell.config
-    done = [entries for entries in records if entries["status"] == "done" and entries["steps"]]
-    for entries in done:
-        if all(entries["config"].get(key) == config[key] for key in config if key != "seed"):
-            return Estimate(entries["wall_s"], f"seed {entries['cell']['seed']} on {device(entries)}", MEASURED)
-    shared = ("task", "protocol", "budget")
-    for entries in done:
-        if all(entries["cell"][key] == getattr(planned.cell, key) for key in shared):
-            seconds = entries["wall_s"] / entries["steps"] * config["train"]["max_steps"]
-            return Estimate(seconds, f"{entries['cell']['model']} on {device(entries)}", MEASURED)
-    if planned.gpu_hours is not None:
-        return Estimate(planned.gpu_hours * 3600, "the table's scale, GPU-hours", PUBLISHED)
+
+@functools.cache
+def published_hours(task: str, protocol: str) -> float | None:
+    """GPU-hours of a run of a task by the first table that has it under this protocol."""
+    for name, _ in options("table"):
+        table = OmegaConf.create({}) if name == "all" else OmegaConf.load(file_of("table", name))
+        columns = task_columns(table).values() if table.get("gpu_hours") else ()
+        rows = [row(raw, table.protocol) for raw in table.rows.values()] if columns else []
+        if any(column.task == task for column in columns) and any(one.protocol == protocol for one in rows):
+            return row_hours(table.gpu_hours, protocol) / runs((one.task, one.get("set", {})) for one in columns)
     return None
-
-
-def device(entries: dict[str, Any]) -> str:
-    return entries["hardware"]["gpu"] or entries["hardware"]["cpu"]

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, one_line
-from harness.progress import Progress
+from harness.progress import Progress, announce_torch
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -25,6 +25,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 
 def prepare(cfg: DictConfig) -> None:
     """Raises UsageError for data that are missing or broken."""
+    announce_torch()
     from harness.config.build import without
     from harness.config.instantiate import instantiate
     from tasks.checks import DataError

@@ -28,7 +28,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
 
     Exit status 1 if `check=true` finds a difference, or a file among the records that is none.
     """
-    from harness.config.compose import CONF
+    from harness.config.places import CONF
     from harness.records.collect import frame, valid_records
     from harness.report.bench_tables import pages
     from harness.report.measurements import load_measurements

@@ -10,9 +10,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from harness.commands.narrow import meant
 from harness.config.cell import Cell
-from harness.config.overrides import typed_values
-from harness.config.sweep import Command, expand_all
 from harness.errors import one_line
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
 from harness.launch.queue import JOB_FILE, Queue
@@ -34,10 +33,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not runs:
         print("no run yet: python run.py model=lavo task=lra/listops budget=smoke")
         return 0
-    runs = {name: entries for name, entries in runs.items() if is_meant(name, overrides)}
-    if cfg.table is not None:
-        cells = {planned.cell.path.as_posix() for planned in expand_all([Command(cfg, tuple(overrides))]).cells}
-        runs = {name: entries for name, entries in runs.items() if name in cells}
+    runs = {name: runs[name] for name in meant(runs, cfg, overrides)}
     if not runs:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
@@ -56,15 +52,6 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
             print(f"  {line[:160]}")
     print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
     return 0
-
-
-def is_meant(name: str, overrides: Sequence[str]) -> bool:
-    """Whether a run, `<task>/<protocol>/<budget>/<model>-s<seed>-<id>`, has the names that were typed."""
-    *task, protocol, budget, last = name.split("/")
-    model, seed, _ = last.rsplit("-", 2)
-    names = {"task": "/".join(task), "protocol": protocol, "budget": budget, "model": model, "seed": seed[1:]}
-    typed = typed_values(overrides)
-    return all(typed.get(key, value) == value for key, value in names.items())
 
 
 def current_state(entries: dict[str, Any] | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:

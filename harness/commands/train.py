@@ -4,6 +4,7 @@ import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -16,6 +17,7 @@ from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress
 from harness.training.dependency import Dependency
+from harness.training.long_run import longest
 from harness.training.rank import launched_as_group, rank
 from harness.training.run_cell import CellRequest, CellResult, report_line
 from harness.training.signals import catch_stop_signals
@@ -34,7 +36,9 @@ def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
     """
     plan, cfg = expand_all(commands), commands[0].cfg
     requests = requests_of(plan, search_path())
-    if launcher != HERE:
+    if launcher == HERE:
+        requests = [replace(request, longest_s=longest(request.overrides)) for request in requests]
+    else:
         from harness.launch.submit import submit
 
         return submit(plan, requests, launcher)

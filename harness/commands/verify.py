@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.commands import verify_checks as checks
 from harness.config.build import is_attention, on_meta
-from harness.config.compose import CONF, arguments, options
+from harness.config.compose import arguments, file_of, options
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from models.attention.base import Attention, Pattern
@@ -140,7 +140,7 @@ def verify_decoder(cfg: DictConfig) -> Row:
 
 
 def model_yaml(name: str) -> DictConfig:
-    return OmegaConf.load(CONF / "model" / f"{name}.yaml")
+    return OmegaConf.load(file_of("model", name))
 
 
 def build_layer(cfg: DictConfig, pattern: Pattern, max_length: int = 4 * checks.LENGTH) -> Attention:

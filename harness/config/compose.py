@@ -18,11 +18,10 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from harness.config import resolvers
+from harness.config.places import CONF
 from harness.config.ranges import check_ranges
 from harness.config.schema import BUILT_IN, Config
 
-ROOT = Path(__file__).resolve().parents[2]
-CONF = ROOT / "conf"
 # groups whose options the harness chooses among by their full path below the group
 NAMED = (
     *("model", "task", "protocol", "budget", "table", "figure"),
@@ -96,14 +95,14 @@ def defaults() -> list[Any]:
 def with_model(cfg: DictConfig, name: str) -> DictConfig:
     """The same configuration with another model of `conf/model/`; composing it anew takes a hundred times as long."""
     cfg = cfg.copy()
-    cfg.model = OmegaConf.load(CONF / "model" / f"{name}.yaml")
+    cfg.model = OmegaConf.load(file_of("model", name))
     return cfg
 
 
 def default_arguments(model: str) -> dict[str, Any]:
     """`_target_` and arguments of `conf/model/<model>.yaml` where neither a recipe nor a budget sets any."""
     register()
-    config = OmegaConf.create({"model": OmegaConf.load(CONF / "model" / f"{model}.yaml"), "settings": {}})
+    config = OmegaConf.create({"model": OmegaConf.load(file_of("model", model)), "settings": {}})
     return arguments(config.model)
 
 
@@ -146,13 +145,21 @@ def options(group: str) -> Iterator[tuple[str, str]]:
 
     `protocol/` and `budget/` hold values for single tasks in folders: those are no options.
     """
-    folder = CONF / group
     found = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
-    for path in folder.rglob("*.yaml"):
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        if group not in ("protocol", "budget") or "/" not in name:
-            found[name] = describe(path)
+    for folder in (Path(each) / group for each in reversed(folders())):
+        for path in folder.rglob("*.yaml"):
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            if group not in ("protocol", "budget") or "/" not in name:
+                found[name] = describe(path)
     yield from sorted(found.items())
+
+
+def file_of(group: str, name: str) -> Path:
+    """The yaml of an option: the first one in `folders`. Raises FileNotFoundError."""
+    found = next(resolvers.existing(f"{group}/{name}.yaml", folders()), None)
+    if found is None:
+        raise FileNotFoundError(f"{group}/{name}.yaml in {', '.join(folders())}")
+    return found
 
 
 def describe(path: Path) -> str:
@@ -168,9 +175,15 @@ def describe(path: Path) -> str:
 
 
 def recipes(task: str) -> list[str]:
-    """Protocols that have a recipe for a task, or for its family."""
-    return sorted(name for name, _ in options("protocol") if has_recipe(name, task))
+    """Protocols that have a recipe for a task, or for its family; without those that serve every task."""
+    known = [name for name, _ in options("protocol")]
+    return sorted(name for name in known if recipe_of(name, task) != name and has_recipe(name, task))
 
 
 def has_recipe(protocol: str, task: str) -> bool:
-    return (CONF / "protocol" / f"{resolvers.option_for('protocol', protocol, task, [CONF])}.yaml").is_file()
+    return next(resolvers.existing(f"protocol/{recipe_of(protocol, task)}.yaml", folders()), None) is not None
+
+
+def recipe_of(protocol: str, task: str) -> str:
+    """The option of the group `protocol` with its values for a task."""
+    return resolvers.option_for("protocol", protocol, task, folders())

@@ -26,10 +26,11 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `model=a,b -m`              -> `-m model=a,b`: Hydra takes flags before settings
     `task=lra/*`                -> `task=lra/image,lra/listops,...`
     `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
+    `do=compare a b`            -> `do=compare cells=[a,b]`
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
-    return choices_together(table_sweep(bench_lists(expand_patterns(flags_first(arguments)))))
+    return choices_together(table_sweep(compared_cells(bench_lists(expand_patterns(flags_first(arguments))))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -76,6 +77,22 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
         if key == "model":
             rewritten.append(argument.split(",")[0])
     return rewritten
+
+
+def compared_cells(arguments: Sequence[str]) -> list[str]:
+    """`do=compare a b` and `do=compare cells=a,b` become `do=compare cells=[a,b]`; an id of digits alone stays text."""
+    if "do=compare" not in arguments:
+        return list(arguments)
+    cells, rest = [], []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key == "cells":
+            cells += [name.strip() for name in value.strip("[]").split(",")]
+        elif equals or argument.startswith("-"):
+            rest.append(argument)
+        else:
+            cells.append(argument)
+    return [*rest, *to_overrides({"cells": cells})] if cells else rest
 
 
 def table_sweep(arguments: Sequence[str]) -> list[str]:

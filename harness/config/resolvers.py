@@ -49,20 +49,28 @@ def default_protocol(task: str, folders: Sequence[str | Path]) -> str:
 def for_task(group: str, folders: Sequence[str | Path], choices: DictConfig) -> str:
     """`${for_task:protocol}`: the option of a group that holds the choice's values for the chosen task.
 
-    For google and lra/text that is `google/lra/text`, or `google/lra` where only the family has a file. The budget
-    `paper` is the recipe as it was published: a task has no values for it.
+    For google and lra/text that is `google/lra/text`, or `google/lra` where only the family has a file.
 
     `choices`: what Hydra knows while it reads the defaults list, {group: option}; defaults that are still to be
     resolved stand in `choices.defaults`.
     """
     choice = choices.get(group) or next(default[group] for default in choices.defaults if group in default)
-    return choice if (group, choice) == ("budget", "paper") else option_for(group, choice, choices.task, folders)
+    return option_for(group, choice, choices.task, folders)
 
 
 def option_for(group: str, choice: str, task: str, folders: Sequence[str | Path]) -> str:
-    """The task's own option below a choice, or its family's; the task's own if there is neither."""
-    options = (f"{choice}/{task}", f"{choice}/{family(task)}")
-    return next((option for option in options if any(existing(f"{group}/{option}.yaml", folders))), options[0])
+    """The task's own option below a choice, its family's, or the one for any other task.
+
+    Where there is none it is the choice itself: a budget whose values are for every task, a protocol without a folder.
+    A protocol that has one serves the tasks in it alone, and its missing option is named.
+    """
+    options = (f"{choice}/{task}", f"{choice}/{family(task)}", f"{choice}/any")
+    if found := next((option for option in options if any(existing(f"{group}/{option}.yaml", folders))), None):
+        return found
+    if choice == UNNAMED:
+        return options[0]
+    serves_all = group == "budget" or not any((Path(folder) / group / choice).is_dir() for folder in folders)
+    return choice if serves_all else options[0]
 
 
 def family(task: str) -> str:

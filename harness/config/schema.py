@@ -6,12 +6,14 @@ key or a value of the wrong type is refused while the configuration is composed,
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from omegaconf import MISSING
 
+from harness.config.places import CLONE, LEDGER
+
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
-Budget = Enum("Budget", ["paper", "reduced", "smoke"])
 Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 
 
@@ -26,7 +28,9 @@ class Recipe:
 
 @dataclass
 class Scale:
-    name: Budget = MISSING
+    """The scale of a run: paper, reduced, smoke, or a user's own `conf/budget/<name>.yaml`."""
+
+    name: str = MISSING
 
 
 @dataclass
@@ -116,18 +120,23 @@ class Bench:
     limit_s: float = 30.0  # a call that would take longer is not made
 
 
+def place(name: str) -> str:
+    """A folder of the clone, wherever the command is typed; of the working directory where there is no clone."""
+    return name if CLONE in (None, Path.cwd()) else str(CLONE / name)  # messages are short within the clone
+
+
 @dataclass
 class Paths:
-    data: str = "data"
-    slices: str = (
-        "data/slices"  # folders with a part of a data set, which reduced budgets read: lra_text, lra_image, ...
-    )
-    outputs: str = "outputs"
-    records: str = "results/records"
-    paper: str = "results/paper"
-    bench: str = "results/bench"
-    tables: str = "results/tables"
-    figures: str = "results/figures"
+    """A path that is typed is relative to the working directory."""
+
+    data: str = field(default_factory=lambda: place("data"))
+    slices: str = field(default_factory=lambda: place("data/slices"))  # parts of data sets, for reduced budgets
+    outputs: str = field(default_factory=lambda: place("outputs"))
+    records: str = field(default_factory=lambda: place("results/records"))
+    paper: str = field(default_factory=lambda: place("results/paper") if CLONE else str(LEDGER))
+    bench: str = field(default_factory=lambda: place("results/bench"))
+    tables: str = field(default_factory=lambda: place("results/tables"))
+    figures: str = field(default_factory=lambda: place("results/figures"))
 
 
 @dataclass
@@ -136,6 +145,7 @@ class Config:
     seed: int = 1
     rerun: Rerun = Rerun.missing
     check: bool = False  # do=report: write nothing, fail on a difference
+    cells: list[str] = field(default_factory=list)  # do=compare: two, each an id's first digits or a path
     fail_fast: bool = False  # stop a sweep at its first failed cell
     n_jobs: int = 1  # cells side by side on this machine, each in a process of its own
     trusted_packages: list[str] = field(default_factory=list)

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import Cell, cell_of, with_seed
-from harness.config.compose import CONF, compose, compose_once, folders, options, recipes, search_path, with_model
+from harness.config.compose import compose, compose_once, file_of, folders, has_recipe, options, search_path, with_model
 from harness.config.depends_on import parse_depends_on
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.ranges import check_ranges
 from harness.config.resolvers import default_protocol
-from harness.config.schema import Budget
 from harness.config.table_rows import Row, row, row_hours, runs
 from harness.errors import UsageError
 
@@ -107,7 +106,7 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
         return Plan((PlannedCell(tuple(overrides), cfg, cell_of(cfg)),), {})
     tables = [cfg.table]
     if cfg.table.get("all"):
-        tables = [OmegaConf.load(CONF / "table" / f"{name}.yaml") for name, _ in options("table") if name != "all"]
+        tables = [OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"]
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     for table in tables:
@@ -143,7 +142,9 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         else:
             plain = with_model(compose_once(tuple(rest), tuple(search_path())), one.model)
         first = cell_of(plain)
-        hours = row_hours(table.gpu_hours, one.protocol) / runs_of_row if cfg.budget.name is Budget.paper else None
+        hours = None
+        if cfg.budget.name == "paper" and table.get("gpu_hours"):
+            hours = row_hours(table.gpu_hours, one.protocol) / runs_of_row
         cells += [PlannedCell((*own, f"seed={seed}"), *with_seed(plain, first, int(seed)), hours) for seed in seeds]
     return Plan(tuple(cells), absent)
 
@@ -171,7 +172,7 @@ def runnable_cells(
                 continue
             if column.task not in tasks:
                 absent[name] = f"no task '{column.task}' yet"
-            elif one.protocol not in recipes(column.task):
+            elif not has_recipe(one.protocol, column.task):
                 absent[f"{label}, {name}"] = f"protocol '{one.protocol}' has no recipe for {column.task}"
             else:
                 yield one, column

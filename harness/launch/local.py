@@ -17,7 +17,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.config.cell import cell_of
-from harness.config.compose import ROOT
+from harness.config.places import ROOT
 from harness.errors import one_line
 from harness.launch import serialized_cell
 from harness.training.rank import rank

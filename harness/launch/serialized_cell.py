@@ -24,6 +24,7 @@ def write(path: Path, request: CellRequest) -> None:
         "search": [str(Path(folder).absolute()) for folder in request.search],
         "since": request.since,
         "depends_on": [asdict(absolute(dependency)) for dependency in request.depends_on],
+        "longest_s": request.longest_s,
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
         "config": resolved(request.cfg),
     }

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.config.compose import ROOT
+from harness.config.places import ROOT
 from harness.records import provenance
 
 EXCLUDED = ("results", "docs", "tests", "notebooks", "benchmarks", "outputs", "data")  # folders that no job reads here

@@ -5,8 +5,11 @@ The new content is written to a temporary file in the same folder, flushed to th
 
 import os
 import secrets
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from harness.errors import UsageError
 
 SUFFIX = ".tmp"  # of temporary files: a reader of the folder must not take one for a record or a checkpoint
 
@@ -38,6 +41,15 @@ def replace_atomic(path: str | os.PathLike[str], write: Callable[[Path], object]
         raise
     if durable:
         _flush(path.parent)  # the rename itself
+
+
+def require_writable(folder: Path) -> None:
+    """Make a folder and a file in it, which is removed. Raises UsageError, so that a run is not begun in vain."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written ({error.strerror}); paths.<name>= moves a folder") from error
 
 
 def remove_temporaries(folder: Path) -> None:

@@ -68,7 +68,7 @@ class CellEntry(StrictModel):
     model: str
     task: str
     protocol: str
-    budget: Literal["paper", "reduced", "smoke"]
+    budget: str
     seed: int
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from harness.config.compose import ROOT
+from harness.config.places import ROOT
 
 OWN = ("models", "tasks")
 PARTS = ("model", "backbone", "task")  # of a configuration, which have a class

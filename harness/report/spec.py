@@ -47,7 +47,7 @@ class TableSpec(StrictModel):
     rows: dict[str, RowSpec]
     columns: dict[str, Column]
     seeds: TupleOf[int]
-    gpu_hours: float | dict[str, float]
+    gpu_hours: float | dict[str, float] | None = None
     paper: str = ""
     tolerance: Tolerance | None = None
     unit: str = ""
@@ -96,8 +96,9 @@ class TableSpec(StrictModel):
                 require_known(f"columns.{name}.{key}", getattr(column, key) or (), models)
         if isinstance(self.gpu_hours, dict):
             require_known("gpu_hours", self.protocols, self.gpu_hours)
-        if self.ledger is not None and self.tolerance is None:
-            raise ValueError("tolerance: missing")
+        for key in ("tolerance", "gpu_hours"):
+            if self.ledger is not None and getattr(self, key) is None:
+                raise ValueError(f"{key}: missing")
         for name in self.own_columns:
             column = self.columns[name]
             if column.metric is not None and (column.unit is None or column.higher_is_better is None):
@@ -153,7 +154,7 @@ class TableSpec(StrictModel):
 
     def hours_of(self, columns: Iterable[str]) -> float:
         """GPU-hours of one row and seed in these columns."""
-        return row_hours(self.gpu_hours, self.protocol) * self._runs(columns) / self._runs(self.columns)
+        return row_hours(self.gpu_hours or 0.0, self.protocol) * self._runs(columns) / self._runs(self.columns)
 
     def _runs(self, columns: Iterable[str]) -> int:
         chosen = (self.columns[name] for name in columns)

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config.build import Built, build, refuse_what_cannot_run
 from harness.config.cell import Cell, canonical, changes
-from harness.config.compose import ROOT
+from harness.config.places import ROOT
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
@@ -95,7 +95,7 @@ class Attempt:
     def _set_threads(self, earlier: int | None) -> None:
         """Use as many as are asked for, else as the attempt that is resumed, else as suits model and machine."""
         chosen = self.cfg.resources.cpus
-        if chosen is None and self.trainer.strategy.root_device.type == "cpu":
+        if chosen is None and self.on_cpu:
             chosen = earlier or threads.choose_threads(self.built.parameters()["total"])
         if chosen:
             torch.set_num_threads(chosen)
@@ -105,8 +105,12 @@ class Attempt:
     def place(self) -> str:
         """Where it runs, for the user: `1 of 2 CPU threads`, or nothing on a GPU."""
         chosen = self.callback.state.threads
-        on_cpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cpu"
-        return f"{chosen} of {threads.AVAILABLE} CPU threads" if chosen and on_cpu else ""
+        return f"{chosen} of {threads.AVAILABLE} CPU threads" if chosen and self.on_cpu else ""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Once it is built."""
+        return self.trainer is not None and self.trainer.strategy.root_device.type == "cpu"
 
     def run(self, progress: Progress, *, resuming: bool) -> dict[str, Any]:
         """Train, select and test. Raises Interrupted, UsageError, DataError, and any error of the model or the data."""

@@ -22,6 +22,7 @@ from harness.records.run_directory import RunDirectory
 from harness.training import averaging
 from harness.training.checkpoint import CALLBACK, FORMAT
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
+from harness.training.long_run import Pace
 from harness.training.module import TaskModule, validates_on_test
 from harness.training.signals import StopSignal, catch_stop_signals
 
@@ -53,6 +54,7 @@ class TrainingCallback(Callback):
         self.peak_memory = PeakMemory(torch.device("cpu"))
         self.state = TrainState()
         self.stop_signal = StopSignal()
+        self.pace = Pace()
         self._handlers = contextlib.ExitStack()
         self._loss_text = ""
         self._unsaved_tokens = 0  # of this process, not yet in the state
@@ -108,6 +110,7 @@ class TrainingCallback(Callback):
         self._step = step = trainer.global_step
         max_steps = self.train.max_steps
         is_last = step == max_steps
+        self.pace.update(step, max_steps, self.progress.say)
         evaluates = is_last or step % self.train.eval_every == 0
         if evaluates:
             module.check_finite(trainer)  # waits for the device, so the time below covers finished work

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell, cell_of
-from harness.config.compose import ROOT
+from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
-from harness.progress import Progress, clock
+from harness.progress import Progress, announce_torch, clock
 from harness.records import record
+from harness.records.atomic import require_writable
 from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.dependency import Dependency, chosen_weights
+from harness.training.long_run import refuse_by_records
 from harness.training.rank import rank
 from harness.training.signals import REQUEUED, STOPPED, requeue
 
@@ -49,6 +51,7 @@ class CellRequest:
     since: float = field(default_factory=time.time)
     depends_on: Sequence[Dependency] = ()  # cells that must be done before
     dependents: Sequence[str] = ()  # records of the cells that start from the weights of this one
+    longest_s: float | None = None  # without a GPU: a run that would last longer is refused
 
     def accepts(self, path: Path) -> bool:
         """Whether a file of an earlier attempt exists and may be used, also after this job was queued again."""
@@ -69,6 +72,7 @@ def run_cell(request: CellRequest) -> CellResult:
     if result := earlier_result(cell, request, earlier) or missing_dependency(cell, request, earlier):
         return result
 
+    announce_torch()
     from harness.training.attempt import Attempt  # imports torch, which a finished cell does not require
 
     run_dir = RunDirectory(cell.folder(cfg))
@@ -76,6 +80,11 @@ def run_cell(request: CellRequest) -> CellResult:
     build_error = None
     try:
         attempt.build(resuming=earlier.resumable)
+        if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
+            refuse_by_records(cell, cfg, request.longest_s)
+            attempt.callback.pace.longest_s = request.longest_s
+        for folder in (run_dir.path, cell.record_path(cfg).parent):
+            require_writable(folder)
     except UsageError as error:
         return CellResult(str(cell), "refused", 2, one_line(error))
     except Exception as error:

@@ -6,7 +6,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from harness.config.cell import canonical, cell_of, changes, flatten, identity, with_seed
-from harness.config.compose import CONF, compose, options
+from harness.config.compose import compose, options
+from harness.config.places import CONF
 from harness.config.schema import Config
 
 BASE = ["model=lavo", "task=lra/listops", "budget=smoke"]

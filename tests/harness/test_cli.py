@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.config.compose import CONF, options
+from harness.config.compose import options
+from harness.config.places import CONF
 
 ROOT = Path(__file__).resolve().parents[2]
 # run.py as it is started, then what it has imported

@@ -9,7 +9,8 @@ from omegaconf import OmegaConf
 
 from harness.config.build import on_meta
 from harness.config.cell import cell_of, flatten
-from harness.config.compose import CONF, arguments, compose, options, recipes, with_model
+from harness.config.compose import arguments, compose, options, recipes, with_model
+from harness.config.places import CONF
 from harness.errors import UsageError
 from harness.training.run_cell import CellRequest, run_cell
 

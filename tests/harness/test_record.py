@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.config.cell import identity
-from harness.config.compose import ROOT
+from harness.config.places import ROOT
 from harness.records.record import SCHEMA_VERSION, RecordError, read, validate, write
 
 made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]

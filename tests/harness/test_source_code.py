@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.config.compose import ROOT, compose
+from harness.config.compose import compose
+from harness.config.places import ROOT
 from harness.records import record, source_code
 from harness.records.source_code import closure, digest_of
 from harness.training import run_cell as running

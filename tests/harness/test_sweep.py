@@ -9,11 +9,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from harness.commands import train
-from harness.commands.plan import MEASURED, PUBLISHED, Estimate, estimate
 from harness.config import sweep, table_rows
-from harness.config.compose import CONF, compose, options
+from harness.config.compose import compose, options
+from harness.config.places import CONF
 from harness.errors import UsageError
 from harness.launch import local
+from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 from harness.training.run_cell import CellResult
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,13 +123,13 @@ def test_a_plan_s_estimate_is_of_the_nearest_cell_that_ended():
         "status": "done", "wall_s": 61.0, "steps": 12, "config": one.cell.config, "cell": one.cell.names(),
         "hardware": {"gpu": None, "cpu": "a CPU"},
     }  # fmt: skip
-    assert estimate(other, [entries]) == Estimate(61.0, "seed 1 on a CPU", MEASURED)
-    assert estimate(other, [entries | {"status": "oom"}]) is None
+    assert estimate(other.cell, [entries]) == Estimate(61.0, "seed 1 on a CPU", MEASURED)
+    assert estimate(other.cell, [entries | {"status": "oom"}]) is None
     (longer,) = cells("model=bigbird", "task=lra/listops", "seed=1", "train.max_steps=24").cells
-    assert estimate(longer, [entries]) == Estimate(122.0, "lavo on a CPU", MEASURED)
+    assert estimate(longer.cell, [entries]) == Estimate(122.0, "lavo on a CPU", MEASURED)
     typed = ["table=lavo/t11", "model=lavo", "task=lra/listops", "seed=1"]
     (paper,) = sweep.expand(compose(typed), typed).cells
-    found = estimate(paper, [entries])
+    found = estimate(paper.cell, [entries], paper.gpu_hours)
     assert (found.seconds, found.basis) == (15 / 5 * 3600, PUBLISHED)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.config.compose import CONF, default_arguments
+from harness.config.compose import default_arguments
+from harness.config.places import CONF
 from models.attention.base import Attention, Pattern
 
 DIM, HEADS, MAX_LENGTH = 16, 2, 64

@@ -10,7 +10,8 @@ import torch
 
 from harness.config.build import build
 from harness.config.cell import cell_of, changes
-from harness.config.compose import CONF, compose
+from harness.config.compose import compose
+from harness.config.places import CONF
 from harness.training.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
 from models.attention.base import Pattern

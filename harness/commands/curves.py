@@ -1,0 +1,60 @@
+"""do=curves: validation metric and training loss of runs against the step, as a PNG and in the terminal.
+
+Reads `metrics.csv` of the run folders below paths.outputs/cells, also of runs that have not ended. `model=`, `task=`,
+`protocol=`, `budget=`, `seed=` and `table=` narrow it as in do=status.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from harness.commands.narrow import as_typed, meant
+from harness.errors import UsageError
+from harness.records.collect import valid_records
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.report.curves import Panel
+
+CHART = 24  # characters
+
+
+def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    from harness.report.curves import draw, panels
+    from harness.report.render.terminal import console
+    from harness.report.render.text_chart import print_line
+
+    root, typed = Path(cfg.paths.outputs) / "cells", as_typed(overrides)
+    names = sorted(path.parent.relative_to(root).as_posix() for path in root.rglob("metrics.csv"))
+    names = meant(names, cfg, overrides)
+    shown = panels({name: root / name for name in names}, valid_records(cfg.paths.records)[0]) if names else []
+    if not shown:
+        what = f" of {' '.join(typed)}" if typed else ""
+        raise UsageError(f"no curves{what}: no metrics.csv below {root} has an evaluation; python run.py do=status")
+    path = Path(cfg.paths.outputs) / "curves" / f"{file_name(typed)}.png"
+    draw(f"Learning curves · {' '.join(typed) or 'all runs'}", shown, path)
+    screen = console()
+    show(shown, screen)
+    print_line(f"\n{path}", screen)
+    return 0
+
+
+def file_name(typed: Sequence[str]) -> str:
+    """`lra-text-lavo` for `task=lra/text model=lavo`."""
+    values = [word.replace("seed=", "seed").rpartition("=")[2] for word in typed]
+    return "-".join(value.replace("/", "-") for value in values) or "all"
+
+
+def show(shown: "Sequence[Panel]", screen: "Console") -> None:
+    """A chart of characters for each run."""
+    from harness.report.curves import text_rows
+    from harness.report.render.terminal import show_columns
+
+    for panel in shown:
+        arrow = "↑" if panel.higher_is_better else "↓"
+        header = ("run", f"val {panel.metric} {arrow}", "first", "best", "last", "step", "train loss")
+        rows = text_rows(panel, CHART, ascii_only=screen.options.ascii_only)
+        show_columns(panel.title, header, rows, screen)

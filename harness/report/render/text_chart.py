@@ -1,0 +1,40 @@
+"""Lines and small charts of plain characters for a terminal, with an ASCII form where it shows no others."""
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.report.render.terminal import ASCII
+
+BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
+GAP = "x"  # a value that is not finite
+
+
+def sparkline(values: Sequence[float], low: float, high: float, width: int, *, ascii_only: bool = False) -> str:
+    """At most `width` characters, each as high as its value between `low` and `high`.
+
+    Of more values than characters, the last one of each part is shown, so the end of the line is the last value.
+    """
+    levels = ASCII_BLOCKS if ascii_only else BLOCKS
+    count = min(width, len(values))
+    shown = [values[(place + 1) * len(values) // count - 1] for place in range(count)]
+    return "".join(_character(value, low, high, levels) for value in shown)
+
+
+def _character(value: float, low: float, high: float, levels: str) -> str:
+    if not math.isfinite(value):
+        return GAP
+    share = (value - low) / (high - low) if high > low else 0.0
+    return levels[min(len(levels) - 1, max(0, int(share * len(levels))))]
+
+
+def print_line(text: str, console: Console, style: str = "") -> None:
+    """One line, which is not cut; brackets are no markup."""
+    console.print(Text(plain(text, console), style=style), soft_wrap=True)
+
+
+def plain(text: str, console: Console) -> str:
+    """The text in the characters that the console's encoding has."""
+    return text.translate(ASCII).encode("ascii", "replace").decode() if console.options.ascii_only else text

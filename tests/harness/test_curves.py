@@ -1,0 +1,159 @@
+"""do=curves: what is read from run folders, which lines and panels it makes, the picture and the text."""
+
+import io
+import math
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from harness.commands import cli
+from harness.commands.curves import file_name, show
+from harness.config.cell import Cell
+from harness.config.compose import compose
+from harness.errors import UsageError
+from harness.report import curves
+from harness.report.render.text_chart import ASCII_BLOCKS, sparkline
+from tests.helpers.saved_cells import made, run_folder, save
+
+ROWS = [
+    (5, 2.0, {"loss": 3.0, "acc": 10.0}),
+    (10, 1.0, {"loss": 2.0, "acc": 30.0}),
+    (15, 0.5, {"loss": 2.5, "acc": 20.0}),
+]
+
+
+def folders(root, *runs):
+    """{name: folder} of (record, rows)."""
+    made_here = {
+        Cell(entries["cell"]["id"], entries["config"]).path.as_posix(): (entries, rows) for entries, rows in runs
+    }
+    return {name: run_folder(root, *run) for name, run in made_here.items()}
+
+
+def test_evaluations_are_read_and_a_line_that_was_cut_short_is_not(tmp_path):
+    folder = run_folder(tmp_path, made(), ROWS)
+    file = folder / "metrics.csv"
+    whole = curves.read_metrics(file)
+    assert whole["step"] == [5, 10, 15] and whole["val/acc"] == [10, 30, 20] and whole["train/loss"] == [2, 1, 0.5]
+    file.write_text(file.read_text() + "20,0.25,0.1,2.0,4", encoding="utf-8")  # killed while it wrote 41.5
+    assert curves.read_metrics(file) == whole
+    assert curves.read_metrics(tmp_path / "nothing.csv") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("a,b\n1,2\n", "line 1 is no header"), ("step,train/loss,val/acc\n1,2,3\n4,5\n", "line 3 is no evaluation"),
+     ("step,train/loss,val/acc\n1,x,3\n", "line 2 is no evaluation")],
+)  # fmt: skip
+def test_a_damaged_file_is_one_line(tmp_path, text, says):
+    (tmp_path / "metrics.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=says) as error:
+        curves.read_metrics(tmp_path / "metrics.csv")
+    assert "\n" not in str(error.value) and str(tmp_path / "metrics.csv") in str(error.value)
+
+
+def test_the_metric_is_the_one_that_the_task_selects_by(tmp_path):
+    """By the run's record, else by one of its task, else the first metric of the file."""
+    done, running = made("lavo"), made("vanilla", seed=2)
+    both = folders(tmp_path, (done, ROWS), (running, ROWS))
+    (panel,) = curves.panels(both, [done])
+    assert (panel.metric, panel.higher_is_better, panel.chance) == ("acc", True, 50.0)
+    assert [line.curves[0].val for line in panel.lines] == [(10.0, 30.0, 20.0)] * 2
+    (panel,) = curves.panels(both, [made("lavo", "lra/image")])
+    assert (panel.metric, panel.higher_is_better, panel.chance) == ("loss", False, None)
+
+
+def test_seeds_of_a_variant_are_one_line_with_their_mean(tmp_path):
+    later = [(10, 3.0, {"acc": 50.0}), (15, 2.5, {"acc": 60.0}), (20, 2.0, {"acc": 90.0})]
+    first = [(step, loss, {"acc": val["acc"]}) for step, loss, val in ROWS]
+    runs = (made("lavo", seed=1), first), (made("lavo", seed=2), later)
+    other = made("lavo", seed=1, settings={"window": 16}), first
+    found = folders(tmp_path, *runs, other)
+    (panel,) = curves.panels(found)
+    assert [line.label for line in panel.lines] == ["lavo (model.window=16)", f"lavo ({runs[0][0]['cell']['id'][:8]})"]
+    several = panel.lines[1]
+    assert [curve.seed for curve in several.curves] == [1, 2]
+    assert several.mean("val") == ([10, 15], [40.0, 40.0]) and several.mean("loss") == ([10, 15], [2.0, 1.5])
+    apart = curves.panels(found, average=False)[0].lines
+    assert [line.label for line in apart][1:] == [f"{several.label}, seed 1", f"{several.label}, seed 2"]
+
+
+def test_only_curves_that_can_be_compared_share_a_panel(tmp_path):
+    runs = [made(), made(budget="reduced"), made(protocol="google"), made(task="lra/image"), made(seed=2)]
+    runs.append(made(seed=3))
+    runs[-1]["config"]["task"]["source"] = "synthetic"
+    found = curves.panels(folders(tmp_path, *((run, ROWS) for run in runs), (made("lavo"), [])))
+    assert sorted((panel.title, len(panel.lines)) for panel in found) == [
+        ("lra/image · skyformer · paper", 1), ("lra/text · google · paper", 1), ("lra/text · skyformer · paper", 1),
+        ("lra/text · skyformer · paper · synthetic data", 1), ("lra/text · skyformer · reduced", 1),
+    ]  # fmt: skip
+
+
+def test_a_chart_of_characters():
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 0, 7, 40) == "▁▂▃▄▅▆▇█"
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 0, 7, 4) == "▂▄▆█", "the last of each part"
+    assert sparkline([0, math.nan, 7], 0, 7, 40, ascii_only=True) == f"{ASCII_BLOCKS[0]}x{ASCII_BLOCKS[-1]}"
+    assert sparkline([5, 5], 5, 5, 40) == "▁▁"
+
+
+def test_the_text_has_first_best_and_last(tmp_path):
+    (panel,) = curves.panels(folders(tmp_path, (made("lavo"), ROWS)), [made("lavo")])
+    assert curves.text_rows(panel, 20) == [("lavo, seed 1", "▁█▅", "10", "30", "20", "15", "0.5")]
+    lower = curves.panels(folders(tmp_path / "lower", (made("lavo"), ROWS)))[0]
+    assert curves.text_rows(lower, 20)[0][1:5] == ("█▁▅", "3", "2", "2.5")
+    nan = [(1, 1.0, {"acc": math.nan}), (2, math.inf, {"acc": 3.0})]
+    (panel,) = curves.panels(folders(tmp_path / "nan", (made("lavo"), nan)))
+    assert curves.text_rows(panel, 20, ascii_only=True) == [("lavo, seed 1", "x_", "nan", "3", "3", "2", "inf")]
+    raw = io.BytesIO()
+    screen = Console(file=io.TextIOWrapper(raw, encoding="ascii"), width=100)
+    show([panel], screen)
+    screen.file.flush()
+    assert "lra/text | skyformer | paper" in raw.getvalue().decode("ascii")
+
+
+def test_the_picture_shows_seeds_and_their_mean(tmp_path, monkeypatch):
+    import matplotlib.pyplot as plt
+
+    later = [(step, loss, {"acc": val["acc"] + 20}) for step, loss, val in ROWS]
+    first = [(step, loss, {"acc": val["acc"]}) for step, loss, val in ROWS]
+    found = folders(tmp_path, (made("lavo", seed=1), first), (made("lavo", seed=2), later))
+    kept = []
+    monkeypatch.setattr(plt, "close", kept.append)
+    path = tmp_path / "pictures" / "one.png"
+    curves.draw("title", curves.panels(found, [made("lavo")]), path)
+    (page,) = kept
+    left, right = page.axes
+    shown = {tuple(line.get_ydata()) for line in left.get_lines()}
+    assert shown == {(10, 30, 20), (30, 50, 40), (20, 40, 30), (50, 50)}, "two seeds, their mean, chance"
+    assert left.get_ylabel() == "validation acc ↑" and right.get_ylabel() == "training loss ↓"
+    assert [text.get_text() for text in page.legends[0].get_texts()] == ["lavo", "chance"]
+    with Image.open(path) as picture:
+        assert picture.format == "PNG" and picture.size[0] > 900
+    wide = [(1, 900.0, {"acc": 1.0}), (2, 1.0, {"acc": 90.0})]
+    curves.draw("title", curves.panels(folders(tmp_path / "wide", (made("lavo"), wide))), path)
+    assert [axis.get_yscale() for axis in kept[1].axes] == ["log", "log"]
+    monkeypatch.undo()
+    plt.close("all")
+
+
+def test_the_verb_narrows_draws_and_prints(tmp_path, places, capsys):
+    cells = [save(tmp_path / "records", (1, 0), model, seed) for model in ("lavo", "vanilla") for seed in (1, 2)]
+    folders(tmp_path / "outputs" / "cells", *((entries, ROWS) for entries in cells))
+    (tmp_path / "outputs" / "cells" / "metrics.csv").write_text("of nobody", encoding="utf-8")
+
+    def run(*typed):
+        words = ["do=curves", *places, *typed]
+        status, out = cli.dispatch(compose(words), words), capsys.readouterr()
+        return status, [line.split("  ")[0] for line in out.out.splitlines() if ", seed " in line], out
+
+    status, runs, out = run()
+    assert status == 0 and runs == ["lavo, seed 1", "lavo, seed 2", "vanilla, seed 1", "vanilla, seed 2"]
+    assert out.out.rstrip().endswith(str(tmp_path / "outputs" / "curves" / "all.png"))
+    assert run("model=lavo", "seed=2")[1] == ["lavo, seed 2"]
+    assert (tmp_path / "outputs" / "curves" / "lavo-seed2.png").read_bytes()[:4] == b"\x89PNG"
+    status, _, out = run("model=latte", "task=lra/text")
+    assert status == 2 and out.out == "" and out.err.startswith("error: no curves of task=lra/text model=latte: ")
+    assert out.err.count("\n") == 1 and "do=status" in out.err
+    assert "do=curves does not read train.max_steps=" in run("train.max_steps=3")[2].err
+    assert file_name(["table=lavo/t11", "task=lra/text", "seed=3"]) == "lavo-t11-lra-text-seed3"

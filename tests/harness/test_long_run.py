@@ -1,0 +1,85 @@
+"""Without a GPU a run says how long it will take, and a long one is refused unless its budget was typed."""
+
+import json
+
+import pytest
+
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.errors import UsageError
+from harness.records import record
+from harness.training import long_run
+from harness.training.run_cell import CellRequest, run_cell
+
+CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+
+
+@pytest.fixture
+def cell(places, tmp_path_factory):
+    data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"  # made once for all tests
+    cfg = compose([*CELL, *places, data])
+    return cfg, lambda **settings: run_cell(CellRequest(cfg, **settings))
+
+
+def files(folder, pattern):
+    return [path for path in folder.rglob(pattern) if path.is_file()]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands, as a list of one number."""
+    now = [0.0]
+    monkeypatch.setattr(long_run.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_the_pace_is_that_of_the_updates_after_the_first(clock):
+    said, pace = [], long_run.Pace()
+    for step, seconds in enumerate([60.0, 4.0, 4.0, 4.0], 1):
+        clock[0] += seconds
+        pace.update(step, 1004, said.append)
+    assert said == ["about 1:06:40 of training left (4 s an update, 1,004 updates)"]
+    clock[0] += 1000
+    pace.update(5, 1004, said.append)
+    assert len(said) == 1
+
+
+def test_a_few_fast_updates_tell_nothing_yet(clock):
+    pace = long_run.Pace(longest_s=1.0)
+    for step in range(1, 100):
+        clock[0] += 0.1
+        pace.update(step, 10**9, pytest.fail)
+
+
+@pytest.mark.parametrize(("overrides", "limit"), [
+    (["task=lra/text"], long_run.LONGEST_S), (["budget=paper"], None), (["budget=reduced", "seed=1"], None)
+])  # fmt: skip
+def test_a_budget_that_was_typed_is_meant(overrides, limit):
+    assert long_run.longest(overrides) == limit
+
+
+def test_a_long_run_is_refused_after_its_first_updates_and_leaves_no_record(cell, tmp_path, monkeypatch):
+    run = cell[1]
+    monkeypatch.setattr(long_run, "MEASURED_S", 0.0)
+    result = run(longest_s=1e-6)
+    assert (result.state, result.code) == ("refused", 2)
+    assert "this run would last about" in result.detail and "budget=paper, typed" in result.detail
+    assert files(tmp_path / "records", "*.json") == []
+    assert run().state == "done", "typed, it runs"
+
+
+def test_records_of_this_machine_refuse_it_before_it_begins(cell, tmp_path, monkeypatch):
+    cfg, run = cell
+    assert run(longest_s=3600.0).state == "done"
+    (path,) = files(tmp_path / "records", "*.json")
+    entries = record.read(path)
+    other_seed = cfg.copy()
+    other_seed.seed = 2
+    path.write_text(json.dumps(entries | {"wall_s": 7200.0}), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"about 2:00:00 on this machine \(by seed 1 on"):
+        long_run.refuse_by_records(cell_of(other_seed), other_seed, 3600.0)
+    result = run_cell(CellRequest(other_seed, longest_s=3600.0))
+    assert (result.state, result.code) == ("refused", 2)
+    assert not cell_of(other_seed).folder(other_seed).exists()
+    monkeypatch.setattr(long_run, "cpu_name", lambda: "another CPU")
+    assert long_run.estimate_here(cell_of(other_seed), other_seed) is None

@@ -1,0 +1,67 @@
+"""Folders that cannot be written, and terminals that cannot show everything: one line, before anything is trained."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from harness.commands import cli
+from harness.config import places, schema
+from tests.conftest import ROOT
+
+CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+
+
+def run(*words, **environment):
+    """run.py in a process of its own: its exit status and what it printed."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), *words], capture_output=True, text=True, timeout=120,
+        errors="replace", env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("place", ["data", "outputs", "records"])
+def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(places, tmp_path, place, capsys):
+    from harness.config.compose import compose
+    from harness.training.run_cell import CellRequest, run_cell
+
+    file = tmp_path / "a file"
+    file.touch()
+    result = run_cell(CellRequest(compose([*CELL, *places, f"paths.{place}='{file}'"])))
+    assert (result.state, result.code) == ("refused", 2)
+    assert str(file) in result.detail and "Not a directory" in result.detail and "paths." in result.detail
+    assert "step 4" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("place", "words"), [("tables", "table=lavo/t11"), ("figures", "figure=luna/f1")])
+def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, place, words):
+    file = tmp_path / "a file"
+    file.touch()
+    status, _, printed = run("do=report", words, *places, f"paths.{place}='{file}'")
+    assert status == 2 and printed.count("\n") == 1 and printed.startswith(f"error: {file}")
+
+
+def test_an_ascii_terminal_shows_what_it_can(places):
+    status, stdout, stderr = run("do=plan", *CELL, *places, PYTHONIOENCODING="ascii")
+    assert status == 0, stderr
+    assert "no_mixing ? lra/listops ? skyformer" in stdout
+
+
+def test_an_error_of_no_file_is_not_hidden():
+    with pytest.raises(ConnectionError):
+        cli.of_file(ConnectionError("reset"))
+
+
+def test_places_are_those_of_the_clone_wherever_the_command_is_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert schema.Paths().records == str(ROOT / "results" / "records")
+    monkeypatch.chdir(ROOT)
+    assert schema.Paths().records == "results/records"
+
+
+def test_without_a_clone_places_are_those_of_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(schema, "CLONE", None)
+    assert (schema.Paths().records, schema.Paths().paper) == ("results/records", str(places.LEDGER))

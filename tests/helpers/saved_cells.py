@@ -1,0 +1,57 @@
+"""Records with predictions and run folders with evaluations, made up and written in milliseconds. Nothing is run."""
+
+import copy
+import runpy
+from pathlib import Path
+
+import numpy as np
+
+from harness.config.cell import Cell
+from harness.records import predictions, record
+from harness.records.run_directory import RunDirectory
+
+SYNTHETIC = Path(__file__).parents[1] / "harness" / "golden_report" / "synthetic.py"
+made = runpy.run_path(str(SYNTHETIC))["record"]
+
+
+def save(root, right, model="vanilla", seed=1, *, task="lra/text", score="acc", more=(), keep=True, **changes):
+    """A record of a cell that got these test examples right (1) or wrong (0); returns its entries with `file`.
+
+    `score`: the metric. `more`: {evaluation: {score: values}} beside the test. Without `keep`, scores of examples are
+    not kept. `changes` are those of `golden_report/synthetic.py`.
+    """
+    entries = made(model, task, seed, float(np.mean(right)), **changes)
+    entries = copy.deepcopy(entries)
+    if entries["status"] == "done":
+        entries["metrics"]["best"]["test"] = {score: 100 * float(np.mean(right)), "n": len(right)}
+        for point in entries["metrics"].values():
+            point["val"][score] = 50.0
+        entries["metric"] = {"name": score, "higher_is_better": score == "acc"}
+    scores = {"test": {score: 100.0 * np.array(right)}} | {name: dict(one) for name, one in dict(more).items()}
+    kept = {name: predictions.kept({key: np.asarray(v) for key, v in one.items()}) for name, one in scores.items()}
+    for name, one in scores.items():
+        values = {key: float(np.mean(array)) for key, array in one.items()}
+        described = predictions.described(kept[name]) if keep else None
+        entries["evaluations"][name] = {
+            "status": "done", "message": None, "metrics": values, "n": len(next(iter(one.values()))), "seconds": 1.0,
+            "peak_memory_mb": None, "predictions": described,
+        }  # fmt: skip
+    name = Cell(entries["cell"]["id"], entries["config"]).path
+    path = Path(root) / name.with_name(f"{name.name}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if keep:
+        predictions.write(path, kept)
+    record.write(entries, path)
+    return entries | {"file": path}
+
+
+def run_folder(root, entries, rows):
+    """The run folder of a record below the run folders, with `rows` (step, training loss, {metric: value})."""
+    folder = Path(root) / Cell(entries["cell"]["id"], entries["config"]).path
+    run = RunDirectory(folder)
+    folder.mkdir(parents=True)
+    run.write_config(entries["config"], [])
+    for step, loss, val in rows:
+        scores = {f"val/{name}": value for name, value in val.items()}
+        run.append_metrics({"step": step, "train/loss": loss, "lr": 0.1, **scores, "val/n": 100})
+    return folder

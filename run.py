@@ -3,24 +3,9 @@
 import sys
 from pathlib import Path
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
-
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness.commands import cli
-from harness.config.compose import register
-
-register()
-statuses: list[int] = []
-
-
-@hydra.main(version_base="1.3", config_path="conf", config_name="config")
-def main(cfg: DictConfig) -> None:
-    overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    statuses.append(cli.dispatch(cfg, overrides))
-
+from longhaul.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(cli.main(main, statuses))
+    sys.exit(main())

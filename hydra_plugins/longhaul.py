@@ -8,7 +8,6 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
@@ -17,9 +16,9 @@ class Sweeper(BasicSweeper):
     """Hydra's own, but all commands go to the launcher at once, which composes them, and no file is written."""
 
     def sweep(self, arguments: list[str]) -> Any:
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
-        (commands,) = self.split_arguments(overrides, max_batch_size=None)
+        from harness.config.sweep import split_sweep
+
+        commands = split_sweep([*self._parse_config(), *arguments], self.hydra_context.config_loader)
         return self.launcher.launch(commands, initial_job_idx=0)
 
 

@@ -20,6 +20,7 @@ FLOORS = (
     *("models.ops", "models.layers", "models.attention", "models.backbones", "models.generation"),
     *("tasks", "harness.errors", "harness.progress"),
     *("harness.config", "harness.records", "harness.report", "harness.training", "harness.launch", "harness.commands"),
+    "longhaul",
     "run",
 )
 
@@ -71,10 +72,10 @@ def room(name: str) -> str:
 
 
 class ImportMap:
-    """All modules of models/, tasks/, harness/ and run.py."""
+    """All modules of models/, tasks/, harness/, longhaul/ and run.py."""
 
     def __init__(self, root: Path = ROOT):
-        paths = [path for top in ("models", "tasks", "harness") for path in sorted((root / top).rglob("*.py"))]
+        paths = [path for top in ("models", "tasks", "harness", "longhaul") for path in sorted((root / top).rglob("*.py"))]
         modules = [Module(".".join(path.relative_to(root).with_suffix("").parts), path) for path in paths]
         modules.append(Module("run", root / "run.py"))
         self.modules = {module.name: module for module in modules if not module.name.endswith(".__init__")}

@@ -30,6 +30,7 @@ VERBS = {
     "plan": "harness.commands.plan",
     "status": "harness.commands.status",
     "compare": "harness.commands.compare",
+    "export": "harness.commands.export",
     "curves": "harness.commands.curves",
     "predictions": "harness.commands.predictions",
     "report": "harness.commands.report",
@@ -42,10 +43,11 @@ NARROWED = ("do", "paths", "table", "model", "task", "protocol", "budget", "seed
 READS = {
     "status": NARROWED,
     "compare": ("do", "paths", "cells"),
+    "export": ("do", "paths", "cells", "trusted_packages"),
     "curves": NARROWED,
     "predictions": NARROWED,
     "report": ("do", "paths", "table", "figure", "check"),
-    "list": ("do",),
+    "list": ("do", "task"),
 }
 IMPORT_TORCH = ("bench", "verify")
 SWEEP_VERBS = ("train", "plan", "prepare")  # these have `run_all(commands, launcher)`: a sweep's commands share cells

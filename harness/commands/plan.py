@@ -2,9 +2,11 @@
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from omegaconf import DictConfig, OmegaConf
 
+from harness.config.cell import Cell
 from harness.config.compose import file_of, options
 from harness.config.sweep import Command, PlannedCell, expand_all, task_columns
 from harness.config.table_rows import row, row_hours, runs
@@ -12,7 +14,16 @@ from harness.launch.cell_state import cell_state
 from harness.launch.queue import Queue
 from harness.progress import clock
 from harness.records.collect import valid_records
-from harness.records.estimate import MEASURED, PUBLISHED, estimate
+from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """`estimate`: of the time that is still to be spent; None where nothing tells it, and for a cell that is done."""
+
+    cell: Cell
+    state: str
+    estimate: Estimate | None
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -24,28 +35,37 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     from rich.console import Console
     from rich.table import Table
 
-    plan, cfg, queue = expand_all(commands), commands[0].cfg, Queue()
-    records, _ = valid_records(cfg.paths.records)
+    rows, absent = plan_rows(commands)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
-    states, seconds_left, unknown = [], {MEASURED: 0.0, PUBLISHED: 0.0}, 0
-    for planned in plan.cells:
-        state = cell_state(planned.cell, cfg, queue).name
-        states.append(state)
-        found = None if state == "done" else estimate(planned.cell, records, hours_of(planned))
-        if found is not None:
-            seconds_left[found.basis] += found.seconds
-        unknown += state != "done" and found is None
-        table.add_row(str(planned.cell), state, clock(found.seconds) if found else "", found.source if found else "")
+    seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}
+    for one in rows:
+        if one.estimate is not None:
+            seconds_left[one.estimate.basis] += one.estimate.seconds
+        shown = (clock(one.estimate.seconds), one.estimate.source) if one.estimate else ("", "")
+        table.add_row(str(one.cell), one.state, *shown)
     Console(width=None if Console().is_terminal else 160, highlight=False).print(table)
+    states = [one.state for one in rows]
     print(f"cells: {len(states)}, " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
     for basis, seconds in seconds_left.items():
         if seconds:
             print(f"to do: about {clock(seconds)} {basis}")
-    if unknown:
+    if unknown := sum(one.state != "done" and one.estimate is None for one in rows):
         print(f"of unknown cost: {unknown}, until the first one has ended")
-    for name, why in plan.absent.items():
+    for name, why in absent.items():
         print(f"left out: {name} ({why})")
     return 0
+
+
+def plan_rows(commands: Sequence[Command]) -> tuple[list[PlanRow], dict[str, str]]:
+    """The cells of all commands together; and {row or column of a table: why it has no cell}."""
+    plan, cfg, queue = expand_all(commands), commands[0].cfg, Queue()
+    records, _ = valid_records(cfg.paths.records)
+    rows = []
+    for planned in plan.cells:
+        state = cell_state(planned.cell, cfg, queue).name
+        found = None if state == "done" else estimate(planned.cell, records, hours_of(planned))
+        rows.append(PlanRow(planned.cell, state, found))
+    return rows, plan.absent
 
 
 def hours_of(planned: PlannedCell) -> float | None:

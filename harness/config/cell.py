@@ -170,7 +170,7 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
     from harness.config.overrides import to_overrides
 
     names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
-    known = cell.model in {name for name, _ in options("model")}
+    known = cell.model in {name for name, _ in options("model")} - {"custom"}  # which has no recipe of its own
     names += [f"model={cell.model}"] if known else []
     recipe, used = flatten(cell_of(compose(names, search)).config), flatten(cell.config)
     chosen = {key: used[key] for key in AXES if used.get(key) not in (None, recipe.get(key))}

@@ -30,7 +30,7 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
-    return choices_together(table_sweep(compared_cells(bench_lists(expand_patterns(flags_first(arguments))))))
+    return choices_together(table_sweep(named_cells(bench_lists(expand_patterns(flags_first(arguments))))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -79,9 +79,12 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
     return rewritten
 
 
-def compared_cells(arguments: Sequence[str]) -> list[str]:
-    """`do=compare a b` and `do=compare cells=a,b` become `do=compare cells=[a,b]`; an id of digits alone stays text."""
-    if "do=compare" not in arguments:
+def named_cells(arguments: Sequence[str]) -> list[str]:
+    """`do=compare a b` and `do=compare cells=a,b` become `do=compare cells=[a,b]`; so with do=export.
+
+    An id of digits alone stays text.
+    """
+    if not {"do=compare", "do=export"} & set(arguments):
         return list(arguments)
     cells, rest = [], []
     for argument in arguments:

@@ -7,6 +7,9 @@ are named and left out.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import Cell, cell_of, with_seed
@@ -49,6 +52,13 @@ class Command:
 
     cfg: DictConfig
     overrides: tuple[str, ...] = ()
+
+
+def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = None) -> list[list[str]]:
+    """`model=a,b seed=1` -> [[model=a, seed=1], [model=b, seed=1]]. Raises Hydra's errors for what cannot be read."""
+    overrides = OverridesParser.create(config_loader).parse_overrides(list(arguments))
+    (commands,) = BasicSweeper.split_arguments(overrides, max_batch_size=None)
+    return commands
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:

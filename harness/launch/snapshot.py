@@ -17,7 +17,7 @@ from harness.config.places import ROOT
 from harness.records import provenance
 
 EXCLUDED = ("results", "docs", "tests", "notebooks", "benchmarks", "outputs", "data")  # folders that no job reads here
-WITHOUT_GIT = ("run.py", "pyproject.toml", "conf", "harness", "models", "tasks", "hydra_plugins")
+WITHOUT_GIT = ("run.py", "pyproject.toml", "conf", "longhaul", "harness", "models", "tasks", "hydra_plugins")
 
 
 def take(parent: Path, root: Path = ROOT) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 
 SNAPSHOT = "SNAPSHOT.json"  # the commit, in a copy of the code that is not a repository
 # git's paths of code: what runs write, and the rest, changes no number
-CODE = ("--", ":(glob)*.py", "pyproject.toml", "conf", "harness", "hydra_plugins", "models", "tasks")
+CODE = ("--", ":(glob)*.py", "pyproject.toml", "conf", "harness", "hydra_plugins", "longhaul", "models", "tasks")
 PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "numpy", "datasets")
 
 

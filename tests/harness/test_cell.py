@@ -174,3 +174,8 @@ def test_a_cell_follows_the_cells_that_it_depends_on():
     described, first, second = cell_of(cfg), cell_of(cfg, ["aa"]), cell_of(cfg, ["bb"])
     assert len({alone.id, described.id, first.id, second.id}) == 4
     assert with_seed(cfg, first, 7)[1].config["dependencies"] == ["aa"]
+
+
+def test_a_class_of_one_s_own_without_a_name_has_no_recipe_to_differ_from():
+    of_own_class = ["model=custom", "model._target_=mypkg.Mine", "trusted_packages=[mypkg]"]
+    assert changes(cell_of(compose([*of_own_class, "task=lra/listops", "budget=smoke"]))) == {}

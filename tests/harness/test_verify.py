@@ -8,7 +8,7 @@ from harness.commands.verify import run, verify_model
 from harness.config.compose import compose
 
 MODULE = '''
-from models.attention.base import Attention, Pattern
+from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import Vanilla
 
 
@@ -37,7 +37,23 @@ class Restless(Vanilla):
 
     def chunk(self, x, state):
         return super().chunk(x.flip(1), state)
+
+
+class Stepless(MultiHead):
+    patterns = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
+
+    def attend(self, q, k, v, key_padding_mask):
+        return v
 '''
+
+
+@pytest.fixture
+def verify(foreign):
+    def row_of(name):
+        cfg = foreign(name)
+        return verify_model(cfg, cfg.model)
+
+    return row_of
 
 
 @pytest.fixture
@@ -50,8 +66,8 @@ def foreign(tmp_path, monkeypatch):
     sys.modules.pop("foreign", None)
 
 
-def test_a_leak_is_found_whatever_the_model_declares(foreign):
-    row = verify_model(foreign("Leaky"), "mine")
+def test_a_leak_is_found_whatever_the_model_declares(verify):
+    row = verify("Leaky")
     assert row.patterns == ["-", "LEAK", "-", "-"]
     assert {"causal_self depends on the future", "causal_self depends on the total length"} <= set(row.faults)
     for method in ("step", "chunk"):
@@ -59,14 +75,21 @@ def test_a_leak_is_found_whatever_the_model_declares(foreign):
     assert row.memory == "4.0", "all scores: quadratic"
 
 
-def test_attention_to_padding_is_found(foreign):
-    row = verify_model(foreign("Forgetful"), "mine")
+def test_attention_to_padding_is_found(verify):
+    row = verify("Forgetful")
     assert row.patterns[0] == "LEAK" and row.faults == ["noncausal_self depends on padding"]
 
 
-def test_a_chunk_that_differs_is_found(foreign):
-    (fault,) = verify_model(foreign("Restless"), "mine").faults
+def test_a_chunk_that_differs_is_found(verify):
+    (fault,) = verify("Restless").faults
     assert fault.startswith("noncausal_cross: chunk differs from forward")
+
+
+def test_a_model_without_a_step_is_verified_without_it(foreign, capsys):
+    assert run(foreign("Stepless"), ["model=custom"]) == 0
+    shown = capsys.readouterr().out
+    (row,) = (line.split() for line in shown.splitlines() if line.startswith("mine"))
+    assert row[1:6] == ["ok", "ok", "-", "-", "none"] and "broken" not in shown
 
 
 def test_every_model_of_the_house_passes(capsys):

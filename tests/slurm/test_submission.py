@@ -158,12 +158,6 @@ def test_200_cells_write_at_once(harness: Harness):
     assert harness.counts() == {"done": 200}
 
 
-def test_the_plugin_s_own_launcher_runs_cells_too(harness: Harness):
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    harness.run("-m", "model=local", *CELL, "hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=5")
-    assert harness.statuses() == {1: "done"}
-
-
 def test_what_cannot_run_is_refused_before_it_waits_in_a_queue(cluster: Cluster, tmp_path: Path):
     harness = Harness(cluster, tmp_path)
     said = harness.submit("model=local", *CELL, status=2)

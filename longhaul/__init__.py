@@ -1,0 +1,17 @@
+"""Longhaul from Python: each function does what a command of `run.py` does, and gives back data.
+
+    import longhaul
+
+    longhaul.run("model=lavo", "task=lra/listops", budget="smoke")      # python run.py model=lavo ...
+    longhaul.plan("table=lavo/t11", budget="reduced")                   # do=plan, as a DataFrame
+    longhaul.records(task="lra/listops")                                # all records, as a DataFrame
+    trained = longhaul.load("a1d2790a")                                 # model with its weights, task, record
+    longhaul.compare("a1d2790a", "90d0dfc8")                            # do=compare
+
+Overrides are typed as on the command line, or given as keywords: `seed=[1, 2]` sweeps.
+"""
+
+from harness.errors import UsageError
+from longhaul.api import compare, export, load, plan, records, run
+
+__all__ = ["UsageError", "compare", "export", "load", "plan", "records", "run"]

@@ -1,0 +1,28 @@
+"""The command line. `python run.py`, `longhaul` and `python -m longhaul` are the same."""
+
+import sys
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from harness.commands import cli
+from harness.config.compose import register
+from harness.config.places import CONF
+
+
+def main() -> int:
+    """Carry out the command of `sys.argv`. Returns its exit status."""
+    register()
+    statuses: list[int] = []
+
+    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+    def command(cfg: DictConfig) -> None:
+        overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+        statuses.append(cli.dispatch(cfg, overrides))
+
+    return cli.main(command, statuses)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

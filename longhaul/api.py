@@ -1,0 +1,136 @@
+"""What `import longhaul` offers. torch is imported by `run` and `load` alone, and only once they need it."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.commands.explain import explain
+from harness.config.overrides import MULTIRUN, in_grammar, rewrite, typed_values
+from harness.config.schema import Paths
+from harness.config.sweep import Command, compose_commands, expand_all, split_sweep
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.report.compare_cells import Comparison
+    from harness.training.saved_model import SavedModel
+
+SWEPT = ("model", "task", "protocol", "budget", "seed", "table")  # of these, a list of values means a sweep
+CellName = str | os.PathLike[str]  # digits of its id, its name in do=status, its record or its run folder
+
+
+def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
+    """Run the cells of a command here, as `python run.py` does, and return their records (see `records`).
+
+    Cells that are done are not run again. A cell that failed has a record with its status. Raises UsageError where the
+    command would be refused, KeyboardInterrupt after Ctrl-C, which saves the run.
+    """
+    from harness.commands import train
+    from harness.records import record
+    from harness.records.collect import frame
+    from harness.training.signals import STOPPED
+
+    commands = commands_of(overrides, settings)
+    status = train.run_all(commands)
+    if status >= STOPPED:
+        raise KeyboardInterrupt
+    paths = [planned.cell.record_path(planned.cfg) for planned in expand_all(commands).cells]
+    if missing := sum(not path.exists() for path in paths):
+        raise UsageError(f"{missing} of {len(paths)} cells have no record: the lines above say why")
+    return frame([record.read(path) | {"file": path} for path in paths])
+
+
+def plan(*overrides: str, **settings: Any) -> "pd.DataFrame":
+    """The cells of a command, a row each: names, state and estimated seconds with their source. Nothing is run."""
+    import pandas as pd
+
+    from harness.commands.plan import plan_rows
+
+    rows, _ = plan_rows(commands_of(overrides, settings))
+    return pd.DataFrame(
+        [
+            one.cell.names() | {"state": one.state}
+            | {"seconds": one.estimate and one.estimate.seconds, "source": one.estimate and one.estimate.source}
+            for one in rows
+        ]
+    )  # fmt: skip
+
+
+def records(root: CellName | None = None, **where: Any) -> "pd.DataFrame":
+    """All records below a folder, by default those of `paths.records`; a row each, columns of `records.collect.frame`.
+
+    `where`: values that columns must have, `task="lra/listops", budget="reduced"`. Raises UsageError for a column that
+    there is not.
+    """
+    from harness.errors import did_you_mean
+    from harness.records.collect import frame, valid_records
+
+    found = frame(valid_records(root or Paths().records)[0])
+    for column, value in where.items():
+        if column not in found:
+            raise UsageError(f"records have no column '{column}': {did_you_mean(column, found.columns)}")
+        found = found[found[column].isin(value) if isinstance(value, (list, tuple, set)) else found[column] == value]
+    return found.reset_index(drop=True)
+
+
+def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
+    """The trained model of a cell with the weights that it was tested with, its task and its record.
+
+    `cell`: as in `compare`, or a folder that `export` wrote. Further overrides are those of paths
+    (`paths.outputs=...`), and of an exported folder's task (`task.path=...`). Raises UsageError.
+    """
+    from harness.training import saved_model
+
+    (command,) = commands_of(overrides, settings)
+    if saved_model.is_exported(Path(cell)):
+        return saved_model.load_exported(Path(cell), command.cfg, typed_values(command.overrides))
+    return saved_model.load_run(cell, command.cfg)
+
+
+def export(cell: CellName, folder: CellName | None = None, *overrides: str, **settings: Any) -> Path:
+    """Write the weights of a cell as safetensors with its configuration, record and card; returns the folder."""
+    from harness.training import saved_model
+
+    (command,) = commands_of(overrides, settings)
+    return saved_model.export(saved_model.load_run(cell, command.cfg), folder and Path(folder), command.cfg)
+
+
+def compare(a: CellName, b: CellName, *, root: CellName | None = None) -> "Comparison":
+    """The settings in which two cells differ, and the paired difference of their scores, as `do=compare` tells.
+
+    A cell is six or more digits of its id, its name in `do=status`, its record or its run folder. Raises UsageError.
+    """
+    from harness.report.compare_cells import compare
+
+    return compare(a, b, root or Paths().records)
+
+
+def commands_of(overrides: Sequence[str], settings: dict[str, Any]) -> list[Command]:
+    """The composed commands of overrides and keywords. Raises UsageError, in one line, as the command line does."""
+    words = [*overrides, *(typed(key, value) for key, value in settings.items())]
+    if (do := typed_values(words).get("do", "train")) != "train":
+        raise UsageError(f"do={do}: longhaul has functions for it (help(longhaul)); leave do= out")
+    with in_one_line(words):
+        return compose_commands(split_sweep([word for word in rewrite(words) if word not in MULTIRUN]))
+
+
+def typed(key: str, value: Any) -> str:
+    """A keyword as it would be typed: `seed=[1, 2]` as `seed=1,2`, `n_jobs=2` as it is."""
+    if key in SWEPT and isinstance(value, (list, tuple, range)):
+        return f"{key}={','.join(map(in_grammar, value))}"
+    return f"{key}={in_grammar(str(value) if isinstance(value, os.PathLike) else value)}"
+
+
+@contextlib.contextmanager
+def in_one_line(words: Sequence[str]) -> Iterator[None]:
+    """Turn Hydra's errors of composition into a UsageError of one line."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise UsageError(explain(error, words) or str(error)) from error

@@ -1,0 +1,160 @@
+"""`import longhaul` does what the commands do; a wheel does it without the clone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import longhaul
+from harness.commands import plan as plan_command
+from harness.config.compose import compose
+from harness.config.sweep import Command
+from harness.training import saved_model
+
+ROOT = Path(__file__).resolve().parents[1]
+CELL = {"task": "lra/listops", "budget": "smoke", "trainer": "cpu", "resources.cpus": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("door")
+
+
+@pytest.fixture(scope="module")
+def places(folder):
+    return {f"paths.{name}": folder / name for name in ("data", "outputs", "records")}
+
+
+@pytest.fixture(scope="module")
+def ran(places):
+    return longhaul.run(model=["no_mixing", "vanilla"], seed=[1, 2], **CELL, **places)
+
+
+def test_run_is_the_command_and_gives_its_records(ran, places):
+    assert list(zip(ran["model"], ran["seed"], ran["status"], strict=True)) == [
+        ("no_mixing", 1, "done"), ("no_mixing", 2, "done"), ("vanilla", 1, "done"), ("vanilla", 2, "done")
+    ]  # fmt: skip
+    typed = [f"{key}={value}" for key, value in (CELL | places).items()]
+    rows, _ = plan_command.plan_rows([Command(compose(["model=vanilla", "seed=2", *typed]))])
+    assert (rows[0].cell.id, rows[0].state) == (ran["id"][3], "done")
+
+
+def test_what_is_done_is_not_run_again(ran, places, capsys):
+    again = longhaul.run("model=vanilla", seed=2, **CELL, **places)
+    assert again["finished"][0] == ran["finished"][3] and "already done" in capsys.readouterr().out
+
+
+def test_plan_and_records(ran, places):
+    planned = longhaul.plan(model="vanilla", seed=[2, 3], **CELL, **places)
+    assert planned["state"].tolist() == ["done", "missing"]
+    assert planned["seconds"].isna().tolist() == [True, False] and planned["seconds"][1] < 600
+    assert len(longhaul.records(places["paths.records"])) == 4
+    assert longhaul.records(places["paths.records"], model="vanilla", seed=[1, 5])["id"].tolist() == [ran["id"][2]]
+
+
+def test_load_gives_the_model_that_was_tested(ran, places):
+    trained = longhaul.load(ran["id"][2], **places)
+    trained.task.load()
+    split = trained.task.split("test")
+    batch = split.batch(range(len(split)))
+    with torch.no_grad():
+        right = trained.model(batch["tokens"]).argmax(1) == batch["label"]
+    assert not trained.model.training
+    assert 100 * right.double().mean().item() == pytest.approx(ran["score"][2])
+
+
+def test_an_exported_model_is_the_same_one_and_names_no_place(ran, places, folder):
+    pytest.importorskip("safetensors")
+    exported = longhaul.export(ran["id"][2], folder / "exported", **places)
+    texts = [(exported / name).read_text() for name in (saved_model.CONFIG, saved_model.RECORD, saved_model.CARD)]
+    assert not any(str(folder) in text for text in texts)
+    first, second = longhaul.load(ran["id"][2], **places).model, longhaul.load(exported, **places).model
+    tokens = torch.randint(1, 15, (3, 40))
+    assert torch.equal(first(tokens), second(tokens))
+
+
+@pytest.mark.parametrize(("file", "old", "new", "message"), [
+    ("config.json", '"_target_": "models.', '"_target_": "os.', "outside the packages that may be built"),
+    ("config.json", '"dim": 32', '"dim": 16', "do not fit"),
+    ("record.json", '"status"', '"state"', "no exported model"),
+    ("model.safetensors", None, b"not a tensor", "no exported model"),
+])  # fmt: skip
+def test_a_folder_that_is_no_exported_model_is_one_line(ran, places, tmp_path, file, old, new, message):
+    pytest.importorskip("safetensors")
+    exported = longhaul.export(ran["id"][2], tmp_path / "exported", **places)
+    path = exported / file
+    path.write_bytes(new if old is None else path.read_bytes().replace(old.encode(), new.encode()))
+    with pytest.raises(longhaul.UsageError, match=message) as error:
+        longhaul.load(exported, **places)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_of_another_run_are_refused(ran, places):
+    run_folders = [path.parent.parent for path in Path(places["paths.outputs"]).rglob("best.pt")]
+    one, other = (next(each for each in run_folders if f"vanilla-s{seed}" in each.name) for seed in (1, 2))
+    own, weights = other / "checkpoints" / "best.pt", (one / "checkpoints" / "best.pt").read_bytes()
+    kept = own.read_bytes()
+    own.write_bytes(weights)
+    with pytest.raises(longhaul.UsageError, match="not those that vanilla"):
+        longhaul.load(ran["id"][3], **places)
+    own.unlink()
+    with pytest.raises(longhaul.UsageError, match="rerun=all trains them again"):
+        longhaul.load(ran["id"][3], **places)
+    own.write_bytes(kept)
+
+
+def test_compare_is_paired(ran, places):
+    found = longhaul.compare(ran["id"][0], ran["id"][2], root=places["paths.records"])
+    (acc,) = (one for one in found.differences if one.metric == "acc")
+    assert acc.difference == pytest.approx(ran["score"][0] - ran["score"][2]) and acc.n == 96
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: longhaul.run("model=lavoo"), "did you mean 'lavo'"),
+    (lambda: longhaul.plan("modl=lavo"), "there is no key 'modl'"),
+    (lambda: longhaul.run("seed=-1"), "seed=-1 is less than 0"),
+    (lambda: longhaul.run(do="plan"), "leave do= out"),
+    (lambda: longhaul.records(modl=1), "did you mean 'model'"),
+    (lambda: longhaul.load("ffffff"), "there is no record of ffffff"),
+])  # fmt: skip
+def test_a_mistake_is_one_line(call, message):
+    with pytest.raises(longhaul.UsageError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_wheel_runs_without_the_clone(tmp_path):
+    """Its dependencies are those of this environment; nothing of the clone is imported."""
+    programs, places = Path(sys.executable).parent, tmp_path / "work"
+    uv = programs / "uv"
+    if not uv.exists():
+        pytest.skip("make setup installs uv")
+    subprocess.run([uv, "build", "--wheel", "-q", "-o", tmp_path / "dist", ROOT], check=True)
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, tmp_path / "venv"], check=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([uv, "pip", "install", "-q", "--no-deps", "--python", python, wheel], check=True)
+    (own,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (own / "others.pth").write_text(os.fspath(Path(torch.__file__).parents[1]))
+    places.mkdir()
+
+    def printed(*words):
+        done = subprocess.run(
+            [python.parent / "longhaul", *words], cwd=places, capture_output=True, text=True, timeout=200,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    cell = ["model=no_mixing,vanilla", "task=lra/listops", "budget=smoke"]
+    assert "no_mixing" in printed("do=list")
+    assert "2 done" in printed("-m", *cell, "n_jobs=2")
+    assert len(list((places / "results" / "records").rglob("*.json"))) == 2
+    assert "lavo/t11.md" in printed("do=report", "table=lavo/t11")
+    where = [python, "-c", "import harness, longhaul; print(harness.__file__, longhaul.__file__)"]
+    found = subprocess.run(where, cwd=places, capture_output=True, text=True, check=True).stdout.split()
+    assert all(path.startswith(str(own)) for path in found)

@@ -49,7 +49,7 @@ def plan(*overrides: str, **settings: Any) -> "pd.DataFrame":
 
     from harness.commands.plan import plan_rows
 
-    rows, _ = plan_rows(commands_of(overrides, settings))
+    rows = plan_rows(commands_of(overrides, settings))
     return pd.DataFrame(
         [
             one.cell.names() | {"state": one.state}

@@ -75,7 +75,9 @@ class ImportMap:
     """All modules of models/, tasks/, harness/, longhaul/ and run.py."""
 
     def __init__(self, root: Path = ROOT):
-        paths = [path for top in ("models", "tasks", "harness", "longhaul") for path in sorted((root / top).rglob("*.py"))]
+        paths = [
+            path for top in ("models", "tasks", "harness", "longhaul") for path in sorted((root / top).rglob("*.py"))
+        ]
         modules = [Module(".".join(path.relative_to(root).with_suffix("").parts), path) for path in paths]
         modules.append(Module("run", root / "run.py"))
         self.modules = {module.name: module for module in modules if not module.name.endswith(".__init__")}

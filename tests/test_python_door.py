@@ -38,7 +38,7 @@ def test_run_is_the_command_and_gives_its_records(ran, places):
         ("no_mixing", 1, "done"), ("no_mixing", 2, "done"), ("vanilla", 1, "done"), ("vanilla", 2, "done")
     ]  # fmt: skip
     typed = [f"{key}={value}" for key, value in (CELL | places).items()]
-    rows, _ = plan_command.plan_rows([Command(compose(["model=vanilla", "seed=2", *typed]))])
+    rows = plan_command.plan_rows([Command(compose(["model=vanilla", "seed=2", *typed]))])
     assert (rows[0].cell.id, rows[0].state) == (ran["id"][3], "done")
 
 

@@ -1,10 +1,14 @@
-"""do=list: every name that can be typed, each with the comment that opens its yaml file."""
+"""do=list: every name that can be typed, each with the comment that opens its yaml file; with task=, its data card."""
 
 from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
 from harness.config.compose import options, recipes
+from harness.config.data_cards import cards, printed
+from harness.config.overrides import key_of
+from harness.errors import UsageError
+from harness.progress import announce_torch
 
 TITLES = {
     "model": "models",
@@ -23,6 +27,12 @@ TITLES = {
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    typed = [key for key in map(key_of, overrides) if key.split(".")[0] == "task"]
+    if inside := [key for key in typed if key != "task"]:
+        raise UsageError(f"do=list does not read {inside[0]}=: task=... prints a task's data card")
+    if typed:
+        print_card(cfg.task.name)
+        return 0
     for group, title in TITLES.items():
         names = list(options(group))
         if not names:
@@ -35,3 +45,16 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
                 print(f"  {'':<{width}}  protocols: {', '.join(recipes(name))}")
     print("\npython run.py model=<model> task=<task> [protocol=<protocol>] [budget=reduced] runs one cell")
     return 0
+
+
+def print_card(task: str) -> None:
+    """What is known of a task's data. Its modules, and torch with them, are imported for the hashes of files."""
+    known = cards()
+    print(f"{task}  {dict(options('task')).get(task, '')}".rstrip())
+    print(f"  protocols: {', '.join(recipes(task)) or 'those that serve every task'}\n")
+    if task not in known:
+        print("it has no data card: harness/config/data_cards.py says how to write one")
+        return
+    if known[task].files:
+        announce_torch()
+    print(printed(task))

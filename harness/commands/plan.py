@@ -8,7 +8,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import Cell
 from harness.config.compose import file_of, options
-from harness.config.sweep import Command, PlannedCell, expand_all, task_columns
+from harness.config.data_files import missing_files, what_is_missing
+from harness.config.sweep import Command, Plan, PlannedCell, expand_all, task_columns
 from harness.config.table_rows import row, row_hours, runs
 from harness.launch.cell_state import cell_state
 from harness.launch.queue import Queue
@@ -35,7 +36,8 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     from rich.console import Console
     from rich.table import Table
 
-    rows, absent = plan_rows(commands)
+    plan = expand_all(commands)
+    rows = plan_rows(commands, plan)
     table = Table("cell", "state", "estimated time", "from", box=None, pad_edge=False)
     seconds_left = {MEASURED: 0.0, PUBLISHED: 0.0}
     for one in rows:
@@ -51,21 +53,23 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
             print(f"to do: about {clock(seconds)} {basis}")
     if unknown := sum(one.state != "done" and one.estimate is None for one in rows):
         print(f"of unknown cost: {unknown}, until the first one has ended")
-    for name, why in absent.items():
+    for name, why in plan.absent.items():
         print(f"left out: {name} ({why})")
+    for path, cfg in missing_files(planned.cfg for planned in plan.cells).items():
+        print(f"data: {what_is_missing(path, cfg)}")
     return 0
 
 
-def plan_rows(commands: Sequence[Command]) -> tuple[list[PlanRow], dict[str, str]]:
-    """The cells of all commands together; and {row or column of a table: why it has no cell}."""
-    plan, cfg, queue = expand_all(commands), commands[0].cfg, Queue()
+def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[PlanRow]:
+    """The cells of all commands together. `plan`: what they expand to, where that is known."""
+    plan, cfg, queue = plan or expand_all(commands), commands[0].cfg, Queue()
     records, _ = valid_records(cfg.paths.records)
     rows = []
     for planned in plan.cells:
         state = cell_state(planned.cell, cfg, queue).name
         found = None if state == "done" else estimate(planned.cell, records, hours_of(planned))
         rows.append(PlanRow(planned.cell, state, found))
-    return rows, plan.absent
+    return rows
 
 
 def hours_of(planned: PlannedCell) -> float | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell, cell_of
+from harness.config.data_files import missing_file, what_is_missing
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
@@ -86,7 +87,7 @@ def run_cell(request: CellRequest) -> CellResult:
         for folder in (run_dir.path, cell.record_path(cfg).parent):
             require_writable(folder)
     except UsageError as error:
-        return CellResult(str(cell), "refused", 2, one_line(error))
+        return CellResult(str(cell), "refused", 2, explained(error, cfg))
     except Exception as error:
         build_error = error  # memory, for example: it is recorded once the run directory is claimed
     if rank():
@@ -214,7 +215,7 @@ def _run(
             return CellResult(str(cell), stop.state, STOPPED + stop.number, str(stop))
         except (DataError, UsageError) as error:
             run_dir.write_heartbeat("refused", step=0, steps=0, force=True)
-            return CellResult(str(cell), "refused", 2, one_line(error))
+            return CellResult(str(cell), "refused", 2, explained(error, attempt.cfg))
         except Exception as error:
             return _record_failure(attempt, error, started)
         entries |= {"started": iso(started), "finished": iso(time.time())}
@@ -222,6 +223,12 @@ def _run(
         record.write(entries, record_path)
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
         return CellResult(str(cell), "done", 0, f"{summary(entries)} · {record_path}")
+
+
+def explained(error: Exception, cfg: DictConfig) -> str:
+    """An error in one line; of a file that is not there, with where it comes from and what stands in for it."""
+    missing = missing_file(cfg)
+    return what_is_missing(missing, cfg) if missing and str(missing) in str(error) else one_line(error)
 
 
 def _record_failure(attempt: "Attempt", error: Exception, started: float, status: str | None = None) -> CellResult:

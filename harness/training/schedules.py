@@ -18,6 +18,8 @@ def one_cycle(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
     """
     if not 0 <= warmup < steps:
         raise ValueError(f"warmup is {warmup} of {steps} steps; lower it as well, train.schedule.warmup=...")
+    if warmup == 1:  # torch divides by warmup - 1
+        raise ValueError("warmup is 1 step, which torch's OneCycleLR cannot do: train.schedule.warmup=0, or 2 and more")
     lr = [group["lr"] for group in optimizer.param_groups]
     return OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=warmup / steps, anneal_strategy="linear")
 

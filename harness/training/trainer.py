@@ -10,21 +10,32 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
-from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.instantiate import instantiate
 from harness.errors import UsageError
 from harness.records.run_directory import RunDirectory
+from harness.training.callback import TrainingCallback
+from harness.training.loggers import make_loggers
+from harness.training.profiling import make_profiler
 
 
-def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: Callback) -> pl.Trainer:
+def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallback) -> pl.Trainer:
     """The Trainer that `trainer=` and the recipe configure; it writes nothing yet."""
+
+    def say(line: str) -> None:
+        callback.progress.say(line)  # it is set when the run begins
+
     silence_lightning()
     train, trusted = cfg.train, list(cfg.trusted_packages)
     world_size = devices_of(cfg)
+    settings = OmegaConf.to_container(cfg.trainer, resolve=True)
+    if isinstance(settings.get("profiler"), str):  # else there is none, or one that its _target_ names
+        profiler = make_profiler(settings.pop("profiler"), run_dir.path, say)
+    else:
+        profiler = None
     return instantiate(
-        OmegaConf.to_container(cfg.trainer, resolve=True),
+        settings,
         "trainer",
         trusted,
         max_steps=train.max_steps,
@@ -34,7 +45,8 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: Callback) -> 
         gradient_clip_algorithm="value" if train.clip_value else "norm",  # of each parameter: TaskModule
         callbacks=[callback],
         plugins=[cluster_environment(world_size)],
-        logger=[instantiate(config, "logger", trusted, save_dir=str(run_dir.path)) for config in cfg.logger.values()],
+        logger=make_loggers(cfg, run_dir.path, say),
+        profiler=profiler,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -1,6 +1,7 @@
 """Folders that cannot be written, and terminals that cannot show everything: one line, before anything is trained."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -65,3 +66,21 @@ def test_without_a_clone_places_are_those_of_the_working_directory(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(schema, "CLONE", None)
     assert (schema.Paths().records, schema.Paths().paper) == ("results/records", str(places.LEDGER))
+
+
+def test_a_file_that_is_not_there_is_named_with_what_stands_in_for_it(places, tmp_path, capsys):
+    from harness.commands.plan import run_all
+    from harness.config.compose import compose
+    from harness.config.sweep import Command
+    from harness.training.run_cell import CellRequest, run_cell
+
+    text = ["task=lm/pg19", "model=no_mixing", "budget=reduced", f"paths.slices={tmp_path / 'slices'}", "trainer=cpu"]
+    missing = f"{tmp_path}/slices/pg19/pg19_slice.tar.gz: not there, lm/pg19 reads it at budget=reduced; paths.slices="
+    cfg = compose([*text, *places])
+    assert run_all([Command(cfg)]) == 0
+    assert f"data: {missing}" in capsys.readouterr().out
+    result = run_cell(CellRequest(cfg))
+    assert (result.state, result.code) == ("refused", 2) and result.detail.startswith(missing)
+    (typed,) = re.findall(r"; (task\.source=.*) generates a stand-in", result.detail)
+    stand_in = ["budget=smoke", *(word for word in text if not word.startswith("budget"))]
+    assert run_cell(CellRequest(compose([*stand_in, *typed.split(), *places]))).state == "done"

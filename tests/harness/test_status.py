@@ -69,7 +69,7 @@ def test_names_narrow_it_and_what_it_does_not_read_is_refused(places, capsys):
     assert shown() == shown("seed=1") == {"local", "vanilla"} and shown("seed=2") == shown("budget=paper") == set()
     assert shown("model=vanilla") == shown("model=vanilla", "budget=smoke", "task=lra/listops") == {"vanilla"}
     assert shown("table=lavo/t11", "budget=smoke", "model=local") == {"local"}
-    for verb, key in (("status", "train.max_steps"), ("report", "model"), ("list", "task")):
+    for verb, key in (("status", "train.max_steps"), ("report", "model"), ("list", "model")):
         value = {"train.max_steps": "3", "model": "lavo", "task": "lra/text"}[key]
         typed = [f"do={verb}", f"{key}={value}"]
         assert cli.dispatch(compose(typed), typed) == 2

@@ -1,0 +1,144 @@
+"""Loggers beside metrics.csv: TensorBoard, Weights & Biases, MLflow, or any other logger of Lightning's kind.
+
+A logger is never a reason to lose a run. One that is not installed or that fails is left out from then on, with one
+line, and the cell trains on. Settings that the logger does not take are refused before anything runs, as everywhere.
+
+The hyper-parameters are the cell's configuration, the one that its id is the hash of. It has no path of this machine,
+no setting of a cluster and none of a logger, so no password or key that was typed there.
+"""
+
+import contextlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from omegaconf import DictConfig
+
+from harness.config.cell import cell_of
+from harness.config.instantiate import call, check_types, target
+from harness.config.places import CLONE
+from harness.errors import UsageError, one_line
+
+EXTRA = ("tensorboard", "wandb", "mlflow")  # what the extra `loggers` installs
+ENVIRONMENT = {
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # mlflow 3 refuses files in place of a database without it
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # of 7, which take minutes where no server answers
+}
+CREDENTIALS = re.compile(r"//[^/\s@]+@")  # in an address: http://user:password@host
+LONGEST_REASON = 200  # characters
+
+
+def make_loggers(cfg: DictConfig, folder: Path, say: Callable[[str], None]) -> list[Logger]:
+    """The loggers of `logger=`; `say` prints a line. They are made when the training begins: here nothing is written.
+
+    Raises UsageError for a setting that a logger does not take.
+    """
+    if not cfg.logger:
+        return []
+    config, trusted = cell_of(cfg).config, list(cfg.trusted_packages)
+    return [
+        OptionalLogger(name, checked(settings, f"logger.{name}", trusted, folder), config, folder, say)
+        for name, settings in cfg.logger.items()
+    ]
+
+
+def checked(settings: Any, where: str, trusted: list[str], folder: Path) -> Callable[[], Logger]:
+    """What makes a logger. Raises UsageError."""
+    build = target(settings, where, trusted)
+    signature = inspect.signature(build.func)
+    place = {"save_dir": str(folder)} if "save_dir" in signature.parameters else {}
+    try:
+        signature.bind(**{**place, **build.keywords})
+    except TypeError as error:
+        raise UsageError(f"{where} ({build.func.__qualname__}): {one_line(error)}") from error
+    check_types(build.func, build.keywords, where)
+    return partial(call, build, where, **place)
+
+
+class OptionalLogger(Logger):
+    """A logger that is left out from its first error on. It is made when it is first used, and told `config` then."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Logger],
+        config: Mapping[str, Any],
+        folder: Path,
+        say: Callable[[str], None],
+    ):
+        super().__init__()
+        self._name, self._make, self._config, self._folder, self._say = name, make, config, folder, say
+        self._logger: Logger | None = None
+        self._failed = False
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        return str(self._folder)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        numbers = {key: value for key, value in metrics.items() if isinstance(value, (int, float))}
+        self._try(lambda logger: logger.log_metrics(numbers, step=step))
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self._try(lambda logger: logger.log_hyperparams(params, *args, **kwargs))
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Lightning calls it when the training begins."""
+        self._try(lambda logger: logger.save())
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        if self._logger is not None:
+            self._try(lambda logger: logger.finalize(status))
+            self._try(lambda _: finish_wandb(status))
+
+    def _try(self, use: Callable[[Logger], object]) -> None:
+        if self._failed:
+            return
+        try:
+            if self._logger is None:
+                for key, value in ENVIRONMENT.items():
+                    os.environ.setdefault(key, value)
+                self._logger = self._make()
+                self._logger.log_hyperparams(dict(self._config))
+            use(self._logger)
+        except Exception as error:
+            self._failed = True
+            self._say(f"logger {self.name}: {reason(self.name, error)}; training goes on without it")
+            with contextlib.suppress(Exception):
+                finish_wandb("failed")
+
+
+def finish_wandb(status: str) -> None:
+    """End the run of wandb, which has one in a process at a time and would log the next cell into it."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        wandb.finish(exit_code=0 if status == "success" else 1)
+
+
+def reason(name: str, error: Exception) -> str:
+    """Why a logger is left out, in one line without user names and passwords of addresses."""
+    error = error.__cause__ if isinstance(error, UsageError) and error.__cause__ is not None else error
+    if isinstance(error, ModuleNotFoundError) and name in EXTRA:
+        package = "-e '.[loggers]'" if CLONE else "'longhaul[loggers]'"
+        return f"not installed: pip install {package}"
+    text = one_line(error) or type(error).__name__
+    return CREDENTIALS.sub("//***@", text).rstrip(".")[:LONGEST_REASON]

@@ -1,0 +1,194 @@
+"""logger= and trainer.profiler=: what they write, and that no logger can stop a cell."""
+
+import csv
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+from lightning.pytorch.loggers import Logger
+
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.records import record
+from harness.training.loggers import EXTRA, OptionalLogger, make_loggers
+from harness.training.run_cell import CellRequest, run_cell
+
+CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+STEPS = [4, 8, 12]  # of the evaluations
+MINE = ["trusted_packages=[test_loggers]", "+logger.mine._target_=test_loggers.Recorder"]
+
+
+class Recorder(Logger):
+    """Keeps what it is told. With `fails_at` it fails in the evaluation of that step."""
+
+    made: list["Recorder"] = []  # noqa: RUF012
+
+    def __init__(self, fails_at: int | None = None):
+        super().__init__()
+        self.fails_at, self.config, self.rows, self.status = fails_at, {}, [], None
+        Recorder.made.append(self)
+
+    name = version = "recorder"
+
+    def log_hyperparams(self, params):
+        self.config = params
+
+    def log_metrics(self, metrics, step=None):
+        if step == self.fails_at:
+            raise ConnectionError("no answer from https://me:sesame@example.org")
+        self.rows.append((step, metrics))
+
+    def finalize(self, status):
+        self.status = status
+
+
+@pytest.fixture
+def cell(places, tmp_path_factory):
+    data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"  # made once for all tests
+    Recorder.made.clear()
+    return lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
+
+
+def run_folder(tmp_path: Path) -> Path:
+    (file,) = (tmp_path / "outputs" / "cells").rglob("metrics.csv")
+    return file.parent
+
+
+def steps_of(folder: Path) -> list[int]:
+    with (folder / "metrics.csv").open() as table:
+        return [int(row["step"]) for row in csv.DictReader(table)]
+
+
+def weights(tmp_path: Path) -> str:
+    (file,) = (tmp_path / "records").rglob("*.json")
+    return record.read(file)["weights_sha256"]
+
+
+def test_loggers_that_are_not_installed_are_left_out(cell, tmp_path, monkeypatch, capsys):
+    for module, names in {
+        "pytorch.loggers.wandb": ["_WANDB_AVAILABLE"],
+        "pytorch.loggers.mlflow": ["_MLFLOW_AVAILABLE"],
+        "fabric.loggers.tensorboard": ["_TENSORBOARD_AVAILABLE", "_TENSORBOARDX_AVAILABLE"],
+    }.items():
+        for name in names:
+            monkeypatch.setattr(importlib.import_module(f"lightning.{module}"), name, False)
+    assert cell(f"logger=[{','.join(EXTRA)}]").state == "done"
+    printed, folder = capsys.readouterr().err.splitlines(), run_folder(tmp_path)
+    for name in EXTRA:
+        line = f"logger {name}: not installed: pip install -e '.[loggers]'; training goes on without it"
+        assert printed.count(line) == 1 and line in (folder / "log.txt").read_text()
+    assert steps_of(folder) == STEPS
+
+
+def test_a_logger_is_told_the_configuration_and_every_evaluation(cell, tmp_path):
+    assert cell(*MINE).state == "done"
+    (logger,) = Recorder.made
+    assert [step for step, _ in logger.rows] == STEPS == steps_of(run_folder(tmp_path))
+    assert all({"train/loss", "lr", "val/acc"} <= set(metrics) for _, metrics in logger.rows)
+    assert logger.config["model"]["name"] == "vanilla" and logger.config["train"]["max_steps"] == 12
+    assert logger.status == "success"
+
+
+def test_a_logger_that_fails_is_left_out_and_changes_no_number(cell, tmp_path, capsys):
+    assert cell().state == "done"
+    without = weights(tmp_path)
+    assert cell("rerun=all", *MINE, "+logger.mine.fails_at=8").state == "done"
+    assert weights(tmp_path) == without and steps_of(run_folder(tmp_path)) == STEPS
+    assert [step for step, _ in Recorder.made[0].rows] == [4]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("logger")]
+    assert lines == ["logger mine: no answer from https://***@example.org; training goes on without it"]
+
+
+def test_a_logger_that_cannot_be_made_is_asked_once(tmp_path):
+    asked, said = [], []
+
+    def make():
+        asked.append(1)
+        raise RuntimeError("No API key configured.")
+
+    logger = OptionalLogger("wandb", make, {}, tmp_path, said.append)
+    logger.save()
+    logger.log_metrics({"val/acc": 1.0}, step=1)
+    logger.finalize("success")
+    assert len(asked) == 1
+    assert said == ["logger wandb: No API key configured; training goes on without it"]
+
+
+def test_hyper_parameters_hold_no_secret_and_no_place(places, tmp_path):
+    typed = ["logger=[wandb,mlflow]", "+logger.wandb.id=sesame", "logger.mlflow.tracking_uri=http://me:sesame@host"]
+    cfg = compose([*CELL, *places, *typed, "cluster.account=sesame", "cluster.setup=['export KEY=sesame']"])
+    loggers = make_loggers(cfg, tmp_path, print)
+    assert [logger.name for logger in loggers] == ["wandb", "mlflow"]
+    for logger in loggers:
+        text = json.dumps(logger._config)
+        assert "vanilla" in text and "sesame" not in text and str(tmp_path) not in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        (["logger=mlflow", "+logger.mlflow.experiment=x"], "experiment"),
+        (["logger=mlflow", "logger.mlflow.run_name=3"], "run_name"),
+        (["+logger.mine._target_=test_loggers.Recorder"], "trusted_packages"),
+    ],
+)
+def test_settings_that_a_logger_does_not_take_are_refused(cell, tmp_path, typed, named):
+    result = cell(*typed)
+    assert (result.state, result.code) == ("refused", 2)
+    assert result.detail.startswith("logger.") and named in result.detail
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_the_cell_is_the_same_whatever_logs():
+    plain = cell_of(compose(CELL)).id
+    assert all(cell_of(compose([*CELL, f"logger={name}"])).id == plain for name in EXTRA)
+
+
+def test_tensorboard_files_are_in_the_run_folder(cell, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert cell("logger=tensorboard").state == "done"
+    events = EventAccumulator(str(run_folder(tmp_path)))
+    events.Reload()
+    assert [event.step for event in events.Scalars("val/acc")] == STEPS
+
+
+def test_mlflow_writes_files_below_the_outputs(cell, tmp_path):
+    pytest.importorskip("mlflow")
+    assert cell("logger=mlflow").state == "done"
+    (metrics,) = (tmp_path / "outputs" / "mlruns").rglob("metrics/val/acc")
+    assert [int(line.split()[2]) for line in metrics.read_text().splitlines()] == STEPS
+    run = metrics.parents[2]
+    assert (run / "params" / "model" / "name").read_text() == "vanilla"
+    assert "status: 3" in (run / "meta.yaml").read_text()  # finished
+
+
+def test_wandb_has_a_run_for_each_cell_and_asks_for_no_network(cell, tmp_path):
+    pytest.importorskip("wandb")
+    assert cell("logger=wandb").state == cell("logger=wandb", "seed=2").state == "done"
+    found = sorted((tmp_path / "outputs" / "cells").rglob("offline-run-*/*.wandb"))
+    assert len({file.parents[2] for file in found}) == len(found) == 2
+    for file in found:
+        content = file.read_bytes()
+        assert b"val/acc" in content and b"vanilla" in content and str(tmp_path).encode() not in content
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [("simple", "run_training_batch"), ("pytorch", "aten::"), ("advanced", "cumulative time")],
+)
+def test_a_profiler_prints_its_report_and_keeps_it(cell, tmp_path, capsys, name, action):
+    assert cell(f"trainer.profiler={name}").state == "done"
+    printed, folder = capsys.readouterr().err, run_folder(tmp_path)
+    report = (folder / "profile.txt").read_text()
+    assert "FIT Profiler Report" in printed and action in printed and action in report
+    assert f"profile: {folder / 'profile.txt'}" in printed.splitlines()
+    assert len(list(folder.glob("*.pt.trace.json"))) == (name == "pytorch")
+
+
+def test_an_unknown_profiler_is_refused(cell, tmp_path):
+    result = cell("trainer.profiler=smiple")
+    assert result.state == "refused" and result.detail == "trainer.profiler=smiple: did you mean 'simple'?"
+    assert not (tmp_path / "outputs").exists()

@@ -1,0 +1,134 @@
+"""Every task has a data card; what a card says follows from the code, and the page from the cards."""
+
+import importlib
+import pkgutil
+import re
+
+import pytest
+
+import tasks.finetuning.glue
+import tasks.lm.pg19
+import tasks.lm.wikitext103
+import tasks.lra.image
+import tasks.lra.text
+import tasks.summarization.multinews
+from harness.commands import list as list_command
+from harness.commands.cli import refuse_ignored
+from harness.config import data_cards as module
+from harness.config.compose import compose, options
+from harness.config.data_cards import PAGE, cards, page, value
+from harness.errors import UsageError
+from tasks.data_sources import Download
+from tasks.lm.text_sources import HubFiles
+
+TASKS = [name for name, _ in options("task")]
+# task -> the constant of its code that counts the published examples, where its class has no `published`
+COUNTED = {
+    "completion/pcn": "tasks.completion.pcn.PUBLISHED",
+    "mt/wmt14_ende": "tasks.mt.wmt_files.HUB_PAIRS",
+    "tts/ljspeech": "tasks.tts.clips.CLIPS",
+    "lm/openwebtext": "tasks.lm.openwebtext.PAGES",
+    "lm/wikitext103": "tasks.lm.wikitext103.LINES",
+}
+
+
+def total(counts):
+    return counts if isinstance(counts, int) else sum(counts.values() if isinstance(counts, dict) else counts)
+
+
+def test_every_task_has_a_card_and_every_card_a_task():
+    assert set(cards()) == set(TASKS), "tasks/<package>/cards.yaml: harness/config/data_cards.py says how to write one"
+
+
+def test_the_page_is_that_of_the_cards():
+    assert PAGE.read_text(encoding="utf-8") == page(), "out of date: python -m harness.config.data_cards"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_card_is_complete(task):
+    card = cards()[task]
+    for text in (card.data, card.licence, card.size, card.split, card.tokens, card.reduced):
+        assert isinstance(text, str) and text.strip() and "TODO" not in text
+    if "unknown" in card.licence:
+        assert re.search(r"unknown: .*https://", card.licence), "a licence that is not known says where to look"
+
+
+def test_hashes_and_revisions_are_those_of_the_code():
+    text = page()
+    for file in (tasks.lra.image.ARCHIVE, *tasks.lm.tokenizers.GPT2, *tasks.summarization.multinews.FILES.values()):
+        assert f"{file.url} ({file.size:,} bytes, sha256 {file.sha256})" in text
+    for hub in (tasks.lra.text.HUB, tasks.lm.pg19.HUB, (tasks.finetuning.glue.NAME, tasks.finetuning.glue.REVISION)):
+        assert f"https://huggingface.co/datasets/{hub[0]} (revision {hub[1]})" in text
+
+
+def test_nothing_is_fetched_without_a_card():
+    text = page()
+    modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(tasks.__path__, "tasks.")]
+    values = [one for each in modules for one in vars(each).values()]
+    named = [getattr(each, "download", each) for one in values for each in parts(one)]  # a series has its download
+    files = [one for one in named if isinstance(one, Download)]
+    hubs = [one for one in values if isinstance(one, HubFiles)]
+    mirror = tasks.lm.wikitext103.MIRROR  # the same file elsewhere
+    assert len(set(files)) > 20 and len(hubs) > 5
+    assert not [file.url for file in files if file != mirror and file.sha256 not in text]
+    assert not [hub.name for hub in hubs if hub.revision not in text]
+
+
+def parts(one):
+    """What a constant holds."""
+    return one.values() if isinstance(one, dict) else one if isinstance(one, (tuple, list)) else [one]
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if cards()[task].examples])
+def test_examples_are_as_many_as_the_code_says(task):
+    config, examples = compose([f"task={task}"]).task, cards()[task].examples
+    published = value(COUNTED[task]) if task in COUNTED else getattr(value(config._target_), "published", None)
+    if task.startswith("forecasting/"):
+        dataset = value("tasks.forecasting.datasets.DATASETS")[config.dataset]
+        used = dataset.split_rows or dataset.rows
+        train, _, test = (int(used * share) for share in dataset.shares)
+        assert examples == {"train": train, "val": used - train - test, "test": test}
+    elif published is not None:
+        assert total(examples) == total(published)
+    else:  # generated as it is read
+        assert examples == {name: config[name] for name in ("train", "val", "test")}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_reduced_budget_reads_what_the_card_says(task):
+    source, _, text = cards()[task].reduced.partition(": ")
+    config = compose([f"task={task}", "budget=reduced"]).task
+    assert source == config.get("source", "generated")
+    if counts := re.match(r"([\d,]+) / ([\d,]+) / ([\d,]+) ", text):
+        if "train" in config:
+            found = [config[name] for name in ("train", "val", "test")]
+            assert [int(count.replace(",", "")) for count in counts.groups()] == found
+    elif "8,192" in text:
+        assert config.examples == 8192
+
+
+def test_the_command_prints_one_card(capsys):
+    assert list_command.run(compose(["do=list", "task=lra/listops"]), ["do=list", "task=lra/listops"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("lra/listops  ListOps") and "licence" in shown and "96,000 train" in shown
+    assert "CIFAR" not in shown
+    refuse_ignored("list", ["do=list", "task=lra/listops"])
+    with pytest.raises(UsageError, match=r"do=list does not read task\.train="):
+        list_command.run(compose(["do=list"]), ["do=list", "task.train=3"])
+
+
+def test_a_task_without_a_card_is_said_to_have_none(capsys, monkeypatch):
+    monkeypatch.setattr(list_command, "cards", dict)
+    list_command.run(compose(["task=lra/text"]), ["task=lra/text"])
+    assert "no data card" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "entry", ["lra/x: {data: a}", "lra/x: {licenze: b}", "lra/x: a text"], ids=["missing", "misspelt", "no card"]
+)
+def test_what_is_no_card_is_refused(entry, tmp_path, monkeypatch):
+    (tmp_path / "lra").mkdir()
+    (tmp_path / "lra" / "cards.yaml").write_text(entry, encoding="utf-8")
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=r"cards\.yaml: lra/x"):
+        cards.__wrapped__()

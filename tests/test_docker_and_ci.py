@@ -1,0 +1,109 @@
+"""The Dockerfile, which is not built here, and the workflow, which GitHub runs: what they refer to is there."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yaml"
+ACTION = ROOT / ".github" / "actions" / "python" / "action.yaml"
+
+
+def instructions():
+    """[(instruction, arguments)] of the Dockerfile, continued lines joined."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def arguments(name):
+    return [rest for instruction, rest in instructions() if instruction == name]
+
+
+def ignored():
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def extras():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+
+def test_the_image_is_of_a_python_that_is_supported():
+    (image,) = arguments("FROM")
+    assert image == "python:3.11-slim"
+
+
+def test_what_is_copied_is_there_and_nothing_is_fetched_by_add():
+    assert not arguments("ADD")
+    sources = [source for rest in arguments("COPY") for source in rest.split()[:-1]]
+    assert "constraints.txt" in sources and "." in sources
+    assert all((ROOT / source).exists() and source not in ignored() for source in sources)
+    (entry,) = arguments("ENTRYPOINT")
+    assert yaml.safe_load(entry) == ["python", "run.py"] and (ROOT / "run.py").is_file()
+
+
+def test_pip_is_bound_by_the_constraints_and_knows_the_extras():
+    lines = [rest for rest in arguments("RUN") if "pip install" in rest]
+    assert len(lines) == 2 and all("-c constraints.txt" in line and "--no-cache-dir" in line for line in lines)
+    (default,) = [rest.partition("=")[2] for rest in arguments("ARG") if rest.startswith("EXTRAS=")]
+    assert set(default.split(",")) <= set(extras())
+
+
+def test_the_container_does_not_run_as_root():
+    assert instructions()[-3][0] == "USER" and arguments("USER")[-1].split(":")[0] not in ("root", "0")
+
+
+def test_what_belongs_to_this_machine_is_not_copied():
+    of_git = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    places = {line.strip("/") for line in of_git if line.startswith("/") and "*" not in line}
+    assert places >= {"data", "outputs"}
+    assert {*places, ".git", ".venv", "conf/local/*.yaml"} <= ignored()
+
+
+def parts():
+    """The commands of .ci/run."""
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    return [line.split("#")[0].strip() for line in lines if line.startswith("make")]
+
+
+@pytest.fixture
+def workflow():
+    return yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+
+
+def runs(job):
+    return [step["run"] for step in job["steps"] if "run" in step]
+
+
+def test_the_workflow_runs_what_ci_run_runs(workflow):
+    required = [job for job in workflow["jobs"].values() if not job.get("continue-on-error")]
+    assert len(parts()) >= 6
+    assert sorted(line for job in required for line in runs(job)) == sorted(parts())
+    optional = [job for job in workflow["jobs"].values() if job not in required]
+    assert [runs(job) for job in optional] == [["make test"]]
+    assert optional[0]["strategy"]["matrix"]["python"] == ["3.12", "3.13"]
+
+
+def test_every_job_ends_and_every_action_is_pinned(workflow):
+    steps = list(yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"])
+    for job in workflow["jobs"].values():
+        assert job["runs-on"] == "ubuntu-latest" and 0 < job["timeout-minutes"] <= 180
+        steps += job["steps"]
+    used = {step["uses"] for step in steps if "uses" in step}
+    assert "./.github/actions/python" in used
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", name) for name in used if not name.startswith("./"))
+
+
+def test_the_workflow_installs_what_the_makefile_does(workflow):
+    (default,) = re.findall(r"^EXTRAS \?= (\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    chosen = set(workflow["env"]["EXTRAS"].split(","))
+    assert {*default.split(","), "loggers"} <= chosen <= set(extras())
+
+
+def test_the_commands_are_targets_of_make():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(f"\n{shlex.split(command)[1]}:" in makefile for command in parts())

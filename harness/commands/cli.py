@@ -12,12 +12,13 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.commands.explain import explain
 from harness.config.compose import keep_settings
 from harness.config.overrides import key_of, rewrite
+from harness.config.places import CONF
 from harness.config.ranges import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.progress import announce_torch
@@ -62,7 +63,10 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # an ascii terminal shows ? for what it lacks
     try:
-        sys.argv[1:] = rewrite(sys.argv[1:]) or ["--help"]
+        if not sys.argv[1:] or {"--help", "-h"} & set(sys.argv[1:]):
+            print(help_page())
+            return 0
+        sys.argv[1:] = rewrite(sys.argv[1:])
         refuse_unknown_flags(sys.argv[1:])
         hydra_main()
         return max(statuses, default=0)
@@ -80,6 +84,12 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
         return reader_left()
     except OSError as error:
         return print_error(of_file(error))
+
+
+def help_page() -> str:
+    """What `--help` prints. Hydra would compose the default cell first, for seconds."""
+    page = OmegaConf.load(CONF / "hydra" / "help" / "longhaul.yaml")
+    return str(OmegaConf.create({"hydra": {"help": page}}).hydra.help.template)
 
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:

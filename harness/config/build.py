@@ -81,8 +81,16 @@ def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]
 
 
 def is_attention(model: partial) -> bool:
-    """Whether a model is one layer. A model that replaces the backbone has a `Config`, as backbones have."""
-    return config_class(model.func) is None
+    """Whether a model is one layer. A model that replaces the backbone has a `Config`, as backbones have.
+
+    Raises UsageError for a class that is neither.
+    """
+    if config_class(model.func) is not None:
+        return False
+    if isinstance(model.func, type) and not issubclass(model.func, Attention):
+        contract = "models.attention.base.Attention (CONTRIBUTING.md, Add a model)"
+        raise UsageError(f"model._target_: {model.func.__qualname__} is no {contract}")
+    return True
 
 
 def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
@@ -111,8 +119,8 @@ def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built]
     except DataError as error:
         raise UsageError(one_line(error)) from error
     except UsageError as error:
-        if not str(error).startswith("model"):
-            raise
+        if not str(error).startswith("model") or "_target_" in str(error) or "cannot find" in str(error):
+            raise  # another model is no cure
         fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
         hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit here"
         raise UsageError(f"{error}; {hint}") from error

@@ -6,13 +6,14 @@ A default protocol takes no rewriting: `conf/config.yaml` reads it from the task
 import fnmatch
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from harness.config.compose import NAMED, options
+from harness.config.compose import NAMED, has_recipe, options
 from harness.errors import UsageError
 
 MULTIRUN = ("-m", "--multirun")
@@ -50,14 +51,31 @@ def expand_patterns(arguments: Sequence[str]) -> list[str]:
         names = [name for name, _ in options(group)]
         patterns = [value[5:-1]] if value.startswith("glob(") else value.split(",")
         found = dict.fromkeys(name for pattern in patterns for name in fitting(pattern, group, names))
-        expanded.append(f"{group}={','.join(found)}")
+        expanded.append(f"{group}={','.join(with_recipes(group, list(found), typed_values(arguments)))}")
     return expanded
+
+
+def with_recipes(group: str, names: list[str], typed: Mapping[str, str]) -> list[str]:
+    """Of the tasks (or protocols) that fit a pattern, those with a recipe for the typed protocols (or tasks).
+
+    The others are named on standard error; all are kept where none has one, for the message that follows.
+    """
+    other = {"task": "protocol", "protocol": "task"}.get(group)
+    if other not in typed or set(typed[other]) & set("*?["):
+        return names
+    given = typed[other].split(",")
+    pairs = {name: [(one, name) if group == "task" else (name, one) for one in given] for name in names}
+    kept = [name for name in names if all(has_recipe(*pair) for pair in pairs[name])]
+    for name in names if kept else ():
+        if name not in kept:
+            print(f"left out: {name} (no recipe of {typed[other]})", file=sys.stderr)
+    return kept or names
 
 
 def fitting(pattern: str, group: str, names: Sequence[str]) -> list[str]:
     if pattern in names:
         return [pattern]
-    found = [name for name in fnmatch.filter(names, pattern) if name not in ("all", "custom")]
+    found = [name for name in fnmatch.filter(names, pattern) if name not in ("all", "custom", "own")]
     if not found:
         raise UsageError(f"no {group} fits {pattern}: there is {', '.join(names)}")
     return found

@@ -1,6 +1,7 @@
 """Ranges of the harness' own keys, and of a backbone's layers. Constructors check what else belongs to them."""
 
 import math
+import re
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -23,6 +24,7 @@ AT_LEAST_1 = (
     ),
     *("resources.at_once", "bench.dim", "bench.heads", "bench.batch", "bench.layers", "bench.rounds"),
 )
+NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task with its family
 LEAST = {**dict.fromkeys(AT_LEAST_0, 0), **dict.fromkeys(AT_LEAST_1, 1)}
 POSITIVE = (
     *("train.optimizer.lr", "train.clip_norm", "train.clip_value", "train.clip_each"),
@@ -32,6 +34,7 @@ POSITIVE = (
 
 def check_ranges(cfg: DictConfig) -> None:
     """Raises UsageError for a number that cannot be meant. Values that are missing or do not resolve are passed by."""
+    check_names(cfg)
     for key in ("trainer.devices", "trainer.num_nodes"):
         value = value_of(cfg, key)
         if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
@@ -46,6 +49,14 @@ def check_ranges(cfg: DictConfig) -> None:
             raise UsageError(f"{key}={value} is less than {LEAST[key]}")
         if key in POSITIVE and value <= 0:
             raise UsageError(f"{key}={value} is not more than 0")
+
+
+def check_names(cfg: DictConfig) -> None:
+    """Raises UsageError for a name that is no part of a path: records and run folders are called by these."""
+    for key in ("model.name", "task.name", "protocol.name", "budget.name"):
+        value = value_of(cfg, key)
+        if (value is not None and not NAME.fullmatch(str(value))) or (key != "task.name" and "/" in str(value)):
+            raise UsageError(f"{key}={str(value)[:60]}: a name has letters, digits, and _ . + - between them")
 
 
 def value_of(cfg: DictConfig, key: str) -> Any:

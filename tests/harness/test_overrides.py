@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from harness.config import sweep
 from harness.config.cell import changes
 from harness.config.compose import compose
-from harness.config.overrides import to_overrides
+from harness.config.overrides import rewrite, to_overrides
 from harness.config.table_rows import format_settings, settings_key
 
 VALUES = [
@@ -81,3 +81,13 @@ def test_settings_are_shown_as_they_are_typed():
         "backbone.pooling=masked_mean, model.ratios=[1, 2], model.segments=[16, 32], train.clip_value=null, "
         "train.optimizer.betas=[0.9, 0.98]"
     )
+
+
+def test_a_pattern_takes_what_has_a_recipe_and_names_what_it_leaves_out(capsys):
+    words = rewrite(["-m", "task=lra/*", "protocol=skyformer"])
+    assert "lra/text" in words[1] and "lra/pathx" not in words[1]
+    assert capsys.readouterr().err == "left out: lra/pathx (no recipe of skyformer)\n"
+    assert "luna" in rewrite(["-m", "task=lra/text,lra/image", "protocol=*"])[2]
+    assert "left out: llp (no recipe of lra/text,lra/image)" in capsys.readouterr().err
+    assert rewrite(["-m", "task=lra/*", "model=lavo"])[1].count("lra/") == 6, "each under its own protocol"
+    assert rewrite(["-m", "task=mt/*", "protocol=skyformer"])[1] == "task=mt/wmt14_ende", "refused where it is composed"

@@ -86,6 +86,12 @@ WRONG = {
     "task.source=[]": "task.source: input should be a valid string, not []",
     "task.path=3": "task.path: ",
     "train.schedule.warmup=1": "warmup is 1 step",
+    "model.name=../../x": "model.name=../../x: a name has letters",
+    "model.name=mi/ne": "model.name=mi/ne: a name has letters",
+    "budget.name=/abs": "budget.name=/abs: a name has letters",
+    "task.name=lra/../x": "task.name=lra/../x: a name has letters",
+    "model=custom model._target_=torch.nn.Identity": "model._target_: Identity is no models.attention.base.Attention",
+    "model=custom model._target_=models.attention.lavo.Lavo": "cannot find models.attention.lavo.Lavo",
 }
 
 

@@ -1,0 +1,243 @@
+"""Every command that the pages, `--help` and the comments of conf/ print is typed here, in an empty folder.
+
+A command that trains is planned, which composes and expands all of its cells; at `budget=smoke` it is run. Tables are
+narrowed to one row (`SHORTER`): the tests of tables expand all. The names on the pages are tested in the default suite.
+"""
+
+import copy
+import functools
+import importlib.util
+import re
+import runpy
+import shlex
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hydra.core.singleton import Singleton
+from omegaconf import OmegaConf
+
+from harness.config.cell import flatten
+from harness.config.compose import NAMED, options
+from harness.config.overrides import rewrite
+from harness.config.schema import Config
+from harness.config.sweep import compose_commands, expand_all, split_sweep
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+RECORDS, SOME_RECORDS = ROOT / "results/records", "lra/listops/skyformer/reduced"
+HELP = ROOT / "conf/hydra/help/longhaul.yaml"
+
+# `page: command` -> why it is not typed here
+EXEMPT = {
+    r"^CONTRIBUTING.md file=commands: ": "tests/test_contributing.py runs these blocks in a copy of the clone",
+    r"^slurm.md: next: ": "it is what a submission prints",
+}
+
+
+class Rule(NamedTuple):
+    """`words` stand behind a command that has all of `has` and none of `lacks`; what is typed last holds."""
+
+    has: tuple[str, ...]
+    lacks: tuple[str, ...]
+    words: str
+    why: str
+
+
+ALWAYS = [
+    Rule(("do=bench",), (), "lengths=64 bench.rounds=1", "it measures for minutes"),
+    Rule(("do=verify",), ("model=",), "model=local", "tests/harness/test_verify.py verifies all models"),
+    Rule(("do=prepare",), ("budget=",), "budget=smoke", "published data are gigabytes; this budget makes its own"),
+    Rule(("model=custom",), ("budget=",), "budget=smoke", "a class is built when it runs, not when it is planned"),
+    Rule((), ("do=", "--", "budget=smoke"), "do=plan", "hours, GPUs, and data that are not here"),
+    Rule(("hydra/launcher=slurm", "budget=smoke"), ("do=",), "do=plan", "tests/slurm submits jobs"),
+]
+# what other tests do as it is printed
+SHORTER = [
+    Rule(("-m ", "budget=smoke"), ("do=",), "do=plan", "several cells are not run"),
+    Rule(("do=plan", "table="), ("model=",), "model=vanilla", "one row of a table"),
+    Rule(("do=plan", "table=lavo/t11"), (), "task=lra/listops", "one column of a table"),
+    Rule(("do=report",), ("=all", "figure=", "table="), "table=demo", "one table of all"),
+    Rule(("do=bench",), (), "what=forward", "one measure of three"),
+]
+# word -> what is typed in its place
+OPEN = {"task=...": "task=lra/listops"}  # left to the reader
+SHORTER_WORDS = {"table=all": "table=demo", "'model=latte*'": "'model=latte_s*'"}
+READERS_OWN = ("mine", "gated_mean", "evening")  # names that a page gives to the reader's own files
+
+FENCE = re.compile(r"^```\w*([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+SHELL = re.compile(r"(?:(?:python|torchrun\s[^#`]*) (?:run\.py|-m longhaul)|longhaul)\s+(.+)")
+HELPED = re.compile(r"python run\.py((?: +(?:-m|'\S+'|[\w./]+=\S+|[0-9a-f]{8}))+)")  # what it does stands behind
+SETTINGS = re.compile(r"do=\w+(?: [\w./]+=\S+)*|(?:model|task|table|figure)=\S+(?: [\w./]+=\S+)+")  # run.py left out
+
+
+def documented():
+    """(place, command) of all that is printed; of a line that only mentions a command, the line."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for label, block in FENCE.findall(text):
+            yield from ((page.name + label, command) for command in commands(block))
+        for span in spans(text):
+            yield from ((page.name, command) for command in commands(span))
+            if SETTINGS.fullmatch(span):
+                yield page.name, span
+    for words in HELPED.findall(HELP.read_text(encoding="utf-8")):
+        yield "--help", shlex.join(shlex.split(words))
+    for file in sorted((ROOT / "conf").rglob("*.yaml")):
+        for comment in re.findall(r"(?:^|\s)#(.*)", file.read_text(encoding="utf-8")):
+            yield from ((file.name, command) for command in SETTINGS.findall(comment.replace("`", " ")))
+
+
+def spans(text):
+    """What stands between backticks, outside of blocks."""
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", FENCE.sub("", text))]
+
+
+def commands(text):
+    """The arguments of run.py in each line that starts it."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if found := SHELL.match(line.strip()):
+            yield shlex.join(shlex.split(found[1], comments=True))
+        elif "python run.py " in line:
+            yield line.strip()
+
+
+def applies(rule, command):
+    return all(part in command for part in rule.has) and not any(part in command for part in rule.lacks)
+
+
+def to_be_typed(command, words, rules):
+    command = " ".join(words.get(word, word) for word in command.split())
+    for rule in rules:
+        command += f" {rule.words}" * applies(rule, command)
+    return command
+
+
+PRINTED = [f"{place}: {command}" for place, command in documented()]
+TYPED = [line.split(": ", 1)[1] for line in PRINTED if not any(re.search(pattern, line) for pattern in EXEMPT)]
+FULL = list(dict.fromkeys(to_be_typed(command, OPEN, ALWAYS) for command in TYPED))
+SHORT = list(dict.fromkeys(to_be_typed(command, SHORTER_WORDS, SHORTER) for command in FULL))
+PLANNED = [command for command in SHORT if "do=plan" in command and "mine" not in command]  # without files of its own
+RUN = [command for command in SHORT if command not in PLANNED]
+READS_RECORDS = ("do=report", "do=status", "do=compare", "do=predictions")
+
+
+@pytest.fixture
+def run_here(tmp_path, monkeypatch, capfd):
+    """command -> what it printed: run.py in this process, which stands in a folder without a file."""
+    singletons = copy.deepcopy(Singleton.get_state())
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # run.py sets it
+    monkeypatch.chdir(tmp_path)
+    # relative, so that commands share what was composed; the published numbers are read where they are
+    places = [f"paths.{name}={name}" for name in ("data", "outputs", "records", "tables", "figures", "bench")]
+    places.append(f"paths.paper={ROOT / 'results/paper'}")
+
+    def run(command, *more):
+        words = [*shlex.split(command), *more]
+        if "check=true" in words:  # of what was written before
+            run(command.replace("check=true", ""), *more)
+        if {"do=curves", "do=export"} & set(words):
+            run("model=lavo task=lra/listops budget=smoke")
+        if command.startswith(READS_RECORDS):
+            shutil.copytree(RECORDS / SOME_RECORDS, tmp_path / "records" / SOME_RECORDS, dirs_exist_ok=True)
+        if not {"do=list", "--help"} & set(words):
+            words = [*places, *words]
+        if {"model=mine", "model=custom", "cluster=mine"} & set(words):
+            words = ["--config-dir", str(own_files(tmp_path, monkeypatch)), *words]
+        monkeypatch.setattr(sys, "argv", ["run.py", *words])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(ROOT / "run.py"), run_name="__main__")
+        shown = "".join(capfd.readouterr())
+        assert not stop.value.code and "Traceback" not in shown, f"python run.py {shlex.join(words)}\n{shown}"
+        return shown
+
+    yield run
+    Singleton.set_state(singletons)
+    sys.modules.pop("mypkg", None)
+
+
+def own_files(folder, monkeypatch):
+    """A folder with README.md's model `mine` and docs/slurm.md's cluster `mine`; the model's class is mypkg's, too."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"```python\n# models/attention/mine.py\n(.*?)```", text, flags=re.DOTALL)
+    (model,) = re.findall(r"```yaml\n# conf/model/mine.yaml\n(.*?)```", text, flags=re.DOTALL)
+    files = {
+        "mypkg.py": f"from models.attention.base import MultiHead, Pattern\n\n\n{source}\n\nMyAttention = Mine\n",
+        "own/model/mine.yaml": model,
+        "own/cluster/mine.yaml": (ROOT / "conf/cluster/modules.yaml").read_text(encoding="utf-8"),
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    return folder / "own"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", PLANNED)
+def test_a_documented_command_has_cells(command):
+    """As a sweep composes them; run.py composes each command twice."""
+    words = [word for word in rewrite(shlex.split(command)) if word != "-m" and not word.startswith("hydra/")]
+    assert expand_all(compose_commands(split_sweep(words))).cells
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUN)
+def test_a_documented_command_runs(command, run_here):
+    run_here(command)
+
+
+@pytest.mark.slow
+def test_the_help_prints_the_commands_that_are_tested(run_here):
+    shown = run_here("--help").splitlines()
+    lines = [line.strip() for line in HELP.read_text(encoding="utf-8").splitlines() if "python run.py" in line]
+    assert len(lines) >= 10 and set(lines) <= {line.strip() for line in shown}
+
+
+def test_every_rule_is_needed():
+    assert len(PRINTED) >= 80
+    assert [rule for rule in EXEMPT if not any(re.search(rule, line) for line in PRINTED)] == []
+    for given, words, rules in ((TYPED, OPEN, ALWAYS), (FULL, SHORTER_WORDS, SHORTER)):
+        assert set(words) <= {word for command in given for word in command.split()}
+        for number, rule in enumerate(rules):
+            before = (to_be_typed(command, words, rules[:number]) for command in given)
+            assert any(applies(rule, command) for command in before), rule
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page):
+    """Modules, scripts, targets of make, extras; models, tasks, tables in `group=name`; keys in `key.key=value`."""
+    text = page.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    exists = {
+        r"python -m ([\w.]+)": lambda module: importlib.util.find_spec(module) is not None,
+        r"python (\S+\.py)": lambda script: (ROOT / script).is_file(),
+        r"make (\w+)": lambda target: f"\n{target}:" in makefile,
+        r"pip install -e '?\.\[(\w+)\]": lambda extra: extra in project["optional-dependencies"],
+    }
+    lines = [*spans(text), *(line.strip() for _, block in FENCE.findall(text) for line in block.splitlines())]
+    for line in lines:
+        for pattern, there in exists.items():
+            assert not (found := re.match(pattern, line)) or there(found[1]), line
+    for word in (word for line in [*spans(text), *commands(text)] for word in line.split()):
+        group, _, value = word.partition("=")
+        names = value.split(",") if group in NAMED and re.fullmatch(r"[\w/,]+", value) else []
+        for name in names:
+            assert name in dict(options(group)) or name.startswith(READERS_OWN), word
+    assert set(re.findall(r"(?<![\w.+])[a-z]+(?:\.\w+)+(?==)", " ".join(spans(text)))) <= settings()
+
+
+@functools.cache
+def settings():
+    """`key.key` of every value that some task, model, recipe, logger, ... has."""
+    keys = set(flatten(OmegaConf.to_container(OmegaConf.structured(Config))))
+    for file in sorted((ROOT / "conf").rglob("*.yaml")):
+        group = file.relative_to(ROOT / "conf").parts[0]
+        prefix = "" if group in ("protocol", "budget") else f"{group}."
+        keys |= set(flatten(OmegaConf.to_container(OmegaConf.load(file)), prefix))
+    return keys

@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 # where a machine keeps wheels of its own, if it does: uv does not read pip's settings
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 
-.PHONY: help setup demo test lint check clean
+.PHONY: help setup demo test oldest lint check clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
 	@echo "make test    the tests that need seconds; make test MARK=slow or MARK=slurm for the others"
 	@echo "make lint    ruff            make check   the committed tables still follow from the records"
+	@echo "make oldest  some tests with the oldest versions of libraries that are allowed"
 
 setup: $(VENV)/.ready
 
@@ -33,6 +34,15 @@ demo: setup
 MARK ?= not slow and not slurm and not gpu
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup --durations 15 -m "$(MARK)"
+
+# the oldest versions that pyproject.toml allows, but for torch, whose older builds bring gigabytes of CUDA
+OLDEST := tests/harness/test_train.py tests/harness/test_report.py tests/harness/test_report_verb.py \
+  tests/harness/test_predictions_parquet.py tests/tasks/test_task_contract.py tests/models/test_contract.py
+oldest: setup
+	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/oldest
+	UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/oldest/bin/python --resolution lowest-direct \
+	  ".[$(EXTRAS)]" "$$(grep '^torch==' constraints.txt)"
+	OMP_NUM_THREADS=1 $(VENV)/oldest/bin/python -m pytest -n auto --dist loadgroup $(OLDEST)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -10,6 +10,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 
+def check(least: int = 0, **settings: float) -> None:
+    """Raises ValueError for a setting of a schedule that is below `least`."""
+    for name, value in settings.items():
+        if value < least:
+            raise ValueError(f"{name}={value} is less than {least}")
+
+
 def one_cycle(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
     """torch's OneCycleLR, linear (Skyformer, Nyströmformer): lr/25 up to lr, then down to lr/250,000.
 
@@ -31,6 +38,10 @@ def exponential(
 
     Informer: factor 1/2, hold 1, as its first adjustment changes nothing. PoinTr: factor 0.9, every 21, floor 0.02.
     """
+    check(hold=hold, floor=floor)
+    check(1, epoch=epoch)
+    if not 0 < factor <= 1 or every <= 0:
+        raise ValueError(f"factor={factor}, every={every}: a factor between 0 and 1, every so many epochs")
 
     def rate(step: int) -> float:
         return max(floor, factor ** (max(0, step // epoch - hold) / every))
@@ -40,6 +51,8 @@ def exponential(
 
 def inverse_sqrt(optimizer: Optimizer, *, warmup: int, start: float = 0.0) -> LRScheduler:
     """Linear from `start` to lr, then lr * sqrt(warmup / step) (LRA: start 0; fairseq: start 1e-7)."""
+    check(start=start)
+    check(1, warmup=warmup)
     lr = optimizer.param_groups[0]["lr"]
 
     def factor(step: int) -> float:
@@ -52,6 +65,7 @@ def inverse_sqrt(optimizer: Optimizer, *, warmup: int, start: float = 0.0) -> LR
 
 def linear(optimizer: Optimizer, *, warmup: int, steps: int, start: float = 0.0) -> LRScheduler:
     """Linear from `start` to lr, then linear down to 0 at the last step (Mega)."""
+    check(warmup=warmup, steps=steps, start=start)
     lr = optimizer.param_groups[0]["lr"]
 
     def factor(step: int) -> float:
@@ -64,6 +78,7 @@ def linear(optimizer: Optimizer, *, warmup: int, steps: int, start: float = 0.0)
 
 def cosine(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
     """Linear from 0 to lr, then half a cosine down to 0 at the last step (Latte; LRA's image tasks)."""
+    check(warmup=warmup, steps=steps)
 
     def factor(step: int) -> float:
         if step < warmup:
@@ -77,6 +92,9 @@ def milestones(
     optimizer: Optimizer, *, warmup: int, at: Sequence[int], factor: float = 0.1, start: float = 0.0
 ) -> LRScheduler:
     """Linear from `start` to lr, then lr, times `factor` from each of the updates `at` on (Luna's translation)."""
+    check(warmup=warmup, start=start)
+    if not 0 < factor <= 1:
+        raise ValueError(f"factor={factor} is not between 0 and 1")
     lr = optimizer.param_groups[0]["lr"]
 
     def rate(step: int) -> float:

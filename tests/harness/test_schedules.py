@@ -75,3 +75,19 @@ def test_exponential_falls_a_little_each_epoch_to_its_floor():
     found = rates(lambda o: schedules.exponential(o, epoch=2, factor=0.9, every=21, floor=0.02), 2 * 21 + 1)
     assert found[2] == found[3] == pytest.approx(0.1 * 0.9 ** (1 / 21)) and found[42] == pytest.approx(0.09)
     assert rates(lambda o: schedules.exponential(o, epoch=1, factor=0.1, floor=0.02), 9)[-1] == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize(("schedule", "settings"), [
+    (schedules.one_cycle, {"warmup": 1, "steps": 4}),
+    (schedules.inverse_sqrt, {"warmup": 0}),
+    (schedules.inverse_sqrt, {"warmup": 2, "start": -1.0}),
+    (schedules.linear, {"warmup": -1, "steps": 3}),
+    (schedules.cosine, {"warmup": 0, "steps": -1}),
+    (schedules.milestones, {"warmup": 1, "at": [2], "factor": -1.0}),
+    (schedules.milestones, {"warmup": -1, "at": [2]}),
+    (schedules.exponential, {"epoch": 0, "factor": 0.5}),
+    (schedules.exponential, {"epoch": 1, "factor": 0.0}),
+])  # fmt: skip
+def test_settings_that_cannot_be_meant_are_refused(schedule, settings):
+    with pytest.raises(ValueError, match=r"less than|between 0 and 1|OneCycleLR"):
+        schedule(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0), **settings)

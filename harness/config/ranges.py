@@ -16,6 +16,7 @@ AT_LEAST_1 = (
     *("train.eval_batch_size", "train.eval_every", "train.patience", "trainer.devices", "trainer.num_nodes"),
     *(
         "backbone.layers",
+        "backbone.heads",
         "resources.nodes",
         "resources.devices",
         "resources.cpus",
@@ -33,22 +34,36 @@ POSITIVE = (
 
 
 def check_ranges(cfg: DictConfig) -> None:
-    """Raises UsageError for a number that cannot be meant. Values that are missing or do not resolve are passed by."""
+    """Raises UsageError for a number that cannot be meant; no setting of a backbone is below 0.
+
+    Values that are missing or do not resolve are passed by.
+    """
     check_names(cfg)
+    check_shares(cfg)
     for key in ("trainer.devices", "trainer.num_nodes"):
         value = value_of(cfg, key)
         if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
             raise UsageError(f"{key}={value}: a whole number is expected")
-    for key in (*LEAST, *POSITIVE):
+    widths = {key for key in map(str, cfg.backbone) if key.endswith("dim")} - {"ffn_dim"}  # 0: no feed-forward network
+    least_of = {f"backbone.{key}": int(key in widths) for key in map(str, cfg.backbone)} | LEAST
+    for key in (*least_of, *POSITIVE):
         value = value_of(cfg, key)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
         if not math.isfinite(value):
             raise UsageError(f"{key}={value}: a finite number is expected")
-        if key in LEAST and value < LEAST[key]:
-            raise UsageError(f"{key}={value} is less than {LEAST[key]}")
+        if key in least_of and value < least_of[key]:
+            raise UsageError(f"{key}={value} is less than {least_of[key]}")
         if key in POSITIVE and value <= 0:
             raise UsageError(f"{key}={value} is not more than 0")
+
+
+def check_shares(cfg: DictConfig) -> None:
+    """Raises UsageError for a dropout of a model or backbone that is no share."""
+    for key in (f"{part}.{name}" for part in ("model", "backbone") for name in cfg[part]):
+        value = value_of(cfg, key) if key.endswith("dropout") else None
+        if isinstance(value, (int, float)) and not 0 <= value <= 1:
+            raise UsageError(f"{key}={value} is not between 0 and 1")
 
 
 def check_names(cfg: DictConfig) -> None:

@@ -58,6 +58,7 @@ def check_time(text: str) -> str:
 
 
 Hex = matching("hexadecimal digits", "[0-9a-f]+")
+Name = matching("a name", r"\w[\w.+-]*")
 FileName = matching("the name of a file beside the record", "[^/]+")
 DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.+|synthetic|unknown")
 Time = Annotated[str, AfterValidator(check_time)]
@@ -68,7 +69,7 @@ class CellEntry(StrictModel):
     model: str
     task: str
     protocol: str
-    budget: str
+    budget: Name
     seed: int
 
 

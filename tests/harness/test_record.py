@@ -72,7 +72,7 @@ def evaluation(**entries):
         ("cell.colour", "blue"),
         ("metrics.best.train", {}),
         ("cell.id", "xyz"),
-        ("cell.budget", "huge"),
+        ("cell.budget", "../huge"),
         ("cell.seed", "1"),
         ("cell.seed", True),
         ("cell.seed", 1.0),

@@ -9,6 +9,7 @@ from harness.config.sweep import expand
 from harness.training.run_cell import CellRequest, run_cell
 
 TABLES = [name for name, _ in options("table") if name != "all"]
+QUICK = ("lavo/t11", "lavo/t7", "latte/t1", "luna/t6")  # the default suite builds these; CI builds all
 OF_PROBES = ("probes/distance", "probes/length")  # the same cells, by other evaluations
 
 
@@ -27,7 +28,10 @@ def few_of_each(found):
     return {name: one for name, one in found.items() if place[name] % len(tasks) < 2}
 
 
-@pytest.mark.parametrize("table", [table for table in TABLES if table not in OF_PROBES])
+@pytest.mark.parametrize(
+    "table",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TABLES if name not in OF_PROBES],
+)
 def test_every_cell_builds_at_the_papers_budget(table):
     found = cells(table, "paper")
     for name, planned in (few_of_each(found) if table.startswith("probes") else found).items():

@@ -79,7 +79,7 @@ WRONG = {
     "backbone.dim=0": "dim=0 is less than 1",
     "backbone.layers=0": "layers=0 is less than 1",
     "backbone.head_dim=-1": "head_dim=-1 is less than 1",
-    "backbone.dropout=nan": "backbone.dropout: input should be a finite number, not nan",
+    "backbone.dropout=nan": "backbone.dropout=nan: a finite number is expected",
     "backbone.final_norm=maybe": "backbone.final_norm: input should be a valid boolean, not 'maybe'",
     "model=lavo model.window=1.5": "model.window: input should be a valid integer, not 1.5",
     "task.train=1.5": "task.train: input should be a valid integer, not 1.5",

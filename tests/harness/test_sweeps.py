@@ -18,6 +18,7 @@ from harness.config.compose import compose, compose_once, options
 from harness.errors import UsageError
 from harness.launch import local
 from harness.training.run_cell import CellResult
+from tests.helpers.places import below
 
 ROOT = Path(__file__).resolve().parents[2]
 LRA = "lra/image,lra/listops,lra/pathfinder,lra/pathx,lra/retrieval,lra/text"
@@ -192,8 +193,9 @@ class Sweep:
         folder.mkdir()
 
     def start(self, *overrides):
+        typed = [*overrides, f"paths.data={self.data}"]
         return subprocess.Popen(
-            [sys.executable, str(ROOT / "run.py"), *overrides, f"paths.data={self.data}"],
+            [sys.executable, str(ROOT / "run.py"), *typed, *below(self.folder, typed)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder, start_new_session=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip

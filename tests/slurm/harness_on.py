@@ -11,6 +11,8 @@ from typing import Any
 
 from cluster import Cluster
 
+from tests.helpers.places import below
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 # what must be equal, however often a cell was interrupted
@@ -30,7 +32,7 @@ class Harness:
         env = own | self.cluster.env | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
         began = processor_time()
         done = subprocess.run(
-            [sys.executable, str(self.code / "run.py"), *arguments],
+            [sys.executable, str(self.code / "run.py"), *arguments, *below(self.folder, arguments)],
             cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
         )  # fmt: skip
         self.seconds = processor_time() - began

@@ -37,7 +37,7 @@ test: setup
 
 # the oldest versions that pyproject.toml allows, but for torch, whose older builds bring gigabytes of CUDA
 OLDEST := tests/harness/test_train.py tests/harness/test_report.py tests/harness/test_report_verb.py \
-  tests/harness/test_predictions_parquet.py tests/tasks/test_task_contract.py tests/models/test_contract.py
+  tests/harness/test_predictions_parquet.py tests/tasks/test_task_contract.py
 oldest: setup
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/oldest
 	UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/oldest/bin/python --resolution lowest-direct \

@@ -14,15 +14,8 @@ AT_LEAST_1 = (
     *("n_jobs", "checkpoint.every_steps", "cluster.jobs_at_once", "cluster.array_size", "train.max_steps"),
     *("train.batch_size", "train.micro_batch_size", "train.batch_tokens", "train.micro_batch_tokens"),
     *("train.eval_batch_size", "train.eval_every", "train.patience", "trainer.devices", "trainer.num_nodes"),
-    *(
-        "backbone.layers",
-        "backbone.heads",
-        "resources.nodes",
-        "resources.devices",
-        "resources.cpus",
-        "resources.minutes",
-        "resources.cells_per_job",
-    ),
+    *("backbone.layers", "backbone.heads", "resources.nodes", "resources.devices", "resources.cpus"),
+    *("resources.minutes", "resources.cells_per_job"),
     *("resources.at_once", "bench.dim", "bench.heads", "bench.batch", "bench.layers", "bench.rounds"),
 )
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task with its family
@@ -39,7 +32,6 @@ def check_ranges(cfg: DictConfig) -> None:
     Values that are missing or do not resolve are passed by.
     """
     check_names(cfg)
-    check_shares(cfg)
     for key in ("trainer.devices", "trainer.num_nodes"):
         value = value_of(cfg, key)
         if isinstance(value, (bool, float)) or (isinstance(value, str) and value != "auto"):
@@ -56,6 +48,7 @@ def check_ranges(cfg: DictConfig) -> None:
             raise UsageError(f"{key}={value} is less than {least_of[key]}")
         if key in POSITIVE and value <= 0:
             raise UsageError(f"{key}={value} is not more than 0")
+    check_shares(cfg)
 
 
 def check_shares(cfg: DictConfig) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.checkpoints import checkpoint_times
+
 ROOT = Path(__file__).resolve().parents[2]
 CELL = [
     "model=vanilla", "task=lra/listops", "budget=smoke", "resources.accelerator=cpu", "backbone.dropout=0.0",
@@ -113,7 +115,7 @@ def test_begun_on_two_devices_ended_on_one(tmp_path, trainer):
     long = ["train.max_steps=1200", "train.eval_every=600", "checkpoint.every_steps=10"]
     process = start(tmp_path / "run", TWO, f"trainer={trainer}", *long)
     end = time.monotonic() + 90
-    while not list((tmp_path / "run").rglob("last.ckpt")) and time.monotonic() < end:
+    while not checkpoint_times(tmp_path / "run") and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)

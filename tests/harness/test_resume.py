@@ -14,6 +14,7 @@ import pytest
 from harness.config.compose import compose
 from harness.training.callback import TrainingCallback
 from harness.training.run_cell import CellRequest, run_cell
+from tests.helpers.checkpoints import checkpoint_times
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
@@ -94,10 +95,10 @@ LONG = ["train.max_steps=600", "train.eval_every=70", "checkpoint.every_steps=11
 
 def wait_for_checkpoint(process, folder, seconds=90):
     """Until a checkpoint appears that was not there before."""
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("last.ckpt")}
+    before = checkpoint_times(folder)
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and process.poll() is None:
-        if any(before.get(path) != path.stat().st_mtime_ns for path in folder.rglob("last.ckpt")):
+        if any(before.get(path) != written for path, written in checkpoint_times(folder).items()):
             return
         time.sleep(0.01)
 

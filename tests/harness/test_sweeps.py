@@ -18,6 +18,7 @@ from harness.config.compose import compose, compose_once, options
 from harness.errors import UsageError
 from harness.launch import local
 from harness.training.run_cell import CellResult
+from tests.helpers.checkpoints import checkpoint_times
 from tests.helpers.places import below
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -223,7 +224,7 @@ class Sweep:
 
     def trains(self, seed):
         """It is between two updates, where a signal is only noted."""
-        return any(self.folder.glob(f"outputs/cells/**/*-s{seed}-*/checkpoints/last.ckpt"))
+        return any(f"-s{seed}-" in str(path) for path in checkpoint_times(self.folder / "outputs" / "cells"))
 
 
 @pytest.fixture

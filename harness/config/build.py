@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from harness.config.compose import arguments, options, with_model
-from harness.config.instantiate import call, config_class, instantiate, target
+from harness.config.instantiate import RefusedError, call, config_class, instantiate, target
 from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from models.attention.base import Attention
@@ -74,9 +74,9 @@ def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]
     pattern, patterns = backbone_kwargs.get("pattern"), sorted(getattr(model.func, "patterns", ()))
     if pattern not in patterns:
         has = f"it has: {', '.join(patterns)}" if patterns else "it declares no pattern"
-        raise UsageError(f"model: {model.func.__qualname__} has no {pattern} form ({has})")
+        raise RefusedError("model", f"model: {model.func.__qualname__} has no {pattern} form ({has})")
     if not issubclass(config_class(model.func), config_class(backbone.func) or ()):
-        raise UsageError(f"model: {model.func.__qualname__} cannot replace {backbone.func.__qualname__}")
+        raise RefusedError("model", f"model: {model.func.__qualname__} cannot replace {backbone.func.__qualname__}")
     return call(partial(model.func, **backbone.keywords | model.keywords), "model", **backbone_kwargs)
 
 
@@ -94,10 +94,11 @@ def is_attention(model: partial) -> bool:
 
 
 def check_length(model: nn.Module, backbone_kwargs: dict[str, Any]) -> None:
-    """Raises UsageError where `length_limit`, the longest sequence a backbone can read, is less than the task has."""
+    """Raises RefusedError where `length_limit`, the longest sequence a backbone can read, is less than the task has."""
     longest, required = getattr(model, "length_limit", None), backbone_kwargs.get("max_length")
     if longest is not None and required is not None and required > longest:
-        raise UsageError(f"model: it was given parameters for {longest} tokens, the task has up to {required}")
+        message = f"model: it was given parameters for {longest} tokens, the task has up to {required}"
+        raise RefusedError("model", message)
 
 
 def check_training(train: DictConfig) -> None:
@@ -111,16 +112,19 @@ def check_training(train: DictConfig) -> None:
 
 
 def refuse_what_cannot_run(cfg: DictConfig, build: Callable[[DictConfig], Built] | None = None) -> Built:
-    """Build everything, by default without memory (`on_meta`). A refusal names the models that would fit instead."""
+    """Build everything, by default without memory (`on_meta`). Raises UsageError.
+
+    If the model cannot take part in the task, the message names the models that would fit instead.
+    """
     try:
         built = (build or on_meta)(cfg)
         built.task.check_source()
         return built
     except DataError as error:
         raise UsageError(one_line(error)) from error
-    except UsageError as error:
-        if not str(error).startswith("model") or "_target_" in str(error) or "cannot find" in str(error):
-            raise  # another model is no cure
+    except RefusedError as error:
+        if error.where != "model":
+            raise
         fitting = [name for name, _ in options("model") if name != cfg.model.name and fits(cfg, name)]
         hint = f"these would fit: {', '.join(fitting)}" if fitting else "no model would fit here"
         raise UsageError(f"{error}; {hint}") from error

@@ -22,6 +22,14 @@ from harness.errors import UsageError, did_you_mean, one_line
 ALLOWED = ("models", "tasks", "harness", "torch", "lightning", "torchmetrics")
 
 
+class RefusedError(UsageError):
+    """A constructor refused arguments of the right names and types. `where`: the configuration's key."""
+
+    def __init__(self, where: str, message: str):
+        super().__init__(message)
+        self.where = where
+
+
 def instantiate(config: Any, where: str, trusted: Sequence[str] = (), *args: Any, **kwargs: Any) -> Any:
     """Build `config._target_` with its other keys, then `args` and `kwargs`. `where` is the config's key, for messages.
 
@@ -66,7 +74,7 @@ def call(build: partial, where: str, *args: Any, **kwargs: Any) -> Any:
     except Exception as error:
         # Lightning's own way to say that a setting or a device is not there
         if isinstance(error, (ValueError, ImportError)) or type(error).__name__ == "MisconfigurationException":
-            raise UsageError(f"{where} ({name}): {one_line(error)}") from error
+            raise RefusedError(where, f"{where} ({name}): {one_line(error)}") from error
         raise
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Scores = Mapping[str, "np.ndarray"]  # of one evaluation: (n,) each
 
+# what numpy and zipfile raise for a damaged archive: NotImplementedError where a flipped bit names another compression
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 
 

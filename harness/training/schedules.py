@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 
-def check(least: int = 0, **settings: float) -> None:
+def check_least(least: int = 0, **settings: float) -> None:
     """Raises ValueError for a setting of a schedule that is below `least`."""
     for name, value in settings.items():
         if value < least:
@@ -38,8 +38,8 @@ def exponential(
 
     Informer: factor 1/2, hold 1, as its first adjustment changes nothing. PoinTr: factor 0.9, every 21, floor 0.02.
     """
-    check(hold=hold, floor=floor)
-    check(1, epoch=epoch)
+    check_least(hold=hold, floor=floor)
+    check_least(1, epoch=epoch)
     if not 0 < factor <= 1 or every <= 0:
         raise ValueError(f"factor={factor}, every={every}: a factor between 0 and 1, every so many epochs")
 
@@ -51,8 +51,8 @@ def exponential(
 
 def inverse_sqrt(optimizer: Optimizer, *, warmup: int, start: float = 0.0) -> LRScheduler:
     """Linear from `start` to lr, then lr * sqrt(warmup / step) (LRA: start 0; fairseq: start 1e-7)."""
-    check(start=start)
-    check(1, warmup=warmup)
+    check_least(start=start)
+    check_least(1, warmup=warmup)
     lr = optimizer.param_groups[0]["lr"]
 
     def factor(step: int) -> float:
@@ -65,7 +65,7 @@ def inverse_sqrt(optimizer: Optimizer, *, warmup: int, start: float = 0.0) -> LR
 
 def linear(optimizer: Optimizer, *, warmup: int, steps: int, start: float = 0.0) -> LRScheduler:
     """Linear from `start` to lr, then linear down to 0 at the last step (Mega)."""
-    check(warmup=warmup, steps=steps, start=start)
+    check_least(warmup=warmup, steps=steps, start=start)
     lr = optimizer.param_groups[0]["lr"]
 
     def factor(step: int) -> float:
@@ -78,7 +78,7 @@ def linear(optimizer: Optimizer, *, warmup: int, steps: int, start: float = 0.0)
 
 def cosine(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
     """Linear from 0 to lr, then half a cosine down to 0 at the last step (Latte; LRA's image tasks)."""
-    check(warmup=warmup, steps=steps)
+    check_least(warmup=warmup, steps=steps)
 
     def factor(step: int) -> float:
         if step < warmup:
@@ -92,7 +92,7 @@ def milestones(
     optimizer: Optimizer, *, warmup: int, at: Sequence[int], factor: float = 0.1, start: float = 0.0
 ) -> LRScheduler:
     """Linear from `start` to lr, then lr, times `factor` from each of the updates `at` on (Luna's translation)."""
-    check(warmup=warmup, start=start)
+    check_least(warmup=warmup, start=start)
     if not 0 < factor <= 1:
         raise ValueError(f"factor={factor} is not between 0 and 1")
     lr = optimizer.param_groups[0]["lr"]

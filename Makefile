@@ -5,24 +5,28 @@ EXTRAS ?= notebooks,speech,summarization,mt,export,dev
 BIN := $(VENV)/bin
 # where a machine keeps wheels of its own, if it does: uv does not read pip's settings
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
+INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python
 
-.PHONY: help setup demo test oldest lint check clean
+.PHONY: help setup demo test oldest lint check lock clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
 	@echo "make test    the tests that need seconds; make test MARK=slow or MARK=slurm for the others"
 	@echo "make lint    ruff            make check   the committed tables still follow from the records"
+	@echo "make lock    constraints.txt and requirements.lock from this environment"
 	@echo "make oldest  some tests with the oldest versions of libraries that are allowed"
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml constraints.txt requirements.lock requirements-cpu.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' \
 	  || { echo "error: $(PYTHON) is not Python 3.11, 3.12 or 3.13: make PYTHON=python3.11 ..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q uv
-	UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python \
-	  -e ".[$(EXTRAS)]" -c constraints.txt
+	$(BIN)/pip install -q "$$(grep '^uv==' constraints.txt)"
+	links="$(LINKS)"; if [ -n "$$links" ] && find $$links -name 'torch-*+cpu*.whl' | grep -q .; then \
+	  $(INSTALL) --require-hashes --no-deps -r requirements-cpu.lock; fi
+	$(INSTALL) --require-hashes --no-deps -r requirements.lock
+	$(INSTALL) -e ".[$(EXTRAS)]" -c constraints.txt  # and what another system needs besides, such as CUDA's libraries
 	@touch $@
 
 DEMO := paths.records=outputs/demo/records paths.tables=outputs/demo/tables paths.figures=outputs/demo/figures
@@ -50,6 +54,9 @@ lint: setup
 
 check: setup
 	$(BIN)/python run.py do=report table=all check=true
+
+lock: setup
+	UV_FIND_LINKS="$(LINKS)" $(BIN)/python -m tests.lock
 
 clean:
 	rm -rf $(VENV) outputs .pytest_cache .ruff_cache

@@ -9,7 +9,9 @@ class UsageError(Exception):
 
 
 def one_line(text: object) -> str:
-    return " ".join(str(text).split())
+    """A text of others, such as a library's message: without line breaks, and no character of it acts on a terminal."""
+    words = " ".join(str(text).split())
+    return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:

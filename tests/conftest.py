@@ -1,9 +1,13 @@
 """One thread, no network: what every test may rely on."""
 
+import copy
 import os
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
+from hydra.core.singleton import Singleton
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,3 +30,20 @@ def one_thread():
 def places(tmp_path):
     """Overrides that keep a run inside the test's own folder."""
     return [f"paths.{name}={tmp_path / name}" for name in ("data", "outputs", "records", "tables")]
+
+
+@pytest.fixture
+def run_here(monkeypatch):
+    """run.py in this process, which imports torch once for all commands; Hydra's singletons are put back."""
+    singletons = copy.deepcopy(Singleton.get_state())
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # run.py sets it
+
+    def run(arguments):
+        monkeypatch.setattr(sys, "argv", ["run.py", *arguments])
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(ROOT / "run.py"), run_name="__main__")
+        return stop.value.code
+
+    yield run
+    Singleton.set_state(singletons)

@@ -1,5 +1,6 @@
-"""The Dockerfile, which is not built here, and the workflow, which GitHub runs: what they refer to is there."""
+"""The Dockerfile, which is not built here, the workflow, which GitHub runs, and the lock: what they name is there."""
 
+import importlib.metadata
 import re
 import shlex
 import tomllib
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yaml"
@@ -51,6 +54,42 @@ def test_pip_is_bound_by_the_constraints_and_knows_the_extras():
     assert len(lines) == 2 and all("-c constraints.txt" in line and "--no-cache-dir" in line for line in lines)
     (default,) = [rest.partition("=")[2] for rest in arguments("ARG") if rest.startswith("EXTRAS=")]
     assert set(default.split(",")) <= set(extras())
+
+
+def needed():
+    """Packages that the project and its extras bring, here, in turn; but for pip, which Python brings."""
+    found, new = set(), {("longhaul", extra) for extra in [*extras(), ""]}
+    while new:
+        name, extra = new.pop()
+        found.add((name, extra))
+        for line in importlib.metadata.requires(name) or ():
+            one = Requirement(line)
+            if one.marker is None or one.marker.evaluate({"extra": extra}):
+                pairs = {(canonicalize_name(one.name), each) for each in (*one.extras, "")}
+                new |= {pair for pair in pairs - found if installed(pair[0])}
+    return {name for name, _ in found} - {"longhaul", "pip"}
+
+
+def installed(name):
+    try:
+        return importlib.metadata.version(name).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def test_every_package_of_this_environment_is_locked_with_its_hashes():
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert "://" not in lock and "index-url" not in lock, "it names no place to fetch from"
+    blocks = re.findall(r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", lock, re.MULTILINE)
+    locked = {name: version for name, version, _ in blocks}
+    assert "".join(f"{name}=={version} \\\n{hashes}" for name, version, hashes in blocks) == lock, "and nothing else"
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert dict(line.split("==") for line in lines if line[0] != "#") == locked
+    for line in (ROOT / "requirements-cpu.lock").read_text(encoding="utf-8").splitlines():
+        name, version = re.fullmatch(r"(\S+)==(\S+)\+cpu --hash=sha256:[0-9a-f]{64}", line).groups()
+        assert locked[name] == version
+    here = {name: installed(name) for name in needed()}
+    assert len(here) > 100 and {name: locked.get(name) for name in here} == here
 
 
 def test_the_container_does_not_run_as_root():

@@ -77,7 +77,7 @@ def test_an_exported_model_is_the_same_one_and_names_no_place(ran, places, folde
 
 
 @pytest.mark.parametrize(("file", "old", "new", "message"), [
-    ("config.json", '"_target_": "models.', '"_target_": "os.', "outside the packages that may be built"),
+    ("config.json", '"_target_": "models.', '"_target_": "os.', "may not be built"),
     ("config.json", '"dim": 32', '"dim": 16', "do not fit"),
     ("record.json", '"status"', '"state"', "no exported model"),
     ("model.safetensors", None, b"not a tensor", "no exported model"),
@@ -98,7 +98,7 @@ def test_weights_of_another_run_are_refused(ran, places):
     own, weights = other / "checkpoints" / "best.pt", (one / "checkpoints" / "best.pt").read_bytes()
     kept = own.read_bytes()
     own.write_bytes(weights)
-    with pytest.raises(longhaul.UsageError, match="not those that vanilla"):
+    with pytest.raises(longhaul.UsageError, match="belongs to another cell"):
         longhaul.load(ran["id"][3], **places)
     own.unlink()
     with pytest.raises(longhaul.UsageError, match="rerun=all trains them again"):

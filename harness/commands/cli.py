@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.commands.explain import explain
+from harness.config.allowed import check_trusted
 from harness.config.compose import keep_settings
 from harness.config.overrides import key_of, rewrite
 from harness.config.places import CONF
@@ -34,6 +35,7 @@ VERBS = {
     "export": "harness.commands.export",
     "curves": "harness.commands.curves",
     "predictions": "harness.commands.predictions",
+    "check": "harness.commands.check",
     "report": "harness.commands.report",
     "bench": "harness.commands.bench",
     "verify": "harness.commands.verify",
@@ -48,6 +50,7 @@ READS = {
     "curves": NARROWED,
     "predictions": NARROWED,
     "report": ("do", "paths", "table", "figure", "check"),
+    "check": ("do", "paths"),
     "list": ("do", "task"),
 }
 IMPORT_TORCH = ("bench", "verify")
@@ -96,6 +99,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
     """Carry out `do=` for one composed configuration. Returns the exit status; an error is printed in one line."""
     keep_settings(cfg, overrides)
     try:
+        check_trusted(cfg, overrides)
         check_ranges(cfg)
         refuse_ignored(cfg.do, overrides)
         status = verb(cfg.do).run(cfg, overrides)

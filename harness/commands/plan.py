@@ -45,7 +45,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
             seconds_left[one.estimate.basis] += one.estimate.seconds
         shown = (clock(one.estimate.seconds), one.estimate.source) if one.estimate else ("", "")
         table.add_row(str(one.cell), one.state, *shown)
-    Console(width=None if Console().is_terminal else 160, highlight=False).print(table)
+    Console(width=None if Console().is_terminal else 160, highlight=False, markup=False).print(table)
     states = [one.state for one in rows]
     print(f"cells: {len(states)}, " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
     for basis, seconds in seconds_left.items():

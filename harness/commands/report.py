@@ -38,7 +38,10 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         tables = ["all"]
     if tables == ["all"] and not figures:
         figures = ["all"]
-    records, broken = valid_records(cfg.paths.records)
+    tasks = tasks_of(tables, figures, cfg.paths.paper)
+    records, broken = valid_records(
+        cfg.paths.records, recipes=True, wanted=lambda listed: tasks is None or listed.task in tasks
+    )
     cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf_root": CONF, "paths": cfg.paths, "check": cfg.check}
@@ -58,6 +61,17 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     for path in stale:
         print(f"{path} differs from the measurement: python run.py do=report table=all", file=sys.stderr)
     return int(bool(written or drawn or stale or broken))
+
+
+def tasks_of(tables: Sequence[str], figures: Sequence[str], paper: str) -> set[str] | None:
+    """The tasks that these tables show; None for all, or where a figure is among what is asked for."""
+    from harness.config.places import CONF
+    from harness.report.spec_files import available, load_table
+
+    if figures or not tables or not set(tables) <= set(available(CONF)):
+        return None
+    specs = [load_table(name, CONF, paper) for name in tables]
+    return {column.task for spec in specs for column in spec.columns.values() if column.task}
 
 
 def report_tables(
@@ -148,10 +162,9 @@ def _page_of(
 
 def _draw_scores(title: str, found: "Sequence[ColumnAnswer]", plot: Path, check: bool) -> list[Path]:
     """Draw the plot of a table, unless it is there already. With `check`, the plot if it is out of date."""
-    from harness.report import score_plot
-    from harness.report.bubble_plot import has_digest
+    from harness.report import drawn, score_plot
 
-    current = has_digest(plot, score_plot.digest_of(title, found))
+    current = drawn.is_current(plot, score_plot.digest_of(title, found))
     if check:
         return [] if current else [plot]
     if not current:
@@ -171,7 +184,7 @@ def draw_figures(
 
     With `check`, draws nothing and returns the files that differ from the records. Raises UsageError.
     """
-    from harness.report import bubble_plot, line_plot, lines, tradeoff
+    from harness.report import bubble_plot, drawn, line_plot, lines, tradeoff
     from harness.report.spec_files import available, load_figure
 
     if names in ("all", ["all"]):
@@ -186,7 +199,7 @@ def draw_figures(
         made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in bubble_plot.SUFFIXES]
         if check:
             digest = plot.digest_of(figure, panels)
-            files += [path for path in made if not bubble_plot.has_digest(path, digest)]
+            files += [path for path in made if not drawn.is_current(path, digest)]
             continue
         plot.draw(figure, panels, made)
         files += made

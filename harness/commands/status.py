@@ -4,30 +4,28 @@
 table.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
 from harness.commands.narrow import meant
-from harness.config.cell import Cell
 from harness.errors import one_line
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
-from harness.launch.queue import JOB_FILE, Queue
-from harness.records.collect import valid_records
-from harness.training.run_cell import summary
+from harness.launch.queue import Queue
+from harness.records.collect import say_left_out
+from harness.records.listing import Listed, listing
+from harness.records.ownership import HEARTBEAT
+from harness.records.run_directory import JOB
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     root, queue = Path(cfg.paths.outputs) / "cells", Queue()
-    runs: dict[str, dict[str, Any] | None] = {}  # path below the root -> the entries of its record
-    for entries in valid_records(cfg.paths.records)[0]:
-        runs[Cell(entries["cell"]["id"], entries["config"]).path.as_posix()] = entries
-    for file in ("heartbeat.json", JOB_FILE):
+    found = listing(cfg.paths.records)
+    say_left_out(found.problems)
+    runs: dict[str, Listed | None] = {name_of(listed): listed for listed in found.records}
+    for file in (HEARTBEAT, JOB):
         for path in root.rglob(file):
             runs.setdefault(path.parent.relative_to(root).as_posix(), None)
     if not runs:
@@ -37,28 +35,30 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not runs:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
-    table = Table("run", "state", "", box=None, pad_edge=False)
-    states, dead = [], []
-    for name, entries in sorted(runs.items()):
-        state = current_state(entries, Path(cfg.paths.records) / f"{name}.json", root / name, queue)
-        states.append(state.name)
-        table.add_row(name, state.name, state.detail)
-        if state.name == "dead":
-            dead.append(root / name)
-    Console(width=None if Console().is_terminal else 200, highlight=False).print(table)
-    for run_folder in dead:
+    states = {name: current_state(listed, cfg, root / name, queue) for name, listed in sorted(runs.items())}
+    names = {state.name for state in states.values()}
+    widths = [max(map(len, column)) for column in (("run", *states), ("state", *names))]
+    print(f"{'run':{widths[0]}}  state")
+    for name, state in states.items():
+        print(f"{name:{widths[0]}}  {state.name:{widths[1]}}  {state.detail}".rstrip())
+    for run_folder in (root / name for name, state in states.items() if state.name == "dead"):
         print(f"\ndead: {run_folder}, its last log lines:")
         for line in last_log_lines(run_folder):
-            print(f"  {line[:160]}")
-    print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+            print(f"  {one_line(line)[:160]}")
+    counts = Counter(state.name for state in states.values())
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
     return 0
 
 
-def current_state(entries: dict[str, Any] | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:
-    """The state of a run; where its record decides, the detail is the record's summary or error."""
-    state = cell_state_at(record_path, run_folder, queue)
-    if not state.recorded or entries is None:
-        return state
-    if entries["status"] == "done":
-        return CellState("done", summary(entries))
-    return CellState(entries["status"], one_line((entries["error"] or {"message": ""})["message"])[:160])
+def name_of(listed: Listed) -> str:
+    """As `Cell.path` has it."""
+    folder = f"{listed.task}/{listed.protocol}/{listed.budget}"
+    return f"{folder}/{listed.model}-s{listed.seed}-{listed.id[:8]}"
+
+
+def current_state(listed: Listed | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:
+    """The state of a run; where its record decides, the detail is the record's score or error."""
+    record_path = Path(cfg.paths.records) / run_folder.relative_to(Path(cfg.paths.outputs) / "cells")
+    file = listed.file if listed else record_path.with_name(f"{record_path.name}.json")
+    state = cell_state_at(file, run_folder, queue, listed.status if listed else None)
+    return CellState(state.name, listed.line) if listed and state.recorded else state

@@ -62,7 +62,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         row = verify_model(cfg, model)
         table.add_row(name, *row.entries())
         faults += [f"{name}: {fault}" for fault in row.faults]
-    Console(width=None if Console().is_terminal else 140, highlight=False).print(table)
+    Console(width=None if Console().is_terminal else 140, highlight=False, markup=False).print(table)
     print("NS CS NC CC: noncausal and causal self, noncausal and causal cross. ok: the checks hold, -: refused,")
     print(
         "LEAK: depends on hidden input. memory: growth of the largest tensor, forward and backward, as length doubles."

@@ -18,6 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from harness.config import resolvers
+from harness.config.allowed import check_hydra, check_trusted
 from harness.config.places import CONF
 from harness.config.ranges import check_ranges
 from harness.config.schema import BUILT_IN, Config
@@ -33,7 +34,7 @@ NOT_ARGUMENTS = ("name", "budgets")
 
 @functools.cache
 def register() -> None:
-    """Tell Hydra the schema, the options that have no file, and the resolvers of the yamls."""
+    """Tell Hydra the schema, the options that have no file, the resolvers of the yamls, and what it may not build."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for group, named in BUILT_IN.items():
@@ -48,6 +49,14 @@ def register() -> None:
     }
     for name, resolver in found.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
+    compose_config = Hydra.compose_config
+
+    def checked(self: Hydra, *arguments: Any, **settings: Any) -> DictConfig:
+        cfg = compose_config(self, *arguments, **settings)
+        check_hydra(cfg.hydra)
+        return cfg
+
+    Hydra.compose_config = checked  # before Hydra acts on what it composed
 
 
 def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictConfig:
@@ -71,6 +80,7 @@ def compose_once(overrides: tuple[str, ...], search: tuple[str, ...]) -> DictCon
             cfg = hydra.compose("config", overrides=list(overrides))
         finally:
             GlobalHydra.instance().clear()
+    check_trusted(cfg, overrides)
     keep_settings(cfg, overrides)
     check_ranges(cfg)
     return cfg

@@ -1,7 +1,4 @@
-"""`_target_` in yaml -> an object.
-
-Only targets below a few packages are built, so that a shared configuration cannot run anything else.
-"""
+"""`_target_` in yaml -> an object. What may be built says `harness.config.allowed`."""
 
 import functools
 import inspect
@@ -17,9 +14,8 @@ from hydra.errors import InstantiationException
 from omegaconf import OmegaConf
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from harness.config.allowed import check_targets
 from harness.errors import UsageError, did_you_mean, one_line
-
-ALLOWED = ("models", "tasks", "harness", "torch", "lightning", "torchmetrics")
 
 
 class RefusedError(UsageError):
@@ -128,21 +124,6 @@ def config_class(build: Any) -> type | None:
     """The dataclass that a class takes its settings in, its attribute `Config`; None: it takes keywords."""
     config = getattr(build, "Config", None)
     return config if is_dataclass(config) else None
-
-
-def check_targets(config: Any, where: str, trusted: Sequence[str]) -> None:
-    if isinstance(config, dict):
-        package = str(config.get("_target_", ALLOWED[0])).split(".")[0]
-        if package not in (*ALLOWED, *trusted):
-            raise UsageError(
-                f"{where}: _target_ '{config['_target_']}' is outside the packages that may be built "
-                f"({', '.join(ALLOWED)}); if you trust it, add trusted_packages=[{package}]"
-            )
-        for key, value in config.items():
-            check_targets(value, f"{where}.{key}", trusted)
-    elif isinstance(config, list):
-        for value in config:
-            check_targets(value, where, trusted)
 
 
 def root_cause(error: BaseException) -> BaseException:

@@ -10,7 +10,8 @@ from harness.config.cell import Cell
 from harness.errors import one_line
 from harness.launch.queue import GONE, Queue, read_submission
 from harness.records import record
-from harness.records.run_directory import ENDED_STATES, read_heartbeat
+from harness.records.ownership import ENDED_STATES, read_heartbeat
+from harness.records.run_directory import RunDirectory
 from harness.training.signals import REQUEUED
 
 UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states of an attempt without a record
@@ -29,13 +30,21 @@ def cell_state(cell: Cell, cfg: DictConfig, queue: Queue) -> CellState:
     return cell_state_at(cell.record_path(cfg), cell.folder(cfg), queue)
 
 
-def cell_state_at(record_path: Path, run_folder: Path, queue: Queue) -> CellState:
-    """The state of the cell with this record, which may not exist, and this run folder."""
+def cell_state_at(record_path: Path, run_folder: Path, queue: Queue, status: str | None = None) -> CellState:
+    """The state of the cell with this record, which may not exist, and this run folder.
+
+    `status`: of the record, where that is known.
+    """
     attempt = attempt_state(run_folder, queue)
-    if not record_path.exists():
+    if status is None and not record_path.exists():
         return attempt or CellState("missing")
-    if attempt is not None and attempt.name in UNFINISHED and attempt.since > record_path.stat().st_mtime:
-        return attempt
+    if attempt is not None and attempt.name in UNFINISHED:
+        begun = RunDirectory(run_folder).last_attempt() if attempt.name not in ("queued", "running") else None
+        newer = attempt.since > record_path.stat().st_mtime if begun is None else not begun.ended
+        if newer:
+            return attempt
+    if status is not None:
+        return CellState(status, recorded=True)
     try:
         return CellState(record.read(record_path)["status"], recorded=True)
     except record.RecordError as error:

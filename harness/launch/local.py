@@ -149,5 +149,7 @@ def main(path: Path) -> int:
     return result.code
 
 
+if __name__ == "__mp_main__":  # a process that generates data for a worker
+    terminate_with_parent()
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1])))

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.records.atomic import write_atomic
+from harness.records.run_directory import JOB
 
-JOB_FILE = "job.json"
 SLURM, LOCAL = "slurm", "local"
 GONE = "GONE"  # the state of a job that is no longer in the queue
 
@@ -27,7 +27,7 @@ class Submission:
     time: float  # time.time() before it was submitted
 
     def write(self, run_folder: Path) -> None:
-        write_atomic(run_folder / JOB_FILE, json.dumps(asdict(self)))
+        write_atomic(run_folder / JOB, json.dumps(asdict(self)))
 
     @property
     def last_log_lines(self) -> Sequence[str]:
@@ -39,7 +39,7 @@ class Submission:
 def read_submission(run_folder: Path) -> Submission | None:
     """The last submission of a cell, from its run folder."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return Submission(**json.loads((run_folder / JOB_FILE).read_text(encoding="utf-8")))
+        return Submission(**json.loads((run_folder / JOB).read_text(encoding="utf-8")))
     return None
 
 

@@ -1,14 +1,19 @@
 """A copy of the code at submission: the files that git tracks, as they are now, and new files that it does not ignore.
 
 A snapshot is named after its content and its commit. Submissions of the same code share one, and it never changes.
+Files keep their modes. What is no code is left out and named: new files that are large or look like secrets, and links
+to places outside.
 """
 
 import compileall
+import fnmatch
 import hashlib
 import json
 import os
 import shutil
+import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,49 +25,89 @@ EXCLUDED = ("results", "docs", "tests", "notebooks", "benchmarks", "outputs", "d
 WITHOUT_GIT = ("run.py", "pyproject.toml", "conf", "longhaul", "harness", "models", "tasks", "hydra_plugins")
 
 
+SECRETS = (".env", ".env.*", "*.env", ".netrc", "*.pem", "*.key", "id_rsa*", "id_ed25519*", "*credentials*", "*.token")
+MAX_BYTES = 20 * 2**20  # of a file that git does not track
+BLOCK = 2**20
+
+
 def take(parent: Path, root: Path = ROOT) -> Path:
     """The folder below `parent` with the code below `root`, which is copied there unless it was before."""
-    contents = {name: (root / name).read_bytes() for name in code_files(root)}
     git = provenance.git(root)
     digest = hashlib.sha256(str(git["sha"]).encode())
-    for name, content in sorted(contents.items()):
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    folder = parent / digest.hexdigest()[:12]
-    if folder.is_dir():
-        return folder
     parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
+    temporary = Path(tempfile.mkdtemp(prefix=".snapshot.", dir=parent))
     try:
-        for name, content in contents.items():
-            path = temporary / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        for name in code_files(root):
+            copy(root / name, temporary / name, name, digest)
+        folder = parent / digest.hexdigest()[:12]
+        if folder.is_dir():
+            return folder
         (temporary / provenance.SNAPSHOT).write_text(json.dumps(git), encoding="utf-8")
         (temporary / "changes.diff").write_bytes(git_output(root, "diff", "HEAD", *provenance.CODE) or b"")
         compileall.compile_dir(temporary, quiet=2)  # once, not in every job
         temporary.chmod(0o755)
-        os.rename(temporary, folder)
-    except OSError:
-        if not folder.is_dir():  # else another submission of the same code came first
-            raise
+        try:
+            os.rename(temporary, folder)
+        except OSError:
+            if not folder.is_dir():  # else another submission of the same code came first
+                raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
+def copy(source: Path, target: Path, name: str, digest: "hashlib._Hash") -> None:
+    """Copy a file, or a link as one, with its mode; `digest` takes in what is copied, whatever is edited meanwhile."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        place = os.readlink(source)
+        digest.update(f"{name}\0link\0{place}\0".encode())
+        target.symlink_to(place)
+        return
+    mode = stat.S_IMODE(source.stat().st_mode)
+    digest.update(f"{name}\0{mode:o}\0".encode())
+    with source.open("rb") as reader, open(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as writer:
+        while block := reader.read(BLOCK):
+            digest.update(block)
+            writer.write(block)
+        digest.update(f"\0{writer.tell()}\0".encode())
+    target.chmod(mode)
+
+
 def code_files(root: Path) -> Iterator[str]:
-    """Names below `root`: tracked, or new and not ignored; and this machine's own `conf/local`."""
-    listed = git_output(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if listed is not None:
-        names = {name for name in listed.decode().split("\0") if name}
+    """Names below `root`, in order: tracked, or new and not ignored; and this machine's own `conf/local`."""
+    tracked = git_output(root, "ls-files", "-z", "--cached")
+    if tracked is not None:
+        known = {name for name in tracked.decode().split("\0") if name}
+        new = (git_output(root, "ls-files", "-z", "--others", "--exclude-standard") or b"").decode().split("\0")
+        names = known | {name for name in new if name}
         names |= {path.relative_to(root).as_posix() for path in (root / "conf" / "local").glob("*.yaml")}
     else:
         tops = [root / name for name in WITHOUT_GIT]
         paths = [path for top in tops for path in ([top] if top.is_file() else top.rglob("*"))]
         names = {path.relative_to(root).as_posix() for path in paths if "__pycache__" not in path.parts}
+        known = set()
     for name in sorted(names):
-        if name.split("/")[0] not in EXCLUDED and (root / name).is_file():
+        if name.split("/")[0] in EXCLUDED or not (root / name).is_file():
+            continue
+        if reason := why_not(root / name, root, is_tracked=name in known):
+            print(f"not copied for the jobs: {name} ({reason})", file=sys.stderr)
+        else:
             yield name
+
+
+def why_not(path: Path, root: Path, *, is_tracked: bool) -> str | None:
+    """Why a file is left out; None if it is copied."""
+    if path.is_symlink():
+        inside = not os.path.isabs(os.readlink(path)) and path.resolve().is_relative_to(root.resolve())
+        return None if inside else "a link to a place outside"
+    if is_tracked:
+        return None
+    if any(fnmatch.fnmatch(path.name.lower(), pattern) for pattern in SECRETS):
+        return "it looks like a secret"
+    if (size := path.stat().st_size) > MAX_BYTES:
+        return f"{size / 2**20:.0f} MB that git does not track"
+    return None
 
 
 def git_output(root: Path, *arguments: str) -> bytes | None:

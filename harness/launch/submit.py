@@ -45,10 +45,13 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
     """Exit status: 0, or 2 if cells were refused. Raises UsageError if there is no scheduler or nothing to submit."""
     cfg, queue, started = requests[0].cfg, Queue(), time.time()
     cells, skipped = [], Counter()
+    unreadable: dict[str, list[str]] = defaultdict(list)  # what is wrong with a cell's record -> its cell
     active_jobs: dict[str, str] = {}  # cell id -> the SLURM job that it is in already
     for planned, request, level in zip(plan.cells, requests, plan.levels(), strict=True):
         state = cell_state(planned.cell, request.cfg, queue)
-        if to_submit(state, request.cfg.rerun) or (
+        if state.name == "invalid" and cfg.rerun is not Rerun.all:
+            unreadable[f"{state.detail}; rerun=all replaces it"].append(str(planned.cell))
+        elif to_submit(state, request.cfg.rerun) or (
             not state.active and earlier_attempt(planned.cell, request).lost_weights
         ):
             cells.append(CellToSubmit(planned, request, level))
@@ -58,6 +61,7 @@ def submit(plan: Plan, requests: Sequence[CellRequest], scheduler: str) -> int:
             if earlier and earlier.scheduler == SLURM:
                 active_jobs[planned.cell.id] = earlier.job
     cells, refused = split_refused(cells)
+    refused |= unreadable
     for reason, names in refused.items():
         print(f"refused: {len(names)} x {names[0]} · {reason}", file=sys.stderr)
     skip_notes = [f"{count} {name}" for name, count in skipped.items()]

@@ -3,6 +3,7 @@
 The new content is written to a temporary file in the same folder, flushed to the disk, then renamed.
 """
 
+import errno
 import os
 import secrets
 import tempfile
@@ -23,10 +24,13 @@ def write_bytes_atomic(path: str | os.PathLike[str], data: bytes, *, durable: bo
     replace_atomic(path, lambda temporary: temporary.write_bytes(data), durable=durable)
 
 
-def replace_atomic(path: str | os.PathLike[str], write: Callable[[Path], object], *, durable: bool = True) -> None:
+def replace_atomic(
+    path: str | os.PathLike[str], write: Callable[[Path], object], *, durable: bool = True, keep: Path | None = None
+) -> None:
     """Put the file that `write` makes at a temporary path in the place of `path`. Folders are created.
 
-    If anything fails, the old file stays and the temporary one is removed.
+    If anything fails, the old file stays and the temporary one is removed. With `keep` the old file goes there; for a
+    moment it is only there.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,6 +39,8 @@ def replace_atomic(path: str | os.PathLike[str], write: Callable[[Path], object]
         write(temporary)
         if durable:
             _flush(temporary)
+        if keep is not None and path.exists():
+            os.replace(path, keep)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -52,9 +58,23 @@ def require_writable(folder: Path) -> None:
         raise UsageError(f"{folder}: cannot be written ({error.strerror}); paths.<name>= moves a folder") from error
 
 
-def remove_temporaries(folder: Path) -> None:
-    """Delete what a killed process left half written. Only for a folder that no other process writes to."""
-    for path in folder.glob(f".*{SUFFIX}"):
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.ESTALE}
+
+
+def is_of_storage(error: BaseException) -> bool:
+    """Whether a place cannot be written any more: full, read-only, or broken."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def of_storage(error: BaseException) -> str:
+    place = getattr(error, "filename", None)
+    what = getattr(error, "strerror", None) or str(error)
+    return f"{place}: {what.lower()}" if place else what.lower()
+
+
+def remove_temporaries(folder: Path, name: str = "*") -> None:
+    """Delete what a killed process left half written of files with this name, which no other process writes."""
+    for path in folder.glob(f".{name}.*{SUFFIX}"):
         path.unlink(missing_ok=True)
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from harness.config.cell import IDENTITY, flatten
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line
 from harness.records import predictions, record
+from harness.records.listing import Listed, listing
 from harness.records.record import RecordError
 
 if TYPE_CHECKING:
@@ -28,37 +29,61 @@ COLUMNS = (
 )
 
 
-def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) -> list[dict[str, Any]]:
-    """Every `**/*.json` under a folder, in an order that does not depend on the file system.
+Wanted = Callable[[Listed], bool]
+
+
+def load_records(
+    root: str | os.PathLike[str], broken: list[str] | None = None, wanted: Wanted = lambda listed: True
+) -> list[dict[str, Any]]:
+    """The records below a folder, in an order that does not depend on the file system; `wanted`: which of them.
 
     Each has its path as one more entry, `file`. A folder that is not there holds no records. Files that are no record
-    are left out, and what is wrong with each is added to `broken`; without such a list they raise RecordError, as two
-    records of one cell always do.
+    are left out, and what is wrong with each is added to `broken`; without such a list they raise RecordError. Of two
+    records of one cell both are left out: nothing says which one is meant.
     """
-    found: dict[str, tuple[Path, dict[str, Any]]] = {}
-    for path in sorted(Path(root).rglob("*.json")):
+    found = listing(root)
+    problems, records = list(found.problems), []
+    for listed in filter(wanted, found.records):
         try:
-            entries = record.read(path) | {"file": path}
-        except RecordError as error:
-            if broken is None:
-                raise
-            broken.append(str(error))
-            continue
-        other = found.setdefault(entries["cell"]["id"], (path, entries))[0]
-        if other != path:
-            raise RecordError(f"{other} and {path} are records of one cell ({entries['cell']['id']}); remove one")
-    records = [entries for _, entries in found.values()]
+            records.append(record.load_json(listed.file) | {"file": listed.file})
+        except RecordError as error:  # it was there and valid a moment ago
+            problems.append(f"{listed.file}: {error}")
+    if broken is None and problems:
+        raise RecordError(problems[0])
+    (broken if broken is not None else []).extend(problems)
     keys = ("task", "protocol", "budget", "model", "seed", "id")
     return sorted(records, key=lambda entries: tuple(entries["cell"][key] for key in keys))
 
 
-def valid_records(root: str | os.PathLike[str]) -> tuple[list[dict[str, Any]], int]:
-    """The records under a folder, and how many files are no record; each of these is named on standard error."""
+def valid_records(
+    root: str | os.PathLike[str], *, recipes: bool = False, wanted: Wanted = lambda listed: True
+) -> tuple[list[dict[str, Any]], int]:
+    """The records below a folder, and how many files are no record; each of these is named on standard error.
+
+    `recipes`: those of the budget `paper` have to state all changes to their recipe, or they are left out, too.
+    `wanted`: which of the records.
+    """
     broken: list[str] = []
-    records = load_records(root, broken)
-    for problem in broken:
-        print(f"left out: {one_line(problem)}", file=sys.stderr)
+    records = load_records(root, broken, wanted)
+    if recipes:
+        records = [entries for entries in records if not (problem := recipe_problem(entries)) or broken.append(problem)]
+    say_left_out(broken)
     return records, len(broken)
+
+
+def say_left_out(problems: Sequence[str]) -> None:
+    for problem in problems:
+        print(f"left out: {one_line(problem)}", file=sys.stderr)
+
+
+def recipe_problem(entries: dict[str, Any]) -> str | None:
+    if entries["cell"]["budget"] != "paper":
+        return None
+    from harness.records.recipe import unstated_changes
+
+    unstated = unstated_changes(entries)
+    shown = ", ".join(f"{key} {used!r} and not {by_recipe!r}" for key, (by_recipe, used) in list(unstated.items())[:2])
+    return f"{entries['file']}: not the paper's recipe, which it does not say: {shown}" if unstated else None
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":

@@ -20,8 +20,8 @@ from harness.config.cell import IDENTITY, Cell, canonical, changes, identity, ow
 from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.atomic import write_atomic, write_bytes_atomic
+from harness.records.ownership import ENDED_STATES, read_heartbeat
 from harness.records.record import RecordError
-from harness.records.run_directory import ENDED_STATES, read_heartbeat
 
 # one model with a setting now, a model for each value before
 LUNA = {"luna_16": 16, "luna_32": 32, "luna_128": 128, "luna_256": 256}

@@ -1,35 +1,43 @@
 """The directory of one run. All of it can be lost without losing a result: the record holds the results.
 
-owner            locked (flock) by the process that runs the cell; the kernel unlocks it when that process dies
+owner            locked by the process that runs the cell (harness.records.ownership)
 heartbeat.json   state, step, host, pid; rewritten every few seconds while that process lives
+attempt.json     which command began the last attempt, and whether it ended with a record
 job.json         the job that the cell was last submitted in
 metrics.csv      one row per evaluation
 log.txt          the progress lines
 error.txt        traceback of a failure
 .hydra/          config.yaml (resolved) and overrides.yaml
-checkpoints/     last.ckpt (model, optimizer and loop), best.pt (weights), step-<n>.pt (weights to average)
+checkpoints/     last.ckpt (model, optimizer and loop), best.pt (weights), the ones before them (previous.ckpt,
+                 previous-best.pt), step-<n>.pt (weights to average)
 """
 
+import contextlib
 import csv
-import errno
-import fcntl
+import io
 import json
-import os
 import shutil
-import socket
-import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from harness.records.atomic import remove_temporaries, write_atomic
+from harness.records.ownership import HEARTBEAT, OWNER, Ownership
 
-HEARTBEAT_INTERVAL_S = 5.0
-DEAD_AFTER_S = 60.0  # without a heartbeat, where the lock of another host cannot be seen
-ENDED_STATES = ("interrupted", "timeout", "preempted", "refused", "done", "failed", "oom", "nan")
+ATTEMPT, JOB = "attempt.json", "job.json"
+FILES = (OWNER, HEARTBEAT, ATTEMPT, JOB, "metrics.csv", "log.txt", "error.txt")
+FOLDERS = {".hydra": ("config.yaml", "overrides.yaml"), "checkpoints": ()}  # and the files in them
+
+
+@dataclass(frozen=True)
+class BegunAttempt:
+    """`since`: of the request that began it (`CellRequest.since`). `ended`: with a record, of whatever status."""
+
+    since: float
+    ended: bool
 
 
 class RunDirectory:
@@ -39,128 +47,93 @@ class RunDirectory:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.last, self.best = self.checkpoints / "last.ckpt", self.checkpoints / "best.pt"
+        self.previous, self.previous_best = self.checkpoints / "previous.ckpt", self.checkpoints / "previous-best.pt"
         self.metrics, self.log, self.error = path / "metrics.csv", path / "log.txt", path / "error.txt"
-        self._lock: int | None = None  # file descriptor of `owner`
-        self._heartbeat: dict[str, Any] | None = None  # the last one written
-        self._heartbeat_time = 0.0
-        self._writing = threading.Lock()
-        self._released = threading.Event()
+        self.ownership = Ownership(path)
 
-    def acquire(self) -> bool:
+    def acquire(self, say: Callable[[str], object] = lambda line: None) -> bool:
         """Become the one process that runs here; False if another one does."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path / "owner", os.O_RDWR | os.O_CREAT, 0o644)
-        if not _try_lock(descriptor):
-            os.close(descriptor)
+        self.path.mkdir(parents=True, exist_ok=True)
+        set_aside(self.path / OWNER, is_folder=False)
+        if not self.ownership.acquire(say):
             return False
-        last = read_heartbeat(self.path)
-        if last and last["host"] != socket.gethostname() and last["state"] not in ENDED_STATES and last["alive"]:
-            os.close(descriptor)  # some file systems keep locks to one node
-            return False
-        remove_temporaries(self.checkpoints)
-        self._lock, self._heartbeat = descriptor, None
-        self._released.clear()
-        threading.Thread(target=self._repeat_heartbeat, daemon=True).start()
+        for name in FILES:
+            set_aside(self.path / name, is_folder=False)
+        for name, files in FOLDERS.items():
+            set_aside(self.path / name, is_folder=True)
+            for file in files:
+                set_aside(self.path / name / file, is_folder=False)
+        self.checkpoints.mkdir(exist_ok=True)
+        for path in (self.last, self.previous, self.best, self.previous_best, *self.checkpoints.glob("step-*.pt")):
+            set_aside(path, is_folder=False)
+        for folder in (self.path, self.checkpoints, self.path / ".hydra"):
+            remove_temporaries(folder)
         return True
 
     def release(self) -> None:
-        if self._lock is not None:
-            self._released.set()
-            with self._writing:
-                os.close(self._lock)
-                self._lock = None
+        self.ownership.release()
+
+    def write_heartbeat(self, state: str, *, step: int, steps: int, force: bool = False) -> None:
+        self.ownership.beat(state, step=step, steps=steps, force=force)
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return self.last.is_file() or self.previous.is_file()
+
+    def checkpoint_stamps(self) -> tuple[tuple[int, ...] | None, ...]:
+        """They differ once a checkpoint was written."""
+        stats = [path.stat() if path.is_file() else None for path in (self.last, self.previous)]
+        return tuple(stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def clear(self) -> None:
         """Delete what an earlier attempt left, except the file `owner`, which is locked."""
-        for path in (self.metrics, self.log, self.error, self.path / "heartbeat.json"):
+        for path in (self.metrics, self.log, self.error, self.path / HEARTBEAT):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
-        self.checkpoints.mkdir(parents=True)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, since: float) -> None:
+        self._write_attempt(BegunAttempt(since, ended=False))
+
+    def end(self, since: float) -> None:
+        """The attempt has left its record."""
+        self._write_attempt(BegunAttempt(since, ended=True))
+
+    def forget_previous(self) -> None:
+        """Delete what is kept in case of damage, once it is known that there was none."""
+        for path in (self.previous, self.previous_best):
+            path.unlink(missing_ok=True)
+
+    def _write_attempt(self, attempt: BegunAttempt) -> None:
+        write_atomic(self.path / ATTEMPT, json.dumps(asdict(attempt)))
+
+    def last_attempt(self) -> BegunAttempt | None:
+        """None if there was none, or what stands there is none."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            found = json.loads((self.path / ATTEMPT).read_text(encoding="utf-8"))
+            return BegunAttempt(float(found["since"]), found["ended"] is True)
+        return None
 
     def write_config(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:
         write_atomic(self.path / ".hydra" / "config.yaml", OmegaConf.to_yaml(config), durable=False)
         write_atomic(self.path / ".hydra" / "overrides.yaml", OmegaConf.to_yaml(list(overrides)), durable=False)
 
-    def write_heartbeat(self, state: str, *, step: int, steps: int, force: bool = False) -> None:
-        """Record the state and the step of `steps`, at most every few seconds unless `force`.
-
-        Does nothing in a process that has not acquired the directory.
-        """
-        if self._lock is None or (not force and time.time() - self._heartbeat_time < HEARTBEAT_INTERVAL_S):
-            return
-        self._heartbeat_time = time.time()
-        with self._writing:
-            self._heartbeat = {
-                "state": state, "step": step, "steps": steps, "host": socket.gethostname(), "pid": os.getpid(),
-            }  # fmt: skip
-            self._write_heartbeat()
-
-    def _write_heartbeat(self) -> None:
-        text = json.dumps(self._heartbeat | {"time": time.time()})
-        write_atomic(self.path / "heartbeat.json", text, durable=False)
-
-    def _repeat_heartbeat(self) -> None:
-        """Keep the heartbeat fresh while nothing else writes it: an evaluation may take longer than DEAD_AFTER_S."""
-        while not self._released.wait(HEARTBEAT_INTERVAL_S):
-            with self._writing:
-                running = self._heartbeat is not None and self._heartbeat["state"] not in ENDED_STATES
-                if running and self._lock is not None and not self._released.is_set():
-                    self._write_heartbeat()
-
     def append_log(self, line: str) -> None:
-        with self.log.open("a", encoding="utf-8") as log:
-            log.write(line + "\n")
+        with contextlib.suppress(OSError), self.log.open("a", encoding="utf-8", errors="replace") as log:
+            log.write(line + "\n")  # a full disk may cost the log, but not the run
 
-    def append_metrics(self, row: dict[str, Any]) -> None:
-        new = not self.metrics.exists()
-        with self.metrics.open("a", newline="", encoding="utf-8") as table:
-            writer = csv.DictWriter(table, fieldnames=list(row))
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
-
-    def drop_metrics_after(self, step: int) -> None:
-        """Drop the rows that a resumed run is about to write again."""
-        if not self.metrics.exists():
-            return
-        text = self.metrics.read_text(encoding="utf-8")
-        header, *rows = text[: text.rfind("\n") + 1].splitlines()  # a kill may have cut the last line short
-        kept = [row for row in rows if int(row.split(",")[0]) <= step]
-        write_atomic(self.metrics, "\n".join([header, *kept]) + "\n")
+    def write_metrics(self, rows: Sequence[dict[str, Any]]) -> None:
+        """All rows so far; each has the same columns."""
+        table = io.StringIO()
+        writer = csv.DictWriter(table, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomic(self.metrics, table.getvalue(), durable=False)
 
 
-def read_heartbeat(path: Path) -> dict[str, Any] | None:
-    """The last heartbeat of a run directory, None if there is none.
-
-    `age_s` is its age, and `alive` whether its process still runs: on this host by the lock, on another by the age.
-    """
-    try:
-        last = json.loads((path / "heartbeat.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    last["age_s"] = max(0.0, time.time() - last["time"])
-    if last["host"] == socket.gethostname():
-        last["alive"] = _is_locked(path / "owner")
-    else:
-        last["alive"] = last["age_s"] < DEAD_AFTER_S
-    return last
-
-
-def _is_locked(owner: Path) -> bool:
-    try:
-        descriptor = os.open(owner, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        return not _try_lock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    """False if another process has the lock. True on a file system without locks, where the heartbeat has to do."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
-    return True
+def set_aside(path: Path, *, is_folder: bool) -> None:
+    """Rename what stands in the place of a folder and is none, or of a file and is no regular one; keep it."""
+    right = path.is_dir() if is_folder else path.is_file() and not path.is_symlink()
+    if (path.is_symlink() or path.exists()) and not right:
+        number = next(n for n in range(1, 10**6) if not path.with_name(f"{path.name}.aside-{n}").exists())
+        path.rename(path.with_name(f"{path.name}.aside-{number}"))

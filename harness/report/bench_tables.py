@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.records.atomic import write_atomic
 from harness.records.timing import crossover, exponent
+from harness.report import drawn
 from harness.report.measurements import describe_setting
 from harness.report.render.markdown import escape
 
@@ -169,5 +170,5 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
     figure.suptitle(describe_setting(measured), fontsize=8)
     figure.tight_layout()
     for path in paths:
-        figure.savefig(path, dpi=150, metadata={"CreationDate": None} if path.suffix == ".pdf" else {"Software": None})
+        drawn.save(figure, path, dpi=150)
     plt.close(figure)

@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.report import drawn
 from harness.report.figure_spec import FigureSpec
 from harness.report.tradeoff import Panel
 
@@ -40,11 +41,6 @@ def digest_of(figure: FigureSpec, panels: Sequence[Panel]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def has_digest(path: Path, digest: str) -> bool:
-    """Was this file drawn from panels with this digest?"""
-    return path.is_file() and digest.encode() in path.read_bytes()
-
-
 def draw(figure: FigureSpec, panels: Sequence[Panel], paths: Sequence[Path]) -> None:
     """Draw the panels, two in a row, into files. The same panels give the same bytes."""
     import matplotlib
@@ -69,13 +65,7 @@ def draw(figure: FigureSpec, panels: Sequence[Panel], paths: Sequence[Path]) -> 
         _labels(axis, panel, scale)
     digest = digest_of(figure, panels)
     for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pdf = path.suffix == ".pdf"
-        page.savefig(
-            path,
-            dpi=200,
-            metadata={"Subject": digest, "CreationDate": None} if pdf else {"Source": digest, "Software": None},
-        )
+        drawn.save(page, path, digest, dpi=200)
     plt.close(page)
 
 

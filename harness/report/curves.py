@@ -19,8 +19,9 @@ from omegaconf import OmegaConf
 from harness.config.cell import Cell
 from harness.errors import UsageError
 from harness.records import collect, run_name
-from harness.records.record import PERCENTAGE
+from harness.records.checks import is_percentage
 from harness.records.run_directory import RunDirectory
+from harness.report import drawn
 from harness.report.line_plot import COLOURS
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _metric(entries: Mapping[str, Any]) -> Metric:
 def _first_metric(table: Mapping[str, Any]) -> Metric:
     """Of a task without a record. Percentages are better higher, all else lower."""
     name = next(key for key in table if key.startswith("val/")).removeprefix("val/")
-    return name, PERCENTAGE.fullmatch(name) is not None
+    return name, is_percentage(name)
 
 
 def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -222,8 +223,7 @@ def draw(title: str, shown: Sequence[Panel], path: Path) -> None:
     for axis in grid.flat:
         handles |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     page.legend(handles.values(), handles, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page.savefig(path, dpi=130, metadata={"Software": None})
+    drawn.save(page, path, dpi=130)
     plt.close(page)
 
 

@@ -9,6 +9,7 @@ from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.report import drawn
 from harness.report.bubble_plot import wrapped
 from harness.report.lines import LineFigure, LinePanel
 
@@ -54,10 +55,7 @@ def draw(figure: LineFigure, panels: Sequence[LinePanel], paths: Sequence[Path])
         page.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=7, frameon=False)
     digest = digest_of(figure, panels)
     for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pdf = path.suffix == ".pdf"
-        metadata = {"Subject": digest, "CreationDate": None} if pdf else {"Source": digest, "Software": None}
-        page.savefig(path, dpi=200, metadata=metadata)
+        drawn.save(page, path, digest, dpi=200)
     plt.close(page)
 
 

@@ -18,6 +18,8 @@ def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
     for path in sorted(folder.glob("*.json")):
         try:
             measured = json.loads(path.read_text(encoding="utf-8"))
+            if measured["name"] != path.stem:
+                raise ValueError(f"its name is {measured['name']}")
             known = measured["kind"] in KINDS and all("status" in point for point in measured.get("points", ()))
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path}: not a measurement: {one_line(error)}; move it away or measure again") from error

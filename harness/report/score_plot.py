@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.report import drawn
 from harness.report.answer import ColumnAnswer
 from harness.report.comparison import BASELINE
 from harness.report.render.layout import Picture
@@ -81,8 +82,7 @@ def draw(title: str, found: Sequence[ColumnAnswer], path: Path) -> None:
         _panel(axis, answer)
     page.suptitle(title, fontsize=10)
     _legend(page, shown)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page.savefig(path, dpi=130, metadata={"Source": digest_of(title, found), "Software": None})
+    drawn.save(page, path, digest_of(title, found), dpi=130)
     plt.close(page)
 
 

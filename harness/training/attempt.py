@@ -1,5 +1,7 @@
 """One attempt at a cell: build, prepare the data, fit, evaluate; its results as the entries of a record."""
 
+import errno
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ from harness.training import averaging, fsdp, threads
 from harness.training.artifacts import save_artifacts
 from harness.training.baselines import PREFIX, baseline_evaluations, chance_evaluation
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoint import resumable_state, weights_sha256
+from harness.training.checkpoint import Resumption, read_weights, resumption, weights_sha256
 from harness.training.dependency import Dependency, load_weights
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.loader import TrainLoader
@@ -33,6 +35,11 @@ from harness.training.token_loader import TokenLoader
 from harness.training.trainer import devices_of, keep_freed_memory, make_trainer, micro_batch_size, micro_batches
 from tasks.base import DataInfo, FinalEvaluation
 
+# how libraries below torch say it, whose errors are RuntimeErrors
+OUT_OF_MEMORY = re.compile(
+    r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|std::bad_alloc|ALLOC(ATION)?_FAILED",
+    re.IGNORECASE,
+)
 SEED_STRIDE = 1_000_003  # between the seeds of two devices
 
 
@@ -62,7 +69,8 @@ class Attempt:
         self.search_path, self.depends_on = search_path, depends_on
         # of the code that is about to run, whatever is edited meanwhile
         self.git, self.code = provenance.git(ROOT), source_code.code_of(cfg)
-        self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir)
+        self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir, cell.id)
+        self.start = Resumption(None, {}, ())
         self.trainer: pl.Trainer | None = None
         self.built: Built | None = None
         self.module: TaskModule | None = None
@@ -75,22 +83,40 @@ class Attempt:
         """What differs from the recipe; asked for once it is known that the cell can be built."""
         return changes(self.cell, self.search_path)
 
-    def build(self, *, resuming: bool) -> None:
-        """Make the Trainer and the model with the weights that it starts from; writes no file. Raises UsageError."""
+    def build(self) -> None:
+        """Make the Trainer and the model; writes no file. Raises UsageError."""
         cfg = self.cfg
-        earlier = resumable_state(self.run_dir.last) if resuming else {}
         torch.utils.deterministic.fill_uninitialized_memory = False
         keep_freed_memory()
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = refuse_what_cannot_run(cfg, build)
-        self._set_threads(earlier.get("threads"))
-        if not resuming:
-            handed_over = [dependency for dependency in self.depends_on if dependency.weights]
-            self.callback.state.start_weights = {first.id: load_weights(built.model, first) for first in handed_over}
         how = {"clips_each": bool(cfg.train.clip_each)}
         self.module = TaskModule(built.model, built.task, built.optimizer, built.schedule, **how)
         self.module.configure_optimizers()  # its arguments are refused now; Lightning calls it again
+
+    def choose_start(self, *, resumable: bool) -> None:
+        """Find the checkpoint to go on from, or take over the weights that it starts from. Writes no file.
+
+        What a checkpoint was made with must not have changed: then some updates would be of one code, some of another.
+        """
+        self._chosen_from = self.run_dir.checkpoint_stamps()
+        self.start = resumption(self.run_dir, self.cell.id) if resumable else Resumption(None, {}, ())
+        self._set_threads(self.start.state.get("threads"))
+        if self.start.checkpoint is None:
+            handed_over = [dependency for dependency in self.depends_on if dependency.weights]
+            given = {first.id: load_weights(self.built.model, first) for first in handed_over}
+            self.callback.state.start_weights = given
+        then = self.start.state.get("code")
+        if None not in (then, self.code) and then != self.code:
+            what = f"the code of model, backbone or task has changed since ({then[:8]}, now {self.code[:8]})"
+            raise UsageError(f"{self.start.checkpoint}: {what}; rerun=all trains from the start")
+        self.callback.state.code = self.code
+
+    @property
+    def start_is_current(self) -> bool:
+        """Whether the checkpoints are still those that the start was chosen from."""
+        return self._chosen_from == self.run_dir.checkpoint_stamps()
 
     def _set_threads(self, earlier: int | None) -> None:
         """Use as many as are asked for, else as the attempt that is resumed, else as suits model and machine."""
@@ -112,11 +138,14 @@ class Attempt:
         """Once it is built."""
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cpu"
 
-    def run(self, progress: Progress, *, resuming: bool) -> dict[str, Any]:
+    def run(self, progress: Progress) -> dict[str, Any]:
         """Train, select and test. Raises Interrupted, UsageError, DataError, and any error of the model or the data."""
         self.callback.progress = progress
+        for problem in self.start.problems:
+            onwards = f"goes on from {self.start.checkpoint.name}" if self.start.checkpoint else "trains from the start"
+            progress.say(f"{problem}: {onwards}")
         self._prepare_data(progress)
-        self._fit(resuming)
+        self._fit()
         return self._evaluate(progress)
 
     def _prepare_data(self, progress: Progress) -> None:
@@ -124,20 +153,25 @@ class Attempt:
         self.run_dir.write_heartbeat("preparing data", step=0, steps=self.cfg.train.max_steps, force=True)
         task.prepare(progress)
         self.data = task.load()
+        then = self.start.state.get("fingerprint", self.data.fingerprint)
+        if then != self.data.fingerprint:
+            what = f"the data have changed since ({then[:8]}, now {self.data.fingerprint[:8]})"
+            raise UsageError(f"{self.start.checkpoint}: {what}; rerun=all trains from the start")
+        self.callback.state.fingerprint = self.data.fingerprint
         self.final_evaluations = task.final_evaluations()
         names = [final.name for final in self.final_evaluations]
         if len({*names, "test"}) <= len(names) or any("/" in name for name in names):
             known = "one name each, other than test and without a slash"
             raise UsageError(f"task: final evaluations have {known}: {', '.join(names)}")
 
-    def _fit(self, resuming: bool) -> None:
+    def _fit(self) -> None:
         cfg, train, trainer = self.cfg, self.cfg.train, self.trainer
         self.module.loader = loader = self._loader()
         self.callback.peak_memory = PeakMemory(trainer.strategy.root_device)
         self.callback.peak_memory.reset()
         if trainer.global_rank:  # the same weights on all devices, but dropout masks of each one's own
             torch.manual_seed(cfg.seed + SEED_STRIDE * trainer.global_rank)
-        checkpoint = str(self.run_dir.last) if resuming else None
+        checkpoint = self.start.checkpoint and str(self.start.checkpoint)
         trainer.fit(self.module, loader, ckpt_path=checkpoint, weights_only=True)
         number = self.callback.stop_signal.number
         if number is not None and trainer.global_step < train.max_steps and not self.callback.out_of_patience:
@@ -170,13 +204,14 @@ class Attempt:
         started = time.monotonic()
         device = self.trainer.strategy.root_device
         module.to(device)
-        chosen = state.last
+        chosen, digest = state.last, state.weights.get(self.run_dir.best.name)
         if rule is Rule.last_mean and self.trainer.is_global_zero:
-            averaging.write_mean(self.run_dir)
-        self.trainer.strategy.barrier()
+            self.run_dir.ownership.require()
+            digest = averaging.write_mean(self.run_dir, self.cell.id, self.cfg.train.mean_of)
+        digest = self.trainer.strategy.broadcast(digest)
         if rule is not Rule.last:
             chosen = state.best
-            weights = torch.load(self.run_dir.best, map_location=device, weights_only=True)
+            weights = read_weights(self.run_dir, self.cell.id, digest)
             fsdp.load_full_state_dict(module, weights)
         if rule is Rule.last_mean:
             chosen = {"step": state.last["step"], "val": self._pass_over("val").values()}
@@ -316,7 +351,9 @@ def failure_status(error: Exception) -> str:
     """The status of a record that ends with this error."""
     if isinstance(error, NonFiniteError):
         return "nan"
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error).lower():
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or OUT_OF_MEMORY.search(str(error)):
+        return "oom"
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return "oom"
     return "failed"
 

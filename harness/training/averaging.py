@@ -6,14 +6,13 @@ was killed and resumed averages the same ones.
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from harness.records.atomic import replace_atomic
 from harness.records.run_directory import RunDirectory
+from harness.training.checkpoint import read_sealed, write_sealed
 
 NAME = re.compile(r"step-(\d+)\.pt")
 
@@ -33,16 +32,20 @@ def keep_last(run_dir: RunDirectory, count: int) -> None:
         file.unlink(missing_ok=True)
 
 
-def write_mean(run_dir: RunDirectory) -> None:
-    """Write the mean of all that are kept as the chosen weights."""
-    replace_atomic(run_dir.best, partial(torch.save, mean_of(weights_files(run_dir))))
+def write_mean(run_dir: RunDirectory, cell: str, count: int) -> str:
+    """Write the mean of the last `count` as the chosen weights of the cell with this id; returns the file's digest."""
+    keep_last(run_dir, count)
+    return write_sealed(run_dir.best, mean_of(weights_files(run_dir), cell), cell)
 
 
-def mean_of(files: Sequence[Path]) -> dict[str, Tensor]:
-    """Means in float64, rounded to the type of each tensor; integers, such as counters, are those of the last file."""
+def mean_of(files: Sequence[Path], cell: str) -> dict[str, Tensor]:
+    """Means in float64, rounded to the type of each tensor; integers, such as counters, are those of the last file.
+
+    Raises DamagedError.
+    """
     totals: dict[str, Tensor] = {}
     for file in files:
-        weights = torch.load(file, map_location="cpu", weights_only=True)
+        weights = read_sealed(file, cell)
         for name, tensor in weights.items():
             if is_integer(tensor):
                 totals[name] = tensor

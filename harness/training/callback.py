@@ -7,7 +7,6 @@ import contextlib
 import signal
 import time
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,9 @@ from lightning.pytorch.callbacks import Callback
 
 from harness.config.schema import Rule
 from harness.progress import Progress
-from harness.records.atomic import replace_atomic
 from harness.records.run_directory import RunDirectory
 from harness.training import averaging
-from harness.training.checkpoint import CALLBACK, FORMAT
+from harness.training.checkpoint import CALLBACK, FORMAT, write_sealed
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.long_run import Pace
 from harness.training.module import TaskModule, validates_on_test
@@ -43,13 +41,18 @@ class TrainState:
     worse: int = 0  # evaluations since the best one
     threads: int | None = None  # of torch, on a CPU
     start_weights: dict[str, str] = field(default_factory=dict)  # id of another cell -> sha256 of its weights
+    rows: list[dict[str, Any]] = field(default_factory=list)  # of metrics.csv
+    weights: dict[str, str] = field(default_factory=dict)  # name of a file beside the checkpoint -> its digest
+    micro_batches: int = 0  # of an update, on one device
+    code: str | None = None  # digest of the source, as in a record
+    fingerprint: str = ""  # of the data
 
 
 class TrainingCallback(Callback):
-    """`progress` is set when the run begins."""
+    """`cell` is the id of the cell. `progress` is set when the run begins."""
 
-    def __init__(self, train: Any, checkpoint: Any, run_dir: RunDirectory):
-        self.train, self.checkpoint, self.run_dir = train, checkpoint, run_dir
+    def __init__(self, train: Any, checkpoint: Any, run_dir: RunDirectory, cell: str):
+        self.train, self.checkpoint, self.run_dir, self.cell = train, checkpoint, run_dir, cell
         self.progress = Progress(silent=True)
         self.peak_memory = PeakMemory(torch.device("cpu"))
         self.state = TrainState()
@@ -79,18 +82,28 @@ class TrainingCallback(Callback):
         self.state.resumes += 1
         self._rng_states = state["rng"]
 
+    def on_load_checkpoint(self, trainer: pl.Trainer, module: TaskModule, checkpoint: dict[str, Any]) -> None:
+        """Count what was done in micro-batches of the size that this attempt has; Lightning counts those."""
+        done = checkpoint["global_step"] * trainer.accumulate_grad_batches
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        for counts in (progress["total"], progress["current"]):
+            counts |= {"ready": done, "started": done, "processed": done, "completed": done - 1}
+
     def on_train_start(self, trainer: pl.Trainer, module: TaskModule) -> None:
         if self._rng_states is not None:
             if trainer.global_rank < len(
                 self._rng_states
-            ):  # on more devices than before, the new ones keep their seeds
+            ):  # of more devices than before, the new ones keep their seeds
                 own = self._rng_states[trainer.global_rank]
                 torch.set_rng_state(own["cpu"])
                 if own["cuda"] and torch.cuda.is_available():
                     torch.cuda.set_rng_state(own["cuda"][0])
-            self.progress.say(f"resumed at step {trainer.global_step}")
-        if trainer.is_global_zero:
-            self.run_dir.drop_metrics_after(trainer.global_step)
+            before, now = self.state.micro_batches, trainer.accumulate_grad_batches
+            other = f": the same examples, but other dropout, in {now} micro-batches and not {before}"
+            self.progress.say(f"resumed at step {trainer.global_step}{other if before != now else ''}")
+        self.state.micro_batches = trainer.accumulate_grad_batches
+        if trainer.is_global_zero and self.state.rows:
+            self.run_dir.write_metrics(self.state.rows)
         # after Lightning has set its own handlers, and closed before it removes them
         self.stop_signal = self._handlers.enter_context(catch_stop_signals())
         trainer.should_stop = self.out_of_patience  # killed between its last evaluation and its record
@@ -152,18 +165,20 @@ class TrainingCallback(Callback):
             if self._is_better(self.state.last, module):
                 self.state.best, self.state.worse = self.state.last, 0
                 if rule in (Rule.best_val, Rule.best_test):
-                    self._save_weights(trainer, self.run_dir.best)
+                    self._save_weights(trainer, self.run_dir.best, keep=self.run_dir.previous_best)
             else:
                 self.state.worse += 1
         if rule is Rule.last_mean:
             self._save_weights(trainer, averaging.weights_file(self.run_dir, step))
-            averaging.keep_last(self.run_dir, self.train.mean_of)
+            # one more, which the checkpoint before this one refers to
+            averaging.keep_last(self.run_dir, self.train.mean_of + 1)
+            self.state.weights = dict(list(self.state.weights.items())[-self.train.mean_of :])
         loss = float(trainer.strategy.reduce(module.loss.clone(), reduce_op="mean"))
+        row = {"train/loss": loss, "lr": trainer.optimizers[0].param_groups[0]["lr"]}
+        row |= {f"{name}/{key}": value for name in values for key, value in values[name].items()}
+        self.state.rows.append({"step": step} | row)
         if trainer.is_global_zero:
-            learning_rate = trainer.optimizers[0].param_groups[0]["lr"]
-            row = {"train/loss": loss, "lr": learning_rate}
-            row |= {f"{name}/{key}": value for name in values for key, value in values[name].items()}
-            self.run_dir.append_metrics({"step": step} | row)
+            self.run_dir.write_metrics(self.state.rows)
             for logger in trainer.loggers:
                 logger.log_metrics(row, step=step)
             scores = " · ".join(f"{name} {metric} {values[name][metric]:.4g}" for name in values)
@@ -180,10 +195,11 @@ class TrainingCallback(Callback):
         new, old = point[split][metric], self.state.best[split][metric]
         return new > old if module.task.higher_is_better else new < old
 
-    def _save_weights(self, trainer: pl.Trainer, file: Path) -> None:
+    def _save_weights(self, trainer: pl.Trainer, file: Path, keep: Path | None = None) -> None:
         weights = trainer.strategy.lightning_module_state_dict()  # complete, also where each device holds a part
         if trainer.is_global_zero:
-            replace_atomic(file, partial(torch.save, weights))
+            self.run_dir.ownership.require()
+            self.state.weights[file.name] = write_sealed(file, weights, self.cell, keep)
 
     def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
         every_steps = self.checkpoint.every_steps
@@ -198,9 +214,6 @@ class TrainingCallback(Callback):
         now = time.monotonic()
         self.state.wall_s += now - self._wall_since
         self._wall_since = now
-        save = partial(trainer.save_checkpoint, weights_only=False)  # weights alone could not be resumed
-        if trainer.is_global_zero:
-            replace_atomic(self.run_dir.last, save)
-        else:
-            save(self.run_dir.last)  # takes part in gathering the state; the first process alone writes
+        self.run_dir.ownership.require()
+        trainer.save_checkpoint(self.run_dir.last, weights_only=False)  # weights alone could not be resumed
         self._saved_at = time.monotonic()

@@ -49,18 +49,19 @@ def load_weights(model: "nn.Module", dependency: Dependency) -> str:
 
     Raises UsageError for weights that its record does not know, and for names or shapes that do not agree.
     """
-    import torch
-
-    from harness.training.checkpoint import state_sha256
+    from harness.training.checkpoint import DamagedError, read_sealed, state_sha256
 
     path = dependency.weights_path
-    saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    again = "remove it, and the same command trains them again"
+    try:
+        saved = read_sealed(path, dependency.id)
+    except DamagedError as error:
+        raise UsageError(f"depends_on: {error}; {again}") from error
     given = {name.removeprefix(MODULE): tensor for name, tensor in saved.get("state_dict", saved).items()}
     sha256 = state_sha256(given)
     if sha256 != record.read(dependency.record)["tested_weights_sha256"]:
         raise UsageError(
-            f"depends_on: {path} does not hold the weights that {dependency.record} was tested with; "
-            "remove it, and the same command trains them again"
+            f"depends_on: {path} does not hold the weights that {dependency.record} was tested with; {again}"
         )
     own = model.state_dict()
     for prefix in dependency.weights:

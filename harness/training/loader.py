@@ -37,7 +37,8 @@ class TrainLoader:
             )
         self.split, self.seed, self.micro_batch_size = split, seed, micro_batch_size
         self.rank, self.world_size = rank, world_size
-        self.total = steps * batch_size // (micro_batch_size * world_size)
+        self.micro_batches = batch_size // (micro_batch_size * world_size)  # of an update, on this device
+        self.total = steps * self.micro_batches
         self.position = 0  # micro-batches of this device that were handed out
         self.examples = micro_batch_size * world_size  # of the current micro-batches, on all devices
         self.loss_scale = 1.0  # all micro-batches weigh the same
@@ -62,10 +63,10 @@ class TrainLoader:
         return np.random.Generator(np.random.PCG64([self.seed, epoch])).permutation(len(self.split))
 
     def state_dict(self) -> dict[str, int]:
-        return {"position": self.position}
+        return {"updates": self.position // self.micro_batches}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.position = state["position"]
+        self.position = state["updates"] * self.micro_batches
 
 
 def sequential_indices(size: int, batch_size: int, rank: int = 0, world_size: int = 1) -> Iterator[range]:

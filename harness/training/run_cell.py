@@ -16,9 +16,11 @@ from harness.config.data_files import missing_file, what_is_missing
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
-from harness.progress import Progress, announce_torch, clock
+from harness.progress import Progress, announce_torch
 from harness.records import record
-from harness.records.atomic import require_writable
+from harness.records.atomic import is_of_storage, of_storage, remove_temporaries, require_writable
+from harness.records.listing import summary
+from harness.records.ownership import OwnershipLostError
 from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.dependency import Dependency, chosen_weights
@@ -44,7 +46,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class CellRequest:
-    """A cell to be run. With `rerun=all`, files older than `since` (time.time()) are ignored."""
+    """A cell to be run. `since` (time.time()) tells the request from others, also when its job is queued again."""
 
     cfg: DictConfig
     overrides: Sequence[str] = ()
@@ -53,10 +55,6 @@ class CellRequest:
     depends_on: Sequence[Dependency] = ()  # cells that must be done before
     dependents: Sequence[str] = ()  # records of the cells that start from the weights of this one
     longest_s: float | None = None  # without a GPU: a run that would last longer is refused
-
-    def accepts(self, path: Path) -> bool:
-        """Whether a file of an earlier attempt exists and may be used, also after this job was queued again."""
-        return path.exists() and (self.cfg.rerun is not Rerun.all or path.stat().st_mtime >= self.since)
 
 
 def run_cell(request: CellRequest) -> CellResult:
@@ -69,7 +67,10 @@ def run_cell(request: CellRequest) -> CellResult:
         cell = cell_of(cfg, [dependency.id for dependency in request.depends_on])
     except UsageError as error:
         return CellResult(str(cfg.model.get("name", "?")), "refused", 2, str(error))
-    earlier = earlier_attempt(cell, request)
+    try:
+        earlier = earlier_attempt(cell, request)
+    except record.RecordError as error:
+        return CellResult(str(cell), "refused", 2, f"{error}; rerun=all replaces it")
     if result := earlier_result(cell, request, earlier) or missing_dependency(cell, request, earlier):
         return result
 
@@ -80,7 +81,8 @@ def run_cell(request: CellRequest) -> CellResult:
     attempt = Attempt(cell, cfg, run_dir, request.search, request.depends_on)
     build_error = None
     try:
-        attempt.build(resuming=earlier.resumable)
+        attempt.build()
+        attempt.choose_start(resumable=earlier.resumable)
         if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
             refuse_by_records(cell, cfg, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
@@ -92,10 +94,11 @@ def run_cell(request: CellRequest) -> CellResult:
         build_error = error  # memory, for example: it is recorded once the run directory is claimed
     if rank():
         return _assist(attempt, earlier)
-    if not run_dir.acquire():
+    if not run_dir.acquire(lambda line: print(line, file=sys.stderr, flush=True)):
         detail = f"another process runs it ({run_dir.path}); python run.py do=status"
         return CellResult(str(cell), "running", 0, detail)
     try:
+        remove_temporaries(cell.record_path(cfg).parent, f"{cell.path.name}.*")
         earlier = earlier_attempt(cell, request)  # another process may have finished it meanwhile
         return earlier_result(cell, request, earlier) or _run(attempt, request, earlier, build_error)
     finally:
@@ -107,32 +110,40 @@ class EarlierAttempt:
     """`record`: its entries; None without one, and for an attempt that was begun again and has no record yet.
 
     `resumable`: from its last checkpoint, after a kill or a failure, but not after a loss that was NaN.
+    `of_this_request`: the record is of this request, whose job was queued again.
     `lost_weights`: the missing file of a done cell's weights, if a cell that starts from them is still to be run.
     """
 
     record: dict[str, Any] | None
     resumable: bool = False
+    of_this_request: bool = False
     lost_weights: Path | None = None
 
 
 def earlier_attempt(cell: Cell, request: CellRequest) -> EarlierAttempt:
-    """Raises RecordError for a record that cannot be read."""
+    """Raises RecordError for a file in the record's place that is none."""
     path, run_dir = cell.record_path(request.cfg), RunDirectory(cell.folder(request.cfg))
-    has_checkpoint = request.accepts(run_dir.last)
-    # a checkpoint that is younger than the record belongs to a new attempt
-    begun_again = has_checkpoint and not (path.exists() and path.stat().st_mtime >= run_dir.last.stat().st_mtime)
-    if begun_again or not request.accepts(path):
+    begun, has_checkpoint = run_dir.last_attempt(), run_dir.has_checkpoint
+    if request.cfg.rerun is Rerun.all and (begun is None or begun.since < request.since):
+        return EarlierAttempt(None)
+    unfinished = begun is not None and not begun.ended
+    if not path.exists() or (unfinished and (has_checkpoint or request.cfg.rerun is Rerun.all)):
         return EarlierAttempt(None, resumable=has_checkpoint)
     entries = record.read(path)
     if entries["status"] != "done":
-        return EarlierAttempt(entries, resumable=has_checkpoint and entries["status"] != "nan")
+        resumable = has_checkpoint and entries["status"] != "nan"
+        of_this_request = begun is not None and begun.ended and begun.since >= request.since
+        return EarlierAttempt(entries, resumable, of_this_request)
     weights = chosen_weights(run_dir, entries)
     wanted = not weights.exists() and not all(map(is_done, request.dependents))
     return EarlierAttempt(entries, lost_weights=weights if wanted else None)
 
 
 def is_done(record_path: str) -> bool:
-    return Path(record_path).exists() and record.read(record_path)["status"] == "done"
+    try:
+        return Path(record_path).exists() and record.read(record_path)["status"] == "done"
+    except record.RecordError:
+        return False
 
 
 def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:
@@ -144,7 +155,7 @@ def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) ->
     if status == "done":
         known = f"already done{other_code(earlier.record, request.cfg)}"
         return CellResult(str(cell), "skipped", 0, f"{known}: {summary(earlier.record)} · {path}")
-    if request.cfg.rerun is Rerun.failed and path.stat().st_mtime < request.since:
+    if request.cfg.rerun is Rerun.failed and not earlier.of_this_request:
         return None
     failure = f"{status} earlier ({one_line(earlier.record['error']['message'])[:120]})"
     return CellResult(str(cell), status, 1, f"{failure}; rerun=failed tries again · {path}")
@@ -178,7 +189,7 @@ def _assist(attempt: "Attempt", earlier: EarlierAttempt) -> CellResult:
 
     name = str(attempt.cell)
     try:
-        attempt.run(Progress(silent=True), resuming=earlier.resumable)
+        attempt.run(Progress(silent=True))
     except Interrupted as stop:
         return CellResult(name, stop.state, STOPPED + stop.number, str(stop))
     return CellResult(name, "done", 0, "")
@@ -190,37 +201,53 @@ def _run(
     """Run the attempt in its claimed run directory and write its record."""
     from harness.records import predictions
     from harness.training.attempt import Interrupted
+    from harness.training.checkpoint import put_back
     from tasks.checks import DataError
 
     started = time.time()
     cell, run_dir = attempt.cell, attempt.run_dir
     record_path = cell.record_path(attempt.cfg)
-    if not earlier.resumable:
-        run_dir.clear()
     run_dir.write_config(cell.config, request.overrides)
     with Progress(run_dir.append_log) as progress:
-        progress.say(" · ".join(filter(None, [str(cell), str(run_dir.path), attempt.place])))
-        if lost := earlier.lost_weights:
-            progress.say(f"done, but its weights are gone ({lost}): trained again for the cells that start from them")
         try:
             if build_error is not None:
                 raise build_error
-            entries = attempt.run(progress, resuming=earlier.resumable)
+            if not attempt.start_is_current:
+                attempt.choose_start(resumable=earlier.resumable)
+            if attempt.start.checkpoint is None:
+                run_dir.clear()
+            put_back(run_dir, attempt.start, cell.id)
+            run_dir.begin(request.since)
+            progress.say(" · ".join(filter(None, [str(cell), str(run_dir.path), attempt.place])))
+            if lost := earlier.lost_weights:
+                gone = f"done, but its weights are gone ({lost})"
+                progress.say(f"{gone}: trained again for the cells that start from them")
+            entries = attempt.run(progress)
+            run_dir.ownership.require()
         except Interrupted as stop:
             if stop.state in REQUEUED:
                 try:
                     requeue()
                 except Exception as refusal:  # submitit's: the job was queued again too often
-                    return _record_failure(attempt, refusal, started, stop.state)
+                    return _record_failure(attempt, request, refusal, started, stop.state)
             return CellResult(str(cell), stop.state, STOPPED + stop.number, str(stop))
         except (DataError, UsageError) as error:
             run_dir.write_heartbeat("refused", step=0, steps=0, force=True)
             return CellResult(str(cell), "refused", 2, explained(error, attempt.cfg))
+        except OwnershipLostError as lost:
+            return CellResult(str(cell), "running", 1, str(lost))
         except Exception as error:
-            return _record_failure(attempt, error, started)
+            if is_of_storage(error):
+                return _storage_failed(attempt, error)
+            return _record_failure(attempt, request, error, started)
         entries |= {"started": iso(started), "finished": iso(time.time())}
-        predictions.write(record_path, attempt.predictions)
-        record.write(entries, record_path)
+        try:
+            predictions.write(record_path, attempt.predictions)
+            record.write(entries, record_path)
+            run_dir.end(request.since)
+        except OSError as error:
+            return _storage_failed(attempt, error)
+        run_dir.forget_previous()
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
         return CellResult(str(cell), "done", 0, f"{summary(entries)} · {record_path}")
 
@@ -231,41 +258,53 @@ def explained(error: Exception, cfg: DictConfig) -> str:
     return what_is_missing(missing, cfg) if missing and str(missing) in str(error) else one_line(error)
 
 
-def _record_failure(attempt: "Attempt", error: Exception, started: float, status: str | None = None) -> CellResult:
+def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:
+    """Nothing can be written: no record, and the last checkpoint and an earlier record stay as they are."""
+    step = attempt.start.state.get("last") or {"step": 0}
+    name, steps = str(attempt.cell), attempt.cfg.train.max_steps
+    attempt.run_dir.write_heartbeat("interrupted", step=step["step"], steps=steps, force=True)
+    return CellResult(name, "interrupted", 1, f"{of_storage(error)}; once it can, the same command goes on")
+
+
+def _record_failure(
+    attempt: "Attempt", request: CellRequest, error: Exception, started: float, status: str | None = None
+) -> CellResult:
     """Write a record with the failure's status, and the traceback to the run directory."""
     from harness.records import predictions
     from harness.training.artifacts import remove_artifacts
     from harness.training.attempt import failure_status
 
     status = status or failure_status(error)
-    # a record holds no path of this machine
-    text = "".join(traceback.format_exception(error)).replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "")
-    attempt.run_dir.error.write_text(text, encoding="utf-8")
-    name, message = type(error).__name__, one_line(error) or type(error).__name__
+    text = without_places("".join(traceback.format_exception(error)), attempt.cfg)
+    name = type(error).__name__
+    message = without_places(one_line(error) or name, attempt.cfg)
     entries = attempt.entries(status)
     entries |= {"error": {"type": name, "message": message, "traceback": text[-TRACEBACK_CHARACTERS:]}}
     entries |= {"started": iso(started), "finished": iso(time.time())}
-    record_path = attempt.cell.record_path(attempt.cfg)
-    remove_artifacts(record_path)
-    predictions.remove(record_path)
-    # the record last: a younger file would mean a new attempt
-    attempt.run_dir.write_heartbeat(status, step=entries["steps"], steps=attempt.cfg.train.max_steps, force=True)
-    record.write(entries, record_path)
-    detail = f"{name}: {message[:200]} · {attempt.run_dir.error} · rerun=failed tries again"
+    record_path, run_dir = attempt.cell.record_path(attempt.cfg), attempt.run_dir
+    try:
+        run_dir.error.write_text(text, encoding="utf-8", errors="replace")
+        remove_artifacts(record_path)
+        predictions.remove(record_path)
+        record.write(entries, record_path)
+        run_dir.end(request.since)
+    except OSError as full:
+        return _storage_failed(attempt, full)
+    run_dir.write_heartbeat(status, step=entries["steps"], steps=attempt.cfg.train.max_steps, force=True)
+    detail = f"{name}: {message[:200]} · {run_dir.error} · rerun=failed tries again"
     return CellResult(str(attempt.cell), status, 1, detail)
+
+
+def without_places(text: str, cfg: DictConfig) -> str:
+    """A text without the folders of this machine: a record is published."""
+    for name, place in cfg.paths.items():
+        text = text.replace(f"{Path(place).absolute()}/", f"<paths.{name}>/") if place else text
+    return text.replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "").replace(f"{Path.home()}/", "~/")
 
 
 def report_line(result: CellResult, file: Any = None) -> None:
     if rank() == 0:
         print(f"{result.state}: {result.cell} · {result.detail}", file=file or sys.stdout, flush=True)
-
-
-def summary(entries: dict[str, Any]) -> str:
-    name, best = entries["metric"]["name"], entries["metrics"]["best"]
-    test = best["test"]
-    chance = f", chance {entries['baseline']['test']:.4g}" if entries["baseline"] else ""
-    leak = " [selected on test]" if entries["selection"]["leak"] else ""
-    return f"test {name} {test[name]:.4g}{leak} (n {test['n']}{chance}) · {clock(entries['wall_s'])}"
 
 
 def iso(seconds: float) -> str:

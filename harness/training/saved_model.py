@@ -23,10 +23,10 @@ from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.atomic import replace_atomic, write_atomic
 from harness.records.collect import valid_records
+from harness.records.listing import summary
 from harness.records.run_directory import RunDirectory
 from harness.report.compare_cells import find
 from harness.training.dependency import MODULE, chosen_weights
-from harness.training.run_cell import summary
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,7 +53,7 @@ class SavedModel:
 
 def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
     """From the run directory below `cfg.paths.outputs`. `cell`: as `compare_cells.find` takes it. Raises UsageError."""
-    import torch
+    from harness.training.checkpoint import DamagedError, read_sealed
 
     entries = find(cell, valid_records(cfg.paths.records)[0], cfg.paths.records)
     if entries["status"] != "done":
@@ -63,7 +63,10 @@ def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
     again = f"{rerun_command(entries)} trains them again"
     if not weights.exists():
         raise UsageError(f"the weights of {name_of(entries)} are not there ({weights}): {again}")
-    saved = torch.load(weights, map_location="cpu", weights_only=True, mmap=True)
+    try:
+        saved = read_sealed(weights, entries["cell"]["id"])
+    except DamagedError as error:
+        raise UsageError(f"{error}: {again}") from error
     state = {name.removeprefix(MODULE): tensor for name, tensor in saved.get("state_dict", saved).items()}
     return build_saved(config_of(entries, run_dir, cfg), lambda model: model.load_state_dict(state), entries, cfg)
 

@@ -84,10 +84,10 @@ class TokenLoader:
         return examples, random.permutation(self.updates_per_epoch)
 
     def state_dict(self) -> dict[str, int]:
-        return {"position": self.position}
+        return {"updates": self.position // self.micro_batches}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.position = state["position"]
+        self.position = state["updates"] * self.micro_batches
 
 
 def update_bounds(lengths: np.ndarray, batch_tokens: int) -> list[int]:

@@ -16,6 +16,7 @@ from harness.config.instantiate import instantiate
 from harness.errors import UsageError
 from harness.records.run_directory import RunDirectory
 from harness.training.callback import TrainingCallback
+from harness.training.checkpoint import SealedCheckpoints
 from harness.training.loggers import make_loggers
 from harness.training.profiling import make_profiler
 
@@ -44,7 +45,7 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
         gradient_clip_val=train.clip_norm or train.clip_value or train.clip_each,
         gradient_clip_algorithm="value" if train.clip_value else "norm",  # of each parameter: TaskModule
         callbacks=[callback],
-        plugins=[cluster_environment(world_size)],
+        plugins=[cluster_environment(world_size), SealedCheckpoints(callback.cell, run_dir)],
         logger=make_loggers(cfg, run_dir.path, say),
         profiler=profiler,
         enable_checkpointing=False,

@@ -10,7 +10,7 @@ from harness.records import record
 from harness.records.run_directory import RunDirectory
 from harness.training import averaging
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoint import state_sha256
+from harness.training.checkpoint import state_sha256, write_sealed
 from harness.training.run_cell import CellRequest, run_cell
 from harness.training.schedules import milestones
 
@@ -77,8 +77,8 @@ def test_integers_are_those_of_the_last_file(tmp_path):
     files = [tmp_path / name for name in "ab"]
     for number, file in enumerate(files):
         weights = {"half": torch.full((2,), 1.0 + number, dtype=torch.bfloat16), "count": torch.tensor(10 + number)}
-        torch.save(weights | {"wide": torch.full((1,), float(number), dtype=torch.float64)}, file)
-    mean = averaging.mean_of(files)
+        write_sealed(file, weights | {"wide": torch.full((1,), float(number), dtype=torch.float64)}, "0" * 16)
+    mean = averaging.mean_of(files, "0" * 16)
     assert mean["half"].tolist() == [1.5, 1.5] and mean["half"].dtype == torch.bfloat16
     assert mean["count"].item() == 11 and mean["wide"].tolist() == [0.5]
 

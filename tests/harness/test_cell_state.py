@@ -12,7 +12,8 @@ import pytest
 from harness.launch.cell_state import cell_state_at, last_log_lines
 from harness.launch.queue import GONE, LOCAL, SLURM, Queue, Submission
 from harness.records import record
-from harness.records.run_directory import DEAD_AFTER_S, RunDirectory
+from harness.records.ownership import DEAD_AFTER_S
+from harness.records.run_directory import RunDirectory
 
 
 class FixedQueue:

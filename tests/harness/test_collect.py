@@ -43,6 +43,8 @@ def test_two_records_of_one_cell_name_both_files(tmp_path):
     write(made(), tmp_path / "b.json")
     with pytest.raises(RecordError, match=r"a\.json and .*b\.json"):
         load_records(tmp_path)
+    broken = []
+    assert load_records(tmp_path, broken) == [] and len(broken) == 1
 
 
 def test_a_file_half_written_is_not_a_record(tmp_path):

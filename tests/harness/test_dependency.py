@@ -14,6 +14,7 @@ from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.records import record
 from harness.training.callback import TrainingCallback
+from harness.training.checkpoint import write_sealed
 from harness.training.run_cell import run_cell
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
@@ -120,7 +121,7 @@ def test_weights_of_another_record_are_refused(typed, tmp_path):
     path = weights(tmp_path, records(tmp_path)[0])
     changed = torch.load(path, weights_only=True)
     next(iter(changed.values())).add_(1e-3)
-    torch.save(changed, path)
+    write_sealed(path, changed, records(tmp_path)[0]["cell"]["id"])
     files = set((tmp_path / "outputs").rglob("*"))
     result = run_cell(second)
     assert (result.state, result.code) == ("refused", 2) and "was tested with" in result.detail

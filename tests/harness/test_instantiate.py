@@ -6,9 +6,11 @@ import pytest
 from harness.config.instantiate import instantiate
 from harness.errors import UsageError
 
+TORCH = ["torch"]  # trusted
+
 
 def test_builds_with_configured_and_given_arguments():
-    layer = instantiate({"_target_": "torch.nn.Linear", "bias": False}, "layer", (), 3, out_features=4)
+    layer = instantiate({"_target_": "torch.nn.Linear", "bias": False}, "layer", TORCH, 3, out_features=4)
     assert layer.weight.shape == (4, 3) and layer.bias is None
 
 
@@ -20,7 +22,9 @@ def test_a_target_outside_the_allowed_packages_is_refused(target):
 
 def test_a_nested_target_is_refused_as_well():
     with pytest.raises(UsageError, match=r"model\.inner"):
-        instantiate({"_target_": "torch.nn.Sequential", "inner": {"_target_": "os.system", "command": "true"}}, "model")
+        instantiate(
+            {"_target_": "torch.nn.Sequential", "inner": {"_target_": "os.system", "command": "true"}}, "model", TORCH
+        )
 
 
 def test_a_named_package_is_trusted():
@@ -29,14 +33,14 @@ def test_a_named_package_is_trusted():
 
 def test_wrong_arguments_are_named_with_what_is_near():
     with pytest.raises(UsageError, match=r"layer \(Linear\).*'out_feature': did you mean 'out_features'"):
-        instantiate({"_target_": "torch.nn.Linear", "in_features": 3, "out_feature": 4}, "layer")
+        instantiate({"_target_": "torch.nn.Linear", "in_features": 3, "out_feature": 4}, "layer", TORCH)
     with pytest.raises(UsageError, match="missing a required argument: 'in_features'"):
-        instantiate({"_target_": "torch.nn.Linear"}, "layer")
+        instantiate({"_target_": "torch.nn.Linear"}, "layer", TORCH)
 
 
 def test_a_target_that_does_not_exist():
     with pytest.raises(UsageError, match=r"cannot find torch\.nn\.Liner"):
-        instantiate({"_target_": "torch.nn.Liner"}, "layer")
+        instantiate({"_target_": "torch.nn.Liner"}, "layer", TORCH)
 
 
 class Typed:

@@ -8,7 +8,7 @@ import pytest
 from harness.commands import report as verb
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report import bubble_plot, spec_files
+from harness.report import drawn, spec_files
 from harness.report.line_plot import digest_of
 from harness.report.lines import LineFigure, Point, panels
 
@@ -134,7 +134,7 @@ def test_drawn_and_checked(conf, tmp_path):
     assert verb.draw_figures(names, cells, conf_root=conf, paths=paths) == files
     assert verb.draw_figures(names, cells, conf_root=conf, paths=paths, check=True) == []
     figure = load("distance", conf)
-    assert all(bubble_plot.has_digest(path, digest_of(figure, panels(figure, cells))) for path in files[:2])
+    assert all(drawn.is_current(path, digest_of(figure, panels(figure, cells))) for path in files[:2])
     assert verb.draw_figures(names, cells[:1], conf_root=conf, paths=paths, check=True) == files[:2]  # by LAVO
 
 

@@ -75,7 +75,7 @@ def test_records_of_this_machine_refuse_it_before_it_begins(cell, tmp_path, monk
     entries = record.read(path)
     other_seed = cfg.copy()
     other_seed.seed = 2
-    path.write_text(json.dumps(entries | {"wall_s": 7200.0}), encoding="utf-8")
+    path.write_text(json.dumps(entries | {"wall_s": 7200.0, "resumes": 1}), encoding="utf-8")
     with pytest.raises(UsageError, match=r"about 2:00:00 on this machine \(by seed 1 on"):
         long_run.refuse_by_records(cell_of(other_seed), other_seed, 3600.0)
     result = run_cell(CellRequest(other_seed, longest_s=3600.0))

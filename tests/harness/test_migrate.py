@@ -41,6 +41,14 @@ def old_record(cell, **entries):
         "cell": cell.names() | {"id": identity(config)},
         "config": config | {"trainer": {"_target_": "lightning.pytorch.Trainer"}},
         "changed": {"train.schedule._target_": ["harness.schedules.linear", "harness.schedules.cosine"]},
+        "steps": (steps := config["train"]["max_steps"]),
+        "examples": (examples := steps * config["train"]["batch_size"]),
+        "examples_per_s": examples / 1000.0,
+        "metrics": {
+            point: {"step": steps, **{split: {"acc": 60.0, "loss": 0.7, "n": 96} for split in ("val", "test")}}
+            for point in ("best", "last")
+        },
+        "data": {"source": "synthetic", "fingerprint": "f00d", "sizes": {"train": 512, "val": 96, "test": 96}},
     }
     return {key: value for key, value in (new | entries).items() if key not in NEW_KEYS}
 
@@ -136,9 +144,9 @@ def test_what_is_refused_is_named_and_left(tmp_path, old, capsys, text, says):
 def test_another_record_of_the_cell_is_not_replaced(tmp_path, old, capsys):
     cell, path, _ = old
     migrated(tmp_path)
-    path.write_text(json.dumps(old_record(cell, steps=3)), encoding="utf-8")
+    path.write_text(json.dumps(old_record(cell, tokens=3)), encoding="utf-8")
     assert migrated(tmp_path) == 1 and "is another record of this cell" in capsys.readouterr().out
-    assert path.exists() and record.read(path.with_name(f"{cell.path.name}.json"))["steps"] != 3
+    assert path.exists() and record.read(path.with_name(f"{cell.path.name}.json"))["tokens"] != 3
 
 
 def test_a_run_directory_in_use_is_left(tmp_path, old, capsys):

@@ -123,10 +123,13 @@ def test_refused_with_the_key_in_one_line(tmp_path, key, value):
 
 def test_the_parts_of_a_record_may_hold_lists_and_evaluations_that_failed():
     predictions = {"sha256": "00", "scores": ["acc"]}
+    config = made()["config"] | {"dependencies": ["00ff"]}
     record = made() | {
+        "config": config,
+        "cell": made()["cell"] | {"id": identity(config)},
         "depends_on": [{"cell": "00ff", "weights_sha256": None}],
         "evaluations": {
-            "test": evaluation(predictions=predictions),
+            "test": evaluation(predictions=predictions, metrics={"acc": 60.0, "loss": 0.7}, n=25000),
             "long": evaluation(status="oom", message="out of memory", metrics=None, n=None),
         },
         "update": {"examples": None, "micro_batch_size": None, "devices": 1, "tokens": 4096},
@@ -166,7 +169,7 @@ def test_an_unfinished_cell_says_why():
 
 
 def test_integers_are_floats_but_not_the_other_way():
-    validate(changed("wall_s", 3))
+    validate(changed("wall_s", 5400))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +220,7 @@ import json, sys
 from harness.records.record import write
 record, root, me = json.load(open(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 for turn in range(12):
-    record["steps"] = me * 1000 + turn
+    record["resumes"] = me * 1000 + turn
     write(record, f"{root}/shared.json")
     write(record, f"{root}/{me}-{turn}.json")
 """
@@ -230,7 +233,7 @@ def test_many_processes_write_at_once(tmp_path):
     seen = 0
     while any(writer.poll() is None for writer in writers):
         if (root / "shared.json").exists():
-            seen += read(root / "shared.json")["steps"] >= 0  # never half a record
+            seen += read(root / "shared.json")["resumes"] >= 0  # never half a record
     assert [writer.wait() for writer in writers] == [0] * 6
     assert seen
     assert len([read(path) for path in root.iterdir()]) == 6 * 12 + 1

@@ -10,7 +10,7 @@ from rich.console import Console
 from harness.commands import report as verb
 from harness.records.collect import frame
 from harness.report import answer, groups, score_plot, select
-from harness.report.bubble_plot import has_digest
+from harness.report.drawn import is_current
 
 GOLDEN = Path(__file__).parent / "golden_report"
 seeds = runpy.run_path(str(GOLDEN / "synthetic.py"))["seeds"]
@@ -56,9 +56,9 @@ def test_equal_answers_give_equal_bytes(tmp_path):
     for name in ("a", "b"):
         score_plot.draw("title", answers(records()), tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert has_digest(tmp_path / "a.png", score_plot.digest_of("title", answers(records())))
+    assert is_current(tmp_path / "a.png", score_plot.digest_of("title", answers(records())))
     other = answers(records(lavo=[0.40, 0.47]))
-    assert not has_digest(tmp_path / "a.png", score_plot.digest_of("title", other))
+    assert not is_current(tmp_path / "a.png", score_plot.digest_of("title", other))
 
 
 def test_a_report_links_draws_and_checks_it(tmp_path):

@@ -23,10 +23,11 @@ def save(root, right, model="vanilla", seed=1, *, task="lra/text", score="acc", 
     entries = made(model, task, seed, float(np.mean(right)), **changes)
     entries = copy.deepcopy(entries)
     if entries["status"] == "done":
-        entries["metrics"]["best"]["test"] = {score: 100 * float(np.mean(right)), "n": len(right)}
+        entries["metrics"]["best"]["test"] = {score: float(np.mean(100.0 * np.array(right))), "n": len(right)}
         for point in entries["metrics"].values():
             point["val"][score] = 50.0
         entries["metric"] = {"name": score, "higher_is_better": score == "acc"}
+    entries["data"]["sizes"]["test"] = len(right)
     scores = {"test": {score: 100.0 * np.array(right)}} | {name: dict(one) for name, one in dict(more).items()}
     kept = {name: predictions.kept({key: np.asarray(v) for key, v in one.items()}) for name, one in scores.items()}
     for name, one in scores.items():
@@ -36,6 +37,9 @@ def save(root, right, model="vanilla", seed=1, *, task="lra/text", score="acc", 
             "status": "done", "message": None, "metrics": values, "n": len(next(iter(one.values()))), "seconds": 1.0,
             "peak_memory_mb": None, "predictions": described,
         }  # fmt: skip
+    if entries["status"] == "done":
+        tested = entries["evaluations"]["test"]
+        entries["metrics"]["best"]["test"] = tested["metrics"] | {"n": tested["n"]}
     name = Cell(entries["cell"]["id"], entries["config"]).path
     path = Path(root) / name.with_name(f"{name.name}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +55,10 @@ def run_folder(root, entries, rows):
     run = RunDirectory(folder)
     folder.mkdir(parents=True)
     run.write_config(entries["config"], [])
+    written = []
     for step, loss, val in rows:
         scores = {f"val/{name}": value for name, value in val.items()}
-        run.append_metrics({"step": step, "train/loss": loss, "lr": 0.1, **scores, "val/n": 100})
+        written.append({"step": step, "train/loss": loss, "lr": 0.1, **scores, "val/n": 100})
+    if written:
+        run.write_metrics(written)
     return folder

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,20 @@ def odd(release: Path, **settings: object) -> list[str]:
 
 
 def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_path: Path):
-    """Seed 1 outlives its time limit, 2 is cancelled, 3 loses its node, 4 crashes; 20 others just run."""
+    """Seed 1 outlives its time limit, 2 is cancelled, 3 loses its node, 4 crashes, 5 finds no space; 19 others run.
+
+    Another cell, with seed 25, begins while the holder of its folder, on another host, seems to live.
+    """
     release = tmp_path / "release"
-    sweep = [
-        *odd(release, slow=[1, 2, 3], crash=[4]), *CELL, "seed=range(1,25)", "train.max_steps=120",
-        "train.eval_every=40", "checkpoint.every_steps=5", "resources.minutes=1", "cluster.signal_s=10",
+    cell = [
+        *odd(release, slow=[1, 2, 3], crash=[4], full=[5]), *CELL, "train.max_steps=120",
+        "train.eval_every=40", "checkpoint.every_steps=5", "cluster.signal_s=10",
     ]  # fmt: skip
+    harness.submit(*cell, "seed=25", "+cluster.sbatch.hold=true", "resources.minutes=5")
+    beat = {"state": "running", "step": 3, "steps": 120, "host": "elsewhere", "pid": 1, "time": time.time()}
+    (harness.run_folder(25) / "heartbeat.json").write_text(json.dumps(beat))
+    cluster.run("scontrol", "release", harness.job(25))
+    sweep = [*cell, "seed=range(1,25)", "resources.minutes=1"]
     said = harness.submit(*sweep)
     assert "24 cells in 24 jobs" in said and "submitted: 24 cells" in said
     assert set(harness.states().values()) <= {"queued", "running", "done"}
@@ -49,20 +58,24 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     cluster.wait_until(lambda: harness.beat(1).get("state") == "timeout", 120, "seed 1 to run out of time")
     assert harness.states()[1] == "timeout"
     release.touch()
-    harness.wait_for([1, *range(4, 25)], 240)
-    assert harness.counts() == {"done": 21, "failed": 1, "interrupted": 1, "dead": 1}
+    harness.wait_for([1, 4, *range(6, 26)], 240)
+    assert "whether it lives" in harness.log(25), "it waited, and took over"
+    assert harness.counts() == {"done": 21, "failed": 1, "interrupted": 2, "dead": 1}
     assert {seed: state for seed, state in harness.states().items() if state != "done"} == {
-        2: "interrupted", 3: "dead", 4: "failed",
+        2: "interrupted", 3: "dead", 4: "failed", 5: "interrupted",
     }  # fmt: skip
+    assert "/scratch: no space left on device" in harness.log(5)
     assert harness.record(4)["error"]["message"] == "the third step is one too many"
-    assert cluster.queue()[harness.job(4)] == "FAILED", "SLURM sees what the record says"
+    queue = cluster.queue()
+    assert queue[harness.job(4)] == queue[harness.job(5)] == "FAILED", "SLURM sees what the record says"
+    assert queue[harness.job(25)] == "COMPLETED"
 
     said = harness.submit(*sweep)
-    assert "submitted: 2 cells, 21 done, 1 failed" in said
+    assert "submitted: 3 cells, 20 done, 1 failed" in said
     harness.wait_for(range(1, 25), 120)
     assert "submitted: 1 cells, 23 done" in harness.submit(*sweep, "rerun=failed")
     cluster.wait_until(lambda: harness.statuses()[4] == "done", 60, "the failed cell to run again")
-    assert harness.counts() == {"done": 24}
+    assert harness.counts() == {"done": 25}
 
     # requeued, cancelled and killed runs give what an uninterrupted one gives
     apart = [f"paths.{name}={tmp_path / 'whole' / name}" for name in ("outputs", "records")]

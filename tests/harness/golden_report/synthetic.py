@@ -1,7 +1,8 @@
 """Records made up for the tests of records, collection and report. No number here was measured."""
 
 import copy
-import hashlib
+
+from harness.config.cell import identity
 
 BASE = {
     "schema_version": 2,
@@ -27,7 +28,7 @@ BASE = {
     "git": {"sha": "0123456789abcdef", "dirty": False},
     "data": {"source": "full", "fingerprint": "f00d", "sizes": {"train": 25000, "val": 25000, "test": 25000}},
     "resumes": 0,
-    "weights_sha256": "beef",
+    "weights_sha256": "beef" * 16,
     "tested_weights_sha256": None,
     "started": "2026-01-01T00:00:00+00:00",
     "finished": "2026-01-01T01:30:00+00:00",
@@ -42,14 +43,21 @@ def record(
     config = {
         "model": {"name": model, **(settings or {})},
         "task": {"name": task},
-        "train": {"max_steps": 50000},
+        "train": {"max_steps": 50000, "batch_size": 32},
         "protocol": {"name": protocol},
         "budget": {"name": budget},
         "seed": seed,
+        "data": source,  # so that records of other data are other cells
     }
     made = copy.deepcopy(BASE) | {"config": config, "status": status}
-    digest = hashlib.sha256(repr((config, source)).encode()).hexdigest()[:16]
-    made["cell"] = {"id": digest, "model": model, "task": task, "protocol": protocol, "budget": budget, "seed": seed}
+    made["cell"] = {
+        "id": identity(config),
+        "model": model,
+        "task": task,
+        "protocol": protocol,
+        "budget": budget,
+        "seed": seed,
+    }
     made["data"]["source"] = source
     val = {"acc": round(100 * score - 1, 6), "loss": 0.7, "n": 25000}
     best = {"step": 40000, "val": val, "test": {"acc": round(100 * score, 6), "loss": 0.7, "n": 25000}}

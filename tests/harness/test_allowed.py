@@ -1,0 +1,91 @@
+"""What a configuration may build, wherever it comes from, and that nothing else runs."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness.config import allowed
+from harness.config.allowed import check_hydra, check_targets, check_trusted, is_allowed
+from harness.config.compose import compose, file_of, options, register
+from harness.errors import UsageError
+from tests.helpers.hostile import HOSTILE_TARGETS
+
+
+@pytest.mark.parametrize("name", sorted({target for target, _ in HOSTILE_TARGETS}))
+def test_what_acts_is_not_built(name):
+    try:
+        assert not is_allowed(name)
+    except UsageError as error:
+        assert "cannot find" in str(error), "nothing of this name"
+
+
+@pytest.mark.parametrize("group", ["model", "task", "protocol", "budget", "trainer", "logger"])
+def test_all_that_this_project_configures_may_be_built(group):
+    for path in {file_of(group, name) for name, _ in options(group) if name not in ("all", "csv", "default", "local")}:
+        found = dict(allowed.targets(OmegaConf.to_container(OmegaConf.load(path), resolve=False), ""))
+        for name in found.values():
+            assert "?" in name or "$" in name or is_allowed(name), f"{path}: {name}"
+
+
+def test_targets_are_found_at_any_depth():
+    nested = {"a": [{"b": {"c": [[{"_target_": "os.system"}]]}}]}
+    with pytest.raises(UsageError, match=r"model\.a\.b\.c: _target_ 'os\.system' may not be built"):
+        check_targets(nested, "model")
+    check_targets(nested, "model", ["os"])
+
+
+def test_a_name_of_ours_must_be_where_it_is_defined():
+    assert is_allowed("models.attention.latte.Latte")
+    assert not is_allowed("models.attention.rfa.MultiHead"), "only imported there"
+    assert not is_allowed("models.attention.rfa.torch")
+    assert not is_allowed("tasks.checks.DataError")
+
+
+SHARED = """# @package _global_
+{setting}
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("trusted_packages: [evil]", "trusted_packages"),
+        ("hydra: {callbacks: {x: {_target_: os.system, command: 'touch %s'}}}", "may not be built"),
+        ("hydra: {job_logging: {handlers: {x: {class: subprocess.Popen, args: [touch, '%s']}}}}", "may not be built"),
+        ("hydra: {job_logging: {filters: {x: {(): os.system, command: 'touch %s'}}}}", "may not be built"),
+        ("hydra: {sweeper: {_target_: os.system}}", "may not be built"),
+        ("model: {x: {_target_: os.system, command: 'touch %s'}}", None),
+    ],
+)
+def test_a_file_of_somebody_else_trusts_nothing_and_runs_nothing(tmp_path, run_here, capfd, setting, says):
+    canary = tmp_path / "canary"
+    (tmp_path / "conf" / "x").mkdir(parents=True)
+    setting = setting % canary if "%s" in setting else setting
+    (tmp_path / "conf" / "x" / "shared.yaml").write_text(SHARED.format(setting=setting))
+    places = [f"paths.{name}={tmp_path / name}" for name in ("outputs", "records")]
+    typed = ["model=latte", "task=lra/listops", "budget=smoke", "+x=shared", *places]
+    status = run_here(["--config-dir", str(tmp_path / "conf"), *typed])
+    error = capfd.readouterr().err
+    assert status == 2 and (says or "may not be built") in error and "Traceback" not in error
+    assert not canary.exists()
+
+
+def test_trusted_packages_come_from_the_command_or_from_this_machine(tmp_path, monkeypatch):
+    register()
+    cfg = compose(["model=latte", "task=lra/listops", "trusted_packages=[mine,other]"])
+    assert list(cfg.trusted_packages) == ["mine", "other"]
+    with pytest.raises(UsageError, match="conf/local"):
+        check_trusted(cfg, [])
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "default.yaml").write_text("trusted_packages: [mine, other]")
+    monkeypatch.setattr(allowed, "CONF", tmp_path)
+    check_trusted(cfg, [])
+
+
+def logging_to(handler):
+    return OmegaConf.create({"callbacks": {}, "job_logging": {"handlers": {"a": {"class": handler}}}})
+
+
+def test_hydra_s_own_settings_pass():
+    check_hydra(logging_to("logging.StreamHandler"))
+    with pytest.raises(UsageError, match=r"hydra\.job_logging\.handlers\.a"):
+        check_hydra(logging_to("logging.handlers.SocketHandler"))

@@ -1,0 +1,287 @@
+"""Checkpoints: whole and of their cell or not used, the one before instead, and what a resumed run must share."""
+
+import os
+import random
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.records import record
+from harness.records.run_directory import RunDirectory
+from harness.training.attempt import Attempt
+from harness.training.callback import TrainingCallback
+from harness.training.checkpoint import DamagedError, read_sealed, seal_of, write_sealed
+from harness.training.run_cell import CellRequest, run_cell
+from tasks.lra.listops import ListOps
+
+ID = "0123456789abcdef"
+CELL = (
+    *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
+    *("train.eval_every=6", "checkpoint.every_steps=4"),
+)
+
+
+class Killed(BaseException):
+    pass
+
+
+@dataclass
+class Run:
+    """A cell in folders of its own; the data are shared."""
+
+    places: list[str]
+
+    def config(self, *typed: str) -> Any:
+        return compose([*CELL, *self.places, *typed])
+
+    def __call__(self, *typed: str) -> Any:
+        return run_cell(CellRequest(self.config(*typed)))
+
+    @property
+    def folder(self) -> RunDirectory:
+        return RunDirectory(cell_of(self.config()).folder(self.config()))
+
+    @property
+    def record_path(self) -> Path:
+        return cell_of(self.config()).record_path(self.config())
+
+    def record(self) -> dict[str, Any]:
+        return record.read(self.record_path)
+
+    def killed(self, monkeypatch: pytest.MonkeyPatch, saves: int, *typed: str) -> None:
+        """The cell is killed once it has saved so many checkpoints."""
+        real, seen = TrainingCallback._save, []
+
+        def save(callback, trainer):
+            real(callback, trainer)
+            seen.append(trainer.global_step)
+            if len(seen) == saves:
+                raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TrainingCallback, "_save", save)
+            with pytest.raises(Killed):
+                self(*typed)
+
+
+@pytest.fixture
+def run(tmp_path, tmp_path_factory):
+    places = [f"paths.{name}={tmp_path / name}" for name in ("outputs", "records", "tables")]
+    return Run([*places, f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The record of an undisturbed run, and its table of metrics."""
+    places = [f"paths.{name}={tmp_path_factory.mktemp('whole') / name}" for name in ("outputs", "records")]
+    run = Run([*places, f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"])
+    assert run().state == "done"
+    return run.record(), run.folder.metrics.read_text()
+
+
+def same(run, whole):
+    entries, before = run.record(), whole[0]
+    keys = ("weights_sha256", "tested_weights_sha256", "metrics", "tokens", "examples", "steps")
+    return [key for key in keys if entries[key] != before[key]] == [] and run.folder.metrics.read_text() == whole[1]
+
+
+# files
+
+
+def test_any_changed_bit_is_found(tmp_path):
+    path, dice = tmp_path / "one.ckpt", random.Random(1)
+    write_sealed(path, {"weights": torch.arange(40.0)}, ID)
+    assert torch.equal(torch.load(path, weights_only=True)["weights"], torch.arange(40.0)), "a file as any other"
+    data = path.read_bytes()
+    for _ in range(200):
+        changed = bytearray(data)
+        changed[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        path.write_bytes(changed)
+        with pytest.raises(DamagedError):
+            read_sealed(path, ID)
+    for length in (0, 1, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:length])
+        with pytest.raises(DamagedError, match="is damaged"):
+            seal_of(path, ID)
+
+
+def test_a_file_belongs_to_one_cell(tmp_path):
+    write_sealed(tmp_path / "one.pt", {}, ID)
+    with pytest.raises(DamagedError, match=f"belongs to another cell \\({ID}, not f"):
+        read_sealed(tmp_path / "one.pt", "f" * 16)
+
+
+def test_a_checkpoint_is_staged_beside_its_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    write_sealed(tmp_path / "one.pt", {}, ID, keep=tmp_path / "before.pt")
+    first = (tmp_path / "one.pt").read_bytes()
+    write_sealed(tmp_path / "one.pt", {"a": 1}, ID, keep=tmp_path / "before.pt")
+    assert (tmp_path / "before.pt").read_bytes() == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["before.pt", "one.pt"]
+
+
+def test_a_full_disk_leaves_the_checkpoint_of_before(tmp_path, monkeypatch):
+    write_sealed(tmp_path / "one.pt", {"a": 1}, ID)
+    monkeypatch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(RuntimeError("PytorchStreamWriter failed")))
+    with pytest.raises(OSError, match="is the disk full"):
+        write_sealed(tmp_path / "one.pt", {"a": 2}, ID)
+    assert read_sealed(tmp_path / "one.pt", ID) == {"a": 1}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# damage to a run
+
+
+def flip(path: Path, place: int = -1000) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 4
+    path.write_bytes(data)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(run, whole, monkeypatch, capfd):
+    run.killed(monkeypatch, 4)
+    flip(run.folder.last)
+    assert run().state == "done"
+    assert "last.ckpt is damaged: goes on from previous.ckpt" in capfd.readouterr().err
+    assert same(run, whole) and run.record()["resumes"] == 1
+
+
+def test_weights_that_a_checkpoint_refers_to_are_part_of_it(run, whole, monkeypatch, capfd):
+    run.killed(monkeypatch, 5)
+    run.folder.best.write_bytes(b"no weights")
+    assert run().state == "done" and "best.pt is damaged" in capfd.readouterr().err
+    assert same(run, whole)
+
+
+def test_with_both_damaged_it_trains_from_the_start(run, whole, monkeypatch, capfd):
+    run.killed(monkeypatch, 4)
+    flip(run.folder.last)
+    flip(run.folder.previous)
+    assert run().state == "done" and "previous.ckpt is damaged: trains from the start" in capfd.readouterr().err
+    assert same(run, whole) and run.record()["resumes"] == 0
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(run, whole, monkeypatch):
+    run.killed(monkeypatch, 4)
+    run.folder.last.rename(run.folder.previous)
+    assert run().state == "done" and same(run, whole) and run.record()["resumes"] == 1
+
+
+def test_a_checkpoint_of_another_seed_is_not_used(run, whole, monkeypatch, capfd):
+    run.killed(monkeypatch, 4, "seed=2")
+    other = RunDirectory(cell_of(run.config("seed=2")).folder(run.config()))
+    run.folder.checkpoints.mkdir(parents=True)
+    shutil.copytree(other.checkpoints, run.folder.checkpoints, dirs_exist_ok=True)
+    assert run().state == "done" and "belongs to another cell" in capfd.readouterr().err
+    assert same(run, whole)
+
+
+def test_weights_that_change_before_the_test_are_not_tested(run, monkeypatch):
+    real = Attempt._evaluate
+
+    def evaluate(attempt, progress):
+        write_sealed(run.folder.best, torch.load(run.folder.best), attempt.cell.id)
+        content = {name: tensor + 1 for name, tensor in torch.load(run.folder.best).items()}
+        write_sealed(run.folder.best, content, attempt.cell.id)
+        return real(attempt, progress)
+
+    monkeypatch.setattr(Attempt, "_evaluate", evaluate)
+    result = run()
+    assert result.state == "refused" and "is not what this run wrote; rerun=all" in result.detail
+
+
+@pytest.mark.parametrize("text", ["", "step,tra", "step,train/loss\nx,y\n", "\0\0\0"])
+def test_a_table_of_metrics_cut_short_is_written_again(run, whole, monkeypatch, text):
+    run.killed(monkeypatch, 4)
+    run.folder.metrics.write_text(text)
+    assert run().state == "done" and same(run, whole)
+
+
+NAMES = (
+    *("owner", "heartbeat.json", "attempt.json", "job.json", "metrics.csv", "log.txt", "error.txt", ".hydra"),
+    *(".hydra/config.yaml", ".hydra/overrides.yaml", "checkpoints/best.pt", "checkpoints/previous.ckpt"),
+)
+
+
+def test_whatever_stands_in_the_place_of_a_file_is_set_aside(run, whole, monkeypatch):
+    """All files of a folder are replaced by folders, and its folder by a file; the last checkpoint is left."""
+    run.killed(monkeypatch, 4)
+    for name in NAMES:
+        path = run.folder.path / name
+        if path.is_dir():
+            shutil.rmtree(path)
+            path.write_text("?")
+        elif path.parent.is_dir():
+            path.unlink(missing_ok=True)
+            path.mkdir()
+            (path / "of the user").write_text("?")
+    assert run().state == "done" and same(run, whole)
+    assert (run.folder.path / "log.txt.aside-1" / "of the user").read_text() == "?", "nothing is deleted"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"since": "x"}', '{"state": 1}', "\x00", '{"time": 1e999}', "null"])
+def test_small_files_may_hold_anything(run, whole, monkeypatch, text):
+    run.killed(monkeypatch, 4)
+    for name in ("heartbeat.json", "attempt.json", "job.json", "owner"):
+        (run.folder.path / name).write_text(text)
+    assert run().state == "done" and same(run, whole)
+
+
+# what a resumed run must share
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 16), (16, 2)])
+def test_micro_batches_may_change_between_two_attempts(run, whole, monkeypatch, capfd, before, after):
+    run.killed(monkeypatch, 4, f"train.micro_batch_size={before}")
+    assert run(f"train.micro_batch_size={after}").state == "done"
+    entries = run.record()
+    assert (entries["tokens"], entries["examples"]) == (whole[0]["tokens"], whole[0]["examples"])
+    assert "micro-batches" in capfd.readouterr().err
+
+
+def test_code_that_changed_since_is_refused(run, whole, monkeypatch):
+    run.killed(monkeypatch, 4)
+    with monkeypatch.context() as patched:
+        patched.setattr("harness.records.source_code.code_of", lambda cfg: "f" * 16)
+        result = run()
+    assert (result.state, result.code) == ("refused", 2) and "the code of model" in result.detail
+    assert "rerun=all" in result.detail
+    assert run().state == "done" and same(run, whole), "with the old code it goes on"
+
+
+def test_data_that_changed_since_are_refused(run, whole, monkeypatch):
+    run.killed(monkeypatch, 4)
+    real = ListOps.load
+    with monkeypatch.context() as patched:
+        patched.setattr(ListOps, "load", lambda task: replace(real(task), fingerprint="f" * 64))
+        result = run()
+    assert (result.state, result.code) == ("refused", 2) and "the data have changed" in result.detail
+    assert run().state == "done" and same(run, whole)
+
+
+# which attempt counts
+
+
+def test_a_record_that_is_older_than_its_checkpoint_is_done(run):
+    assert run().state == "done"
+    os.utime(run.record_path, (1, 1))
+    assert run().state == "skipped"
+
+
+def test_a_killed_rerun_goes_on_although_the_old_record_is_younger(run, whole, monkeypatch):
+    assert run().state == "done"
+    run.killed(monkeypatch, 4, "rerun=all")
+    os.utime(run.record_path)
+    assert run().state == "done" and run.record()["resumes"] == 1 and same(run, whole)
+
+
+def test_previous_ones_are_deleted_once_a_cell_is_done(run):
+    run()
+    assert sorted(path.name for path in run.folder.checkpoints.iterdir()) == ["best.pt", "last.ckpt"]

@@ -1,0 +1,94 @@
+"""Who a run directory belongs to, also where clocks differ and locks are not seen."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from harness.records import ownership
+from harness.records.ownership import Ownership, OwnershipLostError
+from harness.records.run_directory import RunDirectory
+from harness.training.callback import TrainingCallback
+from harness.training.run_cell import CellRequest, run_cell
+
+CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(ownership, "DEAD_AFTER_S", 0.6)
+    monkeypatch.setattr(ownership, "POLL_S", 0.05)
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    monkeypatch.setattr(ownership, "try_lock", lambda descriptor: True)
+
+
+def beat(folder, host, at, state="running"):
+    last = {"state": state, "step": 3, "steps": 9, "host": host, "pid": 1, "time": at}
+    (folder / ownership.HEARTBEAT).write_text(json.dumps(last))
+
+
+def test_a_holder_that_died_on_another_host_is_followed_within_the_same_call(tmp_path, quick):
+    beat(tmp_path, "elsewhere", time.time())
+    said = []
+    assert Ownership(tmp_path).acquire(said.append)
+    assert len(said) == 1 and "elsewhere" in said[0]
+
+
+@pytest.mark.parametrize("skew", [-70.0, 0.0, 3600.0])
+def test_a_holder_that_lives_on_another_host_is_left_whatever_its_clock_says(tmp_path, quick, no_locks, skew):
+    stop = threading.Event()
+
+    def live():
+        while not stop.wait(0.1):
+            beat(tmp_path, "elsewhere", time.time() + skew)
+
+    beat(tmp_path, "elsewhere", time.time() + skew)
+    other = threading.Thread(target=live)
+    other.start()
+    try:
+        assert not Ownership(tmp_path).acquire()
+    finally:
+        stop.set()
+        other.join()
+
+
+def test_a_run_that_ended_elsewhere_is_not_waited_for(tmp_path):
+    beat(tmp_path, "elsewhere", time.time(), state="interrupted")
+    started = time.monotonic()
+    assert Ownership(tmp_path).acquire() and time.monotonic() - started < 5
+
+
+def test_of_two_that_began_at_once_the_first_one_writes_nothing_more(tmp_path, no_locks):
+    first, second = Ownership(tmp_path), Ownership(tmp_path)
+    assert first.acquire() and second.acquire()
+    second.require()
+    with pytest.raises(OwnershipLostError, match="taken"):
+        first.require()
+
+
+def test_a_run_that_was_taken_over_saves_nothing_and_leaves_no_record(places, monkeypatch):
+    from harness.config.cell import cell_of
+    from harness.config.compose import compose
+
+    cfg = compose([*CELL, *places])
+    folder = RunDirectory(cell_of(cfg).folder(cfg))
+    real = TrainingCallback._save
+
+    def save(callback, trainer):
+        (folder.path / ownership.OWNER).write_text("another")
+        real(callback, trainer)
+
+    monkeypatch.setattr(TrainingCallback, "_save", save)
+    result = run_cell(CellRequest(cfg))
+    assert (result.state, result.code) == ("running", 1) and "taken" in result.detail
+    assert not cell_of(cfg).record_path(cfg).exists() and not folder.has_checkpoint
+
+
+def test_heartbeats_that_are_none_are_no_heartbeats(tmp_path):
+    for text in ("", "{}", "[]", "null", '{"state": "running"}', '{"time": "soon"}', "[" * 100_000, "\x00"):
+        (tmp_path / ownership.HEARTBEAT).write_text(text)
+        assert ownership.read_heartbeat(tmp_path) is None

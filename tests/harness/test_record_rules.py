@@ -1,0 +1,192 @@
+"""The rules that every reader of records applies, and do=check: each one is broken by a record of its own."""
+
+import copy
+import json
+import random
+import runpy
+from pathlib import Path
+
+import pytest
+
+from harness.commands import check
+from harness.config.cell import cell_of, identity
+from harness.config.compose import compose
+from harness.errors import UsageError
+from harness.records import checks, predictions, record
+from harness.records.collect import load_records, valid_records
+from harness.records.record import RecordError
+from harness.training.run_cell import CellRequest, run_cell
+from tests.helpers.hostile import CONTRADICTIONS, RELABELLED
+from tests.helpers.saved_cells import save
+
+made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
+CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4")
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """The record of a run."""
+    folder = tmp_path_factory.mktemp("real")
+    cfg = compose([*CELL, *(f"paths.{name}={folder / name}" for name in ("data", "outputs", "records"))])
+    assert run_cell(CellRequest(cfg)).state == "done"
+    return cell_of(cfg).record_path(cfg)
+
+
+def fitted(entries):
+    """With the id of its configuration."""
+    config = {key: value for key, value in entries["config"].items() if key != "trainer"}
+    return entries | {"cell": entries["cell"] | {"id": identity(config)}}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_a_contradiction_is_found(real, name):
+    entries = copy.deepcopy(record.load_json(real))
+    record.validate(entries)
+    CONTRADICTIONS[name](entries, random.Random(1))
+    with pytest.raises(RecordError) as found:
+        record.validate(entries)
+    assert "\n" not in str(found.value) and ": " in str(found.value)
+
+
+@pytest.mark.parametrize("name", sorted(set(CONTRADICTIONS) - set(RELABELLED) - {"another id"}))
+def test_it_is_found_although_the_id_was_made_to_fit(real, name):
+    entries = copy.deepcopy(record.load_json(real))
+    CONTRADICTIONS[name](entries, random.Random(1))
+    with pytest.raises(RecordError):
+        record.validate(fitted(entries))
+
+
+def test_every_rule_is_broken_by_one_of_them(real):
+    broken = set()
+    for change in CONTRADICTIONS.values():
+        entries = copy.deepcopy(record.load_json(real))
+        change(entries, random.Random(1))
+        try:
+            parsed = record.parsed(entries)
+        except RecordError:
+            continue
+        broken |= {rule.__name__ for rule in checks.RULES if list(rule(parsed))}
+    assert broken == {rule.__name__ for rule in checks.RULES}
+
+
+@pytest.mark.parametrize("name", RELABELLED)
+def test_what_was_relabelled_as_a_whole_does_not_stand_in_a_column_of_the_paper(real, tmp_path, capsys, name):
+    """Names, configuration and id agree; what differs is that the recipe of these names is another one."""
+    entries = copy.deepcopy(record.load_json(real))
+    CONTRADICTIONS[name](entries, random.Random(1))
+    CONTRADICTIONS["another budget"](entries, random.Random(1))
+    entries["data"]["source"] = "synthetic"
+    entries = fitted(entries)
+    record.write(entries, tmp_path / "one.json")
+    assert load_records(tmp_path), "nothing within the record tells"
+    assert valid_records(tmp_path, recipes=True) == ([], 1)
+    assert "not the paper's recipe" in capsys.readouterr().err
+
+
+NO_RECORDS = {
+    "empty": b"",
+    "an object": b"{}",
+    "a list": b"[]",
+    "a number": b"1",
+    "half": b'{"schema_version": 2, "cell": {"id": ',
+    "deep": b"[" * 200_000 + b"]" * 200_000,
+    "deep objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "huge": b'{"a": "' + b"x" * 2**23 + b'"}',
+    "half a character": b'{"schema_version": 2, "cell": "\\ud800"}',
+    "a number of many digits": b'{"schema_version": ' + b"9" * 10_000 + b"}",
+    "infinite": b'{"schema_version": 2, "steps": 1e999}',
+    "not a number": b'{"schema_version": NaN}',
+    "no text": b"\xff\xfe\x00",
+    "null bytes": b"\x00" * 1000,
+}
+
+
+@pytest.mark.parametrize("name", NO_RECORDS)
+def test_a_file_that_is_no_record_is_named_and_stops_nothing(tmp_path, capsys, name):
+    save(tmp_path, [1, 0, 1, 0])
+    (tmp_path / "strange.json").write_bytes(NO_RECORDS[name])
+    found, broken = valid_records(tmp_path)
+    said = capsys.readouterr().err
+    assert len(found) == broken == 1 and said.startswith("left out: ") and "strange.json" in said
+    assert said.count("\n") == 1 and len(said) < 500
+
+
+def test_folders_links_and_hidden_files_are_no_records(tmp_path):
+    save(tmp_path, [1, 0, 1, 0])
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "nowhere.json").symlink_to(tmp_path / "no file")
+    (tmp_path / ".hidden.json").write_text("{")
+    assert len(load_records(tmp_path)) == 1
+
+
+def test_of_two_records_of_one_cell_neither_counts(tmp_path, capsys):
+    entries = save(tmp_path, [1, 0, 1, 0])
+    (tmp_path / "copy.json").write_bytes(entries["file"].read_bytes())
+    assert valid_records(tmp_path) == ([], 1)
+    assert "copy.json" in (said := capsys.readouterr().err) and "remove all but one" in said
+
+
+def test_a_file_in_the_place_of_a_record_stops_its_own_cell_alone(places, capsys):
+    cfgs = [compose([*CELL, *places, f"seed={seed}"]) for seed in (1, 2)]
+    path = cell_of(cfgs[0]).record_path(cfgs[0])
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    results = [run_cell(CellRequest(cfg)) for cfg in cfgs]
+    assert [result.state for result in results] == ["refused", "done"]
+    assert str(path) in results[0].detail and "rerun=all replaces it" in results[0].detail
+    assert run_cell(CellRequest(compose([*CELL, *places, "seed=1", "rerun=all"]))).state == "done"
+
+
+# do=check
+
+
+def checked(folder, capsys):
+    status = check.run(compose([f"paths.records={folder}"]), [])
+    return status, capsys.readouterr().out
+
+
+def test_the_verb_finds_nothing_wrong_with_a_run(real, capsys):
+    folder = real.parents[4]
+    status, said = checked(folder, capsys)
+    assert status == 0 and said == f"1 records, {len(checks.RULES) + len(check.FILE_RULES) + 1} rules: no problem\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "break_it"),
+    [
+        ("place", lambda path, entries: path.rename(path.parent.parent / path.name)),
+        ("recent", lambda path, entries: entries.update(finished="2999-01-01T00:00:00+00:00", resumes=1)),
+        ("scores", lambda path, entries: predictions.path_of(path).write_bytes(b"none")),
+        ("artifacts", lambda path, entries: entries.update(artifacts={path.with_suffix(".png").name: "ab" * 32})),
+        ("recipe", lambda path, entries: entries.update(changed={})),
+        ("strangers", lambda path, entries: path.with_name("alone.png").write_bytes(b"?")),
+        ("schema", lambda path, entries: entries.update(stepz=1)),
+        ("counts", lambda path, entries: entries.update(steps=1)),
+        ("metrics", lambda path, entries: entries["metrics"]["best"]["test"].update(acc=101.0)),
+    ],
+)
+def test_the_verb_names_what_is_wrong(real, tmp_path, capsys, rule, break_it):
+    path = tmp_path / real.relative_to(real.parents[4])
+    path.parent.mkdir(parents=True)
+    for each in real.parent.iterdir():
+        path.with_name(each.name).write_bytes(each.read_bytes())
+    path.with_suffix(".png").write_bytes(b"?")
+    entries = json.loads(path.read_text())
+    before = copy.deepcopy(entries)
+    break_it(path, entries)
+    if entries != before:
+        path.write_text(json.dumps(entries))
+    status, said = checked(tmp_path, capsys)
+    assert status == 1 and f": {rule}: " in said and f" {rule}" in said.splitlines()[-1], said
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match="there is no folder of records"):
+        check.run(compose([f"paths.records={tmp_path / 'nowhere'}"]), [])
+
+
+def test_all_committed_records_pass_every_rule_of_their_own():
+    """The other rules take minutes: python run.py do=check."""
+    root = Path(__file__).resolve().parents[2] / "results" / "records"
+    broken: list[str] = []
+    assert len(load_records(root, broken)) > 900 and broken == []

@@ -1,0 +1,107 @@
+"""Memory and disks that run out: which state a cell has then, and that nothing of before is lost."""
+
+import errno
+import os
+
+import pytest
+
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.records import predictions, record
+from harness.records.run_directory import RunDirectory
+from harness.training import attempt, run_cell
+from harness.training.callback import TrainingCallback
+from harness.training.run_cell import CellRequest
+
+CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=8")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+    ],
+)
+def test_no_memory_has_a_state_of_its_own(error):
+    assert attempt.failure_status(error) == "oom"
+    assert attempt.failure_status(RuntimeError("shapes differ")) == "failed"
+
+
+@pytest.fixture
+def cell(places):
+    def run(*typed):
+        return run_cell.run_cell(CellRequest(compose([*CELL, *places, *typed])))
+
+    run.cfg = compose([*CELL, *places])
+    run.path = cell_of(run.cfg).record_path(run.cfg)
+    run.folder = RunDirectory(cell_of(run.cfg).folder(run.cfg))
+    return run
+
+
+def full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/disk/last.ckpt")
+
+
+PLACES = {
+    "a checkpoint": (TrainingCallback, "_save"),
+    "the predictions": (predictions, "write"),
+    "the record": (record, "write"),
+    "the mark of its end": (RunDirectory, "end"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(cell, monkeypatch, place):
+    with monkeypatch.context() as patched:
+        patched.setattr(*PLACES[place], full)
+        result = cell()
+    assert (result.state, result.code) == ("interrupted", 1)
+    assert result.detail == "/disk/last.ckpt: no space left on device; once it can, the same command goes on"
+    assert place == "the mark of its end" or not cell.path.exists()
+    assert cell().state == "done"
+
+
+def test_a_full_disk_leaves_an_earlier_record(cell, monkeypatch):
+    assert cell().state == "done"
+    before = cell.path.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingCallback, "_save", full)
+        assert cell("rerun=all").state == "interrupted"
+    assert cell.path.read_bytes() == before
+
+
+def test_a_failure_that_cannot_be_recorded_is_one_line(cell, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "write", full)
+        patched.setattr(attempt.Attempt, "_fit", lambda _: (_ for _ in ()).throw(RuntimeError("broken")))
+        assert cell().state == "interrupted"
+
+
+def test_the_log_and_the_heartbeat_may_fail(cell, monkeypatch):
+    """They tell what goes on; no result depends on them."""
+    monkeypatch.setattr("harness.records.ownership.write_atomic", full)
+    real = RunDirectory.__init__
+
+    def init(folder, path):
+        real(folder, path)
+        folder.log = path / "nowhere" / "log.txt"
+
+    monkeypatch.setattr(RunDirectory, "__init__", init)
+    assert cell().state == "done"
+
+
+def test_what_a_kill_left_half_written_is_swept(cell):
+    for folder, name in ((cell.path.parent, cell.path.name), (cell.folder.checkpoints, "last.ckpt")):
+        folder.mkdir(parents=True)
+        (folder / f".{name}.12.abcd.tmp").write_text("half")
+    (cell.path.parent / ".another.json.12.abcd.tmp").write_text("of another cell")
+    assert cell().state == "done"
+    left = [path.name for root in (cell.path.parent, cell.folder.path) for path in root.rglob("*.tmp")]
+    assert left == [".another.json.12.abcd.tmp"]

@@ -1,0 +1,118 @@
+"""What a hostile configuration asks for, and how a record contradicts itself."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+HOSTILE_PLACES = ("+model.x", "+task.x", "+backbone.x", "model", "task", "backbone", "train.optimizer", "+trainer.x")
+HOSTILE_TARGETS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("os.system", ("command='touch CANARY'",)),
+    ("subprocess.Popen", ("args=[touch,CANARY]",)),
+    ("subprocess.check_output", ("args=[touch,CANARY]",)),
+    ("builtins.eval", ('source=\'open("CANARY","w")\'',)),
+    ("builtins.open", ("file=CANARY", "mode=w")),
+    ("pathlib.Path.touch", ("self=CANARY",)),
+    ("torch.load", ("f=CANARY", "weights_only=false")),
+    ("torch.hub.load", ("repo_or_dir=CANARY", "model=x", "source=local")),
+    ("torch.save", ("obj=1", "f=CANARY")),
+    ("torch.jit.load", ("f=CANARY",)),
+    ("torch.fx.graph_module._exec_with_source", ('src=\'open("CANARY","w")\'', "globals={}")),
+    ("torch._inductor.codecache.PyCodeCache.load", ('source_code=\'open("CANARY","w")\'',)),
+    ("torch.utils.cpp_extension.load", ("name=x", "sources=[CANARY]")),
+    ("harness.records.atomic.write_atomic", ("path=CANARY", "text=x")),
+    ("harness.launch.snapshot.take", ("parent=CANARY",)),
+    ("harness.records.atomic.write_bytes_atomic", ("path=CANARY", "data=x")),
+    ("models.attention.base.torch.save", ("obj=1", "f=CANARY")),
+    ("tasks.cache.shutil.rmtree", ("path=CANARY",)),
+    ("tasks.base.Path.touch", ("self=CANARY",)),
+    ("lightning.pytorch.utilities.types.os.system", ("command='touch CANARY'",)),
+    ("lightning.fabric.utilities.cloud_io._atomic_save", ("checkpoint={}", "filepath=CANARY")),
+    ("torch.optim.lr_scheduler.partial", ("func=os.system",)),
+    ("torchmetrics.utilities.imports.os.system", ("command='touch CANARY'",)),
+    ("importlib.import_module", ("name=antigravity",)),
+    ("runpy.run_path", ("path_name=CANARY",)),
+    ("hydra.utils.call", ("config={}",)),
+    ("hydra.utils.get_method", ("path=os.system",)),
+    ("models", ()),
+    ("models.attention.latte", ()),
+    ("tasks.lra.listops.np.save", ("file=CANARY", "arr=[1]")),
+)
+
+
+def scaled(*path: str, by: float) -> Callable[[dict[str, Any], random.Random], None]:
+    def change(entries: dict[str, Any], dice: random.Random) -> None:
+        node = entries
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = type(node[path[-1]])(node[path[-1]] * by) if by != -1 else -abs(node[path[-1]]) - 1
+
+    return change
+
+
+def replaced(*path: str, value: Any) -> Callable[[dict[str, Any], random.Random], None]:
+    def change(entries: dict[str, Any], dice: random.Random) -> None:
+        node = entries
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = value
+
+    return change
+
+
+def relabelled(**settings: Any) -> Callable[[dict[str, Any], random.Random], None]:
+    def change(entries: dict[str, Any], dice: random.Random) -> None:
+        for key, value in settings.items():
+            if key in ("source",):
+                entries["data"]["source"] = value
+            else:
+                entries["cell"][key] = value
+                entries["config"][key] = entries["config"][key] | {"name": value} if key != "seed" else value
+
+    return change
+
+
+RELABELLED = ("another budget", "the paper's budget and data", "another model", "another protocol", "another task")
+CONTRADICTIONS: dict[str, Callable[[dict[str, Any], random.Random], None]] = {
+    "another budget": relabelled(budget="paper"),
+    "the paper's budget and data": relabelled(budget="paper", source="full"),
+    "another model": relabelled(model="lavo"),
+    "another protocol": relabelled(protocol="google"),
+    "another task": relabelled(task="lra/text"),
+    "another seed beside": replaced("cell", "seed", value=77),
+    "another model beside": replaced("cell", "model", value="lavo"),
+    "another budget beside": replaced("cell", "budget", value="reduced"),
+    "another id": replaced("cell", "id", value="0" * 16),
+    "full data": replaced("data", "source", value="full"),
+    "unknown data": replaced("data", "source", value="unknown"),
+    "more steps": scaled("steps", by=2),
+    "fewer steps": scaled("steps", by=0.5),
+    "negative steps": scaled("steps", by=-1),
+    "more examples": scaled("examples", by=3),
+    "negative tokens": scaled("tokens", by=-1),
+    "accuracy of 140": replaced("metrics", "best", "test", "acc", value=140.0),
+    "another accuracy": scaled("metrics", "best", "test", "acc", by=1.5),
+    "negative loss": replaced("metrics", "best", "val", "loss", value=-3.0),
+    "a loss of 1e308": replaced("metrics", "last", "val", "loss", value=1e308),
+    "scored twice": scaled("metrics", "best", "test", "n", by=2),
+    "scored half": scaled("metrics", "last", "val", "n", by=0.5),
+    "a step to come": replaced("metrics", "best", "step", value=10**6),
+    "no best": replaced("metrics", "best", value=None),
+    "ended before it began": replaced("finished", value="2001-01-01T00:00:00+00:00"),
+    "no time": replaced("started", value="yesterday"),
+    "a day of work in a second": replaced("wall_s", value=86400.0),
+    "slower than it was": replaced("examples_per_s", value=1e-6),
+    "negative memory": scaled("peak_memory_mb", by=-1),
+    "negative resumes": scaled("resumes", by=-1),
+    "more attention than model": scaled("parameters", "attention", by=1000),
+    "another rule": replaced("selection", "rule", value="last"),
+    "a hidden leak": replaced("selection", "rule", value="best_test"),
+    "done with an error": replaced("error", value={"type": "x", "message": "x", "traceback": "x"}),
+    "failed without one": replaced("status", value="failed"),
+    "a change that is none": replaced("changed", value={"train.max_steps": [1, 2]}),
+    "a dependency": replaced("depends_on", value=[{"cell": "ab" * 8, "weights_sha256": None}]),
+    "no weights": replaced("weights_sha256", value="abc"),
+    "a name with a line break": replaced("baseline", "name", value="a\n## b"),
+    "a name that acts on a terminal": replaced("hardware", "cpu", value="\x1b[2J"),
+    "a metric that is missing": replaced("metric", "name", value="bleu"),
+    "an evaluation of other scores": replaced("evaluations", "test", "metrics", value={"acc": 99.0}),
+}

@@ -28,6 +28,8 @@ MIB = 1 << 20
 LONGEST_LINE = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
 HASHED_WHOLE = 64 * MIB
+UNPACKED = 50  # times the size of a gzipped text, which takes a fifth to a third of its size
+UNPACKED_OF_ANY = 16 * MIB
 TIMEOUT_S = 60
 BROKEN = (
     OSError,
@@ -167,12 +169,35 @@ def content(stream: IO[bytes], where: str, hint: str) -> bytes:
     return data
 
 
+class Unpacked(gzip.GzipFile):
+    """What a gzipped file holds. OSError where that is more than a text can: a small file may unpack for hours."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file, "rb")
+        self.most = os.fstat(self.fileno()).st_size * UNPACKED + UNPACKED_OF_ANY
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._within(super().read(self.most + 1 if size is None or size < 0 else size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._within(super().readline(self.most + 1 if size is None or size < 0 else size))
+
+    def _within(self, data: bytes) -> bytes:
+        if self.tell() > self.most:
+            raise OSError(f"it unpacks to more than {self.most // MIB} MiB, which no text of its size does")
+        return data
+
+
+def opened(file: Path) -> IO[bytes]:
+    """A (gzipped) file. Raises OSError."""
+    return Unpacked(file) if file.suffix == ".gz" else open(file, "rb")
+
+
 def lines_of(file: Path, hint: str) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line without its end) of a (gzipped) text file. Raises DataError."""
-    opened = gzip.open if file.suffix == ".gz" else open
     with contextlib.ExitStack() as stack:
         try:
-            stream = stack.enter_context(opened(file, "rb"))
+            stream = stack.enter_context(opened(file))
         except OSError as error:
             raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
         yield from lines(stream, str(file), hint)

@@ -8,13 +8,15 @@ change no number and are left out. Import paths are left out as well, so that fi
 
 import hashlib
 import json
+import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from harness.errors import UsageError
 
@@ -93,9 +95,13 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
     """
     parts = {key: cfg[key] for key in IDENTITY}
     nodes = {key: part for key, part in parts.items() if isinstance(part, DictConfig)}
-    if missing := sorted(key for node in nodes.values() for key in OmegaConf.missing_keys(node)):
-        raise UsageError(f"{missing[0]} has no value: add {missing[0]}=... to the command")
-    resolved = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
+    try:
+        resolved = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
+    except OmegaConfBaseException:
+        check_none_is_missing(nodes)
+        raise
+    if MISSING in json.dumps(resolved, default=str):
+        check_none_is_missing(nodes)
     config = canonical(parts | resolved)
     for group, keys in NOT_IDENTITY.items():
         for key in keys:
@@ -112,6 +118,12 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
         if config["task"].get(key):
             config["task"][key] = PurePath(str(config["task"][key])).name
     return Cell(identity(config), config)
+
+
+def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:
+    """Raises UsageError for a value that the command has to give. It takes as long as to resolve all of them."""
+    if missing := sorted(key for node in nodes.values() for key in OmegaConf.missing_keys(node)):
+        raise UsageError(f"{missing[0]} has no value: add {missing[0]}=... to the command")
 
 
 def canonical(config: Any) -> Any:
@@ -132,20 +144,28 @@ def own_name(target: Any) -> Any:
     return target.rpartition(".")[2] if dot and package in OWN_PACKAGES else target
 
 
-def with_seed(cfg: DictConfig, cell: Cell, seed: int) -> tuple[DictConfig, Cell]:
-    """The configuration and the cell with another seed, where `cell` is the cell of `cfg`.
+def with_seeds(cfg: DictConfig, cell: Cell, seeds: Iterable[int]) -> Iterator[tuple[DictConfig, Cell]]:
+    """The configuration and the cell with each of these seeds, where `cell` is the cell of `cfg`.
 
     Nothing is resolved again unless a value of the configuration refers to the seed.
     """
-    cfg = cfg.copy()
-    cfg.seed = seed
-    if REFERS_TO_SEED.search(json.dumps(OmegaConf.to_container(cfg, enum_to_str=True), default=str)):
-        return cfg, cell_of(cfg, cell.config.get("dependencies", ()))
+    pickled = pickle.dumps(cfg)
+    refers = refers_to_seed(pickled)
+    for seed in seeds:
+        seeded = pickle.loads(pickled)
+        seeded.seed = seed
+        yield seeded, cell_of(seeded, cell.config.get("dependencies", ())) if refers else with_seed(cell, seed)
+
+
+def refers_to_seed(pickled: bytes) -> bool:
+    """Whether a value of a configuration does, so that another seed may change it."""
+    return bool(re.search(rb"\$\{[^}]*\bseed\b", pickled))
+
+
+def with_seed(cell: Cell, seed: int) -> Cell:
+    """The same cell with another seed, where nothing refers to it."""
     config = cell.config | {"seed": seed}
-    return cfg, Cell(identity(config), config)
-
-
-REFERS_TO_SEED = re.compile(r"\$\{[^}]*\bseed\b")
+    return Cell(identity(config), config)
 
 
 def identity(config: dict[str, Any]) -> str:

@@ -5,11 +5,13 @@
 
 import contextlib
 import functools
+import pickle
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
+import omegaconf.base
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathElement
@@ -49,6 +51,8 @@ def register() -> None:
     }
     for name, resolver in found.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
+    # OmegaConf parses the text of an interpolation each time that it is read: three quarters of the time of planning
+    omegaconf.base.parse = functools.lru_cache(maxsize=4096)(omegaconf.base.parse)
     compose_config = Hydra.compose_config
 
     def checked(self: Hydra, *arguments: Any, **settings: Any) -> DictConfig:
@@ -65,12 +69,17 @@ def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictCo
     The same overrides are composed once in a process; the caller may change what it is given. Raises UsageError for a
     number out of range, and Hydra's own errors, which `harness.commands.explain` turns into one line.
     """
-    return compose_once(tuple(overrides), tuple(map(str, search))).copy()
+    return pickle.loads(pickled(tuple(overrides), tuple(map(str, search))))
+
+
+def copied(cfg: DictConfig) -> DictConfig:
+    """A copy, in a third of the time that `cfg.copy()` takes: a sweep copies its configuration for each cell."""
+    return pickle.loads(pickle.dumps(cfg))
 
 
 @functools.lru_cache(maxsize=256)
-def compose_once(overrides: tuple[str, ...], search: tuple[str, ...]) -> DictConfig:
-    """As `compose`, for a caller that changes nothing in it."""
+def pickled(overrides: tuple[str, ...], search: tuple[str, ...]) -> bytes:
+    """As `compose`."""
     register()
     path = create_config_search_path(str(CONF))
     path.get_path()[-1:-1] = [SearchPathElement("search", folder) for folder in search]  # the last is the schema
@@ -83,7 +92,7 @@ def compose_once(overrides: tuple[str, ...], search: tuple[str, ...]) -> DictCon
     check_trusted(cfg, overrides)
     keep_settings(cfg, overrides)
     check_ranges(cfg)
-    return cfg
+    return pickle.dumps(cfg)
 
 
 def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
@@ -104,9 +113,19 @@ def defaults() -> list[Any]:
 
 def with_model(cfg: DictConfig, name: str) -> DictConfig:
     """The same configuration with another model of `conf/model/`; composing it anew takes a hundred times as long."""
-    cfg = cfg.copy()
-    cfg.model = OmegaConf.load(file_of("model", name))
+    cfg = copied(cfg)
+    put_model(cfg, name)
     return cfg
+
+
+def put_model(cfg: DictConfig, name: str) -> None:
+    cfg.model = loaded(file := file_of("model", name), file.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def loaded(file: Path, modified_ns: int) -> DictConfig:
+    """A yaml, read once while it stays as it is."""
+    return OmegaConf.load(file)
 
 
 def default_arguments(model: str) -> dict[str, Any]:

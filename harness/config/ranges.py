@@ -39,16 +39,21 @@ def check_ranges(cfg: DictConfig) -> None:
     widths = {key for key in map(str, cfg.backbone) if key.endswith("dim")} - {"ffn_dim"}  # 0: no feed-forward network
     least_of = {f"backbone.{key}": int(key in widths) for key in map(str, cfg.backbone)} | LEAST
     for key in (*least_of, *POSITIVE):
-        value = value_of(cfg, key)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        if not math.isfinite(value):
-            raise UsageError(f"{key}={value}: a finite number is expected")
-        if key in least_of and value < least_of[key]:
-            raise UsageError(f"{key}={value} is less than {least_of[key]}")
-        if key in POSITIVE and value <= 0:
-            raise UsageError(f"{key}={value} is not more than 0")
+        check_range(cfg, key, least_of.get(key))
     check_shares(cfg)
+
+
+def check_range(cfg: DictConfig, key: str, least: int | None = None) -> None:
+    """Raises UsageError for a number that is not finite, or less than `least`, or than the key's own least."""
+    value, least = value_of(cfg, key), LEAST.get(key, least)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return
+    if not math.isfinite(value):
+        raise UsageError(f"{key}={value}: a finite number is expected")
+    if least is not None and value < least:
+        raise UsageError(f"{key}={value} is less than {least}")
+    if key in POSITIVE and value <= 0:
+        raise UsageError(f"{key}={value} is not more than 0")
 
 
 def check_shares(cfg: DictConfig) -> None:

@@ -4,7 +4,9 @@ A table's cells are its rows x columns x seeds. Rows whose model, and columns wh
 are named and left out.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+import pickle
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -12,11 +14,11 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config.cell import Cell, cell_of, with_seed
-from harness.config.compose import compose, compose_once, file_of, folders, has_recipe, options, search_path, with_model
+from harness.config.cell import Cell, cell_of, refers_to_seed, with_seed, with_seeds
+from harness.config.compose import compose, file_of, folders, has_recipe, options, put_model, search_path
 from harness.config.depends_on import parse_depends_on
 from harness.config.overrides import key_of, to_overrides, typed_values
-from harness.config.ranges import check_ranges
+from harness.config.ranges import check_range
 from harness.config.resolvers import default_protocol
 from harness.config.table_rows import Row, row, row_hours, runs
 from harness.errors import UsageError
@@ -62,24 +64,49 @@ def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = N
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
-    """The commands of a sweep. Those that differ in their seed alone are composed once."""
-    commands = []
+    """The commands of a sweep. Those that differ in their model and seed alone are composed once."""
+    commands, models = [], {name for name, _ in options("model")}
+    seedless: dict[tuple[str, ...], bytes] = {}  # what is typed but for the seed -> its configuration
     for overrides in swept:
-        cfg = compose([word for word in overrides if not word.startswith("seed=")], search_path())
-        for word in overrides:
-            if word.startswith("seed="):
-                OmegaConf.update(cfg, "seed", word.partition("=")[2])
-                check_ranges(cfg)
+        words = but_for_the_seed(overrides)
+        if words not in seedless:
+            seedless[words] = pickle.dumps(compose_with_model(words, models))
+        cfg = pickle.loads(seedless[words])
+        for word in set(overrides) - set(words):
+            OmegaConf.update(cfg, "seed", word.partition("=")[2])
+            check_range(cfg, "seed")
         commands.append(Command(cfg, tuple(overrides)))
     return commands
+
+
+def but_for_the_seed(overrides: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for word in overrides if not word.startswith("seed="))
+
+
+def compose_with_model(overrides: Sequence[str], models: Collection[str]) -> DictConfig:
+    """As `compose`, which then does not compose the same again for another of these models."""
+    typed = typed_values(overrides)
+    if typed.get("model") not in models or any(key_of(word).startswith("model.") for word in overrides):
+        return compose(overrides, search_path())
+    cfg = compose([word for word in overrides if not word.startswith("model=")], search_path())
+    put_model(cfg, typed["model"])
+    return cfg
 
 
 def expand_all(commands: Sequence[Command]) -> Plan:
     """The cells of all commands, each once: tables share cells, and lists may name one twice."""
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
+    first: dict[tuple[str, ...], Cell] = {}  # what is typed but for the seed -> the cell of the first seed
     for command in commands:
+        words = but_for_the_seed(command.overrides)
+        if words in first:
+            cell = with_seed(first[words], command.cfg.seed)
+            add_with_dependencies(PlannedCell(command.overrides, command.cfg, cell), cells)
+            continue
         plan = expand(command.cfg, command.overrides)
+        if command.cfg.table is None and not refers_to_seed(pickle.dumps(command.cfg)):
+            first[words] = plan.cells[0].cell
         for planned in plan.cells:
             add_with_dependencies(planned, cells)
         absent |= plan.absent
@@ -139,24 +166,32 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     # everything else that was typed holds for every cell
     chosen = ("table", "do", "seed", "model", "task", "protocol")
     shared = [override for override in overrides if override.partition("=")[0] not in chosen]
-    seeds = [cfg.seed] if "seed" in typed else list(table.seeds)
+    seeds = [cfg.seed] if "seed" in typed else list(map(int, table.seeds))
+    if not seeds:
+        raise UsageError("table.seeds is empty")
     runs_of_row = runs((column.task, column.get("set", {})) for column in task_columns(table).values())
     absent: dict[str, str] = {}
-    cells = []
+    cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # what is typed for them -> one for each seed
     for one, column in runnable_cells(table, typed, cfg.model.name, absent):
         settings = dict(one.set) | dict(column.get("set", {}))
         rest = [f"task={column.task}", f"protocol={one.protocol}", *to_overrides(settings), *shared]
         own = (f"model={one.model}", *rest)
+        if own in cells:
+            continue  # columns may show several scores of one cell
         if any(key_of(override).startswith("model.") for override in rest):
             plain = compose(own, search_path())  # such a key belongs to this model
         else:
-            plain = with_model(compose_once(tuple(rest), tuple(search_path())), one.model)
+            put_model(plain := compose(rest, search_path()), one.model)
+        plain.seed = seeds[0]
         first = cell_of(plain)
         hours = None
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
             hours = row_hours(table.gpu_hours, one.protocol) / runs_of_row
-        cells += [PlannedCell((*own, f"seed={seed}"), *with_seed(plain, first, int(seed)), hours) for seed in seeds]
-    return Plan(tuple(cells), absent)
+        cells[own] = [
+            PlannedCell((*own, f"seed={cell.seed}"), seeded, cell, hours)
+            for seeded, cell in [(plain, first), *with_seeds(plain, first, seeds[1:])]
+        ]
+    return Plan(tuple(itertools.chain.from_iterable(cells.values())), absent)
 
 
 def runnable_cells(

@@ -7,7 +7,6 @@ number of its line.
 """
 
 import csv
-import gzip
 import hashlib
 import io
 from collections.abc import Sequence
@@ -77,9 +76,8 @@ def read(file: Path, dataset: Dataset, hint: str) -> Series:
 
 def parse(file: Path, hint: str) -> pd.DataFrame:
     """All cells as text. Raises DataError for what is no table."""
-    opened = gzip.open if file.suffix == ".gz" else open
     try:
-        with opened(file, "rb") as stream:
+        with data_sources.opened(file) as stream:
             data = data_sources.content(stream, str(file), hint)
     except OSError as error:
         raise DataError(f"{file}:1: {error.strerror or error}; set task.path to its folder, then {hint}") from error

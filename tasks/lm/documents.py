@@ -10,7 +10,6 @@ every line, without the white space at its ends, is closed by the end token, bla
 still those of the text as it was read.
 """
 
-import gzip
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -235,7 +234,7 @@ def members(file: Path, wanted: re.Pattern[str], hint: str) -> dict[str, list[Me
 def opened(file: Path, hint: str) -> IO[bytes]:
     """A (gzipped) file. Raises DataError."""
     try:
-        return gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb")
+        return data_sources.opened(file)
     except OSError as error:
         raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
 

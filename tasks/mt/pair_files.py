@@ -8,13 +8,12 @@
 Files are read in parts, each in the process that encodes it; a part knows where it begins.
 """
 
-import gzip
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tasks import data_sources
 from tasks.checks import DataError
@@ -47,7 +46,7 @@ class LineFile:
         """(file:line, text) of so many lines. Raises DataError."""
         language = TARGET if f".{TARGET}" in self.file.suffixes else SOURCE
         try:
-            stream = _opened(self.file)
+            stream = data_sources.opened(self.file)
         except OSError as error:
             raise DataError(f"{self.file}:1: {error.strerror}; put the file there, then {self.hint}") from error
         with stream:
@@ -206,7 +205,7 @@ def _marks(file: Path, hint: str) -> tuple[int, list[int]]:
     """The number of lines of a file, and the byte at which each part of them begins. Raises DataError."""
     count, at, marks = 0, 0, []
     try:
-        with _opened(file) as stream:
+        with data_sources.opened(file) as stream:
             for line in iter(lambda: stream.readline(data_sources.LONGEST_LINE + 1), b""):
                 if count % PART == 0:
                     marks.append(at)
@@ -217,7 +216,3 @@ def _marks(file: Path, hint: str) -> tuple[int, list[int]]:
         reason = getattr(error, "strerror", None) or data_sources.one_line(error)
         raise DataError(f"{file}:{count + 1}: {reason}; put the whole file there, then {hint}") from error
     return count, marks
-
-
-def _opened(file: Path) -> IO[bytes]:
-    return (gzip.open if file.suffix == ".gz" else open)(file, "rb")

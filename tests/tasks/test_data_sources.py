@@ -9,6 +9,7 @@ import sys
 import tarfile
 import threading
 import types
+from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -308,3 +309,21 @@ def test_tfds_is_an_extra(monkeypatch, tmp_path):
         with pytest.raises(DataError) as error:
             ask()
         one_line(error, "tfds imdb_reviews", tmp_path, part, HINT)
+
+
+def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path):
+    from tasks.mt import pair_files
+
+    file = tmp_path / "basic_train.tsv.gz"
+    file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 10_000_000, 1))
+    readers = (
+        lambda: deque(data_sources.lines_of(file, "H"), maxlen=0),
+        lambda: data_sources.opened(file).read(),
+        lambda: pair_files._marks(file, "H"),
+    )
+    for read in readers:
+        with pytest.raises((DataError, OSError), match=r"unpacks to more than \d\d MiB"):
+            read()
+    held = gzip.compress(b"\n".join(hashlib.sha256(b"%d" % i).hexdigest().encode() for i in range(400_000)))
+    file.write_bytes(held)  # 26 MB of text that is no bomb
+    assert sum(1 for _ in data_sources.lines_of(file, "H")) == 400_000

@@ -9,6 +9,7 @@ import fcntl
 import gzip
 import hashlib
 import http.client
+import io
 import logging
 import lzma
 import os
@@ -169,28 +170,37 @@ def content(stream: IO[bytes], where: str, hint: str) -> bytes:
     return data
 
 
-class Unpacked(gzip.GzipFile):
+class Unpacked(io.RawIOBase):
     """What a gzipped file holds. OSError where that is more than a text can: a small file may unpack for hours."""
 
     def __init__(self, file: Path) -> None:
-        super().__init__(file, "rb")
-        self.most = os.fstat(self.fileno()).st_size * UNPACKED + UNPACKED_OF_ANY
+        self.stream = gzip.open(file, "rb")  # noqa: SIM115 - closed with this
+        self.most = file.stat().st_size * UNPACKED + UNPACKED_OF_ANY
 
-    def read(self, size: int | None = -1) -> bytes:
-        return self._within(super().read(self.most + 1 if size is None or size < 0 else size))
+    def readable(self) -> bool:
+        return True
 
-    def readline(self, size: int | None = -1) -> bytes:
-        return self._within(super().readline(self.most + 1 if size is None or size < 0 else size))
+    def seekable(self) -> bool:
+        return True
 
-    def _within(self, data: bytes) -> bytes:
-        if self.tell() > self.most:
+    def readinto(self, buffer: memoryview) -> int:
+        data = self.stream.read(len(buffer))
+        if self.stream.tell() > self.most:
             raise OSError(f"it unpacks to more than {self.most // MIB} MiB, which no text of its size does")
-        return data
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self.stream.seek(offset, whence)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 def opened(file: Path) -> IO[bytes]:
     """A (gzipped) file. Raises OSError."""
-    return Unpacked(file) if file.suffix == ".gz" else open(file, "rb")
+    return io.BufferedReader(Unpacked(file), MIB // 8) if file.suffix == ".gz" else open(file, "rb")
 
 
 def lines_of(file: Path, hint: str) -> Iterator[tuple[int, bytes]]:

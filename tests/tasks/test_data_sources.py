@@ -315,7 +315,7 @@ def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path):
     from tasks.mt import pair_files
 
     file = tmp_path / "basic_train.tsv.gz"
-    file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 10_000_000, 1))
+    file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 6_000_000, 1))
     readers = (
         lambda: deque(data_sources.lines_of(file, "H"), maxlen=0),
         lambda: data_sources.opened(file).read(),

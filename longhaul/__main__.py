@@ -1,9 +1,5 @@
-"""The command line. `python run.py`, `longhaul` and `python -m longhaul` are the same.
+"""The command line. `python run.py`, `longhaul` and `python -m longhaul` are the same."""
 
-A process that generates data imports this module as its parent's main one, and is to end with its parent.
-"""
-
-import multiprocessing
 import sys
 
 import hydra
@@ -13,11 +9,6 @@ from omegaconf import DictConfig, OmegaConf
 from harness.commands import cli
 from harness.config.compose import register
 from harness.config.places import CONF
-
-if multiprocessing.parent_process() is not None:
-    from harness.launch.local import terminate_with_parent
-
-    terminate_with_parent()
 
 
 def main() -> int:

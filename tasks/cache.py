@@ -14,19 +14,19 @@ import errno
 import fcntl
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tasks.examples import AnyExamples, Examples, ShardedExamples, Shards, content_hash
+from tasks.workers import process_pool
 
 FORMAT = 1  # of the folder; part of every key
 MANIFEST = "manifest.json"
@@ -210,8 +210,7 @@ def _write_shards(makers: Mapping[Path, Callable[[], Examples]], workers: int) -
     if min(workers, len(makers)) <= 1:
         yield from (_write_shard(file, make) for file, make in makers.items())
         return
-    # spawned, not forked: the caller may hold threads (torch, OpenMP) that a fork would leave in the middle of a lock
-    pool = ProcessPoolExecutor(min(workers, len(makers)), mp_context=multiprocessing.get_context("spawn"))
+    pool = process_pool(min(workers, len(makers)))
     try:
         futures = [pool.submit(_write_shard, file, make) for file, make in makers.items()]
         yield from (future.result() for future in as_completed(futures))

@@ -3,7 +3,7 @@
 `python -m harness.launch.local CELL.yaml` is a worker: it runs one serialized cell and writes `CELL.result.json`.
 """
 
-import contextlib
+import functools
 import json
 import os
 import signal
@@ -23,6 +23,7 @@ from harness.launch import serialized_cell
 from harness.training.rank import rank
 from harness.training.run_cell import CellRequest, CellResult, run_cell
 from harness.training.signals import SCHEDULER, STOPPED, StopSignal, will_requeue
+from tasks.workers import terminate_with_parent
 
 POLL_S = 0.1
 
@@ -85,17 +86,8 @@ def start_worker(path: Path, gpus: str | None, threads: int) -> subprocess.Popen
             [sys.executable, "-m", "harness.launch.local", str(path.absolute())],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT,
             start_new_session=True,  # Ctrl-C reaches the parent alone, which forwards it once
-            preexec_fn=terminate_with_parent,
+            preexec_fn=functools.partial(terminate_with_parent, os.getpid()),
         )  # fmt: skip
-
-
-def terminate_with_parent() -> None:
-    """Have the kernel send this process SIGTERM when its parent ends; on Linux."""
-    import ctypes
-
-    parent_death = 1  # PR_SET_PDEATHSIG, sys/prctl.h
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(parent_death, signal.SIGTERM)
 
 
 def devices_per_cell(cfg: DictConfig) -> int:
@@ -149,7 +141,5 @@ def main(path: Path) -> int:
     return result.code
 
 
-if __name__ == "__mp_main__":  # a process that generates data for a worker
-    terminate_with_parent()
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1])))

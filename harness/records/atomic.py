@@ -78,6 +78,10 @@ def remove_temporaries(folder: Path, name: str = "*") -> None:
         path.unlink(missing_ok=True)
 
 
+def has_temporaries(folder: Path) -> bool:
+    return any(folder.glob(f".*{SUFFIX}"))
+
+
 def _flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -24,7 +24,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from harness.records.atomic import remove_temporaries, write_atomic
+from harness.records.atomic import has_temporaries, remove_temporaries, write_atomic
 from harness.records.ownership import HEARTBEAT, OWNER, Ownership
 
 ATTEMPT, JOB = "attempt.json", "job.json"
@@ -66,9 +66,19 @@ class RunDirectory:
         self.checkpoints.mkdir(exist_ok=True)
         for path in (self.last, self.previous, self.best, self.previous_best, *self.checkpoints.glob("step-*.pt")):
             set_aside(path, is_folder=False)
-        for folder in (self.path, self.checkpoints, self.path / ".hydra"):
+        for folder in self.folders:
             remove_temporaries(folder)
         return True
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return self.path, self.checkpoints, self.path / ".hydra"
+
+    @property
+    def is_half_written(self) -> bool:
+        """Whether a process that was killed here left temporary files, or an attempt that has no end."""
+        begun = self.last_attempt()
+        return any(map(has_temporaries, self.folders)) or (begun is not None and not begun.ended)
 
     def release(self) -> None:
         self.ownership.release()

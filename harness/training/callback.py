@@ -91,15 +91,14 @@ class TrainingCallback(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: TaskModule) -> None:
         if self._rng_states is not None:
-            if trainer.global_rank < len(
-                self._rng_states
-            ):  # of more devices than before, the new ones keep their seeds
+            # of more devices than before, the new ones keep their seeds
+            if trainer.global_rank < len(self._rng_states):
                 own = self._rng_states[trainer.global_rank]
                 torch.set_rng_state(own["cpu"])
                 if own["cuda"] and torch.cuda.is_available():
                     torch.cuda.set_rng_state(own["cuda"][0])
             before, now = self.state.micro_batches, trainer.accumulate_grad_batches
-            other = f": the same examples, but other dropout, in {now} micro-batches and not {before}"
+            other = f": the same examples in {now} micro-batches and not {before}, so rounding and dropout differ"
             self.progress.say(f"resumed at step {trainer.global_step}{other if before != now else ''}")
         self.state.micro_batches = trainer.accumulate_grad_batches
         if trainer.is_global_zero and self.state.rows:

@@ -1,5 +1,6 @@
 """One cell from its request to its result: skipped, refused, run to its record, or failed with a record."""
 
+import contextlib
 import sys
 import time
 import traceback
@@ -20,7 +21,7 @@ from harness.progress import Progress, announce_torch
 from harness.records import record
 from harness.records.atomic import is_of_storage, of_storage, remove_temporaries, require_writable
 from harness.records.listing import summary
-from harness.records.ownership import OwnershipLostError
+from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.dependency import Dependency, chosen_weights
@@ -72,6 +73,7 @@ def run_cell(request: CellRequest) -> CellResult:
     except record.RecordError as error:
         return CellResult(str(cell), "refused", 2, f"{error}; rerun=all replaces it")
     if result := earlier_result(cell, request, earlier) or missing_dependency(cell, request, earlier):
+        settle(cell, request)
         return result
 
     announce_torch()
@@ -137,6 +139,22 @@ def earlier_attempt(cell: Cell, request: CellRequest) -> EarlierAttempt:
     weights = chosen_weights(run_dir, entries)
     wanted = not weights.exists() and not all(map(is_done, request.dependents))
     return EarlierAttempt(entries, lost_weights=weights if wanted else None)
+
+
+def settle(cell: Cell, request: CellRequest) -> None:
+    """Sweep what a killed process left half written beside a record that stays the cell's.
+
+    Its attempt, which has no checkpoint to go on from, is over.
+    """
+    run_dir = RunDirectory(cell.folder(request.cfg))
+    beat = read_heartbeat(run_dir.path)
+    if rank() or (beat and beat["alive"]) or not cell.record_path(request.cfg).exists() or not run_dir.is_half_written:
+        return
+    with contextlib.suppress(OSError):  # nothing depends on it
+        if run_dir.acquire():
+            if (begun := run_dir.last_attempt()) and not run_dir.has_checkpoint:
+                run_dir.end(begun.since)
+            run_dir.release()
 
 
 def is_done(record_path: str) -> bool:

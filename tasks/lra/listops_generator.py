@@ -24,16 +24,15 @@ go bottom-up, positions top-down, digits are drawn straight into the flat token 
 import contextlib
 import hashlib
 import itertools
-import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from tasks.examples import Examples, join
+from tasks.workers import process_pool
 
 VERSION = 1  # part of every cache key: raise it when the same seed gives other examples
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
@@ -189,8 +188,7 @@ def _blocks(seed: int, grammar: Grammar, workers: int) -> Iterator[Block]:
     """Blocks 0, 1, 2, ... in this order, computed by any number of processes."""
     if workers == 1:
         yield from (generate_block(seed, block, grammar) for block in itertools.count())
-    # spawned, not forked: the caller may hold threads (torch, OpenMP) that a fork would leave in the middle of a lock
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    pool = process_pool(workers)
     try:
         ahead: deque = deque()
         for block in itertools.count():

@@ -8,9 +8,7 @@ published (tasks/mt/bleu.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from operator import methodcaller
 from typing import Any
 
@@ -28,6 +26,7 @@ from tasks.mt.encoding import BYTES, Cleaning, PieceEncoder, TextEncoder, TextPa
 from tasks.mt.pair_files import TARGET
 from tasks.seq2seq.pairs import Piece
 from tasks.seq2seq.sequence_to_sequence import SequenceToSequence, Writer
+from tasks.workers import process_pool
 
 DECODED = {"decoded": "test", "decoded_dev": "dev"}  # evaluations, and what they translate
 VALIDATIONS = ("train", "dev")
@@ -192,7 +191,7 @@ class Wmt14EnDe(SequenceToSequence):
         if (workers := self.worker_count(len(tokens))) == 1 or not self.uses_moses:
             yield from (one.texts() for one in tokens)
             return
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        with process_pool(workers) as pool:
             for start in range(0, len(tokens), SHARDS_AT_ONCE):
                 yield from pool.map(methodcaller("texts"), tokens[start : start + SHARDS_AT_ONCE])
 

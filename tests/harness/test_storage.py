@@ -1,12 +1,17 @@
 """Memory and disks that run out: which state a cell has then, and that nothing of before is lost."""
 
 import errno
+import json
 import os
+import shutil
+import time
 
 import pytest
 
 from harness.config.cell import cell_of
 from harness.config.compose import compose
+from harness.launch.cell_state import cell_state
+from harness.launch.queue import Queue
 from harness.records import predictions, record
 from harness.records.run_directory import RunDirectory
 from harness.training import attempt, run_cell
@@ -105,3 +110,17 @@ def test_what_a_kill_left_half_written_is_swept(cell):
     assert cell().state == "done"
     left = [path.name for root in (cell.path.parent, cell.folder.path) for path in root.rglob("*.tmp")]
     assert left == [".another.json.12.abcd.tmp"]
+
+
+def test_a_rerun_that_was_killed_before_its_first_checkpoint_leaves_the_record_and_nothing_else(cell):
+    assert cell().state == "done"
+    shutil.rmtree(cell.folder.checkpoints)
+    cell.folder.checkpoints.mkdir()
+    (cell.folder.checkpoints / ".last.ckpt.12.abcd.tmp").write_text("half")
+    cell.folder.begin(time.time())
+    heartbeat = json.loads((cell.folder.path / "heartbeat.json").read_text())
+    (cell.folder.path / "heartbeat.json").write_text(json.dumps(heartbeat | {"state": "running"}))
+    assert cell_state(cell_of(cell.cfg), cell.cfg, Queue()).name == "dead"
+    assert cell().state == "skipped"
+    assert not list(cell.folder.path.rglob("*.tmp"))
+    assert cell_state(cell_of(cell.cfg), cell.cfg, Queue()).name == "done"

@@ -61,6 +61,7 @@ class Drills:
     def __init__(self, folder: Path, seed: int):
         self.folder, self.dice = folder, random.Random(seed)
         self.number = 0
+        self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run at which it is still to be killed
         self.fresh()
         refuse_what_cannot_run(self.cfg)  # imports what each process would import for itself
         whole = self.run()
@@ -164,11 +165,13 @@ class Drills:
     # disturbances
 
     def crash(self) -> tuple[str, str]:
-        """Killed before one of its file operations, in its first attempt or in rerun=all."""
-        more = self.dice.choice([(), ("rerun=all",)])
+        """Killed before one of its file operations, in its first attempt or in rerun=all; each in turn."""
+        if not self.crashes:
+            self.crashes = [(at, more) for at in range(1, self.operations + 1) for more in ((), ("rerun=all",))]
+            self.dice.shuffle(self.crashes)
+        at, more = self.crashes.pop()
         if more:
             self.run()
-        at = self.dice.randint(1, self.operations)
         self.run(*more, kill_at=at)
         if more and not self.record_path.exists():
             return "LOST", f"the record that was there is gone after operation {at}"

@@ -170,8 +170,8 @@ class Drills:
             self.crashes = [(at, more) for at in range(1, self.operations + 1) for more in ((), ("rerun=all",))]
             self.dice.shuffle(self.crashes)
         at, more = self.crashes.pop()
-        if more:
-            self.run()
+        if more and (whole := self.run()).state != "done":
+            return "STUCK", f"before anything was done to it: {whole.state} {whole.detail}"
         self.run(*more, kill_at=at)
         if more and not self.record_path.exists():
             return "LOST", f"the record that was there is gone after operation {at}"

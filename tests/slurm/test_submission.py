@@ -58,7 +58,7 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     cluster.wait_until(lambda: harness.beat(1).get("state") == "timeout", 120, "seed 1 to run out of time")
     assert harness.states()[1] == "timeout"
     release.touch()
-    harness.wait_for([1, 4, *range(6, 26)], 240)
+    harness.wait_for([1, 4, *range(6, 26)], 420)
     assert "whether it lives" in harness.log(25), "it waited, and took over"
     assert harness.counts() == {"done": 21, "failed": 1, "interrupted": 2, "dead": 1}
     assert {seed: state for seed, state in harness.states().items() if state != "done"} == {

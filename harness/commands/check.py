@@ -38,9 +38,9 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
                 broken[rule] += 1
                 print(f"{file}: {rule}: {one_line(problem)}")
             progress.update("records", number, len(files))
-    for file in strangers(root, files):
-        broken["strangers"] += 1
-        print(f"{file}: strangers: no record names it")
+    for file in orphans(root, files):
+        broken["orphans"] += 1
+        print(f"{file}: orphans: no record names it")
     counts = ", ".join(f"{count} {rule}" for rule, count in broken.items())
     print(f"{len(files)} records, {len(checks.RULES) + len(FILE_RULES) + 1} rules: {counts or 'no problem'}")
     return int(bool(broken))
@@ -102,7 +102,7 @@ Rule = Callable[[Path, Path, Entries, Record], Iterator[str]]
 FILE_RULES: tuple[Rule, ...] = (place, recent, scores, artifacts, recipe)
 
 
-def strangers(root: Path, files: Sequence[Path]) -> Iterator[Path]:
+def orphans(root: Path, files: Sequence[Path]) -> Iterator[Path]:
     """Files that belong to no record: predictions and artifacts have the name of theirs and an ending."""
     stems = {(file.parent, file.stem) for file in files}
     for path in sorted(root.rglob("*")):

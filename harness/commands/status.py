@@ -11,6 +11,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.commands.narrow import meant
+from harness.config.cell import NAMES, path_of
 from harness.errors import one_line
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
@@ -51,9 +52,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 
 def name_of(listed: Listed) -> str:
-    """As `Cell.path` has it."""
-    folder = f"{listed.task}/{listed.protocol}/{listed.budget}"
-    return f"{folder}/{listed.model}-s{listed.seed}-{listed.id[:8]}"
+    return path_of(**{key: getattr(listed, key) for key in NAMES}).as_posix()
 
 
 def current_state(listed: Listed | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:

@@ -37,6 +37,7 @@ IDENTITY_WHEN_SET = {
 }
 # keys of a task that name files of the user, which are known by their last names
 PLACES = ("path", "vocabulary_text", "dictionary", "tokenizer_path")
+NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # of a cell, as records have them
 # packages of this project, whose classes and functions are identified by their names alone
 OWN_PACKAGES = ("models", "tasks", "harness")
 
@@ -69,15 +70,14 @@ class Cell:
     @property
     def path(self) -> PurePath:
         """Of its record below the records and of its run directory below the outputs."""
-        return PurePath(self.task, self.protocol, self.budget, f"{self.model}-s{self.seed}-{self.id[:8]}")
+        return path_of(**self.names())
 
     def __str__(self) -> str:
         return f"{self.model} · {self.task} · {self.protocol} · {self.budget} · seed {self.seed}"
 
     def names(self) -> dict[str, Any]:
         """The `cell` entry of a record."""
-        keys = ("id", "model", "task", "protocol", "budget", "seed")
-        return {key: getattr(self, key) for key in keys}
+        return {key: getattr(self, key) for key in NAMES}
 
     def record_path(self, cfg: DictConfig) -> Path:
         return Path(cfg.paths.records) / self.path.with_name(self.path.name + ".json")
@@ -85,6 +85,11 @@ class Cell:
     def folder(self, cfg: DictConfig) -> Path:
         """The run directory."""
         return Path(cfg.paths.outputs) / "cells" / self.path
+
+
+def path_of(id: str, model: str, task: str, protocol: str, budget: str, seed: int) -> PurePath:
+    """`Cell.path` of a cell with these names."""
+    return PurePath(task, protocol, budget, f"{model}-s{seed}-{id[:8]}")
 
 
 def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:

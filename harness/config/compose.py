@@ -6,6 +6,7 @@
 import contextlib
 import functools
 import pickle
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,7 @@ def with_model(cfg: DictConfig, name: str) -> DictConfig:
 
 
 def put_model(cfg: DictConfig, name: str) -> None:
+    """Replace the model by one of `conf/model/` whose yaml stands alone."""
     cfg.model = loaded(file := file_of("model", name), file.stat().st_mtime_ns)
 
 
@@ -126,6 +128,15 @@ def put_model(cfg: DictConfig, name: str) -> None:
 def loaded(file: Path, modified_ns: int) -> DictConfig:
     """A yaml, read once while it stays as it is."""
     return OmegaConf.load(file)
+
+
+def stands_alone(group: str, name: str) -> bool:
+    """Whether an option is a yaml that says all by itself: no defaults list, no `@package`, which Hydra has to read."""
+    try:
+        text = file_of(group, name).read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return re.search(r"^(defaults *:|# *@package)", text, re.MULTILINE) is None
 
 
 def default_arguments(model: str) -> dict[str, Any]:

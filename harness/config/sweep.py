@@ -6,7 +6,7 @@ are named and left out.
 
 import itertools
 import pickle
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.cell import Cell, cell_of, refers_to_seed, with_seed, with_seeds
-from harness.config.compose import compose, file_of, folders, has_recipe, options, put_model, search_path
+from harness.config.compose import compose, file_of, folders, has_recipe, options, put_model, search_path, stands_alone
 from harness.config.depends_on import parse_depends_on
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.ranges import check_range
@@ -65,12 +65,16 @@ def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = N
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
     """The commands of a sweep. Those that differ in their model and seed alone are composed once."""
-    commands, models = [], {name for name, _ in options("model")}
+    commands = []
     seedless: dict[tuple[str, ...], bytes] = {}  # what is typed but for the seed -> its configuration
     for overrides in swept:
         words = but_for_the_seed(overrides)
         if words not in seedless:
-            seedless[words] = pickle.dumps(compose_with_model(words, models))
+            models = [word for word in words if word.startswith("model=")]
+            rest = [word for word in words if word not in models]
+            one = models[0].partition("=")[2] if len(models) == 1 else ""
+            cfg = compose_with_model(one, rest) if one else compose(words, search_path())
+            seedless[words] = pickle.dumps(cfg)
         cfg = pickle.loads(seedless[words])
         for word in set(overrides) - set(words):
             OmegaConf.update(cfg, "seed", word.partition("=")[2])
@@ -83,13 +87,12 @@ def but_for_the_seed(overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for word in overrides if not word.startswith("seed="))
 
 
-def compose_with_model(overrides: Sequence[str], models: Collection[str]) -> DictConfig:
-    """As `compose`, which then does not compose the same again for another of these models."""
-    typed = typed_values(overrides)
-    if typed.get("model") not in models or any(key_of(word).startswith("model.") for word in overrides):
-        return compose(overrides, search_path())
-    cfg = compose([word for word in overrides if not word.startswith("model=")], search_path())
-    put_model(cfg, typed["model"])
+def compose_with_model(model: str, rest: Sequence[str]) -> DictConfig:
+    """As `compose` of `model=` and the rest, which is then not composed again for another model."""
+    if any(key_of(override).startswith("model.") for override in rest) or not stands_alone("model", model):
+        return compose([f"model={model}", *rest], search_path())  # such keys belong to this model
+    cfg = compose(rest, search_path())
+    put_model(cfg, model)
     return cfg
 
 
@@ -178,10 +181,7 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         own = (f"model={one.model}", *rest)
         if own in cells:
             continue  # columns may show several scores of one cell
-        if any(key_of(override).startswith("model.") for override in rest):
-            plain = compose(own, search_path())  # such a key belongs to this model
-        else:
-            put_model(plain := compose(rest, search_path()), one.model)
+        plain = compose_with_model(one.model, rest)
         plain.seed = seeds[0]
         first = cell_of(plain)
         hours = None

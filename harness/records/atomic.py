@@ -61,12 +61,13 @@ def require_writable(folder: Path) -> None:
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.ESTALE}
 
 
-def is_of_storage(error: BaseException) -> bool:
+def is_storage_failure(error: BaseException) -> bool:
     """Whether a place cannot be written any more: full, read-only, or broken."""
     return isinstance(error, OSError) and error.errno in FULL
 
 
-def of_storage(error: BaseException) -> str:
+def storage_message(error: BaseException) -> str:
+    """`place: what the system says`, in one line."""
     place = getattr(error, "filename", None)
     what = getattr(error, "strerror", None) or str(error)
     return f"{place}: {what.lower()}" if place else what.lower()

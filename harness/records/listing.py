@@ -15,9 +15,10 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.config import cell
 from harness.errors import one_line
 from harness.progress import clock
-from harness.records import checks, record
+from harness.records import checks, record, schema
 from harness.records.atomic import write_atomic
 from harness.records.record import RecordError
 
@@ -59,10 +60,10 @@ def listing(root: str | os.PathLike[str]) -> Listing:
         else:
             found.setdefault(known.id, []).append(known)
     kept.save()
-    for cell, several in found.items():
+    for id, several in found.items():
         if len(several) > 1:
             files = " and ".join(str(one.file) for one in several)
-            problems.append(f"{files} are records of one cell ({cell}); remove all but one")
+            problems.append(f"{files} are records of one cell ({id}); remove all but one")
     return Listing([one for one, *others in found.values() if not others], problems)
 
 
@@ -120,7 +121,7 @@ class Kept:
 @functools.cache
 def rules() -> str:
     """A digest of the code that decides what a record is."""
-    files = (checks.__file__, record.__file__, __file__)
+    files = (cell.__file__, checks.__file__, record.__file__, schema.__file__, __file__)
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 

@@ -19,7 +19,7 @@ from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
 from harness.records import record
-from harness.records.atomic import is_of_storage, of_storage, remove_temporaries, require_writable
+from harness.records.atomic import is_storage_failure, remove_temporaries, require_writable, storage_message
 from harness.records.listing import summary
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
@@ -255,7 +255,7 @@ def _run(
         except OwnershipLostError as lost:
             return CellResult(str(cell), "running", 1, str(lost))
         except Exception as error:
-            if is_of_storage(error):
+            if is_storage_failure(error):
                 return _storage_failed(attempt, error)
             return _record_failure(attempt, request, error, started)
         entries |= {"started": iso(started), "finished": iso(time.time())}
@@ -281,7 +281,7 @@ def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:
     step = attempt.start.state.get("last") or {"step": 0}
     name, steps = str(attempt.cell), attempt.cfg.train.max_steps
     attempt.run_dir.write_heartbeat("interrupted", step=step["step"], steps=steps, force=True)
-    return CellResult(name, "interrupted", 1, f"{of_storage(error)}; once it can, the same command goes on")
+    return CellResult(name, "interrupted", 1, f"{storage_message(error)}; once it can, the same command goes on")
 
 
 def _record_failure(

@@ -159,7 +159,7 @@ def test_the_verb_finds_nothing_wrong_with_a_run(real, capsys):
         ("scores", lambda path, entries: predictions.path_of(path).write_bytes(b"none")),
         ("artifacts", lambda path, entries: entries.update(artifacts={path.with_suffix(".png").name: "ab" * 32})),
         ("recipe", lambda path, entries: entries.update(changed={})),
-        ("strangers", lambda path, entries: path.with_name("alone.png").write_bytes(b"?")),
+        ("orphans", lambda path, entries: path.with_name("alone.png").write_bytes(b"?")),
         ("schema", lambda path, entries: entries.update(stepz=1)),
         ("counts", lambda path, entries: entries.update(steps=1)),
         ("metrics", lambda path, entries: entries["metrics"]["best"]["test"].update(acc=101.0)),

@@ -13,6 +13,7 @@ import hydra
 import pytest
 
 from harness.commands import cli, train
+from harness.config import compose as composing
 from harness.config import overrides, sweep
 from harness.config.compose import compose, options, pickled
 from harness.errors import UsageError
@@ -115,6 +116,17 @@ def test_commands_that_differ_in_model_and_seed_are_composed_once(monkeypatch, g
         (model, seed) for model in ("local", "lavo") for seed in (1, 2, 3)
     ]  # fmt: skip
     assert [one.cfg for one in commands] == [compose(overrides) for overrides in SWEPT]
+
+
+def test_a_model_whose_yaml_has_defaults_is_composed_by_hydra(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("defaults: [lavo]\nname: mine\nwindow: 4\n")
+    monkeypatch.setattr(sweep, "search_path", lambda: [str(tmp_path)])
+    monkeypatch.setattr(composing, "folders", lambda: [str(composing.CONF), str(tmp_path)])
+    words = ["model=mine", "task=lra/listops", "budget=smoke"]
+    (command,) = sweep.compose_commands([words])
+    assert command.cfg == compose(words, [str(tmp_path)])
+    assert command.cfg.model.window == 4 and command.cfg.model._target_.endswith("LAVO")
 
 
 def test_a_seed_that_is_none_is_an_error(given):

@@ -14,6 +14,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from harness.commands.explain import explain
 from harness.config.allowed import check_trusted
@@ -75,7 +76,7 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
         return max(statuses, default=0)
     except UsageError as error:
         return print_error(str(error))
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         message = explain(error, sys.argv[1:])
         if message is None:
             raise
@@ -105,7 +106,7 @@ def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:
         status = verb(cfg.do).run(cfg, overrides)
     except UsageError as error:
         return print_error(str(error), overrides)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         return print_error(explain(error, sys.argv[1:]) or str(error), overrides)
     except BrokenPipeError:
         return reader_left()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from harness.config.compose import NAMED, compose, options, recipes
 from harness.config.resolvers import UNNAMED
@@ -15,6 +16,8 @@ from harness.errors import did_you_mean, one_line
 def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     """One line for an error of composition, or None for one that no override causes."""
     text, cause = str(error), error.__cause__
+    if isinstance(error, YAMLError):
+        return not_yaml(error)
     if found := re.search(r"Could not find '([^']+)'", text):
         return unknown_option(found[1], text)
     if found := re.search(r"Could not override '([^']+)'", text):
@@ -35,6 +38,12 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     if isinstance(error, HydraException):
         return first_line(error)
     return None
+
+
+def not_yaml(error: YAMLError) -> str:
+    """Where a file of the configuration cannot be read."""
+    mark = getattr(error, "problem_mark", None)
+    return f"{mark.name}:{mark.line + 1}: {one_line(error.problem)}" if mark else first_line(error)
 
 
 def first_line(error: BaseException) -> str:

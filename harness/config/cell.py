@@ -122,6 +122,8 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
     for key in PLACES:
         if config["task"].get(key):
             config["task"][key] = PurePath(str(config["task"][key])).name
+    if config["backbone"].get("checkpoint"):  # a folder of the user, too
+        config["backbone"]["checkpoint"] = PurePath(str(config["backbone"]["checkpoint"])).name
     return Cell(identity(config), config)
 
 

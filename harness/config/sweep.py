@@ -131,7 +131,9 @@ def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], d
     shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
     ids = []
     for entry in planned.cfg.depends_on:
-        overrides = (*shared, *parse_depends_on(entry).overrides)
+        own = parse_depends_on(entry).overrides
+        named = {key_of(override) for override in own}  # another model has settings of its own
+        overrides = (*(one for one in shared if key_of(one).split(".")[0] not in named), *own)
         cfg = compose(overrides, search_path())
         first = PlannedCell(overrides, cfg, cell_of(cfg))
         ids.append(add_with_dependencies(first, cells, (*dependents, planned.cell.id)))

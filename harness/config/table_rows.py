@@ -6,6 +6,7 @@ rows:
   Luna-16: {model: luna, protocol: luna, set: {model.slots: 16}} the recipe with a setting of its own
   no attention: {model: no_cross, ours: true}                    a control, which the paper's table lacks
   vanilla: {model: vanilla, ours: true, columns: [ListOps]}      in these columns alone
+  Llama: {model: vanilla_rope, set: {+backbone.norm_kind: rmsnorm}}  with a key that the recipe lacks
 columns:
   ListOps, packed P: {task: lra/listops, metric: acc, set: {backbone.pooling: packed}}
 """
@@ -43,7 +44,8 @@ def row_hours(gpu_hours: float | Mapping[str, float], protocol: str) -> float:
 
 def settings_key(settings: Mapping[str, Any]) -> Settings:
     """Settings in a form that can be compared, hashed and kept in a frame: sorted pairs of key and value as JSON."""
-    return tuple((key, json.dumps(plain(value), sort_keys=True)) for key, value in sorted(settings.items()))
+    by_key = {key.lstrip("+"): value for key, value in settings.items()}  # + adds a key that the recipe lacks
+    return tuple((key, json.dumps(plain(value), sort_keys=True)) for key, value in sorted(by_key.items()))
 
 
 def format_settings(pairs: Iterable[tuple[str, str]]) -> str:

@@ -148,7 +148,7 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
 def without_places(part: Any) -> dict[str, Any]:
     """A part of a configuration in which no file of the user has more than its last name."""
     named = {key: PurePath(str(part[key])).name for key in PLACES if part.get(key)}
-    part = {key: value for key, value in part.items() if key != "budgets"}
+    part = {key: value for key, value in part.items() if key not in ("budgets", "checkpoint")}  # all weights are here
     return part | named | ({"data_root": None} if "data_root" in part else {})
 
 

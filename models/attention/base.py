@@ -124,10 +124,30 @@ class Attention(nn.Module):
         return None
 
     def set_previous(self, previous: "Attention") -> None:
-        """Called once by a backbone whose layer gets its carry from `previous`: drop what only a first layer uses."""
+        """Called once by a backbone whose layer gets its carry from `previous`: drop what only a first layer uses.
+
+        Layers are told in their order, so that one whose kind depends on its index has that of `previous` and one more.
+        """
 
     def drop_biases(self) -> None:
         """Called once by a backbone whose recipe has projections without biases; only multi-head methods have those."""
+
+    def extend(self, head_dim: int, share: float) -> int | None:
+        """Called once by a backbone of trained attention, whose window takes the place of this layer's own.
+
+        Drop projections to values and outputs and the window, and return its number of keys; None: trained attention
+        stays as it is. `head_dim` is the width of a trained head, `share` the weight of the window at the start. The
+        layer is then read by `mix` and `mix_chunk`. Raises ValueError for a model whose window cannot be another one.
+        """
+        raise ValueError(f"{type(self).__name__} has no window that trained attention could take the place of")
+
+    def mix(self, x: Tensor, v: Tensor, near: Tensor) -> Tensor:
+        """Of an extended layer: input x (B, N, D), trained values v and what their window gives -> (B, H, N, E)."""
+        raise NotImplementedError
+
+    def mix_chunk(self, x: Tensor, v: Tensor, near: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same of the next n tokens, from what `empty_state` gave."""
+        raise NotImplementedError
 
     def init_state(
         self,

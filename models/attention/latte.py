@@ -14,6 +14,7 @@ Time O(N L E + N w D), memory O(N (L + D)). Decoding state: L + L E numbers, mor
     B batch, N length, D width, H heads, E head width, L latent states of all heads, l of one
 """
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -106,6 +107,23 @@ class Latte(Attention):
         if rglru:
             self.features = NormalisedRGLRU(dim, heads, causal=causal)
         self.local = None if window is None else SlidingWindow(dim, heads, window, causal=causal, rope=rope)
+        self.value_dim, self.window_logit = self.head_dim, None
+
+    def extend(self, head_dim: int, share: float) -> int | None:
+        """H parameters more: a bias of the window's logit, so that training starts near the trained model.
+
+        The paper does not say how the new weights start.
+        """
+        if self.local is None:
+            return super().extend(head_dim, share)
+        window = self.local.window
+        self.local = self.v_proj = self.out_proj = None
+        self.value_dim = head_dim
+        if self.frequencies is not None:
+            self.frequencies = nn.Parameter(rope_frequencies(head_dim).float())
+        start = math.log(self.latents * share / (1 - share))  # logits that are equal but for it give `share`
+        self.window_logit = nn.Parameter(torch.full((self.heads,), start))
+        return window
 
     def rotate(self, x: Tensor, first: int, *, inverse: bool = False) -> Tensor:
         """R^t x_t, or R^-t x_t, of x (B, H, N, E) at the positions from `first` on."""
@@ -120,7 +138,10 @@ class Latte(Attention):
 
         The causal form drops some in training (D-39).
         """
-        weights = upcast(split_heads(self.q_proj(y), self.states)).softmax(-1)
+        logits = upcast(split_heads(self.q_proj(y), self.states))
+        if self.window_logit is not None:
+            logits = logits + F.pad(self.window_logit[:, None, None], (0, self.latents))
+        weights = logits.softmax(-1)
         return F.dropout(weights, self.active_dropout) if self.pattern.causal else weights
 
     def latent_probabilities(self, x: Tensor) -> Tensor:
@@ -135,6 +156,16 @@ class Latte(Attention):
         weights = self.mixture(y)
         logits = split_heads(self.k_proj(y), self.latents)
         v = split_heads(self.v_proj(x), self.head_dim)
+        near = None
+        if self.local is not None:
+            near = self.local(x, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
+        mixed = self.combine(weights, logits, v, near, key_padding_mask)
+        return self.out_proj(merge_heads(mixed)), carry
+
+    def combine(
+        self, weights: Tensor, logits: Tensor, v: Tensor, near: Tensor | None, key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        """p(l|t) with the window's state first, key logits (B, H, N, l), v and the window's (B, H, N, E): the mean."""
         mixed = latte(
             weights[..., -self.latents :],
             logits,
@@ -143,33 +174,51 @@ class Latte(Attention):
             key_padding_mask=key_padding_mask,
         )
         mixed = self.rotate(mixed, 0)
-        if self.local is not None:
-            near = self.local(x, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
+        return mixed if near is None else mixed + weights[..., :1].to(near.dtype) * near
+
+    def mix(self, x: Tensor, v: Tensor, near: Tensor) -> Tensor:
+        y = x if self.features is None else self.features(x)
+        return self.combine(self.mixture(y), split_heads(self.k_proj(y), self.latents), v, near)
+
+    def mix_chunk(self, x: Tensor, v: Tensor, near: Tensor, state: State) -> tuple[Tensor, State]:
+        y, state = self.read_features(x, state)
+        return self.combine_chunk(self.mixture(y), split_heads(self.k_proj(y), self.latents), v, near, state)
+
+    def read_features(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """What the logits of the next n tokens x (B, n, D) read."""
+        if self.features is None:
+            return x, state
+        y, features = self.features.chunk(x, state["features"])
+        return y, {**state, "features": features}
+
+    def combine_chunk(
+        self, weights: Tensor, logits: Tensor, v: Tensor, near: Tensor | None, state: State
+    ) -> tuple[Tensor, State]:
+        """As `combine`, of the next n tokens."""
+        seen = state["seen"]
+        rotated = self.rotate(v, seen, inverse=True)
+        mixed, latents = running_softmax_chunk(weights[..., -self.latents :], logits, rotated, state["latents"])
+        mixed = self.rotate(mixed, seen)
+        if near is not None:
             mixed = mixed + weights[..., :1].to(near.dtype) * near
-        return self.out_proj(merge_heads(mixed)), carry
+        return mixed, {**state, "latents": latents, "seen": seen + v.shape[2]}
 
     def empty_state(self, batch: int) -> State:
         """Sums and means of the latents, and what the convolution or RG-LRU, and the window, keep."""
         return {
-            "latents": empty_running_softmax(batch, self.heads, self.latents, self.head_dim, self.v_proj.weight),
+            "latents": empty_running_softmax(batch, self.heads, self.latents, self.value_dim, self.q_proj.weight),
             "features": None if self.features is None else self.features.empty_state(batch),
             "local": None if self.local is None else self.local.empty_state(batch),
             "seen": 0,
         }
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        seen, features, local = state["seen"], state["features"], state["local"]
-        y = x
-        if self.features is not None:
-            y, features = self.features.chunk(x, features)
+        y, state = self.read_features(x, state)
         weights = self.mixture(y)  # (B, H, n, l or 1 + l)
         logits = split_heads(self.k_proj(y), self.latents)
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, n, E)
-        rotated = self.rotate(v, seen, inverse=True)
-        mixed, latents = running_softmax_chunk(weights[..., -self.latents :], logits, rotated, state["latents"])
-        mixed = self.rotate(mixed, seen)
+        near, local = None, state["local"]
         if self.local is not None:
             near, local = self.local.chunk(x, v, local)
-            mixed = mixed + weights[..., :1].to(near.dtype) * near
-        state = {"latents": latents, "features": features, "local": local, "seen": seen + x.shape[1]}
+        mixed, state = self.combine_chunk(weights, logits, v, near, {**state, "local": local})
         return self.out_proj(merge_heads(mixed)), state

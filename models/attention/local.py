@@ -66,6 +66,18 @@ class Local(MultiHead):
         keys = window if self.pattern.causal else 2 * window + 1
         self.position_bias = nn.Parameter(torch.zeros(heads, keys)) if epe else None
 
+    def extend(self, head_dim: int, share: float) -> int | None:
+        if self.position_bias is not None:
+            raise ValueError("Local's position bias is no part of trained attention: set epe=false")
+        self.q_proj = self.k_proj = self.v_proj = self.out_proj = None
+        return self.window
+
+    def mix(self, x: Tensor, v: Tensor, near: Tensor) -> Tensor:
+        return near
+
+    def mix_chunk(self, x: Tensor, v: Tensor, near: Tensor, state: State) -> tuple[Tensor, State]:
+        return near, state
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return local(
             q,
@@ -79,6 +91,8 @@ class Local(MultiHead):
         )
 
     def empty_state(self, batch: int) -> State:
+        if self.q_proj is None:  # the window is kept by trained attention
+            return {}
         return self.empty_cache(batch, self.window)
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:

@@ -47,6 +47,9 @@ class Vanilla(MultiHead):
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
     linear: bool = False
 
+    def extend(self, head_dim: int, share: float) -> int | None:
+        return None
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         causal = self.pattern is Pattern.CAUSAL_SELF
         return softmax_attention(q, k, v, causal=causal, key_padding_mask=key_padding_mask, dropout=self.active_dropout)

@@ -56,6 +56,8 @@ FFNS: Mapping[str, Callable[..., nn.Module | None]] = {
     "silu": partial(FeedForward, activation="silu"),
     "gelu_unbiased": partial(FeedForward, bias=False),
     "glu": GatedFeedForward,
+    "geglu": partial(GatedFeedForward, activation="gelu_tanh"),
+    "swiglu": partial(GatedFeedForward, activation="silu"),
     "none": no_feed_forward,
 }
 POSITIONS: Mapping[str, Callable[[int, int, float], nn.Module]] = {

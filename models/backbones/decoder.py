@@ -112,9 +112,12 @@ class DecoderLM(LanguageModel):
 
     def __init__(self, attention: Callable[..., Attention], config: DecoderConfig):
         super().__init__(config)
-        self.layers = layer_stack(attention, config, config.pattern, config.max_length)
+        self.layers = self.make_layers(attention, config)
         if any(layer.attention.fixed_length for layer in self.layers):
             self.length_limit = config.max_length
+
+    def make_layers(self, attention: Callable[..., Attention], config: DecoderConfig) -> nn.ModuleList:
+        return layer_stack(attention, config, config.pattern, config.max_length)
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """tokens (B, N), long -> logits (B, N, V); with targets (B, k) losses (B, min(k, N)) of the last positions."""

@@ -2,6 +2,7 @@
 
 FFN(x) = W_2 act(W_1 x + b_1) + b_2          (Vaswani et al., 2017, eq. 2)
 GLU(x) = W_3 (sigmoid(W_1 x) * W_2 x)        (Dauphin et al., 2017, arXiv 1612.08083; Shazeer, 2020, eq. 5)
+GEGLU, SwiGLU                                with GELU or SiLU for the sigmoid      (Shazeer, 2020, eq. 6)
 
 `activation_dropout` is the share of the hidden units that training drops; None: as many as of the outputs.
 
@@ -26,6 +27,7 @@ ACTIVATIONS = {
     "gelu_tanh": partial(nn.GELU, approximate="tanh"),
     "silu": nn.SiLU,
     "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
 }
 
 
@@ -54,8 +56,17 @@ class FeedForward(nn.Sequential):
 class GatedFeedForward(nn.Module):
     """GLU, three matrices without biases, with dropout as in `FeedForward`: (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0, *, activation_dropout: float | None = None):
+    def __init__(
+        self,
+        dim: int,
+        hidden_dim: int,
+        dropout: float = 0.0,
+        *,
+        activation: str = "sigmoid",
+        activation_dropout: float | None = None,
+    ):
         super().__init__()
+        self.activation = ACTIVATIONS[activation]()
         self.gate = nn.Linear(dim, hidden_dim, bias=False)
         self.value = nn.Linear(dim, hidden_dim, bias=False)
         self.out = nn.Linear(hidden_dim, dim, bias=False)
@@ -63,7 +74,7 @@ class GatedFeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = torch.sigmoid(self.gate(x)) * self.value(x)
+        hidden = self.activation(self.gate(x)) * self.value(x)
         return self.dropout(self.out(self.activation_dropout(hidden)))
 
 

@@ -28,15 +28,15 @@ State = dict[str, Tensor | int]
 class BlockLinear(nn.Module):
     """x W + b with the blocks W (G, D/G, D/G) on the diagonal, LeCun-normal, b from zero: D^2/G + D parameters."""
 
-    def __init__(self, dim: int, blocks: int):
+    def __init__(self, dim: int, blocks: int, *, bias: bool = True):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(blocks, dim // blocks, dim // blocks))
-        self.bias = nn.Parameter(torch.zeros(dim))
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
         nn.init.normal_(self.weight, std=(dim // blocks) ** -0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.einsum("...gi,gio->...go", x.unflatten(-1, self.weight.shape[:2]), self.weight)
-        return y.flatten(-2) + self.bias
+        return y.flatten(-2) if self.bias is None else y.flatten(-2) + self.bias
 
 
 class RGLRU(nn.Module):

@@ -174,8 +174,8 @@ def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern):
 @pytest.mark.parametrize(("name", "pattern"), CASES)
 def test_gradient_is_that_of_every_row(name, pattern):
     """Those of padded queries too: what a twin is not asked for, a finite difference tells."""
-    # LongNet leaves a part of its gradient out unless asked for all (D-14)
-    exact = {"detach_alpha": False} if "detach_alpha" in load(name)[1] else {}
+    # LongNet leaves a part of its gradient out unless asked for all (D-14), and so do memories
+    exact = {key: False for key in ("detach_alpha", "detach_memory") if key in load(name)[1]}
     model = build(name, pattern, **exact).double()
     sequences = [x for x in inputs(pattern, 41, batch=3, dtype=torch.float64, context=41) if x is not None]
     generator = torch.Generator().manual_seed(3)

@@ -86,6 +86,18 @@ STATE_SPACE = {
     "D": "skip",
 }
 ABC = Row("abc", {"slots": 8}, {"c_k": "key_slots", "c_v": "value_slots"})
+H3_ROLES = {
+    "shift_B": "shift.enter",
+    "shift_C": "shift.leave",
+    "shift_D": "shift.skip",
+    "diag_B": "diagonal.enter",
+    "diag_C": "diagonal.leave",
+    "diag_inv_A_real": "diagonal.log_decay",
+    "diag_A_imag": "diagonal.frequency",
+    "diag_log_dt": "diagonal.log_step",
+    "diag_D": "diagonal.skip",
+}
+RETNET = Row("retnet", {"divide_scores": True}, {"w_g": "gate_proj.weight"})
 S5_ROLES = {"Lambda": "eigenvalues", "B": "enter", "C": "leave", "D": "skip", "log_step": "log_step"}
 ROWS = {
     "vanilla_ns_n63": Row("vanilla"),
@@ -131,6 +143,9 @@ ROWS = {
     "s4d_n63": Row("s4d", {"d_state": 16}, STATE_SPACE),
     "s4d_ch2_n48": Row("s4d", {"d_state": 16, "channels": 2}, STATE_SPACE),
     "s4d_bidirectional_n48": Row("s4d", {"d_state": 16}, STATE_SPACE),
+    "h3_n48_headdim1": Row("h3", {"d_state": 8}, H3_ROLES),
+    "retnet_n63": RETNET,
+    "retnet_n64": RETNET,
     "s5_n63": Row("s5", {"d_state": 16, "blocks": 1, "conj_sym": False, "gate": "none"}, S5_ROLES),
 }
 FLOAT32_RELATIVE = 1e-5

@@ -23,6 +23,14 @@ PLUS = {"norm_kind": "rmsnorm", "ffn": "glu"}  # Latte's "++"; the hidden width 
 PG19 = {"vocab_size": 48_520, "max_length": 8192, "dim": 768, "heads": 12, "layers": 12, "ffn_dim": 3072}
 OPENWEBTEXT = {"vocab_size": 50_257, "max_length": 1024, "dim": 768, "heads": 8, "layers": 12, "ffn_dim": 3072}
 WIKITEXT = {"vocab_size": 28_996, "max_length": 2048, "dim": 768, "heads": 6, "ffn_dim": 3072}
+# Transformer-XL's base model for WikiText-103, by its published script
+XL = {"vocab_size": 267_735, "max_length": 150, "dim": 410, "heads": 10, "layers": 16, "ffn_dim": 2100}
+XL |= {"norm": "post", "final_norm": False, "ffn": "relu", "head_bias": True}
+# xLSTM's competitors (Beck et al., 2024), which LLP copies: GPT-2's tokens, padded, and no feed-forward network
+RWKV = {"vocab_size": 50_304, "max_length": 2048, "dim": 768, "heads": 1, "layers": 12, "ffn_dim": 0, "ffn": "none"}
+RWKV |= {"tied": False, "embedding_norm": True}
+MAMBA = RWKV | {"layers": 24, "embedding_norm": False, "norm_kind": "rmsnorm"}
+XLSTM = RWKV | {"heads": 4, "layers": 24, "embedding_norm": False}
 UNTIED = {"tied": False, "head_bias": True}
 TRANSLATION = {"vocab_size": 40_500, "max_source_length": 250, "max_length": 250, "dim": 512, "heads": 8, "layers": 6}
 TRANSLATION |= {"ffn_dim": 2048}
@@ -143,6 +151,35 @@ TABLE = [
         reproduced=False,
         note="10 M fewer than Transformer++, whose four projections it has",
     ),
+    Row(
+        "latte",
+        "T2 Griffin",
+        "139",
+        "griffin",
+        OPENWEBTEXT | PLUS,
+        reproduced=False,
+        note="a width of 768 in the recurrence gives 144 M; twelve multi-query layers alone would have 139",
+    ),
+    Row("latte", "T2 Retnet", "197", "retnet", OPENWEBTEXT | PLUS, reproduced=False, note="8 D^2 and a GLU give 180"),
+    Row(
+        "latte",
+        "T2 H3",
+        "125",
+        "h3",
+        OPENWEBTEXT,
+        note="heads of 8 channels and a plain FFN; single channels give 127, a GLU 28 M more",
+        changed={"head_width": 8},
+    ),
+    Row("latte", "T2 RWKV", "153", "rwkv4", OPENWEBTEXT | PLUS, reproduced=False, note="4 D^2 and a GLU give 151"),
+    Row(
+        "latte",
+        "T2 Mamba",
+        "149",
+        "mamba",
+        OPENWEBTEXT | PLUS,
+        note="width 768 inside with 128 states, a guess; the published 1536 and 16 give 168",
+        changed={"expand": 1, "d_state": 128},
+    ),
     Row("luna", "T5 Transformer-base", "64.9", "vanilla", TRANSLATION, Seq2Seq, note="40.5 thousand types, inferred"),
     Row(
         "luna",
@@ -155,6 +192,18 @@ TABLE = [
         changed={"slots": 16},
     ),
     Row("luna", "T5 Luna, l = 32", "69.6", "luna", TRANSLATION, Seq2Seq, changed={"slots": 32}),
+    Row("xlstm", "in LLP T4, RWKV-4", "169.4", "rwkv4", RWKV, note="50,304 rows", changed={"channel_mix": True}),
+    Row("xlstm", "in LLP T4, Mamba", "167.8", "mamba", MAMBA, note="24 layers of Mamba alone"),
+    Row(
+        "xlstm",
+        "in LLP T4, xLSTM[7:1]",
+        "163.7",
+        "xlstm",
+        XLSTM,
+        note="two sLSTMs of 24 layers; every eighth, three, would give 163.6",
+        changed={"slstm_at": [3, 20], "ffn": True},
+    ),
+    Row("llp", "T4 Transformer-XL", "151", "transformer_xl", XL, note="267,735 words, one u and w for all layers"),
     Row("llp", "T4 LLP, 6 layers", "87", "llp", WIKITEXT | UNTIED | {"layers": 6}, note="bert-base-cased (D-25)"),
     Row("llp", "T3 LLP, 12 layers", "129.60", "llp", WIKITEXT | UNTIED | {"layers": 12}),
     Row("llp", "T3 LLP, 18 layers", "172.12", "llp", WIKITEXT | UNTIED | {"layers": 18}),

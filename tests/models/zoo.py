@@ -21,6 +21,8 @@ TINY = {
     "landmarks": 4,
     "slots": 4,
     "segment": 8,
+    "memory_length": 12,
+    "compressed_length": 5,
     "segments": [4, 16],
     "ratios": [1, 2],
     "block": 4,

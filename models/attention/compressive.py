@@ -1,0 +1,222 @@
+"""Compressive Transformer: Transformer-XL whose oldest memories are compressed (Rae et al., 2020, arXiv 1911.05507).
+
+    z_m = W_c [x_(m c); ..; x_(m c + c - 1)]      a convolution of width and stride c
+    keys of a segment from a on: the last C of { z_m : (m + 1) c <= a - M }, SG(x_(a - M) .. x_(a - 1)), x_a ..
+    s_ij as Transformer-XL's, distances counted in keys: z_m is the next key before that of z_(m + 1)
+
+W_c learns from the attention-reconstruction loss alone, and this loss trains W_c alone. When a segment h drops its s
+oldest memories X for their compressions Z, it compares what h reads of the one and of the other, without positions:
+
+    loss = mean | A(h, Z) - A(h, X) |^2,   A(h, Y) = softmax(E^-1/2 (W_q h) (W_k Y)') W_v Y,  all but Z without gradient
+
+Time O(N (s + M + C) D), memory O(N D) plus one tile of scores. Decoding keeps the keys and values of
+s + M tokens and of C + (s + M) / c compressions, c - 1 inputs, and the vectors of all distances.
+
+    B batch, N length, D width, H heads, E head width, s segment, M memory, C compressed memory, c compression rate
+"""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from models.attention.base import Pattern, State
+from models.attention.transformer_xl import STD, Ring, TransformerXL
+from models.ops.heads import split_heads
+from models.ops.precision import upcast
+from models.ops.relative import Past
+from models.ops.ring import latest, store
+
+
+class _WithLoss(torch.autograd.Function):
+    """y, whose backward pass also runs that of a loss."""
+
+    @staticmethod
+    def forward(ctx, y: Tensor, loss: Tensor) -> Tensor:
+        ctx.save_for_backward(loss)
+        return y.view_as(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, torch.ones_like(ctx.saved_tensors[0])
+
+
+class Compressive(TransformerXL):
+    """(5 + c) D^2 + 2 D parameters; no projection has a bias.
+
+    The loss of each layer is a mean over examples, the tokens of segments that compress, and channels. It enters with
+    factor 1 in training, whatever the task's loss is multiplied by: a scaler of float16's gradients and a division by
+    micro-batches do not reach it. Adam cancels a constant factor; a bound of the gradient's norm counts this gradient
+    too. With `detach_memory=False` there is no such loss: the gradient of the task goes through the compressions.
+
+    Padding counts as zero in a compression, and a compression of padding alone is hidden.
+
+    Raises ValueError for a rate below 1 that does not divide segment and memory, for a memory shorter than a segment,
+    and for a negative compressed memory.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        segment: int = 512,
+        memory_length: int = 512,
+        compressed_length: int = 512,
+        rate: int = 2,
+        shared_biases: bool = True,
+        detach_memory: bool = True,
+    ):
+        super().__init__(
+            dim,
+            heads,
+            pattern=pattern,
+            max_length=max_length,
+            dropout=dropout,
+            segment=segment,
+            memory_length=memory_length,
+            shared_biases=shared_biases,
+            detach_memory=detach_memory,
+        )
+        if rate < 1 or segment % rate or memory_length % rate:
+            raise ValueError(f"a rate of {rate} does not divide a segment of {segment} and a memory of {memory_length}")
+        if memory_length < segment:
+            raise ValueError(f"a memory of {memory_length} is shorter than a segment of {segment}, which it takes in")
+        if compressed_length < 0:
+            raise ValueError(f"a compressed memory has a length of 0 or more, not {compressed_length}")
+        self.compressed_length, self.rate = compressed_length, rate
+        self.compression = nn.Linear(rate * dim, dim, bias=False)
+        nn.init.normal_(self.compression.weight, std=STD)
+
+    @property
+    def slots(self) -> int:
+        """Compressions that a state keeps: those of the compressed memory, and those of what is not yet in it."""
+        return self.compressed_length + (self.memory_length + self.segment) // self.rate
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        y, carry = super().forward(x, context, key_padding_mask=key_padding_mask, carry=carry)
+        if self.training and self.detach_memory and torch.is_grad_enabled():
+            y = _WithLoss.apply(y, self.reconstruction_loss(x, key_padding_mask))
+        return y, carry
+
+    def compress(self, x: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """x (B, K, D), hidden (B, K) True at padding -> compressions (B, K // c, D), and which are of padding alone."""
+        length = x.shape[1] // self.rate * self.rate
+        x = x[:, :length]
+        if hidden is not None:
+            hidden = hidden[:, :length]
+            x = x.masked_fill(hidden[..., None], 0.0)
+            hidden = hidden.unflatten(1, (-1, self.rate)).all(2)
+        return self.compression(x.unflatten(1, (-1, self.rate)).flatten(2)), hidden
+
+    def older(self, x: Tensor, before: int, hidden: Tensor | None) -> tuple[Past, ...]:
+        if before % self.segment:
+            raise ValueError(f"a memory of {before} tokens is not whole segments of {self.segment}")
+        last = (x.shape[1] - 1) // self.segment * self.segment
+        if not self.compressed_length or last <= self.memory_length:
+            return ()
+        old = slice(0, last - self.memory_length)
+        z, hidden = self.compress(x[:, old], None if hidden is None else hidden[:, old])
+        if self.detach_memory:
+            z = z.detach()
+        k, v = self.project(self.k_proj, z), self.project(self.v_proj, z)
+        return self.compressed(k, v, 0, before, last, hidden)
+
+    def compressed(
+        self, k: Tensor, v: Tensor, number: int, first: int, last: int, hidden: Tensor | None
+    ) -> tuple[Past, ...]:
+        """Compressions k, v (B, H, K, E) from that of this number on, of segments that start at `first` .. `last`."""
+        width = min(self.compressed_length, max(0, last - self.memory_length) // self.rate)
+        start = (first - self.memory_length) // self.rate - width - number
+        return (Past(k, v, width, start, self.segment // self.rate, hidden),) if width else ()
+
+    def reconstruction_loss(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """The loss of a layer's input x (B, N, D): a scalar, whose gradient is that of W_c."""
+        s, c, length = self.segment, self.rate, x.shape[1]
+        # of the first segment that drops memories, and of the last one
+        begin, last = self.memory_length // s * s, (length - 1) // s * s
+        if last < begin:
+            return upcast(x.new_zeros(()))
+        x, rest, missing = x.detach(), last + s - length, self.memory_length - begin
+        hidden = torch.zeros_like(x[..., 0], dtype=torch.bool) if key_padding_mask is None else key_padding_mask
+        dropped = slice(0, last + s - self.memory_length)  # the first segment may drop fewer than s
+        z, empty = self.compress(x[:, dropped], hidden[:, dropped])
+
+        def frozen(linear: nn.Linear, y: Tensor, rows: int) -> Tensor:
+            """(B, G rows, D) -> (B G, H, rows, E)."""
+            y = y.unflatten(1, (-1, rows)).flatten(0, 1)
+            return split_heads(F.linear(y, linear.weight.detach()), self.head_dim)
+
+        def attend(y: Tensor, hidden: Tensor, missing: int, rows: int) -> tuple[Tensor, Tensor]:
+            """What queries read of y (B, K, D), (B G, H, s, E), and where they read anything, (B G)."""
+            y, hidden = F.pad(y, (0, 0, missing, 0)), F.pad(hidden, (missing, 0), value=True)
+            hidden = hidden.unflatten(1, (-1, rows)).flatten(0, 1)  # (B G, rows)
+            nothing = hidden.all(1)
+            # finite where all is hidden; without a mask if nothing is, which fused kernels take
+            mask = (~hidden | nothing[:, None])[:, None, None] if missing or key_padding_mask is not None else None
+            k, v = (frozen(linear, y, rows) for linear in (self.k_proj, self.v_proj))
+            return upcast(F.scaled_dot_product_attention(q, k, v, attn_mask=mask)), ~nothing
+
+        q = frozen(self.q_proj, F.pad(x[:, begin:], (0, 0, 0, rest)), s)
+        with torch.no_grad():
+            target, something = attend(x[:, dropped], hidden[:, dropped], missing, s)
+        found, _ = attend(z, empty, missing // c, s // c)
+        error = (found - target).square().mean((1, 3))  # (B G, s)
+        real = ~F.pad(hidden[:, begin:], (0, rest), value=True).unflatten(1, (-1, s)).flatten(0, 1)
+        counts = real & something[:, None]
+        return (error * counts).sum() / counts.sum().clamp(min=1)
+
+    def empty_state(self, batch: int) -> State:
+        """Rings of keys and values of tokens and of compressions, the inputs of the next one, and all distances."""
+        state = super().empty_state(batch)
+        table = self.distances(self.compressed_length + self.reach)
+        far = self.empty_cache(batch, self.slots)
+        return state | {
+            "far_k": far["k"],
+            "far_v": far["v"],
+            "open": self.q_proj.weight.new_zeros(batch, self.rate - 1, self.dim),
+            "table": table.expand(batch, *table.shape),
+        }
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        inputs = torch.cat([state["open"].to(x.dtype), x], 1)  # (B, c - 1 + n, D)
+        z, _ = self.compress(inputs[:, self.rate - 1 - state["seen"] % self.rate :], None)
+        new = {"new_k": self.project(self.k_proj, z), "new_v": self.project(self.v_proj, z)}
+        y, state = super().chunk(x, state | new)
+        made = (state["seen"] - x.shape[1]) // self.rate
+        for name in ("k", "v"):
+            store(state[f"far_{name}"], state.pop(f"new_{name}"), made)
+        return y, state | {"open": inputs[:, x.shape[1] :].to(state["open"].dtype, copy=True)}
+
+    def older_of(self, state: State, length: int) -> tuple[Past, ...]:
+        seen, made = state["seen"], state["seen"] // self.rate
+        first = seen // self.segment * self.segment
+        last = first + (length - 1) // self.segment * self.segment
+        number = max(
+            0, (first - self.memory_length) // self.rate - self.compressed_length
+        )  # of the oldest that is seen
+        k, v = (
+            torch.cat([latest(state[f"far_{name}"], made, made - number).to(new.dtype), new], 2)
+            for name, new in (("k", state["new_k"]), ("v", state["new_v"]))
+        )
+        return self.compressed(k, v, number, first, last, None)
+
+    def rings(self, state: State) -> list[Ring]:
+        seen, made = state["seen"], state["seen"] // self.rate
+        start = seen // self.segment * self.segment - self.memory_length  # of the memory
+        end = max(0, start) // self.rate  # compressions in the compressed memory, and those that left it
+        slot = torch.arange(self.slots, device=state["far_k"].device)
+        back = (made - 1 - slot) % self.slots - (made - 1 - end)  # 1 for the newest that is seen
+        seen_slot = (back >= 1) & (back <= min(self.compressed_length, end))
+        distance = torch.where(seen_slot, seen - start + back, 0)
+        return [Ring(state["far_k"], state["far_v"], distance, seen_slot), *super().rings(state)]

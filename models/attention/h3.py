@@ -1,0 +1,192 @@
+"""H3: a shift and a diagonal state space between gates, run as long convolutions (Fu et al., 2023, arXiv 2212.14052).
+
+    q, k, v = W_q x + b_q, ..;   k' = shift(k) + d_k k,   shift(k)_t = sum_{l<S} K_l k_{t-l},  K_l = sum_m b_m c_{m+l}
+    u_t = k'_t v_t,   h_t = a h_{t-1} + u_t,   s_t = 2 Re <c dt b / (1 - dt A / 2), h_t> + d u_t,
+    a = (1 + dt A / 2) / (1 - dt A / 2)                                                            (bilinear transform)
+    y_t = W_o (q_t s_t) + b_o
+
+The shift is the state space of a register of the last S keys, read by c. In heads of E > 1 channels u_t is the outer
+product of k'_t and v_t (E, E), all of whose numbers share one diagonal state space, and s_t is read by q_t. The public
+code orders the channels of that output in two ways, by its path; here they are those of v, as in its fast one.
+
+Time O(N log N D E), memory O(N D), decoding state D (S - 1) + D E S numbers. `heads` is accepted and changes nothing: E
+is `head_width`. No attention weights are formed, so dropout drops nothing. A padded token has keys and values of zero.
+
+    B batch, N length, D width, E head width, G = D / E heads, S state size, n = S / 2 modes
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from models.attention.base import Attention, Pattern, State
+from models.ops.exponential_kernel import exponential_kernel, exponential_sums
+from models.ops.fft_convolution import fft_convolution
+from models.ops.precision import autocast_disabled, upcast
+
+SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
+
+
+class ShiftSSM(nn.Module):
+    """shift(x) + d x for each of C channels: C (2 S + 1) parameters.
+
+    b starts as a unit vector, so that K starts as c, which starts as the weights of a convolution do in torch.
+    """
+
+    def __init__(self, channels: int, d_state: int):
+        super().__init__()
+        self.enter = nn.Parameter(torch.zeros(channels, d_state))  # b
+        self.leave = nn.Parameter(torch.empty(channels, d_state).uniform_(-(d_state**-0.5), d_state**-0.5))  # c
+        self.skip = nn.Parameter(torch.randn(channels))  # d
+        nn.init.ones_(self.enter[:, 0])
+
+    def taps(self) -> Tensor:
+        """K, (C, S), with d added to the first."""
+        kernel = fft_convolution(upcast(self.leave).flip(-1), upcast(self.enter)).flip(-1)
+        return torch.cat([kernel[:, :1] + self.skip[:, None], kernel[:, 1:]], -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, C, N) -> (B, C, N)."""
+        return fft_convolution(x, self.taps())
+
+    def empty_state(self, batch: int) -> Tensor:
+        """The last S - 1 inputs, (B, C, S - 1)."""
+        return upcast(self.leave.new_zeros(batch, self.leave.shape[0], self.leave.shape[1] - 1))
+
+    def chunk(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The next n tokens x (B, C, n) -> (B, C, n), as columns of `forward`."""
+        window, taps = torch.cat([state, x], -1), self.taps()
+        if x.shape[-1] == 1:
+            y = (window * taps.flip(-1)).sum(-1, keepdim=True)
+        else:
+            y = fft_convolution(window, taps)[..., state.shape[-1] :]
+        return y, window[..., x.shape[-1] :].clone()
+
+
+class DiagonalSSM(nn.Module):
+    """s of G sequences u, each with n = S / 2 modes of its own: G (3 S + 2) parameters.
+
+    A starts as S4D-Lin, -1/2 + i pi n, b as ones, c as N(0, 1) and dt log-uniform in [0.001, 0.1].
+    """
+
+    def __init__(self, channels: int, d_state: int):
+        super().__init__()
+        modes = d_state // 2
+        self.enter = nn.Parameter(torch.view_as_real(torch.ones(channels, modes, dtype=torch.cfloat)).clone())  # b
+        self.leave = nn.Parameter(torch.view_as_real(torch.randn(channels, modes, dtype=torch.cfloat)))  # c
+        self.log_decay = nn.Parameter(torch.full((channels, modes), math.log(0.5)))
+        self.frequency = nn.Parameter(math.pi * torch.arange(modes).float().repeat(channels, 1))
+        self.log_step = nn.Parameter(torch.empty(channels).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+        self.skip = nn.Parameter(torch.randn(channels))  # d
+
+    def modes(self) -> tuple[Tensor, Tensor]:
+        """2 c dt b / (1 - dt A / 2), and log a; both (G, n), complex."""
+        step = upcast(self.log_step).exp()[:, None]
+        move = torch.complex(-upcast(self.log_decay).exp(), upcast(self.frequency)) * step / 2  # dt A / 2
+        enter, leave = (torch.view_as_complex(upcast(y)) for y in (self.enter, self.leave))
+        return 2 * step * enter * leave / (1 - move), 2 * move.atanh()
+
+    def kernel(self, length: int) -> Tensor:
+        """What one input makes of `length` outputs, (G, length)."""
+        kernel = exponential_kernel(*self.modes(), length)
+        return torch.cat([kernel[:, :1] + self.skip[:, None], kernel[:, 1:]], -1)
+
+    def empty_state(self, *batch: int) -> Tensor:
+        """h (*batch, G, n), complex."""
+        return self.modes()[1].new_zeros(*batch, *self.log_decay.shape)
+
+    def chunk(self, u: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The next N tokens u (.., G, N), h (.., G, n) -> s (.., G, N), h."""
+        (coefficients, rates), length = self.modes(), u.shape[-1]
+        if length == 1:
+            h = rates.exp() * h + u
+            return (coefficients * h).sum(-1, keepdim=True).real + self.skip[:, None] * u, h
+        left = exponential_kernel(coefficients * rates.exp() * h, rates, length)
+        added = exponential_sums(u.flatten(0, -3), rates).unflatten(0, u.shape[:-2])
+        return left + fft_convolution(u, self.kernel(length)), (rates * length).exp() * h + added
+
+
+class H3(Attention):
+    """4 D^2 + 4 D for the projections, D (2 S + 1) for the shift, G (3 S + 2) for the diagonal state spaces.
+
+    Raises ValueError for an odd state size, and if the head width does not divide the width.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        d_state: int = 64,
+        head_width: int = 1,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if d_state < 2 or d_state % 2:
+            raise ValueError(f"H3's modes come in conjugate pairs: d_state is even and positive, not {d_state}")
+        if head_width < 1 or dim % head_width:
+            raise ValueError(f"H3's width {dim} is not a multiple of head_width {head_width}")
+        self.head_width = head_width
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(dim, dim) for _ in range(3))
+        self.out_proj = nn.Linear(dim, dim)
+        self.shift = ShiftSSM(dim, d_state)
+        self.diagonal = DiagonalSSM(dim // head_width, d_state)
+
+    def project(self, x: Tensor) -> list[Tensor]:
+        """q, k and v (B, D, N) of x (B, N, D), wide, for products of three are out of 16 bits' range."""
+        return [upcast(layer(x)).mT for layer in (self.q_proj, self.k_proj, self.v_proj)]
+
+    def in_heads(self, *parts: Tensor) -> list[Tensor]:
+        """(B, D, N) -> (B, E, G, N) each."""
+        return [part.unflatten(1, (-1, self.head_width)).transpose(1, 2) for part in parts]
+
+    def write(self, y: Tensor, like: Tensor) -> Tensor:
+        """y (B, E, G, N) -> (B, N, D)."""
+        return self.out_proj(y.transpose(1, 2).flatten(1, 2).mT.to(like.dtype))
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        q, k, v = self.project(x)
+        if key_padding_mask is not None:
+            k, v = (y.masked_fill(key_padding_mask[:, None], 0.0) for y in (k, v))
+        kernel = self.diagonal.kernel(x.shape[1])
+        q, k, v = self.in_heads(q, self.shift(k), v)
+
+        def read(q: Tensor, k: Tensor) -> Tensor:
+            """What one channel of each head, q and k (B, 1, G, N), adds to y (B, E, G, N)."""
+            return q * fft_convolution(k * v, kernel)
+
+        if self.head_width == 1:
+            y = read(q, k)
+        else:  # the products of one channel at a time: all would be E times as many as those of v
+            pairs = zip(q.split(1, 1), k.split(1, 1), strict=True)
+            y = sum(checkpoint(read, *pair, use_reentrant=False) for pair in pairs)
+        return self.write(y, x), carry
+
+    def empty_state(self, batch: int) -> State:
+        """The last S - 1 keys of each channel, and h of each product (B, E, E, G, n)."""
+        widths = (self.head_width, self.head_width)
+        return {"k": self.shift.empty_state(batch), "h": self.diagonal.empty_state(batch, *widths)}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        q, k, v = self.project(x)
+        with autocast_disabled(x):
+            k, keys = self.shift.chunk(k, state["k"])
+            q, k, v = self.in_heads(q, k, v)
+            y, states = torch.zeros_like(v), []
+            for channel, h in enumerate(state["h"].unbind(1)):
+                one = slice(channel, channel + 1)
+                s, h = self.diagonal.chunk(k[:, one] * v, h)
+                states.append(h)
+                y = y + q[:, one] * s
+        return self.write(y, x), {"k": keys, "h": torch.stack(states, 1)}

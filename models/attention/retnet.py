@@ -1,0 +1,152 @@
+"""RetNet: retention, linear attention that forgets at a rate of each head (Sun et al., 2023, arXiv 2307.08621).
+
+    q_t = R^t W_q x_t,  k_t = R^t W_k x_t E^-1/2,  v_t = W_v x_t,  g_t = W_g x_t
+    D_ts = gamma_h^(t-s) / sqrt(sum_{r<=t} gamma_h^(t-r)),  s <= t,   gamma_h = 1 - 2^(-5-h),  h = 0 .. H-1
+    o_t = sum_{s<=t} D_ts <q_t, k_s> v_s = S_t' q_t,   S_t ~ gamma_h S_{t-1} + k_t v_t'                        (5, 6)
+    y_t = W_o ( SiLU(g_t) * RMSNorm(o_t) ),  the norm of each head, without weights                                (8)
+
+R turns pair j of channels by 10000^(-j/(E/2-1)) a token, the last by 1 / 10000; RoPE stops before that. The scores of
+row t are also divided by a c_t, through which no gradient passes: max(|their sum|, 1) in the paper, the sum of their
+absolute values, clamped to [1, 50,000], in the public parallel form, and 1 in the public step form. RMSNorm is blind to
+c_t but for its epsilon of 1e-6: on random weights y differs by 4e-5. The paper's c_t follows from a state of E numbers;
+a sum of absolute values follows from none, so that no linear form has it. Here c_t is 1, in training and in decoding;
+`divide_scores` is the public parallel form, in O(N^2 D) more, and decodes with all keys. A padded token is a key of
+zeros.
+
+Time O(N (C (E + V) + E V) H), memory O(N D F), decoding state E V numbers a head. No attention weights are formed, so
+dropout drops nothing.
+
+    B batch, N length, D width, H heads, E head width, F value factor, V = E F value width, C chunk of 64 tokens
+"""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.attention.base import Attention, Pattern, State
+from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.heads import merge_heads, split_heads
+from models.ops.positions import apply_rope
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import TileBudget
+
+EPSILON = 1e-6
+INPUT_GAIN, OUTPUT_GAIN = 2**-2.5, 1.0  # of Xavier-uniform weights at the start, torchscale
+SMALLEST, LARGEST = 1.0, 5e4  # of c_t
+TILE = TileBudget(2**19, 2**24)  # scores that exist at once
+
+
+def log_decays(heads: int, device: torch.device | None = None) -> Tensor:
+    """log gamma_h, (H,), float64."""
+    return torch.log1p(-(2.0 ** (-5 - torch.arange(heads, dtype=torch.float64, device=device))))
+
+
+def frequencies(width: int, device: torch.device | None = None) -> Tensor:
+    """Angle per token of each of the width / 2 pairs, float64."""
+    return 10000.0 ** -torch.linspace(0, 1, width // 2, dtype=torch.float64, device=device)
+
+
+@torch.no_grad()
+def divisors(q: Tensor, k: Tensor, first: int) -> Tensor:
+    """c_t of q (B, H, n, E) of the tokens from `first` on, divided as `project` does, and of all keys: (B, H, n, 1)."""
+    batch, heads, count, _ = q.shape
+    decay, places = log_decays(heads, q.device)[:, None, None], torch.arange(k.shape[2], device=q.device)
+    rows = TILE.fit(q, batch * heads * len(places), count)
+    out = []
+    for part, place in zip(q.split(rows, 2), places[first:].split(rows), strict=True):
+        distance = place[:, None] - places
+        weights = (decay * distance).exp().masked_fill(distance < 0, 0.0).to(q.dtype)  # (H, T, keys)
+        out.append((part @ k.mT * weights).abs().sum(-1, keepdim=True))
+    return torch.cat(out, 2).clamp(SMALLEST, LARGEST)
+
+
+class RetNet(Attention):
+    """(2 + 3 F) D^2 parameters, F `value_factor`; no biases.
+
+    Raises ValueError for an odd head width, and for a value factor below 1.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        value_factor: int = 2,
+        divide_scores: bool = False,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if self.head_dim % 2:
+            raise ValueError(f"retention turns pairs of channels: the head width {self.head_dim} is odd")
+        if value_factor < 1:
+            raise ValueError(f"retention's value_factor is 1 or more, not {value_factor}")
+        self.value_dim, self.divide_scores = self.head_dim * value_factor, divide_scores
+        self.linear = not divide_scores
+        wide = dim * value_factor
+        self.q_proj, self.k_proj = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim, bias=False)
+        self.v_proj, self.gate_proj = nn.Linear(dim, wide, bias=False), nn.Linear(dim, wide, bias=False)
+        self.out_proj = nn.Linear(wide, dim, bias=False)
+        for layer in (self.q_proj, self.k_proj, self.v_proj, self.gate_proj):
+            nn.init.xavier_uniform_(layer.weight, gain=INPUT_GAIN)
+        nn.init.xavier_uniform_(self.out_proj.weight, gain=OUTPUT_GAIN)
+
+    def project(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of x (B, N, D), at the positions from `first` on: q and k (B, H, N, E), v (B, H, N, V), log decays.
+
+        q is divided by the root of the sum in D_ts, which is (1 - gamma^(t+1)) / (1 - gamma).
+        """
+        q, k, v = (upcast(split_heads(layer(x), width)) for layer, width in self.projections())
+        places, turns = torch.arange(first, first + x.shape[1], device=x.device), frequencies(self.head_dim, x.device)
+        q, k = (apply_rope(y, places, turns) for y in (q, k * self.head_dim**-0.5))
+        decay = log_decays(self.heads, x.device)[:, None, None]
+        total = torch.expm1(decay * (places[:, None] + 1)) / torch.expm1(decay)  # (H, N, 1)
+        return q * total.rsqrt().to(q.dtype), k, v, decay.to(q.dtype).expand(len(x), -1, x.shape[1], -1)
+
+    def projections(self) -> tuple[tuple[nn.Linear, int], ...]:
+        return (self.q_proj, self.head_dim), (self.k_proj, self.head_dim), (self.v_proj, self.value_dim)
+
+    def write(self, x: Tensor, o: Tensor) -> Tensor:
+        """y (B, N, D) of the layer's input and of o (B, H, N, V)."""
+        gate = F.silu(self.gate_proj(x))
+        with autocast_disabled(o):
+            o = merge_heads(F.rms_norm(o, o.shape[-1:], eps=EPSILON)).to(gate.dtype)
+        return self.out_proj(gate * o)
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        q, k, v, decay = self.project(x, 0)
+        if key_padding_mask is not None:
+            k = k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+        o, _ = gated_linear_attention(q, k, v, decay)
+        if self.divide_scores:
+            o = o / divisors(q, k, 0)
+        return self.write(x, o), carry
+
+    def empty_state(self, batch: int) -> State:
+        """S (B, H, E, V) of each head, the number of tokens seen, and all keys if scores are divided."""
+        new = upcast(self.q_proj.weight.new_zeros(()))
+        sums = new.new_zeros(batch, self.heads, self.head_dim, self.value_dim)
+        keys = {"k": new.new_zeros(batch, self.heads, 0, self.head_dim)} if self.divide_scores else {}
+        return {"sums": sums, "seen": 0, **keys}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        q, k, v, decay = self.project(x, state["seen"])
+        if x.shape[1] == 1:
+            o, sums = gated_linear_step(*(y[:, :, 0] for y in (q, k, v)), state["sums"], decay[:, :, 0])
+            o = o[:, :, None]
+        else:
+            o, sums = gated_linear_attention(q, k, v, decay, initial_state=state["sums"])
+        keys = {}
+        if self.divide_scores:
+            keys = {"k": torch.cat([state["k"], k], 2)}
+            o = o / divisors(q, keys["k"], state["seen"])
+        return self.write(x, o), {"sums": sums, "seen": state["seen"] + x.shape[1], **keys}

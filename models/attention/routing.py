@@ -1,0 +1,218 @@
+"""Routing Transformer: local heads, and heads that attend within clusters (Roy et al., 2021, arXiv 2003.05997).
+
+    q = LN(W_q x),  k = LN(W_k x),  LN without gain and bias                         the routing heads
+    Q_c, K_c: the w tokens with the largest <mu_c, q_i>, and those with the largest <mu_c, k_j>
+    o_i = mean over the clusters c with i in Q_c of  sum_{j in K_c} softmax_j( <q_i, k_j> E^-1/2 ) v_j
+    mu_c <- lambda mu_c + (1 - lambda) mean of the q_i and k_j nearest to mu_c        in training, without gradient
+
+A token that no cluster takes gets zeros. The local heads attend to a window, with a bias for each distance. Causal, q
+are the keys as well, and a query meets the earlier tokens of its cluster, itself only where there is none. Which tokens
+a cluster takes depends on the whole sequence, so even then later tokens show through: the form is refused unless
+`strict` is off (D-27), and it does not decode.
+
+Time O(N (w + C) D), memory O(N (D + C H)), for C w about N as in the paper: N^1.5 with w = sqrt(N).
+
+    B batch, N length, D width, H heads, E head width, C clusters, w window
+"""
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from models.attention.base import INPUT_GAIN, Attention, Pattern, projection, without_biases
+from models.ops.banded import banded_attention
+from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import real_tokens
+from models.ops.precision import autocast_disabled, upcast, upcast_linear
+
+
+def gather_rows(x: Tensor, index: Tensor) -> Tensor:
+    """Rows index (B, H, C, w) of x (B, H, N, E): (B, H, C, w, E)."""
+    rows = index.flatten(2)[..., None].expand(-1, -1, -1, x.shape[-1])
+    return x.gather(2, rows).unflatten(2, index.shape[2:])
+
+
+def sum_rows(y: Tensor, index: Tensor, length: int) -> Tensor:
+    """y (B, H, C, w, E) added up at the rows that `index` names: (B, H, N, E).
+
+    Cluster by cluster: none has a token twice, so that the order of additions, and with it the result, is always one.
+    """
+    out = upcast(y).new_zeros(*y.shape[:2], length, y.shape[-1])
+    for part, rows in zip(y.unbind(2), index.unbind(2), strict=True):
+        out.scatter_add_(2, rows[..., None].expand_as(part), part.to(out.dtype))
+    return out.to(y.dtype)
+
+
+class Take(torch.autograd.Function):
+    """`gather_rows`, with `sum_rows` as its backward pass."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.length = x.shape[2]
+        return gather_rows(x, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        return sum_rows(grad, *ctx.saved_tensors, ctx.length), None
+
+
+class Put(torch.autograd.Function):
+    """`sum_rows`, with `gather_rows` as its backward pass."""
+
+    @staticmethod
+    def forward(ctx, y: Tensor, index: Tensor, length: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return sum_rows(y, index, length)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
+        return gather_rows(grad, *ctx.saved_tensors), None, None
+
+
+class Routing(Attention):
+    """4 D^2 + 4 D parameters and a bias of the local heads; causal, (D + 1) E less for each routing head.
+
+    The last `routing_heads` of the heads route, half of them (rounded up) if None. A local head has 2 w + 1 biases, w
+    if causal, as `local_bias`. `window` is w, for both kinds. `clusters` is C, max_length / w (rounded up) if None;
+    `decay` is lambda. mu starts as random vectors of the length of q and k, and is saved with the weights. q and k, and
+    what chooses, are never in 16 bits.
+
+    The paper adds sums to mu where this takes means, which do not depend on the batch. Padding is in no cluster.
+
+    Raises ValueError for causal_self unless `strict` is off, for a window or a number of clusters below 1, for more
+    routing heads than heads or less than one, and for a decay outside [0, 1].
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
+    linear: bool = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        window: int = 512,
+        clusters: int | None = None,
+        routing_heads: int | None = None,
+        decay: float = 0.999,
+        strict: bool = True,
+    ):
+        if pattern == Pattern.CAUSAL_SELF:
+            if strict:
+                raise ValueError("Routing has no causal_self form blind to later tokens; strict=false permits its own")
+            self.patterns = self.patterns | {Pattern.CAUSAL_SELF}
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        routing_heads = (heads + 1) // 2 if routing_heads is None else routing_heads
+        if window < 1 or not 0 < routing_heads <= heads or not 0 <= decay <= 1:
+            sizes = f"{window=}, {routing_heads=}, {decay=}"
+            raise ValueError(
+                f"Routing requires window >= 1, 1 to {heads} routing heads, a decay in [0, 1], not {sizes}"
+            )
+        clusters = -(-max_length // window) if clusters is None else clusters
+        if clusters < 1:
+            raise ValueError(f"Routing requires clusters >= 1, not {clusters}")
+        self.window, self.decay = window, decay
+        self.shared = self.pattern.causal
+        self.local_heads = heads - routing_heads
+        local_dim, routing_dim = self.local_heads * self.head_dim, routing_heads * self.head_dim
+        self.local_q = projection(dim, local_dim, INPUT_GAIN) if local_dim else None
+        self.local_k = projection(dim, local_dim, INPUT_GAIN) if local_dim else None
+        self.routing_q = projection(dim, routing_dim, INPUT_GAIN)
+        self.routing_k = None if self.shared else projection(dim, routing_dim, INPUT_GAIN)
+        self.v_proj, self.out_proj = projection(dim, dim, INPUT_GAIN), projection(dim, dim, 1.0)
+        keys = window if self.pattern.causal else 2 * window + 1
+        self.position_bias = nn.Parameter(torch.zeros(self.local_heads, keys)) if local_dim else None
+        self.register_buffer("centroids", self.normed(torch.randn(routing_heads, clusters, self.head_dim)))
+
+    def drop_biases(self) -> None:
+        without_biases(self.local_q, self.local_k, self.routing_q, self.routing_k, self.v_proj, self.out_proj)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """LN of the last axis."""
+        return F.layer_norm(x, (self.head_dim,))
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+    ) -> tuple[Tensor, Any]:
+        self.source(x, context)
+        v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
+        y = self.route(x, v[:, self.local_heads :], key_padding_mask)
+        if self.local_heads:
+            y = torch.cat([self.attend_locally(x, v[:, : self.local_heads], key_padding_mask).to(y.dtype), y], 1)
+        return self.out_proj(merge_heads(y)), carry
+
+    def attend_locally(self, x: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """x (B, N, D), v (B, h, N, E) of the local heads -> (B, h, N, E)."""
+        q, k = (split_heads(linear(x), self.head_dim) for linear in (self.local_q, self.local_k))
+        left, right = (self.window - 1, 0) if self.pattern.causal else (self.window, self.window)
+        options = {"bias": self.position_bias, "key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
+        return banded_attention(q, k, v, left=left, right=right, **options)
+
+    def route(self, x: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """x (B, N, D), v (B, h, N, E) of the routing heads -> (B, h, N, E)."""
+        real = real_tokens(key_padding_mask, v)[:, None]  # (B or 1, 1, N)
+        with autocast_disabled(x):
+            q = k = self.normed(split_heads(upcast_linear(self.routing_q, x), self.head_dim))
+            if self.routing_k is not None:
+                k = self.normed(split_heads(upcast_linear(self.routing_k, x), self.head_dim))
+            with torch.no_grad():
+                ask = self.choose(q, real)
+                answer = ask if self.shared else self.choose(k, real)
+                if self.training:
+                    self.follow([q] if self.shared else [q, k], real)
+        if key_padding_mask is None:
+            taken = torch.ones_like(ask, dtype=v.dtype)
+        else:
+            taken = real.expand(*q.shape[:3])[..., None].to(v.dtype)
+            taken = gather_rows(taken, ask)[..., 0]  # (B, h, C, w): 0 at padding
+        hidden = None if key_padding_mask is None or self.shared else self.hidden_keys(real, answer)
+        q, k, v = Take.apply(q.to(v.dtype), ask), Take.apply(k.to(v.dtype), answer), Take.apply(v, answer)
+        y = self.attend_in_clusters(q, k, v, hidden) * taken[..., None]
+        length = x.shape[1]
+        share = sum_rows(taken[..., None], ask, length).clamp(min=1)  # clusters that took a token
+        return Put.apply(y, ask, length) / share
+
+    def choose(self, x: Tensor, real: Tensor) -> Tensor:
+        """x (B, h, N, E) -> the tokens of each cluster (B, h, C, min(w, N)) in their order, padding behind."""
+        length = x.shape[2]
+        scores = self.centroids.to(x.dtype) @ x.mT  # (B, h, C, N)
+        index = scores.masked_fill(~real[:, :, None], float("-inf")).topk(min(self.window, length), dim=-1).indices
+        behind = gather_rows((~real).expand(*x.shape[:3])[..., None].long(), index)[..., 0] * length
+        return (index + behind).sort(dim=-1).values % length
+
+    def hidden_keys(self, real: Tensor, index: Tensor) -> Tensor:
+        """True at padding, (B, h, C, w); nowhere where all is padding, which not every kernel survives."""
+        hidden = gather_rows((~real).expand(*index.shape[:2], -1)[..., None], index)[..., 0]
+        return hidden & ~hidden.all(-1, keepdim=True)
+
+    def attend_in_clusters(self, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
+        """q, k, v (B, h, C, w, E), hidden (B, h, C, w) -> (B, h, C, w, E)."""
+        mask = None
+        if self.shared:
+            mask = torch.ones(q.shape[3], q.shape[3], dtype=torch.bool, device=q.device).tril(-1)
+            mask[0, 0] = True
+        elif hidden is not None:
+            mask = ~hidden.flatten(1, 2)[:, :, None]
+        flat = (x.flatten(1, 2) for x in (q, k, v))
+        y = F.scaled_dot_product_attention(*flat, attn_mask=mask, dropout_p=self.active_dropout)
+        return y.unflatten(1, q.shape[1:3])
+
+    def follow(self, rows: list[Tensor], real: Tensor) -> None:
+        """Move the centroids towards the means of the `rows` (B, h, N, E) that are nearest to each."""
+        total, count = torch.zeros_like(self.centroids), self.centroids.new_zeros(*self.centroids.shape[:2], 1)
+        for x in rows:
+            nearest = (x @ self.centroids.to(x.dtype).mT).argmax(-1)  # (B, h, N)
+            members = F.one_hot(nearest, self.centroids.shape[1]).to(x.dtype) * real[..., None]
+            total += torch.einsum("bhnc,bhne->hce", members, x).to(total.dtype)
+            count += members.sum((0, 2))[..., None].to(count.dtype)
+        moved = self.centroids.lerp(total / count.clamp(min=1), 1 - self.decay)
+        self.centroids.copy_(torch.where(count > 0, moved, self.centroids))

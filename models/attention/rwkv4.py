@@ -1,0 +1,197 @@
+"""RWKV-4: a decayed mean of values in each channel, gated, behind a shift by one token (Peng et al., 2023, 2305.13048).
+
+    r, k, v = W (mu x_t + (1 - mu) x_{t-1}),  each with its own W and mu                                    (11-13)
+    wkv_t = (sum_{s<t} e^{k_s - (t-1-s) w} v_s + e^{u + k_t} v_t) / (the same with v = 1),  w = e^(.)          (16)
+    y_t = W_o (sigmoid(r_t) * wkv_t)                                                                           (17)
+
+With `channel_mix` RWKV's own feed-forward network follows, on h = LN(x + y), and y' is what is added to x:
+
+    r', k' = W (mu h_t + (1 - mu) h_{t-1}),  y'_t = y_t + sigmoid(r'_t) * W_v max(k'_t, 0)^2              (14, 15, 18)
+
+Time O(N D^2), the mean O(N D), memory O(N D), decoding state 3 D numbers, 4 D with the channel mix. There are no heads:
+`heads` is accepted and changes nothing. No attention weights are formed, so dropout drops nothing.
+
+    B batch, N length, D width, F hidden width of the channel mix
+"""
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from models.attention.base import Attention, Pattern, State
+from models.layers.feedforward import SLICE
+from models.ops.precision import upcast
+from models.ops.running_softmax import HIDDEN
+from models.ops.wkv import empty_state, wkv
+
+Rows = tuple[Tensor, ...]
+
+
+def zero_linear(inputs: int, outputs: int) -> nn.Linear:
+    """Linear without bias, from zero."""
+    layer = nn.Linear(inputs, outputs, bias=False)
+    nn.init.zeros_(layer.weight)
+    return layer
+
+
+def orthogonal_linear(inputs: int, outputs: int) -> nn.Linear:
+    """Linear without bias, orthogonal, with gain sqrt(outputs / inputs) where that is more than 1."""
+    layer = nn.Linear(inputs, outputs, bias=False)
+    nn.init.orthogonal_(layer.weight, math.sqrt(max(1.0, outputs / inputs)))
+    return layer
+
+
+class TokenShift(nn.Module):
+    """mu x_t + (1 - mu) x_{t-1} of each of `count` mu: count D parameters. x_0 is zero, as is a padded token."""
+
+    def __init__(self, dim: int, count: int):
+        super().__init__()
+        self.shares = nn.Parameter(torch.empty(count, dim))
+
+    def start(self, *exponents: float) -> None:
+        """mu of channel i from (i / D)^exponent."""
+        channel = torch.arange(self.shares.shape[1]) / self.shares.shape[1]
+        with torch.no_grad():
+            self.shares.copy_(torch.stack([channel**exponent for exponent in exponents]))
+
+    def forward(self, x: Tensor, last: Tensor, padding: Tensor | None = None) -> tuple[Rows, Tensor]:
+        """x (B, N, D), the token before it (B, D), mask (B, N) -> (count times (B, N, D), the last token (B, D))."""
+        if padding is not None:
+            x = x.masked_fill(padding[..., None], 0.0)
+        before = torch.cat([last[:, None].to(x.dtype), x[:, :-1]], 1)
+        change = x - before
+        return tuple(before + mu * change for mu in self.shares), x[:, -1].to(last.dtype, copy=True)
+
+
+class ChannelMix(nn.Module):
+    """LN and the gated feed-forward network: D^2 + 2 D F + 4 D parameters."""
+
+    def __init__(self, dim: int, hidden_dim: int):
+        super().__init__()
+        self.norm, self.shift = nn.LayerNorm(dim), TokenShift(dim, 2)
+        self.k_proj, self.v_proj = orthogonal_linear(dim, hidden_dim), zero_linear(hidden_dim, dim)
+        self.r_proj = zero_linear(dim, dim)
+
+    def forward(self, x: Tensor, last: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """x (B, N, D), the normed token before it (B, D), mask (B, N) -> (B, N, D), the last normed token (B, D)."""
+        rows, last = self.shift(self.norm(x), last, padding)
+        if x.shape[0] * x.shape[1] <= SLICE:
+            return self.mix(*rows), last
+        # the hidden units of a slice of the tokens alone, as in the backbone's feed-forward networks
+        parts = zip(*(r.split(max(1, SLICE // len(r)), 1) for r in rows), strict=True)
+        if torch.is_grad_enabled():
+            return torch.cat([checkpoint(self.mix, *part, use_reentrant=False) for part in parts], 1), last
+        return torch.cat([self.mix(*part) for part in parts], 1), last
+
+    def mix(self, k: Tensor, r: Tensor) -> Tensor:
+        return self.r_proj(r).sigmoid() * self.v_proj(F.relu(self.k_proj(k)).square())
+
+
+class RWKV4(Attention):
+    """4 D^2 + 5 D parameters, and D^2 + 2 D F + 4 D with `channel_mix`, where F is `channel_dim`, 4 D if None.
+
+    The published layer is pre-LN and has the channel mix in the place of the feed-forward network: a recipe that
+    compares it as published sets `channel_mix` and `ffn: none`. The layer then takes its `residual`, and returns all
+    that is added to it. Without, the feed-forward network is the backbone's, as for the other methods.
+
+    Weights start as in the published code: those of k, r and what is written at zero, of values orthogonal; w and mu by
+    channel and by the layer's place in its stack, which `set_previous` tells; u at log 0.3 plus 0, 1/2 or -1/2.
+
+    A padded token counts as zero where tokens shift and weighs nothing; the mean decays over it as over any other.
+    Raises ValueError for a hidden width below 1.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+    gates_residual: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        pattern: Pattern | str,
+        max_length: int,
+        dropout: float = 0.0,
+        channel_mix: bool = False,
+        channel_dim: int | None = None,
+    ):
+        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        if channel_dim is not None and channel_dim < 1:
+            raise ValueError(f"RWKV-4's channel mix has 1 hidden unit or more, not {channel_dim}")
+        self.shift = TokenShift(dim, 3)
+        self.k_proj, self.v_proj, self.r_proj = (
+            zero_linear(dim, dim),
+            orthogonal_linear(dim, dim),
+            zero_linear(dim, dim),
+        )
+        self.out_proj = zero_linear(dim, dim)
+        self.log_decay = nn.Parameter(torch.empty(dim))
+        self.bonus = nn.Parameter(math.log(0.3) + ((torch.arange(dim) + 1) % 3 - 1) / 2)
+        self.channel_mix = ChannelMix(dim, channel_dim or 4 * dim) if channel_mix else None
+        self.stack = [self]
+        self.start(0, 1)
+
+    def set_previous(self, previous: "RWKV4") -> None:
+        self.stack = previous.stack
+        self.stack.append(self)
+        for index, layer in enumerate(self.stack):
+            layer.start(index, len(self.stack))
+
+    def start(self, index: int, layers: int) -> None:
+        """w and mu of layer `index` of a stack of so many."""
+        depth, left = index / max(1, layers - 1), 1 - index / layers
+        self.shift.start(left, left, left / 2)
+        with torch.no_grad():
+            self.shift.shares[1] += 0.3 * depth
+            place = torch.arange(self.dim) / max(1, self.dim - 1)
+            self.log_decay.copy_(8 * place ** (0.7 + 1.3 * depth) - 5)
+        if self.channel_mix is not None:
+            self.channel_mix.shift.start(left, left)
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        carry: Any = None,
+        residual: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        x = self.source(x, context)
+        return self.read(x, self.empty_state(len(x)), residual, key_padding_mask)[0], carry
+
+    def read(
+        self, x: Tensor, state: State, residual: Tensor | None, padding: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """What n tokens x (B, n, D) add to the `residual`, x if None, and the state after them; mask (B, n)."""
+        (to_k, to_v, to_r), last = self.shift(x, state["last"], padding)
+        k = upcast(self.k_proj(to_k))
+        if padding is not None:
+            k = k.masked_fill(padding[..., None], HIDDEN)
+        mean, (log_sum, value) = wkv(k, self.v_proj(to_v), upcast(self.log_decay).exp(), self.bonus, state["wkv"])
+        y = self.out_proj(self.r_proj(to_r).sigmoid() * mean)
+        state = {**state, "last": last, "wkv": (log_sum, value)}
+        if self.channel_mix is not None:
+            more, state["channel"] = self.channel_mix(
+                (x if residual is None else residual) + y, state["channel"], padding
+            )
+            y = y + more
+        return y, state
+
+    def empty_state(self, batch: int) -> State:
+        """The last token, z and m of the mean, and the last token of the channel mix; (B, D) each."""
+        last = self.bonus.new_zeros(batch, self.dim)
+        state = {"last": last, "wkv": empty_state(self.bonus, batch)}
+        return state if self.channel_mix is None else {**state, "channel": last.clone()}
+
+    def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
+        y, state = self.chunk(x_t[:, None], state, None if residual is None else residual[:, None])
+        return y[:, 0], state
+
+    def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
+        return self.read(x, state, residual)

@@ -1,0 +1,100 @@
+"""The recurrence of Mamba, whose coefficients depend on the token (Gu & Dao, 2023, arXiv 2312.00752, eq. 2 and §3.2).
+
+    h_t = e^{d_t A} h_{t-1} + d_t x_t B_t,   y_t = <C_t, h_t>          (A of zero-order hold, B of Euler's rule)
+
+h has S numbers for each channel, more than all else together. So it is made tile by tile. Of a tile only the state
+before it is kept, and the backward pass, which is written out, makes h again. A tile holds 2 N I numbers at most, so
+that memory is O(N I) at any length. No exponent is positive, so that any d A <= 0 is safe. With g_t = C_t dy_t +
+e^{d_{t+1} A} g_{t+1} and a_t = e^{d_t A},
+
+    dC_t = sum_i dy_t h_t,  dB_t = sum_i g_t d_t x_t,  d(d_t x_t) = <g_t, B_t>,  d(d_t A) = g_t h_{t-1} a_t
+
+Everything is in float32, or float64.
+
+    B batch, N length, I channels, S state size
+"""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.precision import autocast_disabled, upcast
+from models.ops.scan import CHUNK, scan, scan_backward
+from models.ops.tiles import TileBudget
+
+TILE = TileBudget(2**19, 2**26)  # numbers
+
+
+def selective_scan(
+    x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """x and d (B, N, I), A (I, S), B and C (B, N, S), h (B, I, S) before the first token -> y (B, N, I), the last h.
+
+    A <= 0 and d >= 0. y has the type of x.
+    """
+    a, delta = upcast(a), upcast(delta)
+    if state is None:
+        state = a.new_zeros(len(x), *a.shape)
+    with autocast_disabled(x):
+        return _SelectiveScan.apply(x, delta, a, b, c, state)
+
+
+def selective_step(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """One token: x and d (B, I), B and C (B, S), h (B, I, S) -> y (B, I), h."""
+    delta = upcast(delta)[..., None]
+    with autocast_disabled(x):
+        state = (delta * upcast(a)).exp() * state + delta * upcast(x)[..., None] * upcast(b)[:, None]
+        return (state @ upcast(c)[..., None])[..., 0].to(x.dtype), state
+
+
+class _SelectiveScan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        y, states = torch.empty_like(x), []
+        for tile in _tiles(x, a):
+            states.append(state)
+            h = _states(x, delta, a, b, state, tile)[1]
+            y[:, tile] = (h @ upcast(c[:, tile])[..., None])[..., 0]
+            state = h[:, -1].clone()
+        ctx.save_for_backward(x, delta, a, b, c, torch.stack(states))
+        return y, state
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy: Tensor, carried: Tensor) -> tuple[Tensor, ...]:
+        x, delta, a, b, c, states = ctx.saved_tensors
+        dx, ddelta, db, dc = (torch.empty_like(leaf) for leaf in (x, delta, b, c))
+        da = torch.zeros_like(a)
+        with autocast_disabled(x):
+            for number, tile in reversed(list(enumerate(_tiles(x, a)))):
+                keep, h = _states(x, delta, a, b, states[number], tile)
+                grad, steps = upcast(dy[:, tile])[..., None], delta[:, tile]  # (B, T, I, 1), (B, T, I)
+                dc[:, tile] = (h.mT @ grad)[..., 0]
+                grad = grad * upcast(c[:, tile])[:, :, None]
+                grad[:, -1] += carried
+                dkeep, written, carried = scan_backward(keep, h, states[number], grad)
+                values = upcast(x[:, tile])
+                db[:, tile] = (written.mT @ (steps * values)[..., None])[..., 0]
+                dvalues = (written @ upcast(b[:, tile])[..., None])[..., 0]
+                dx[:, tile] = dvalues * steps
+                dexponent = dkeep.mul_(keep)
+                ddelta[:, tile] = dvalues * values + torch.einsum("btis,is->bti", dexponent, a)
+                da += torch.einsum("btis,bti->is", dexponent, steps)
+        return dx, ddelta, da, db, dc, carried
+
+
+def _tiles(x: Tensor, a: Tensor) -> list[slice]:
+    """The tokens of x (B, N, I) cut into tiles."""
+    batch, length, _ = x.shape
+    # no fewer than `CHUNK`, since one state for each tile is kept
+    size = max(CHUNK, TILE.fit(x, batch * a.numel(), -(-2 * length // a.shape[1])))
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+def _states(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, state: Tensor, tile: slice) -> tuple[Tensor, Tensor]:
+    """e^{d A} and h (B, T, I, S) of a tile, from h (B, I, S) before it."""
+    steps = delta[:, tile]
+    keep = (steps[..., None] * a).exp_()
+    h = (steps * upcast(x[:, tile]))[..., None] * upcast(b[:, tile])[:, :, None]
+    scan(keep, h, state, h)
+    return keep, h

@@ -1,0 +1,135 @@
+"""The Block-Recurrent Transformer beyond the contract: its layers, T5's ranges, states, gates, refusals."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten
+from zoo import DIM, HEADS, build, inputs, load, run
+
+from models.attention.base import Pattern
+from models.attention.block_recurrent import BlockRecurrent, distance_ranges
+from models.backbones.decoder import DecoderLM
+
+CAUSAL = Pattern.CAUSAL_SELF
+WINDOW, SLOTS = 4, 4  # of the tests' size
+
+
+def stack(layers, **hyper):
+    torch.manual_seed(0)
+    made = [
+        BlockRecurrent(DIM, HEADS, pattern=CAUSAL, max_length=64, window=4, slots=3, **hyper) for _ in range(layers)
+    ]
+    for previous, layer in pairwise(made):
+        layer.set_previous(previous)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("layers", "recurrent_layer", "expected"), [(1, 10, 1), (2, 10, 2), (12, 10, 10), (24, 20, 20), (3, 1, 1)]
+)
+def test_one_layer_is_recurrent(layers, recurrent_layer, expected):
+    made = stack(layers, recurrent_layer=recurrent_layer)
+    assert [n for n, layer in enumerate(made, 1) if layer.recurrence is not None] == [expected]
+
+
+def test_no_layer_is_recurrent_if_asked():
+    assert all(layer.recurrence is None for layer in stack(3, recurrent_layer=0))
+
+
+def test_a_language_model_of_both_kinds_decodes():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 11, "max_length": 40, "dim": DIM, "heads": HEADS, "layers": 3, "ffn_dim": 8}
+    config = DecoderLM.Config(**sizes, positions="none", dropout=0.0, attention_dropout=0.0)
+
+    def attention(*args, **options):
+        return BlockRecurrent(*args, window=WINDOW, slots=SLOTS, recurrent_layer=2, **options)
+
+    model = DecoderLM(attention, config).double().eval()
+    assert [layer.attention.recurrence is not None for layer in model.layers] == [False, True, False]
+    assert all(layer.attention.chunked for layer in model.layers)
+    tokens = torch.randint(11, (2, 23))
+    with torch.no_grad():
+        whole = model(tokens)
+        logits, state = model.prefill(tokens[:, :9])
+        torch.testing.assert_close(logits, whole[:, 8], atol=1e-10, rtol=0)
+        for t in range(9, 23):
+            logits, state = model.step(tokens[:, t], state)
+            torch.testing.assert_close(logits, whole[:, t], atol=1e-10, rtol=0)
+
+
+def test_states_reach_further_than_the_window():
+    x, _ = inputs(CAUSAL, 23, dtype=torch.float64)
+    x.requires_grad_()
+    for hyper, first in (({}, 0), ({"recurrent_layer": 0}, 22 - WINDOW + 1)):
+        (gradient,) = torch.autograd.grad(run(build("block_recurrent", CAUSAL, **hyper).double(), x)[:, 22].sum(), x)
+        assert (gradient[0].abs().sum(-1) > 0).nonzero()[0].item() == first
+
+
+def test_states_are_told_apart_by_their_ids():
+    model = build("block_recurrent", CAUSAL).double()
+    x, _ = inputs(CAUSAL, 13, dtype=torch.float64)
+
+    @torch.no_grad()
+    def states():
+        _, state = model.chunk(x, model.init_state(2))
+        return state["memory"]["states"]
+
+    assert states().std(1).min() > 0
+    with torch.no_grad():
+        model.recurrence.ids.zero_()
+    torch.testing.assert_close(states().std(1).max().item(), 0.0, atol=1e-12, rtol=0)
+
+
+def test_ranges_of_distances_are_those_of_t5():
+    """Up to 15 one by one, then sixteen that grow geometrically up to 128."""
+    found = distance_ranges(torch.arange(600))
+    assert found[:16].tolist() == list(range(16))
+    assert found.diff().min() == 0 and found.diff().max() == 1
+    assert found[[16, 18, 19, 32, 64, 112, 113, 127, 599]].tolist() == [16, 16, 17, 21, 26, 30, 31, 31, 31]
+
+
+def test_gates_start_near_remembering():
+    torch.manual_seed(0)
+    states, h = torch.randn(3, 64), torch.zeros(3, 128)
+    for gate, keep in (("bias", 0.5), ("lstm", torch.tensor(1.0).sigmoid().item())):
+        layer = BlockRecurrent(64, 2, pattern=CAUSAL, max_length=8, gate=gate).recurrence.gate
+        slope = torch.func.vmap(torch.func.jacrev(layer))(states, h).diagonal(dim1=-2, dim2=-1)
+        assert slope.mean().item() == pytest.approx(keep, abs=0.02) and slope.std() < 0.05
+
+
+@pytest.mark.parametrize(("hyper", "states"), [({}, 3 * SLOTS * DIM), ({"recurrent_layer": 0}, 0)])
+def test_size_of_the_decoding_state(hyper, states):
+    model = build("block_recurrent", CAUSAL, **hyper)
+    state = model.init_state(3)
+    for x_t in torch.randn(2 * WINDOW + 1, 3, DIM):
+        _, state = model.step(x_t, state)
+    numbers = sum(leaf.numel() for leaf in tree_flatten(state)[0] if isinstance(leaf, torch.Tensor))
+    assert numbers == 3 * (2 * WINDOW * DIM + states)
+
+
+def test_states_are_kept_in_full_precision():
+    model = build("block_recurrent", CAUSAL)
+    x, _ = inputs(CAUSAL, 13)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        state = model.chunk(x, model.init_state(2))[1]
+    assert state["memory"]["states"].dtype is torch.float32
+
+
+def test_the_yaml_has_the_papers_sizes():
+    hyper = load("block_recurrent", tiny=False)[1]
+    assert (hyper["window"], hyper["slots"], hyper["recurrent_layer"]) == (512, 512, 10)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "message"),
+    [
+        ({"window": 0}, "not 0, 4, 10"),
+        ({"slots": 0}, "not 4, 0, 10"),
+        ({"recurrent_layer": -3}, "not 4, 4, -3"),
+        ({"gate": "gru"}, "one of bias, lstm, not gru"),
+    ],
+)
+def test_refusals(hyper, message):
+    with pytest.raises(ValueError, match=message):
+        build("block_recurrent", CAUSAL, **hyper)

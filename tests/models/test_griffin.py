@@ -1,0 +1,185 @@
+"""Griffin beyond the contract: kinds of layers, published blocks, start, state, refusals."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten
+from zoo import DIM, HEADS, build, inputs, load, run
+
+from models.attention.base import Pattern
+from models.attention.griffin import Griffin, LocalBlock, RecurrentBlock
+from models.backbones.decoder import DecoderLM
+
+WINDOW, TAPS, WIDTH = 4, 4, 22  # of the tests' size
+LOCAL = {"block_types": ["local"]}
+
+
+def griffin(dim=DIM, heads=HEADS, **hyper):
+    return Griffin(dim, heads, pattern="causal_self", max_length=64, **hyper)
+
+
+def kinds(layers):
+    return ["local" if isinstance(layer.block, LocalBlock) else "recurrent" for layer in layers]
+
+
+def test_every_third_layer_is_local():
+    stack = [griffin() for _ in range(7)]
+    for previous, layer in pairwise(stack):
+        layer.set_previous(previous)
+    assert kinds(stack) == ["recurrent", "recurrent", "local"] * 2 + ["recurrent"]
+    assert [layer.has_weights for layer in stack] == [kind == "local" for kind in kinds(stack)]
+
+
+def test_a_language_model_of_both_kinds_decodes():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 11, "max_length": 40, "dim": DIM, "heads": HEADS, "layers": 4, "ffn_dim": 8}
+    config = DecoderLM.Config(**sizes, positions="none", dropout=0.0, attention_dropout=0.0)
+    model = DecoderLM(lambda *args, **options: Griffin(*args, window=WINDOW, **options), config).double().eval()
+    assert kinds(layer.attention for layer in model.layers) == ["recurrent", "recurrent", "local", "recurrent"]
+    tokens = torch.randint(11, (2, 23))
+    with torch.no_grad():
+        whole = model(tokens)
+        logits, state = model.prefill(tokens[:, :9])
+        torch.testing.assert_close(logits, whole[:, 8], atol=1e-10, rtol=0)
+        for t in range(9, 23):
+            logits, state = model.step(tokens[:, t], state)
+            torch.testing.assert_close(logits, whole[:, t], atol=1e-10, rtol=0)
+    assert model.layers[0].attention.chunked and model.layers[2].attention.chunked
+
+
+@pytest.mark.parametrize(
+    ("hyper", "numbers"), [({}, TAPS * WIDTH), (LOCAL, 2 * WINDOW * DIM // HEADS)], ids=["recurrent", "local"]
+)
+def test_size_of_the_decoding_state(hyper, numbers):
+    model = build("griffin", Pattern.CAUSAL_SELF, **hyper)
+    state = model.init_state(3)
+    for x_t in torch.randn(2 * WINDOW, 3, DIM):
+        _, state = model.step(x_t, state)
+    assert sum(leaf.numel() for leaf in tree_flatten(state)[0] if isinstance(leaf, torch.Tensor)) == 3 * numbers
+
+
+@pytest.mark.parametrize("hyper", [{}, LOCAL], ids=["recurrent", "local"])
+def test_padding_in_front_is_as_if_it_were_not_there(hyper):
+    model = build("griffin", Pattern.CAUSAL_SELF, **hyper).double()
+    x, _ = inputs(Pattern.CAUSAL_SELF, 19, dtype=torch.float64)
+    y = run(model, x, key_padding_mask=torch.arange(19).expand(2, 19) < 6)
+    torch.testing.assert_close(y[:, 6:], run(model, x[:, 6:]), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("count", [2, 30])
+def test_a_local_layer_is_the_contract_in_bfloat16_extremes_and_dropout(count):
+    """The generic tests build the first layer, which is recurrent, but for the twin and decoding."""
+    model = build("griffin", Pattern.CAUSAL_SELF, **LOCAL)
+    x, _ = inputs(Pattern.CAUSAL_SELF, count)
+    exact = run(model, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (run(model, x).float() - exact).abs().max() <= 0.03 * exact.abs().max()
+    large = (1e3 * x).requires_grad_()
+    y = run(model, large)
+    y.sum().backward()
+    assert torch.isfinite(y).all() and torch.isfinite(large.grad).all()
+    with torch.no_grad():
+        model.block.v_proj.register_forward_hook(lambda _, given, values: torch.ones_like(values))
+        model.block.out_proj.register_forward_pre_hook(
+            lambda _, given: torch.testing.assert_close(given[0], torch.ones_like(given[0]), atol=3e-6, rtol=0)
+        )
+        run(model, 1e3 * x)
+    dropped = build("griffin", Pattern.CAUSAL_SELF, dropout=0.5, **LOCAL).train()
+    assert not torch.equal(run(dropped, x), run(dropped, x))
+
+
+def test_the_default_width_has_the_parameters_of_multi_head_attention():
+    block = griffin(dim=768, heads=8).block
+    assert block.recurrence.decay.shape == (1024,)  # the paper's smallest Griffin has these widths
+    assert sum(layer.weight.numel() for layer in (block.x_proj, block.y_proj, block.out_proj)) == 4 * 768**2
+
+
+def test_weights_start_as_in_the_public_code():
+    torch.manual_seed(0)
+    recurrent, local = (griffin(dim=512, heads=4, **hyper).block for hyper in ({"rnn_dim": 600}, LOCAL))
+    for layer in (m for block in (recurrent, local) for m in block.modules() if isinstance(m, nn.Linear)):
+        torch.testing.assert_close(layer.weight.std().item(), layer.in_features**-0.5, rtol=0.02, atol=0)
+        assert layer.bias is None or not layer.bias.any()
+    torch.testing.assert_close(recurrent.convolution.weight.std().item(), 0.05, rtol=0.05, atol=0)
+    assert not recurrent.convolution_bias.any()
+
+
+@pytest.mark.parametrize(
+    ("hyper", "message"),
+    [
+        ({"block_types": []}, "some of recurrent, local, not"),
+        ({"block_types": ["recurrent", "global"]}, "some of recurrent, local, not"),
+        ({"window": 0}, "1 key or more, not 0"),
+        ({"conv": 0}, "1 tap or more, not 0"),
+        ({"rnn_dim": 17}, "17 is not a multiple of 2 blocks"),
+        ({"rnn_dim": 0}, "1 or more, not 0"),
+        ({"heads": 8}, "2 is no multiple of 4"),
+    ],
+)
+def test_refusals(hyper, message):
+    with pytest.raises(ValueError, match=message):
+        build("griffin", Pattern.CAUSAL_SELF, **hyper)
+
+
+LINEARS = {"linear_y": "y_proj", "linear_x": "x_proj", "linear_out": "out_proj", "o_proj": "out_proj"}
+ROLES = {
+    "conv_1d.weight": "convolution.weight",
+    "conv_1d.bias": "convolution_bias",
+    "rg_lru.recurrent_param": "recurrence.decay",
+    "rg_lru.input_gate_weight": "recurrence.input_gate.weight",
+    "rg_lru.input_gate_bias": "recurrence.input_gate.bias",
+    "rg_lru.recurrent_gate_weight": "recurrence.recurrence_gate.weight",
+    "rg_lru.recurrent_gate_bias": "recurrence.recurrence_gate.bias",
+}
+
+
+def ours_of(name):
+    layer, _, part = name.rpartition(".")
+    return ROLES.get(name, f"{LINEARS.get(layer, layer)}.{part}")
+
+
+def published():
+    """transformers' blocks of RecurrentGemma and our blocks with the same weights, recurrent and local."""
+    pytest.importorskip("transformers", minversion="5.18")
+    module = pytest.importorskip("transformers.models.recurrent_gemma.modeling_recurrent_gemma")
+    dim, heads, width = 32, 4, 24
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+    sizes = {"hidden_size": dim, "num_attention_heads": heads, "num_key_value_heads": 1, "head_dim": dim // heads}
+    sizes |= {"lru_width": width, "conv1d_width": TAPS, "hidden_activation": "gelu_pytorch_tanh"}
+    config = module.RecurrentGemmaConfig(**sizes, rope_parameters=rope)
+    torch.manual_seed(0)
+    pairs = [
+        (RecurrentBlock(dim, heads, width, TAPS), module.RecurrentGemmaRecurrentBlock(config, 0)),
+        (LocalBlock(dim, heads, WINDOW), module.RecurrentGemmaAttention(config, 2)),
+    ]
+    for ours, theirs in pairs:
+        parameters = dict(ours.double().named_parameters())
+        assert sorted(parameters) == sorted(ours_of(name) for name, _ in theirs.double().named_parameters())
+        with torch.no_grad():
+            for name, target in theirs.named_parameters():
+                source = parameters[ours_of(name)].normal_(std=0.3)
+                if name == "conv_1d.weight":
+                    source = source.flip(-1)  # theirs is a correlation: its last tap is that of the token itself
+                target.copy_(source.view_as(target))
+    return pairs
+
+
+def test_published_blocks():
+    x = torch.randn(2, 13, 32, dtype=torch.float64, requires_grad=True)
+    positions = torch.arange(13)
+    age = positions[:, None] - positions
+    hidden = torch.zeros(13, 13, dtype=torch.float64).masked_fill((age < 0) | (age >= WINDOW), float("-inf"))
+    options = {"position_ids": positions[None], "attention_mask": hidden[None, None]}
+    for ours, theirs in published():
+        more = {} if ours.has_weights else {"use_cache": False}
+        rows = ours(x), theirs(x, **options, **more)[0]
+        torch.testing.assert_close(*rows, atol=2e-6, rtol=0)  # their rotations and states are in float32
+        cotangent = torch.randn_like(x)
+        gradients = [torch.autograd.grad(y, x, cotangent)[0] for y in rows]
+        torch.testing.assert_close(*gradients, atol=2e-6, rtol=1e-6)
+
+
+def test_the_yaml_has_the_window_of_the_comparison():
+    assert load("griffin", tiny=False)[1]["window"] == 128

@@ -1,0 +1,113 @@
+"""H3's two kernels, its state, its start, and heads of several channels."""
+
+import math
+
+import pytest
+import torch
+from golden import golden, needs_golden
+from test_golden import H3_ROLES, PROJECTIONS
+from zoo import run
+
+from models.attention.h3 import H3
+
+
+def published():
+    meta, a = golden("h3_n48_headdim1")
+    size = meta["hyper"]
+    model = H3(size["d"], 1, pattern=meta["pattern"], max_length=size["n"], d_state=size["d_state"]).double()
+    with torch.no_grad():
+        for role, name in (PROJECTIONS | H3_ROLES).items():
+            parameter = model.get_parameter(name)
+            parameter.copy_(a[role].reshape(parameter.shape))
+    return model, a
+
+
+def first(kernel, skip):
+    """A kernel less what passes by the state."""
+    return torch.cat([kernel[:, :1] - skip[:, None], kernel[:, 1:]], 1)
+
+
+@needs_golden
+def test_published_kernels():
+    model, a = published()
+    diagonal = first(model.diagonal.kernel(48), model.diagonal.skip)
+    torch.testing.assert_close(diagonal, a["diag_kernel"], atol=1e-12, rtol=0)
+    shift, size = first(model.shift.taps(), model.shift.skip), model.shift.enter.shape[1]
+    torch.testing.assert_close(shift, a["shift_kernel"][:, :size], atol=1e-12, rtol=0)
+    assert (a["shift_kernel"][:, size:].abs() < 1e-12).all()
+
+
+@needs_golden
+def test_published_rows_by_steps():
+    model, a = published()
+    state, rows = model.init_state(len(a["x"])), []
+    with torch.no_grad():
+        for x_t in a["x"].unbind(1):
+            y, state = model.step(x_t, state)
+            rows.append(y)
+    torch.testing.assert_close(torch.stack(rows, 1), a["y"], atol=1e-10, rtol=0)
+
+
+def small(**hyper):
+    torch.manual_seed(0)
+    return H3(8, 1, pattern="causal_self", max_length=16, d_state=6, **hyper).double()
+
+
+def test_heads_of_several_channels_sum_what_single_ones_give():
+    """A head's y_j is sum_i q_i SSM(k_i v_j): with one diagonal state space for all, sums over heads of one channel."""
+    model, single = small(head_width=4), small()
+    x = torch.randn(2, 13, 8, dtype=torch.float64)
+    with torch.no_grad():
+        for layer in (model, single):
+            layer.out_proj.weight.copy_(torch.eye(8))
+            layer.out_proj.bias.zero_()
+        for name, parameter in single.diagonal.named_parameters():
+            parameter.copy_(model.diagonal.get_parameter(name).repeat_interleave(4, 0))
+        single.shift.load_state_dict(model.shift.state_dict())
+        single.v_proj.load_state_dict(model.v_proj.state_dict())
+        total = 0
+        for i in range(4):  # channel i of each head in the place of all of them
+            chosen = torch.arange(8) // 4 * 4 + i
+            for name in ("q_proj", "k_proj"):
+                for part in ("weight", "bias"):
+                    getattr(getattr(single, name), part).copy_(getattr(getattr(model, name), part)[chosen])
+            for name, parameter in single.shift.named_parameters():
+                parameter.copy_(model.shift.get_parameter(name)[chosen])
+            total = total + run(single, x)
+        torch.testing.assert_close(run(model, x), total, atol=1e-12, rtol=0)
+
+
+def test_state_is_the_register_and_one_state_space_for_each_product():
+    state = small(head_width=4).init_state(3)
+    assert state["k"].shape == (3, 8, 5) and state["h"].shape == (3, 4, 4, 2, 3)
+
+
+def test_start():
+    torch.manual_seed(0)
+    model = H3(500, 1, pattern="causal_self", max_length=8, d_state=16)
+    ssm, shift = model.diagonal, model.shift
+    torch.testing.assert_close(ssm.log_decay.exp(), torch.full((500, 8), 0.5))
+    torch.testing.assert_close(ssm.frequency[7], math.pi * torch.arange(8.0))
+    step = ssm.log_step.exp()
+    assert step.min() >= 0.001 and step.max() <= 0.1 and abs(ssm.log_step.mean() - math.log(0.01)) < 0.2
+    assert abs(torch.view_as_complex(ssm.leave).abs().square().mean() - 1) < 0.1
+    torch.testing.assert_close(first(shift.taps(), shift.skip), shift.leave, atol=1e-6, rtol=0)
+    assert 0.99 / 4 < shift.leave.abs().max() <= 1 / 4
+
+
+def test_slow_modes_keep_their_digits_in_float32():
+    """A step of 0.001 decays by 0.0005 a token: of 1 - 0.0005 in float32 the fourth digit would be noise."""
+    ssm = small().diagonal
+    with torch.no_grad():
+        ssm.log_step.fill_(math.log(0.001))
+        exact = ssm.modes()[1]
+        error = (ssm.float().modes()[1] - exact).abs() / exact.abs()
+    assert error.max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("hyper", "message"), [({"d_state": 7}, "not 7"), ({"head_width": 3}, "head_width 3"), ({"head_width": 0}, "0")]
+)
+def test_refusals(hyper, message):
+    with pytest.raises(ValueError, match=message):
+        H3(8, 1, pattern="causal_self", max_length=8, **hyper)

@@ -1,0 +1,156 @@
+"""Mamba against published numbers and the public module, the gradients of its scan, its start."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from golden import golden, needs_golden
+from twins import trainable
+
+from models.attention.mamba import Mamba
+from models.ops import selective_scan as ops
+from models.ops.selective_scan import selective_scan, selective_step
+from models.ops.tiles import TileBudget
+
+ROLES = {
+    "w_in": "in_proj.weight",
+    "conv_w": "convolution.weight",
+    "conv_b": "convolution_bias",
+    "w_x": "x_proj.weight",
+    "w_dt": "dt_proj.weight",
+    "b_dt": "dt_proj.bias",
+    "A_log": "log_decay",
+    "D": "skip",
+    "w_o": "out_proj.weight",
+}
+THEIRS = {
+    "in_proj.weight": "in_proj.weight",
+    "conv1d.weight": "convolution.weight",
+    "conv1d.bias": "convolution_bias",
+    "x_proj.weight": "x_proj.weight",
+    "dt_proj.weight": "dt_proj.weight",
+    "dt_proj.bias": "dt_proj.bias",
+    "A_log": "log_decay",
+    "D": "skip",
+    "out_proj.weight": "out_proj.weight",
+}
+
+
+def build(dim=8, **hyper):
+    torch.manual_seed(0)
+    return Mamba(dim, 1, pattern="causal_self", max_length=8, **hyper)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def newest_first(name, taps):
+    """Taps (I, taps) in our order, the token's own first, of public ones, where it is the last."""
+    return taps.squeeze(1).flip(-1) if name == "convolution.weight" else taps
+
+
+@needs_golden
+@pytest.mark.parametrize("tile", [1, 2**19])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_published_numbers(dtype, tile, monkeypatch):
+    monkeypatch.setattr(ops, "TILE", TileBudget(tile, tile))
+    meta, a = golden("mamba_n63")
+    size = meta["hyper"]
+    sizes = {"d_state": size["state"], "conv": size["conv"], "dt_rank": size["dt_rank"], "expand": size["expand"]}
+    model = build(size["d"], **sizes).to(dtype)
+    parameters = dict(model.named_parameters())
+    assert set(parameters) == set(ROLES.values())
+    with torch.no_grad():
+        for role, name in ROLES.items():
+            parameters[name].copy_(newest_first(name, a[role]))
+    x = a["x"].to(dtype).requires_grad_()
+    y = model(x)[0]
+    y.backward(a["g"].to(dtype))
+    exact = dtype is torch.float64
+    tolerance = meta["tolerance_max_abs"] if exact else 1e-5 * a["y"].abs().max().item()
+    torch.testing.assert_close(y.double(), a["y"], atol=tolerance, rtol=0)
+    for role, leaf in {"x": x, **{role: parameters[name] for role, name in ROLES.items()}}.items():
+        if f"d{role}" in a:
+            expected = newest_first(ROLES.get(role), a[f"d{role}"])
+            tolerance = 10 * meta["tolerance_max_abs"] if exact else 1e-4 * expected.abs().max().item()
+            torch.testing.assert_close(leaf.grad.double(), expected, atol=tolerance, rtol=0)
+
+
+def test_the_public_module_gives_the_same():
+    transformers = pytest.importorskip("transformers")
+    mamba = pytest.importorskip("transformers.models.mamba.modeling_mamba")
+    config = transformers.MambaConfig(hidden_size=32, state_size=16, num_hidden_layers=1, use_mambapy=False)
+    theirs, ours = mamba.MambaMixer(config, layer_idx=0).eval(), build(32)
+    own = dict(ours.named_parameters())
+    with torch.no_grad():
+        for name, weight in theirs.named_parameters():
+            weight += 0.1 * torch.randn_like(weight)
+            own[THEIRS[name]].copy_(newest_first(THEIRS[name], weight))
+    x = draw(2, 70, 32).float()
+    torch.testing.assert_close(ours(x)[0], theirs(x), atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tile", [1, 2**19])
+@pytest.mark.parametrize("length", [1, 5, 101])
+def test_gradients_of_the_scan_and_of_both_states(tile, length, monkeypatch):
+    monkeypatch.setattr(ops, "TILE", TileBudget(tile, tile))
+    leaves = [
+        draw(2, length, 3),
+        draw(2, length, 3).exp(),
+        -draw(3, 2).exp(),
+        draw(2, length, 2),
+        draw(2, length, 2, seed=1),
+    ]
+    leaves = [leaf.requires_grad_() for leaf in (*leaves, draw(2, 3, 2, seed=2))]
+    assert torch.autograd.gradcheck(selective_scan, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize("length", [31, 64, 333])
+def test_scan_equals_its_steps_for_any_decay(length):
+    x, b, c = draw(2, length, 3), draw(2, length, 4), draw(2, length, 4, seed=1)
+    delta = 10 ** (3 * draw(2, length, 3, seed=2))  # from no decay to none left
+    delta[:, ::7] = 0.0
+    a, state, rows = -draw(3, 4).exp(), torch.zeros(2, 3, 4, dtype=torch.float64), []
+    for t in range(length):
+        y_t, state = selective_step(x[:, t], delta[:, t], a, b[:, t], c[:, t], state)
+        rows.append(y_t)
+    y, last = selective_scan(x, delta, a, b, c)
+    torch.testing.assert_close(y, torch.stack(rows, 1), atol=1e-10, rtol=1e-12)
+    torch.testing.assert_close(last, state, atol=1e-10, rtol=1e-12)
+
+
+def test_starts_as_published():
+    model = build(512, d_state=5)
+    torch.testing.assert_close(model.log_decay.exp(), torch.arange(1.0, 6).expand(1024, 5))
+    assert (model.skip == 1).all()
+    steps = F.softplus(model.dt_proj.bias)
+    assert steps.min() >= 0.00099 and steps.max() <= 0.101
+    assert abs(steps.log().mean() - math.log(0.01)) < 0.2
+    assert model.dt_proj.in_features == 32
+    assert 0.17 < model.dt_proj.weight.max() <= 32**-0.5
+    for taps in (model.convolution.weight, model.convolution_bias):
+        assert 0.49 < taps.max() <= 0.5 and -0.5 <= taps.min() < -0.49
+
+
+def test_padding_takes_no_time():
+    """A token of padding between two others leaves the state; only the convolution sees its place."""
+    model = build(conv=1).double()
+    x = draw(1, 9, 8)
+    mask = torch.tensor([[False, False, True, True, False, True, False, False, False]])
+    y = model(x, key_padding_mask=mask)[0]
+    torch.testing.assert_close(y[~mask], model(x[~mask][None])[0][0])
+
+
+def test_published_size():
+    """The 130 M model: 24 layers of width 768 with an RMSNorm before each, one at the end, 50,280 tied embeddings."""
+    with torch.device("meta"):
+        layer = Mamba(768, 1, pattern="causal_self", max_length=8)
+    assert 24 * (trainable(layer) + 768) + 768 + 50_280 * 768 == 129_135_360
+
+
+@pytest.mark.parametrize("name", ["d_state", "expand", "conv", "dt_rank"])
+def test_refusals(name):
+    with pytest.raises(ValueError, match=f"Mamba requires {name} >= 1, not 0"):
+        build(**{name: 0})

@@ -1,0 +1,193 @@
+"""Transformer-XL against published numbers, its memory, and attention by distance."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from golden import golden, needs_golden
+from test_contract import Largest
+from zoo import build, inputs, run
+
+from models.attention.base import Pattern
+from models.attention.transformer_xl import TransformerXL
+from models.backbones.config import TransformerConfig
+from models.backbones.layer import layer_stack
+from models.ops import relative
+from models.ops.relative import by_distance, by_key, distance_sinusoids
+from models.ops.tiles import TileBudget
+
+CAUSAL = Pattern.CAUSAL_SELF
+ROLES = {"w_r": "position_proj.weight", "w_o": "out_proj.weight", "u": "content_bias", "v": "position_bias"}
+QKV = ("q_proj", "k_proj", "v_proj")
+
+
+@needs_golden
+@pytest.mark.parametrize("case", ["txl_q32_m31", "txl_q63_m0"])
+@pytest.mark.parametrize(("dtype", "share"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_published_layer(case, dtype, share):
+    """One segment, after a memory in one of the cases; the published layer is post-LN."""
+    meta, a = golden(case)
+    size = meta["hyper"]
+    model = TransformerXL(
+        size["d"],
+        size["heads"],
+        pattern=CAUSAL,
+        max_length=size["n"],
+        segment=size["n"],
+        memory_length=size["mem_len"],
+    ).to(dtype)
+    parameters = dict(model.named_parameters())
+    assert set(parameters) == {*ROLES.values(), *(f"{name}.weight" for name in QKV)}
+    with torch.no_grad():
+        for role, name in ROLES.items():
+            parameters[name].copy_(a[role])
+        for name, weight in zip(QKV, a["w_qkv"].chunk(3), strict=True):
+            parameters[f"{name}.weight"].copy_(weight)
+    leaves = {name: a[name].to(dtype).requires_grad_() for name in ("x", "mem", "ln_w", "ln_b") if name in a}
+    x = leaves["x"]
+    y = F.layer_norm(x + model.read(x, leaves.get("mem")), (size["d"],), leaves["ln_w"], leaves["ln_b"])
+    y.backward(a["g"].to(dtype))
+    assert (y - a["y"]).abs().max() <= share * a["y"].abs().max()
+    found = {name: leaf.grad for name, leaf in leaves.items()} | {r: parameters[name].grad for r, name in ROLES.items()}
+    found["w_qkv"] = torch.cat([parameters[f"{name}.weight"].grad for name in QKV])
+    assert {f"d{name}" for name in found} == {name for name in a if name[0] == "d"}
+    largest = max(a[f"d{name}"].abs().max() for name in found)
+    for name, gradient in found.items():
+        assert (gradient - a[f"d{name}"]).abs().max() <= 10 * share * largest, name
+
+
+@needs_golden
+def test_published_sinusoids():
+    a = golden("txl_q32_m31")[1]
+    torch.testing.assert_close(distance_sinusoids(63, 32, a["r"]).flip(0), a["r"], atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 4), (3, 3), (3, 7)])
+def test_shift(queries, keys):
+    """Column j of row i is at distance `before` + i - j, and entry L - 1 - distance of the row."""
+    x, before = torch.randn(2, queries, keys), keys - queries
+    shifted = by_key(x)
+    back = torch.zeros_like(x)
+    for i in range(queries):
+        for j in range(before + i + 1):
+            assert torch.equal(shifted[:, i, j], x[:, i, keys - 1 - (before + i - j)])
+            back[:, i, keys - 1 - (before + i - j)] = x[:, i, j]
+    seen = torch.ones(queries, keys).tril(before)
+    torch.testing.assert_close(by_distance(x * seen), back)
+
+
+def walk(layers, x, segment, memory):
+    """A stack read segment by segment, as published: each layer's last inputs are kept without their graph."""
+    kept, rows = [x[:, :0]] * len(layers), []
+    for h in x.split(segment, 1):
+        for number, layer in enumerate(layers):
+            before = kept[number]
+            kept[number] = torch.cat([before, h], 1)[:, -memory:].detach() if memory else before
+            h = layer.feed_forward(layer.after(layer.attention_norm, h, layer.attention.read(h, before)))
+        rows.append(h)
+    return torch.cat(rows, 1)
+
+
+@pytest.mark.parametrize(("segment", "memory"), [(5, 5), (5, 12), (6, 4), (7, 0)])
+def test_a_stack_equals_the_walk_from_segment_to_segment(segment, memory):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 1, "max_length": 32, "dim": 16, "heads": 2, "layers": 3, "ffn_dim": 32, "norm": "post"}
+
+    def attention(*args, **options):
+        return TransformerXL(*args, **options, segment=segment, memory_length=memory)
+
+    layers = layer_stack(attention, TransformerConfig(**sizes), CAUSAL, 32).double().eval()
+    x, _ = inputs(CAUSAL, 23, dtype=torch.float64)
+    x.requires_grad_()
+    h = x
+    for layer in layers:
+        h, _ = layer(h, None, None)
+    theirs = walk(layers, x, segment, memory)
+    torch.testing.assert_close(h, theirs, atol=1e-12, rtol=0)
+    leaves = [x, *layers.parameters()]
+    pairs = zip(*(torch.autograd.grad(y.sin().sum(), leaves) for y in (h, theirs)), strict=True)
+    for ours, reference in pairs:
+        torch.testing.assert_close(ours, reference, atol=1e-12, rtol=0)
+
+
+def test_no_gradient_goes_into_the_memory():
+    model = build("transformer_xl", CAUSAL, segment=4, memory_length=4).double()
+    x, _ = inputs(CAUSAL, 16, dtype=torch.float64)
+    x.requires_grad_()
+    for detached, first in ((True, 8), (False, 4)):
+        model.detach_memory = detached
+        (gradient,) = torch.autograd.grad(run(model, x)[:, 10].sum(), x)
+        assert (gradient[0].abs().sum(-1) > 0).nonzero()[:, 0].tolist() == list(range(first, 11))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_layers_share_their_biases(shared):
+    one, other = (build("transformer_xl", CAUSAL, shared_biases=shared, seed=seed) for seed in (0, 1))
+    other.set_previous(one)
+    assert (other.content_bias is one.content_bias) is shared
+    assert (other.position_bias is one.position_bias) is shared
+    count = sum(p.numel() for p in torch.nn.ModuleList([one, other]).parameters())
+    assert count == 2 * 5 * one.dim**2 + (1 if shared else 2) * 2 * one.dim
+
+
+def gradients(model, x, mask):
+    torch.manual_seed(5)
+    x = x.clone().requires_grad_()
+    y = run(model, x, key_padding_mask=mask)
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(3), dtype=y.dtype)
+    return y, *torch.autograd.grad((y * weights).sum(), [x, *model.parameters()])
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("detached", [False, True])
+def test_tiles_change_nothing(monkeypatch, padded, detached):
+    hyper = {"segment": 7, "memory_length": 17, "detach_memory": detached}
+    model = build("transformer_xl", CAUSAL, **hyper).double()
+    x, _ = inputs(CAUSAL, 41, dtype=torch.float64)
+    mask = torch.rand(2, 41, generator=torch.Generator().manual_seed(4)) < 0.5 if padded else None
+    whole = gradients(model, x, mask)
+    for tile in (1, 3 * 2 * 24, 3 * 2 * 24 * 7):
+        monkeypatch.setattr(relative, "TILE", TileBudget(tile, tile))
+        for ours, reference in zip(gradients(model, x, mask), whole, strict=True):
+            torch.testing.assert_close(ours, reference, atol=1e-11, rtol=0)
+
+
+def test_backward_repeats_the_dropout_of_each_tile(monkeypatch):
+    monkeypatch.setattr(relative, "TILE", TileBudget(1, 1))
+    model = build("transformer_xl", CAUSAL, dropout=0.5, detach_memory=False).double().train()
+    x, _ = inputs(CAUSAL, 13, dtype=torch.float64)
+    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+    def loss(x):
+        torch.manual_seed(5)
+        return run(model, x).square().sum()
+
+    x.requires_grad_()
+    slope = (torch.autograd.grad(loss(x), x)[0] * direction).sum()
+    with torch.no_grad():
+        measured = (loss(x + 1e-6 * direction) - loss(x - 1e-6 * direction)) / 2e-6
+    torch.testing.assert_close(slope, measured, rtol=1e-6, atol=1e-6)
+
+
+def test_a_long_segment_is_read_in_tiles(monkeypatch):
+    monkeypatch.setattr(relative, "TILE", TileBudget(2**14, 2**14))
+    model = build("transformer_xl", CAUSAL, dim=32, segment=1024, memory_length=1024)
+    x = torch.randn(1, 2048, 32, requires_grad=True)
+    with Largest() as largest:
+        run(model, x).sum().backward()
+    assert largest.numbers <= 2048 * 32 * 3
+
+
+def test_starts_as_published():
+    torch.manual_seed(0)
+    model = TransformerXL(256, 4, pattern=CAUSAL, max_length=8)
+    for name, parameter in model.named_parameters():
+        assert parameter.std().item() == pytest.approx(0.02, rel=0.2), name
+
+
+@pytest.mark.parametrize(
+    ("hyper", "message"),
+    [({"segment": 0}, "not 0 and"), ({"memory_length": -1}, "and -1"), ({"dim": 15, "heads": 3}, "even width, not 15")],
+)
+def test_refusals(hyper, message):
+    with pytest.raises(ValueError, match=message):
+        build("transformer_xl", CAUSAL, **hyper)

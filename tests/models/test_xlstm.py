@@ -1,0 +1,313 @@
+"""xLSTM beyond the contract: kinds of layers, published blocks and start, its two recurrences, state, refusals."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._pytree import tree_flatten
+from zoo import DIM, HEADS, build, inputs, padding, run
+
+from models.attention import xlstm
+from models.attention.base import Pattern
+from models.attention.xlstm import SLSTM, XLSTM
+from models.backbones.decoder import DecoderLM
+from models.ops import slstm as scalar
+from models.ops.mlstm import running_maximum
+from models.ops.running_softmax import HIDDEN
+from models.ops.tiles import TileBudget
+
+SCALAR = {"slstm_every": 1}
+OWN = SCALAR | {"ffn": True}
+KINDS = pytest.mark.parametrize("hyper", [{}, SCALAR, OWN], ids=["mlstm", "slstm", "slstm and its network"])
+
+
+def language_model(layers, *, dim=DIM, heads=HEADS, **hyper):
+    torch.manual_seed(0)
+    config = DecoderLM.Config(
+        vocab_size=11, max_length=40, dim=dim, heads=heads, layers=layers, ffn_dim=8, ffn="none", norm="pre",
+        positions="none", dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+    return DecoderLM(lambda *args, **options: XLSTM(*args, **hyper, **options), config)
+
+
+def blocks(model):
+    return [layer.attention.block for layer in model.layers]
+
+
+@pytest.mark.parametrize(
+    ("hyper", "expected"),
+    [
+        ({}, [7, 15]),
+        ({"slstm_every": 3}, [2, 5, 8, 11, 14, 17]),
+        ({"slstm_at": [0, 4]}, [0, 4]),
+        ({"slstm_at": []}, []),
+    ],
+)
+def test_kinds_of_layers(hyper, expected):
+    model = language_model(18, **hyper)
+    assert [index for index, block in enumerate(blocks(model)) if isinstance(block, SLSTM)] == expected
+
+
+def test_a_language_model_of_both_kinds_decodes():
+    model = language_model(3, slstm_at=[1], ffn=True).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    tokens = torch.randint(11, (2, 23))
+    with torch.no_grad():
+        whole = model(tokens)
+        logits, state = model.prefill(tokens[:, :9])
+        torch.testing.assert_close(logits, whole[:, 8], atol=1e-10, rtol=0)
+        for t in range(9, 23):
+            logits, state = model.step(tokens[:, t], state)
+            torch.testing.assert_close(logits, whole[:, t], atol=1e-10, rtol=0)
+    assert all(layer.attention.chunked for layer in model.layers)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "numbers"),
+    [({}, 3 * 2 * DIM + 2 * DIM * (2 * DIM // HEADS + 1) + HEADS), (SCALAR, 3 * DIM + 4 * DIM)],
+    ids=["mlstm", "slstm"],
+)
+def test_size_of_the_decoding_state(hyper, numbers):
+    model = build("xlstm", Pattern.CAUSAL_SELF, **hyper)
+    state = model.init_state(3)
+    for x_t in torch.randn(9, 3, DIM):
+        _, state = model.step(x_t, state)
+    assert sum(leaf.numel() for leaf in tree_flatten(state)[0]) == 3 * numbers
+
+
+@KINDS
+def test_padding_in_front_is_as_if_it_were_not_there(hyper):
+    model = build("xlstm", Pattern.CAUSAL_SELF, **hyper).double()
+    x, _ = inputs(Pattern.CAUSAL_SELF, 19, dtype=torch.float64)
+    y = run(model, x, key_padding_mask=torch.arange(19).expand(2, 19) < 6)
+    torch.testing.assert_close(y[:, 6:], run(model, x[:, 6:]), atol=1e-10, rtol=0)
+
+
+@KINDS
+def test_long_texts_are_read_in_slices(hyper, monkeypatch):
+    model = build("xlstm", Pattern.CAUSAL_SELF, **hyper).double()
+    x, _ = inputs(Pattern.CAUSAL_SELF, 43, dtype=torch.float64)
+    mask = padding(2, 43, 30)
+    options = {"key_padding_mask": mask, "residual": 2 * x}
+    whole = run(model, x, **options)
+    monkeypatch.setattr(xlstm, "SLICE", 10)
+    with torch.no_grad():
+        torch.testing.assert_close(run(model, x, **options), whole, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("hyper", [SCALAR, OWN], ids=["slstm", "slstm and its network"])
+def test_a_scalar_layer_is_the_contract(hyper):
+    """The generic tests build the first layer, which is an mLSTM, but for the twin and decoding."""
+    model = build("xlstm", Pattern.CAUSAL_SELF, **hyper)
+    x, _ = inputs(Pattern.CAUSAL_SELF, 31)
+    exact = run(model, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (run(model, x).float() - exact).abs().max() <= 0.03 * exact.abs().max()
+    large = (1e3 * x).requires_grad_()
+    y = run(model, large, key_padding_mask=torch.tensor([[True] * 31, [False] * 31]))
+    y.sum().backward()
+    assert torch.isfinite(y).all() and torch.isfinite(large.grad).all()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+    model, x = model.double(), x.double()
+    torch.testing.assert_close(run(model, x)[:, :17], run(model, x[:, :17]), atol=1e-10, rtol=0)
+    own, other = run(model, x, residual=x), run(model, x, residual=-x)
+    assert torch.equal(own, run(model, x))
+    assert torch.equal(own, other) is (hyper is SCALAR)
+
+
+def scalar_step(gates, c, n, m):
+    """h, c, n, m after a token; m is a constant, of which h does not depend."""
+    i, f, z, o = gates.unbind(-2)
+    after = torch.maximum(torch.nn.functional.logsigmoid(f) + m, i).detach()
+    keep, enter = torch.sigmoid(f) * torch.exp(m - after), torch.exp(i - after)
+    c, n = keep * c + enter * torch.tanh(z), keep * n + enter
+    return torch.sigmoid(o) * c / n, c, n, after
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(length=st.integers(1, 40), tile=st.sampled_from([1, 1000, 2**20]), padded=st.booleans())
+def test_gradients_of_the_scalar_recurrence(length, tile, padded):
+    """Against autograd through the same steps, from a state and to the one after, in tiles of any size."""
+    generator = torch.Generator().manual_seed(length)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    batch, heads, width = 2, 3, 2
+    gates, weight = normal(batch, length, 4, heads, width), normal(heads, width, 4, width)
+    h, c, n, m = (normal(batch, heads, width) for _ in range(4))
+    n, m = n.detach().exp().requires_grad_(), m.detach()
+    mask = torch.rand(batch, length, generator=generator) < 0.4 if padded else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scalar, "TILE", TileBudget(tile, tile))
+        ours, (*after, last) = scalar.slstm(gates, weight, (h, c, n, m), mask)
+        rows, cells = [], (h, c, n, m)
+        for t in range(length):
+            read = gates[:, t].transpose(1, 2) + torch.einsum("bhi,higo->bhgo", cells[0], weight)
+            new = scalar_step(read, *cells[1:])
+            hidden = torch.zeros(batch, dtype=torch.bool) if mask is None else mask[:, t]
+            cells = tuple(torch.where(hidden[:, None, None], a, b) for a, b in zip(cells, new, strict=True))
+            rows.append(cells[0])
+        theirs = torch.stack(rows, 1)
+        torch.testing.assert_close(last, cells[3], atol=1e-12, rtol=0)
+        cotangents = [torch.randn(y.shape, generator=generator, dtype=torch.float64) for y in (theirs, *cells[:3])]
+        leaves = (gates, weight, h, c, n)
+        pairs = [torch.autograd.grad(ys, leaves, cotangents) for ys in ((ours, *after), (theirs, *cells[:3]))]
+    for one, other in zip((ours, *after, *pairs[0]), (theirs, *cells[:3], *pairs[1]), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+@pytest.mark.parametrize("first", [HIDDEN, 3.0])
+def test_the_running_maximum_and_its_gradient(scale, first):
+    generator = torch.Generator().manual_seed(0)
+    x = (scale * torch.randn(2, 3, 150, generator=generator, dtype=torch.float64)).requires_grad_()
+    decay = (-scale * torch.rand(2, 3, 150, generator=generator, dtype=torch.float64)).requires_grad_()
+    start = torch.full((2, 3), first, dtype=torch.float64)
+    rows, m = [], start
+    for t in range(150):
+        m = torch.maximum(decay[..., t] + m, x[..., t])
+        rows.append(m)
+    pair = running_maximum(x, decay, start), torch.stack(rows, -1)
+    torch.testing.assert_close(*pair, atol=1e-9, rtol=1e-12)
+    cotangent = torch.randn(2, 3, 150, generator=generator, dtype=torch.float64)
+    gradients = [torch.autograd.grad(y, (x, decay), cotangent) for y in pair]
+    torch.testing.assert_close(*gradients)
+
+
+def test_exponential_gates_of_any_size():
+    """float32 is as good as float64 with gates beyond e^88, and with ones that close for a long time."""
+    model = build("xlstm", Pattern.CAUSAL_SELF)
+    x, _ = inputs(Pattern.CAUSAL_SELF, 41, dtype=torch.float64)
+    for shift in (-300.0, 0.0, 300.0):
+        with torch.no_grad():
+            model.block.gate_proj.weight.mul_(10)
+            model.block.gate_proj.bias[:HEADS] = shift
+            y = run(model.float(), x.float())
+            exact = run(model.double(), x)
+        torch.testing.assert_close(y.double(), exact, atol=1e-3 * exact.abs().max().item(), rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "message"),
+    [
+        ({"slstm_every": 0}, "slstm_every >= 1, not 0"),
+        ({"expand": 0}, "expand >= 1, not 0"),
+        ({"conv": 0}, "conv >= 1, not 0"),
+        ({"qkv_block": 0}, "qkv_block >= 1, not 0"),
+        ({"ffn": True, "ffn_dim": 0}, "ffn_dim >= 1, not 0"),
+        ({"slstm_at": [3, -1]}, r"from 0, not \[3, -1\]"),
+        ({"qkv_block": 5}, "32 is not a multiple of blocks of 5"),
+    ],
+)
+def test_refusals(hyper, message):
+    with pytest.raises(ValueError, match=message):
+        build("xlstm", Pattern.CAUSAL_SELF, **hyper)
+
+
+def test_weights_start_as_in_the_public_code():
+    model = language_model(4, dim=256, heads=4, slstm_at=[1, 3], ffn=True)
+    matrix, first, _, last = blocks(model)
+    small, written = math.sqrt(2 / (5 * 256)), 2 / 4 / math.sqrt(256)
+    linears = (matrix.up_proj, matrix.q_proj, matrix.v_proj, first.i_proj, first.f_proj, first.ffn.gate, last.ffn.value)
+    for layer in linears:
+        torch.testing.assert_close(layer.weight.std().item(), small, rtol=0.05, atol=0)
+    for layer in (matrix.out_proj, first.ffn.out, last.ffn.out):
+        torch.testing.assert_close(layer.weight.std().item(), written, rtol=0.05, atol=0)
+    assert not matrix.gate_proj.weight.any() and not first.recurrent.any() and not first.o_proj.bias.any()
+    assert matrix.gate_proj.bias[4:].tolist() == [3, 4, 5, 6]
+    for block, power in ((first, 0.3 + 1.3 / 3), (last, 1.6)):
+        expected = 5 - 12 * (torch.arange(64) / 63) ** power
+        torch.testing.assert_close(block.f_proj.bias.view(4, 64), expected.expand(4, 64))
+    for convolution in (matrix.convolution, first.convolution):
+        assert 0.45 < convolution.weight.abs().max() <= 0.5 and 0.45 < convolution.bias.abs().max() <= 0.5
+
+
+def package_stack(dim, heads, layers, scalar_layers, length):
+    """The package's stack with weights that are not zero, in float64."""
+    package = pytest.importorskip("xlstm", minversion="2.0")
+    config = package.xLSTMBlockStackConfig(
+        mlstm_block=package.mLSTMBlockConfig(mlstm=package.mLSTMLayerConfig(num_heads=heads)),
+        slstm_block=package.sLSTMBlockConfig(
+            slstm=package.sLSTMLayerConfig(backend="vanilla", num_heads=heads, dtype="float32"),
+            feedforward=package.FeedForwardConfig(proj_factor=1.3, act_fn="gelu"),
+        ),
+        context_length=length,
+        num_blocks=layers,
+        embedding_dim=dim,
+        slstm_at=scalar_layers,
+    )
+    return package.xLSTMBlockStack(config).double()
+
+
+def our_names(block):
+    """{name in our layer: its value} of a block of the package."""
+    values, layer = dict(block.named_parameters()), block.xlstm
+    found = {
+        "attention_norm.weight": 1 + values["xlstm_norm.weight"],
+        "attention.block.convolution.weight": layer.conv1d.conv.weight[:, 0].flip(1),
+        "attention.block.convolution.bias": layer.conv1d.conv.bias,
+    }
+    if hasattr(layer, "mlstm_cell"):
+        cell = layer.mlstm_cell
+        found |= {
+            f"attention.block.{key}.weight": getattr(layer, key).weight.mT for key in ("q_proj", "k_proj", "v_proj")
+        }
+        return found | {
+            "attention.block.up_proj.weight": layer.proj_up.weight,
+            "attention.block.out_proj.weight": layer.proj_down.weight,
+            "attention.block.skip": layer.learnable_skip,
+            "attention.block.gate_proj.weight": torch.cat([cell.igate.weight, cell.fgate.weight]),
+            "attention.block.gate_proj.bias": torch.cat([cell.igate.bias, cell.fgate.bias]),
+            "attention.block.norm.weight": 1 + cell.outnorm.weight,
+        }
+    cell, heads = layer.slstm_cell, layer.config.num_heads
+    width = layer.config.embedding_dim // heads
+    biases = cell._bias_.view(4, heads * width)
+    # the names of the first two are exchanged there
+    for index, (ours, theirs) in enumerate(zip("ifzo", ("fgate", "igate", "zgate", "ogate"), strict=True)):
+        found[f"attention.block.{ours}_proj.weight"] = getattr(layer, theirs).weight.mT
+        found[f"attention.block.{ours}_proj.bias"] = biases[index]
+    gate, value = block.ffn.proj_up.weight.chunk(2)
+    return found | {
+        "attention.block.recurrent": cell._recurrent_kernel_.view(heads, 4, width, width).permute(0, 3, 1, 2),
+        "attention.block.norm.weight": 1 + layer.group_norm.weight,
+        "attention.block.ffn_norm.weight": 1 + values["ffn_norm.weight"],
+        "attention.block.ffn.gate.weight": gate,
+        "attention.block.ffn.value.weight": value,
+        "attention.block.ffn.out.weight": block.ffn.proj_down.weight,
+    }
+
+
+FIXED = ("recurrent", "f_proj.bias", "gate_proj.weight", "norm.weight", "skip")  # what does not start at random
+
+
+def test_published_stack():
+    """The package `xlstm`, where it is installed: sizes, start, outputs and gradients of a stack of both kinds."""
+    dim, heads, length = 64, 4, 37
+    torch.manual_seed(0)
+    theirs = package_stack(dim, heads, 4, [1, 3], length)
+    model = language_model(4, dim=dim, heads=heads, slstm_at=[1, 3], ffn=True).double()
+    for block, layer in zip(theirs.blocks, model.layers, strict=True):
+        parameters, values = dict(layer.named_parameters()), our_names(block)
+        assert sorted(values) == sorted(set(parameters) - {"attention_norm.bias"})
+        for name in (name for name in values if name.endswith(FIXED)):
+            torch.testing.assert_close(parameters[name], values[name], atol=1e-6, rtol=0)
+        with torch.no_grad():
+            for parameter in block.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+            for name, value in our_names(block).items():
+                parameters[name].copy_(value)
+    x = torch.randn(2, length, dim, dtype=torch.float64, requires_grad=True)
+    y = x
+    for layer in model.layers:
+        y, _ = layer(y, None, None)
+    rows = model.final_norm(y), theirs(x)
+    torch.testing.assert_close(*rows, atol=1e-10, rtol=0)
+    cotangent = torch.randn_like(x)
+    gradients = [torch.autograd.grad(row, x, cotangent)[0] for row in rows]
+    torch.testing.assert_close(*gradients, atol=1e-9, rtol=1e-9)

@@ -1,0 +1,86 @@
+"""The infinity-former, segment by segment and token by token."""
+
+import math
+
+import torch
+
+from twins.base import Twin, attend, heads_of, per_sequence, projections
+from twins.latte import turn
+
+# of the yaml: what a model keeps are maps made of them
+TAU, SAMPLES, RIDGE = 0.5, 512, 0.5
+
+
+def gaussian(at, centre, variance):
+    return torch.exp(-((at - centre) ** 2) / (2 * variance)) / torch.sqrt(2 * math.pi * variance)
+
+
+def basis(model, t):
+    return gaussian(torch.tensor(t, dtype=torch.float64), model.signal.centres, model.signal.widths**2)
+
+
+def fitted(model, tokens, times):
+    """B, the ridge regression of tokens (L, D) on the bases at these times."""
+    rows = torch.stack([basis(model, t) for t in times])
+    return torch.linalg.inv(rows.T @ rows + RIDGE * torch.eye(model.bases, dtype=torch.float64)) @ rows.T @ tokens
+
+
+def memories(model, x, padding):
+    """B before each segment, None before the first."""
+    tokens = torch.where(padding[:, None], 0.0, x)
+    size, found = model.segment, [None]
+    new = [(i + 1) / size for i in range(size)]
+    for start in range(0, len(x) - size, size):
+        segment, before = tokens[start : start + size], found[-1]
+        if before is None:
+            found.append(fitted(model, segment, new))
+            continue
+        old = [(m + 1) / SAMPLES for m in range(SAMPLES)]
+        past = torch.stack([basis(model, t) @ before for t in old])
+        times = [TAU * t for t in old] + [TAU + (1 - TAU) * t for t in new]
+        found.append(fitted(model, torch.cat([past, segment]), times))
+    return found
+
+
+def recalled(model, q, b):
+    """z of one token's query (D) and B (N, D)."""
+    z = []
+    heads = zip(*(heads_of(rows, model.heads) for rows in (q, model.ltm_k(b), model.ltm_v(b))), strict=True)
+    for query, keys, values in heads:
+        scores = keys @ query / math.sqrt(len(query))
+        mean, variance = torch.sigmoid(model.to_mean(scores)), torch.log1p(torch.exp(model.to_variance(scores)))
+        z.append(gaussian(mean, model.signal.centres, variance + model.signal.widths**2) @ values)
+    return torch.cat(z)
+
+
+@per_sequence
+def infinity_former(model, x, source, padding, causal):
+    known, window = memories(model, x, padding), model.window
+    near = []
+    for q, k, v in zip(*(heads_of(p(x), model.heads) for p in (model.q_proj, model.k_proj, model.v_proj)), strict=True):
+        k, rows = torch.stack([turn(row, j) for j, row in enumerate(k)]), []
+        for i in range(len(x)):
+            rows.append(
+                attend(turn(q[i], i), k, v, [j for j in range(max(0, i - window + 1), i + 1) if not padding[j]])
+            )
+        near.append(torch.stack(rows))
+    y = [model.out_proj(row) for row in torch.cat(near, dim=-1)]
+    for i in range(len(x)):
+        b = known[i // model.segment]
+        if b is not None:
+            y[i] = y[i] + model.ltm_out(recalled(model, model.ltm_q(x[i]), b))
+    return torch.stack(y)
+
+
+def infinity_former_parameters(dim, heads, pattern, max_length, hyper):
+    return projections(dim) + 4 * dim * dim + 2 * hyper["bases"]
+
+
+BROAD = {"widths": [0.1, 0.2, 0.3], "bases": 6, "segment": 4}
+TWINS = {
+    "infinity_former": Twin(
+        infinity_former,
+        infinity_former_parameters,
+        (BROAD, BROAD | {"segment": 1, "window": 1}, BROAD | {"window": 100}),
+    )
+}

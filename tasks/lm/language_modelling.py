@@ -31,7 +31,7 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.data_task import SPLITS, CachedSet, CachedTask
 from tasks.examples import Shards, fingerprint
-from tasks.lm import tokenizers
+from tasks.lm import json_tokenizer, tokenizers
 from tasks.lm.documents import READINGS, FirstBytes, Piece, shards
 from tasks.lm.scores import TextScores
 from tasks.lm.tokenizers import Tokenizer
@@ -49,7 +49,7 @@ class LanguageModelling(CachedTask):
     `length` is that of a window, in training and in the test; `stride` is how many of its tokens an evaluation scores
     (None: all). After the test, the test split is scored again in windows of each of `lengths`, one at a time:
     `length_2x` for twice `length`. `tokenizer` and `tokenizer_path`: tasks/lm/tokenizers.py; `vocabulary` is the size
-    of a `bpe`.
+    of a `bpe`, and of the model that a `json` belongs to (tasks/lm/json_tokenizer.py).
     `train_bytes`, `val_bytes` and `test_bytes` take so many bytes of text of a split at most, from its beginning.
 
     Raises ValueError.
@@ -81,11 +81,12 @@ class LanguageModelling(CachedTask):
         at_least(1, train_bytes=self.train_bytes, val_bytes=self.val_bytes, test_bytes=self.test_bytes)
         at_least(SPECIAL_ROWS + 1, dictionary=self.dictionary)
         one_of(READINGS, reading=self.reading)
-        one_of(tokenizers.NAMES, tokenizer=self.tokenizer)
+        one_of((*tokenizers.NAMES, "json"), tokenizer=self.tokenizer)
         if any(self.targets(length) > length for length in (self.length, *self.lengths)):
             raise ValueError(f"stride={self.stride} is more than a window has tokens")
-        if (self.vocabulary is None) != (self.tokenizer != "bpe"):
-            raise ValueError(f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}: it belongs to bpe alone")
+        if (self.vocabulary is None) != (self.tokenizer not in ("bpe", "json")):
+            what = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}"
+            raise ValueError(f"{what}: it belongs to bpe alone, or to json")
         super().__post_init__()
         self._limits = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
 
@@ -100,9 +101,12 @@ class LanguageModelling(CachedTask):
     @cached_property
     def tokens_from(self) -> Tokenizer:
         """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""
+        path = None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser()
+        if self.tokenizer == "json":
+            return json_tokenizer.make(path=path, vocabulary=self.vocabulary, hint=self.hint)
         return tokenizers.make(
             self.tokenizer,
-            path=None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser(),
+            path=path,
             vocabulary=self.vocabulary,
             folder=self.data_root / "lm" / "tokenizers",
             follows_from=self.text_identity() if self.tokenizer == "bpe" else {},

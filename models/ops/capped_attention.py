@@ -1,0 +1,53 @@
+"""Causal softmax attention with capped scores, to all keys or to a window of them, in blocks of queries.
+
+    s_ij = scale <q_i, k_j>,   c tanh(s_ij / c) where a cap c is given   (Gemma Team, 2024, arXiv 2408.00118, section 2)
+    o_i = sum_{i - left <= j <= i} softmax_j(s_ij) v_j
+
+torch's fused kernels have no cap. Scores of one block of queries exist at once, and are made again in the backward
+pass: O(N D) memory plus one block, of BLOCK queries and of the keys that they see.
+
+    B batch, H heads, M keys, n <= M queries, E head width
+"""
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from models.ops.precision import autocast_disabled, upcast
+
+BLOCK = 256  # queries
+
+
+def capped_attention(q: Tensor, k: Tensor, v: Tensor, *, left: int | None, cap: float | None, scale: float) -> Tensor:
+    """q (B, H, n, E) of the last n of the tokens of k and v (B, H, M, E) -> (B, H, n, E). `left` None: all keys.
+
+    Raises ValueError for more queries than keys.
+    """
+    count, before = q.shape[2], k.shape[2] - q.shape[2]
+    if before < 0:
+        raise ValueError(f"{count} queries, but {k.shape[2]} keys")
+    rows = []
+    for start in range(0, count, BLOCK):
+        end = min(start + BLOCK, count)
+        first = 0 if left is None else max(0, before + start - left)
+        keys = slice(first, before + end)
+        parts = (q[:, :, start:end], k[:, :, keys], v[:, :, keys])
+        rest = (left, cap, scale)
+        if torch.is_grad_enabled() and count > BLOCK:
+            rows.append(checkpoint(_attend, *parts, *rest, use_reentrant=False))
+        else:
+            rows.append(_attend(*parts, *rest))
+    return torch.cat(rows, 2)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, left: int | None, cap: float | None, scale: float) -> Tensor:
+    distance = torch.arange(k.shape[2] - q.shape[2], k.shape[2], device=q.device)[:, None]
+    distance = distance - torch.arange(k.shape[2], device=q.device)
+    hidden = distance < 0 if left is None else (distance < 0) | (distance > left)
+    scores = q @ k.mT
+    with autocast_disabled(q):
+        scores = upcast(scores) * scale
+        if cap is not None:
+            scores = cap * torch.tanh(scores / cap)
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        return weights.to(v.dtype) @ v

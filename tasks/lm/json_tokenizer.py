@@ -1,0 +1,87 @@
+"""The tokenizer of a published model, from its tokenizer.json: `tokenizer=json`, `tokenizer_path` its folder.
+
+`vocabulary` is how many rows the model's embeddings have, which may be more than the tokenizer has ids. The end token
+is the first of `ENDS` that the vocabulary has. Nothing in a text is a special token. A text is read in passages
+(tasks/lm/tokenizers.py): where a piece spans a line break, ids can differ from those of the whole at a passage's end.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.checks import DataError, Progress, at_least
+from tasks.data_sources import one_line
+from tasks.lm.tokenizers import Pieces, digest
+
+NAME = "tokenizer.json"
+ENDS = ("<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>")
+
+
+@dataclass(frozen=True)
+class JsonPieces(Pieces):
+    """The file is read at the first text. Raises ValueError for less than one row."""
+
+    file: Path
+    vocab_size: int
+    hint: str
+
+    name = "json"
+
+    def __post_init__(self) -> None:
+        at_least(1, vocabulary=self.vocab_size)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        return digest({"json": hashlib.sha256(self._bytes()).hexdigest(), "ids": self.vocab_size})
+
+    @functools.cached_property
+    def opened(self) -> Any:
+        return self.open()
+
+    @functools.cached_property
+    def end_id(self) -> int:
+        found = [self.opened.token_to_id(token) for token in ENDS]
+        known = [id for id in found if id is not None]
+        if not known:
+            raise DataError(f"{self.file}: no end token, one of {', '.join(ENDS)}")
+        return known[0]
+
+    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
+        """Refuse a file that cannot be used."""
+        _ = self.end_id
+
+    def open(self) -> Any:
+        from tokenizers import Tokenizer
+
+        data = self._bytes()
+        try:
+            tokenizer = Tokenizer.from_str(data.decode())
+        except Exception as error:  # the library has no kinds of its own
+            raise DataError(f"{self.file}: no tokenizer ({one_line(error)[:120]}); {self.hint}") from error
+        highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+        if highest >= self.vocab_size:
+            raise DataError(f"{self.file}: ids up to {highest}; task.vocabulary={self.vocab_size} is not more")
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True  # as text
+        return tokenizer
+
+    def text(self, ids: Sequence[int]) -> str:
+        return self.opened.decode([i for i in ids if i != self.end_id], skip_special_tokens=False)
+
+    def _bytes(self) -> bytes:
+        try:
+            return self.file.read_bytes()
+        except OSError as error:
+            what = "put the tokenizer of the checkpoint there, or set task.tokenizer_path to its folder"
+            raise DataError(f"{self.file}: {error.strerror}; {what}, then {self.hint}") from error
+
+
+def make(*, path: Path | None, vocabulary: int | None, hint: str) -> JsonPieces:
+    """Raises ValueError for settings that are missing."""
+    if path is None or vocabulary is None:
+        raise ValueError("tokenizer=json takes task.tokenizer_path, a folder with tokenizer.json, and task.vocabulary")
+    return JsonPieces(path / NAME, vocabulary, hint)

@@ -1,0 +1,338 @@
+"""A trained language model whose attention is replaced: exact where it is not, and wrong checkpoints in one line."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from zoo import load
+
+from harness.commands.train import run_all
+from harness.config.cell import cell_of
+from harness.config.compose import compose
+from harness.config.sweep import Command, expand_all
+from harness.records import record
+from models.backbones.checkpoint_folder import CheckpointFolder
+from models.backbones.pretrained import PretrainedConfig, PretrainedLM
+from models.ops.capped_attention import BLOCK, capped_attention
+
+LENGTH, VOCABULARY = 40, 23
+# head width times heads is not the width, as in Gemma 2 2B
+SIZES = {"dim": 64, "ffn_dim": 48, "layers": 3, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab_size": VOCABULARY}
+GEMMA = {"query_scalar": 12.0, "attention_cap": 3.0, "logit_cap": 2.0, "sliding_window": 7}
+LLAMA = {"norm": "pre", "ffn": "swiglu", "embedding_scale": False, "tied": False, "rope_base": 500.0}
+EXTENDED = ("latte_swa", "latte_conv_swa", "latte_rglru_swa")
+
+
+def lm(name, settings=None, options=GEMMA, **more):
+    torch.manual_seed(0)
+    cls, hyper = load(name)
+    hyper |= settings or {}
+    config = PretrainedConfig(**{**SIZES, "max_length": LENGTH, **options, **more})
+    return PretrainedLM(lambda *args, **kwargs: cls(*args, **hyper, **kwargs), config).double().eval()
+
+
+def tokens(length=LENGTH, batch=2):
+    return torch.randint(3, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def stir(model):
+    """Every parameter moved, so that norms are not all ones."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
+    return model
+
+
+def start_from(model, trained):
+    """The trained weights, below the names that both have; returns the model."""
+    left = model.load_state_dict(trained.state_dict(), strict=False)
+    assert not left.unexpected_keys and all(name.startswith("mixers.") for name in left.missing_keys)
+    return model
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory):
+    """(folder, transformers' model) of a tiny Gemma 2."""
+    transformers = pytest.importorskip("transformers", minversion="5.0")
+    config = transformers.Gemma2Config(
+        **THEIR_SIZES,
+        query_pre_attn_scalar=12,
+        attn_logit_softcapping=3.0,
+        final_logit_softcapping=2.0,
+        sliding_window=7,
+        max_position_embeddings=64,
+        attn_implementation="eager",
+    )
+    return saved(transformers.Gemma2ForCausalLM(config), tmp_path_factory.mktemp("gemma"))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    transformers = pytest.importorskip("transformers", minversion="5.0")
+    rope = {"rope_type": "default", "rope_theta": 500.0}
+    config = transformers.LlamaConfig(**THEIR_SIZES, rms_norm_eps=1e-6, rope_parameters=rope)
+    return saved(transformers.LlamaForCausalLM(config), tmp_path_factory.mktemp("llama"))
+
+
+THEIR_SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
+
+
+def saved(model, folder):
+    stir(model).save_pretrained(folder)
+    return folder, model.double().eval()
+
+
+def difference(ours, theirs):
+    return (ours - theirs).abs().max().item()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("bos", [None, 2])
+def test_gemma_2_is_that_of_transformers(gemma, bos):
+    folder, theirs = gemma
+    ids = tokens()
+    whole = ids if bos is None else torch.cat([torch.full_like(ids[:, :1], bos), ids], 1)
+    expected = theirs(whole).logits[:, -LENGTH:]
+    model = lm("vanilla", checkpoint=str(folder), bos=bos)
+    assert expected.std() > 0.1 and difference(model(ids), expected) < 1e-5
+    losses = torch.nn.functional.cross_entropy(expected.mT, ids, reduction="none")
+    assert difference(model(ids, ids), losses) < 1e-5
+
+
+@torch.no_grad()
+def test_llama_is_that_of_transformers(llama):
+    folder, theirs = llama
+    model = lm("vanilla", options=LLAMA, checkpoint=str(folder))
+    assert difference(model(tokens()), theirs(tokens()).logits) < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", EXTENDED)
+def test_neutral_new_weights_and_a_whole_window_change_nothing(gemma, name):
+    folder, theirs = gemma
+    model = lm(name, {"window": LENGTH}, checkpoint=str(folder))
+    assert difference(model(tokens()), theirs(tokens()).logits) > 1e-3  # the latents take part
+    for mixer in model.mixers:
+        mixer.window_logit.fill_(1e4)  # exp(-1e4) is zero
+    assert difference(model(tokens()), theirs(tokens()).logits) < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("window", [5, LENGTH])
+@pytest.mark.parametrize("options", [GEMMA, LLAMA])
+def test_without_a_checkpoint_too(window, options):
+    trained = stir(lm("vanilla", options=options))
+    alone = start_from(lm("local", {"window": window}, options), trained)
+    neutral = start_from(lm("latte_swa", {"window": window}, options), trained)
+    for mixer in neutral.mixers:
+        mixer.window_logit.fill_(1e4)
+    assert difference(neutral(tokens()), alone(tokens())) < 1e-12
+    assert (difference(neutral(tokens()), trained(tokens())) < 1e-12) == (window == LENGTH)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "local", *EXTENDED])
+def test_only_new_weights_train(name):
+    model = stir(lm(name, freeze=True)).train()
+    model(tokens(), tokens()).mean().backward()
+    trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    new = {name for name, _ in model.named_parameters() if name.startswith("mixers.")}
+    assert trained == new and bool(new) == (name in EXTENDED)
+    assert all(parameter.grad.abs().sum() > 0 for parameter in model.mixers.parameters())
+
+
+def test_new_weights_are_counted():
+    """Queries and keys of the latents, the window's logit and its bias; L = 8 of all heads, 4 heads."""
+    (mixer, *_) = lm("latte_swa").mixers
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == 64 * (8 + 4) + 64 * 8 + 4
+
+
+def test_a_fresh_model_trains_all_of_its_weights():
+    model = lm("vanilla").train()
+    model(tokens(), tokens()).mean().backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("bos", [None, 2])
+@pytest.mark.parametrize("name", ["vanilla", "local", *EXTENDED])
+def test_chunks_and_steps_give_what_the_whole_text_gives(name, bos):
+    model, ids = stir(lm(name, bos=bos)), tokens()
+    whole, state, rows = model(ids), model.init_state(len(ids)), []
+    for part in (ids[:, :3], ids[:, 3:20]):
+        logits, state = model.chunk(part, state)
+        rows.append(logits)
+    for token in ids[:, 20:].unbind(1):
+        logits, state = model.step(token, state)
+        rows.append(logits[:, None])
+    assert difference(torch.cat(rows, 1), whole) < 1e-10
+    assert difference(model.losses_by_chunk(ids, ids[:, 4:]), model(ids, ids[:, 4:])) < 1e-10
+
+
+@pytest.mark.parametrize("left, cap", [(None, None), (None, 2.0), (30, 2.0), (BLOCK + 40, None), (0, 2.0)])
+def test_capped_attention_in_blocks(left, cap):
+    torch.manual_seed(0)
+    keys, queries = 2 * BLOCK + 50, 2 * BLOCK + 9
+    q, k, v = (torch.randn(1, 2, n, 4, dtype=torch.float64, requires_grad=True) for n in (queries, keys, keys))
+    distance = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+    scores = 0.7 * q @ k.mT
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    hidden = (distance < 0) | (distance > (keys if left is None else left))
+    expected = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
+    found = capped_attention(q, k, v, left=left, cap=cap, scale=0.7)
+    grad = torch.randn_like(expected)
+    pairs = zip(
+        torch.autograd.grad(expected, (q, k, v), grad), torch.autograd.grad(found, (q, k, v), grad), strict=True
+    )
+    assert difference(found, expected) < 1e-12 and all(difference(*pair) < 1e-12 for pair in pairs)
+
+
+@pytest.mark.parametrize("name", ["lavo", "latte", "linear_transformer", "no_mixing"])
+def test_a_model_without_such_a_window_is_refused(name):
+    with pytest.raises(ValueError, match="has no window that trained attention could take the place of"):
+        lm(name)
+
+
+def edited(folder, **changes):
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def cut(folder, count=100):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:count])
+
+
+def pickle(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def lacking(folder):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("model.norm.weight")
+    save_file(tensors, folder / "model.safetensors")
+
+
+def index(folder, file):
+    names = {"model.norm.weight": file}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+
+WRONG = {
+    "is no folder": shutil.rmtree,
+    "config.json: No such file": lambda folder: (folder / "config.json").unlink(),
+    "config.json: no JSON ": lambda folder: (folder / "config.json").write_text("{"),
+    "config.json: no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
+    "asks to run code of the checkpoint": lambda folder: edited(folder, auto_map={"AutoModel": "code.Model"}),
+    "model_type is 'mamba', not one of gemma2, llama": lambda folder: edited(folder, model_type="mamba"),
+    "rope_type 'yarn'": lambda folder: edited(folder, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}),
+    "to read it: backbone.dim=32": lambda folder: edited(folder, hidden_size=32),
+    "to read it: task.vocabulary=24": lambda folder: edited(folder, vocab_size=24),
+    "not the config of gemma2 (ZeroDivisionError": lambda folder: edited(folder, num_attention_heads=0, head_dim=None),
+    "not the config of gemma2 (TypeError": lambda folder: edited(folder, num_hidden_layers="3"),
+    "projections with biases": lambda folder: edited(folder, attention_bias=True),
+    "layer_types are not": lambda folder: edited(folder, layer_types=["full_attention"] * 3),
+    "pytorch_model.bin is pickled": pickle,
+    "model.safetensors: no safetensors": cut,
+    "no model.norm.weight, and 0 more": lacking,
+    "is no name of a file in this folder": lambda folder: index(folder, "../model.safetensors"),
+    "no model.embed_tokens.weight, and ": lambda folder: index(folder, "model.safetensors"),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_checkpoints_are_refused_in_one_line(gemma, tmp_path, message):
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(gemma[0], folder)
+    WRONG[message](folder)
+    with pytest.raises(ValueError) as refused:
+        lm("vanilla", checkpoint=str(folder))
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_another_shape_than_the_config_says(gemma, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(gemma[0], folder)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {"model.norm.weight": torch.ones(5)}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model.norm.weight has the shape \(5,\), not \(64,\)"):
+        lm("vanilla", checkpoint=str(folder))
+
+
+@torch.no_grad()
+def test_shards_are_read(gemma, tmp_path):
+    _, theirs = gemma
+    theirs.save_pretrained(tmp_path, max_shard_size="40KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    model = lm("vanilla", checkpoint=str(tmp_path))
+    assert difference(model(tokens()), theirs(tokens()).logits) < 1e-5
+
+
+def test_a_plan_needs_no_checkpoint(tmp_path):
+    with torch.device("meta"):
+        model = lm("latte_swa", checkpoint=str(tmp_path / "none"), freeze=True)
+    assert CheckpointFolder("x").folder.name == "x" and model.embedding.weight.is_meta
+
+
+def test_without_safetensors_one_line_says_what_to_install(gemma, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[pretrained\]'"):
+        lm("vanilla", checkpoint=str(gemma[0]))
+
+
+EXTENSION = ["task=lm/slimpajama", "protocol=latte_extended", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
+FIRST = "model=vanilla task=lm/slimpajama protocol=latte_extended protocol.configuration=pretraining"
+WEIGHTS = "weights: [embedding, layers, final_norm]"
+
+
+def planned(*overrides):
+    """{model: id} of the second cells, and the ids of the first ones."""
+    typed = [[*EXTENSION, f"model={name}", *overrides] for name in ("vanilla", "latte_swa", "local")]
+    cells = expand_all([Command(compose(words), words) for words in typed]).cells
+    second = {one.cell.model: one.cell.id for one in cells if one.depends_on}
+    return second, {one.cell.id for one in cells if not one.depends_on}
+
+
+def test_all_models_start_from_one_cell_and_another_one_makes_others():
+    second, first = planned()
+    assert len(second) == 3 and len(first) == 1
+    other, other_first = planned(f'depends_on=[{{cell: "{FIRST} train.optimizer.lr=1e-3", {WEIGHTS}}}]')
+    assert len(other_first) == 1 and not other_first & first and not set(other.values()) & set(second.values())
+    assert planned("paths.data=elsewhere") == (second, first)
+
+
+def test_what_is_typed_for_the_model_is_not_the_first_cells():
+    words = [*EXTENSION, "model=latte_swa", "model.window=4"]
+    assert len(expand_all([Command(compose(words), words)]).cells) == 2
+
+
+def test_a_checkpoint_is_known_by_its_name():
+    ids = {cell_of(compose([*EXTENSION, f"backbone.checkpoint={path}/mine"])).id for path in ("a", "b/c")}
+    assert len(ids) == 1
+
+
+@pytest.mark.slow
+def test_an_extension_trains_and_what_is_extended_is_scored(places, tmp_path):
+    for name in ("latte_swa", "vanilla"):
+        typed = [*EXTENSION, *places, f"model={name}"]
+        assert run_all([Command(compose(typed), typed)]) == 0
+    found = [record.read(path) for path in (tmp_path / "records").rglob("*.json")]
+    assert len(found) == 3
+    ppl = {(one["cell"]["model"], bool(one["depends_on"])): one["metrics"]["last"]["test"]["ppl"] for one in found}
+    assert ppl["vanilla", True] == pytest.approx(ppl["vanilla", False], rel=1e-6), "nothing was trained"
+    assert ppl["latte_swa", True] != pytest.approx(ppl["vanilla", True], rel=1e-6)
+    assert all({"length_1.5x", "length_2x"} <= set(one["evaluations"]) for one in found if one["depends_on"])

@@ -1,0 +1,74 @@
+"""A published tokenizer.json: ids, end token, special tokens as text, and wrong files in one line."""
+
+import pickle
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from tasks.checks import DataError
+from tasks.lm import json_tokenizer
+
+WORDS = {"<pad>": 0, "<eos>": 1, "a": 2, "bc": 3, "<unk>": 4, "<": 5, "eos": 6, ">": 7}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tokenizer = Tokenizer(models.WordLevel(WORDS, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()])
+    tokenizer.add_special_tokens(["<pad>", "<eos>", "<unk>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+def made(folder, vocabulary=10):
+    return json_tokenizer.make(path=folder, vocabulary=vocabulary, hint="prepare")
+
+
+def test_ids(folder):
+    pieces = made(folder)
+    (ids,) = pieces.encode(["a bc a d"])
+    assert ids.tolist() == [2, 3, 2, 4] and ids.dtype == np.uint16
+    assert (pieces.end_id, pieces.vocab_size) == (1, 10) and pieces.text([2, 3, 1]) == "a bc"
+
+
+def test_a_special_token_in_a_text_is_text(folder):
+    assert made(folder).encode(["a <eos>"])[0].tolist() == [2, 5, 6, 7]
+
+
+def test_identity_is_that_of_the_content_and_a_copy_reads_the_same(folder, tmp_path_factory):
+    copy = tmp_path_factory.mktemp("copy")
+    (copy / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    assert made(copy).identity == made(folder).identity != made(folder, 11).identity
+    assert pickle.loads(pickle.dumps(made(folder))).encode(["a"])[0].tolist() == [2]
+
+
+def test_the_size_is_known_without_the_file(tmp_path):
+    assert made(tmp_path / "none", 256_000).vocab_size == 256_000
+
+
+@pytest.mark.parametrize(
+    "text, message", [(None, "No such file"), ("{", "no tokenizer"), ("no end", "no end token"), ("", "no tokenizer")]
+)
+def test_wrong_files_are_refused_in_one_line(folder, text, message):
+    file = folder / "tokenizer.json"
+    if text is None:
+        file.unlink()
+    elif text == "no end":
+        file.write_text(file.read_text().replace("<eos>", "<end>"))
+    else:
+        file.write_text(text)
+    with pytest.raises(DataError, match=message) as refused:
+        made(folder).prepare(lambda: [], lambda *_: None)
+    assert "\n" not in str(refused.value)
+
+
+def test_more_ids_than_rows(folder):
+    with pytest.raises(DataError, match=r"ids up to 7; task\.vocabulary=7 is not more"):
+        made(folder, 7).prepare(lambda: [], lambda *_: None)
+
+
+@pytest.mark.parametrize("settings", [{"path": None, "vocabulary": 3}, {"vocabulary": None}, {"vocabulary": 0}])
+def test_settings_that_are_missing(folder, settings):
+    with pytest.raises(ValueError):
+        json_tokenizer.make(**{"path": folder, "vocabulary": 3, "hint": "prepare", **settings})

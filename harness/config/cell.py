@@ -31,12 +31,12 @@ NOT_IDENTITY = {
 # keys that are part of the identity only while they are set: a config that lacks them is the same cell
 IDENTITY_WHEN_SET = {
     "train": ("patience", "batch_tokens", "clip_each", "mean_of"),
-    "task": ("final_lengths", "trend_days", "asymmetry", "f1_threshold", "words"),
+    "task": ("final_lengths", "trend_days", "asymmetry", "f1_threshold", "words", "corpora"),
     "protocol": ("configuration",),
     "model": ("contextual",),
 }
 # keys of a task that name files of the user, which are known by their last names
-PLACES = ("path", "vocabulary_text", "dictionary", "tokenizer_path")
+PLACES = ("path", "vocabulary_text", "dictionary", "tokenizer_path", "corpora")
 NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # of a cell, as records have them
 # packages of this project, whose classes and functions are identified by their names alone
 OWN_PACKAGES = ("models", "tasks", "harness")
@@ -113,7 +113,7 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
             config[group].pop(key, None)
     for group, keys in IDENTITY_WHEN_SET.items():
         for key in keys:
-            if config[group].get(key) in (None, []):
+            if config[group].get(key) in (None, [], {}):
                 config[group].pop(key, None)
     if cfg.get("depends_on"):
         config["depends_on"] = OmegaConf.to_container(cfg.depends_on, resolve=True, enum_to_str=True)
@@ -121,10 +121,17 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
         config["dependencies"] = list(dependencies)
     for key in PLACES:
         if config["task"].get(key):
-            config["task"][key] = PurePath(str(config["task"][key])).name
+            config["task"][key] = last_names(config["task"][key])
     if config["backbone"].get("checkpoint"):  # a folder of the user, too
-        config["backbone"]["checkpoint"] = PurePath(str(config["backbone"]["checkpoint"])).name
+        config["backbone"]["checkpoint"] = last_names(config["backbone"]["checkpoint"])
     return Cell(identity(config), config)
+
+
+def last_names(place: Any) -> Any:
+    """The last name of a path, or of each path of a mapping."""
+    if isinstance(place, Mapping):
+        return {key: last_names(value) for key, value in place.items()}
+    return PurePath(str(place)).name
 
 
 def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:

@@ -14,7 +14,8 @@ from harness.errors import UsageError
 def missing_file(cfg: DictConfig) -> Path | None:
     """The first file or folder that the task's settings name and that is not there; None if all are."""
     named = (cfg.task.get(key) for key in PLACES)
-    paths = (Path(str(value)).expanduser() for value in named if value and "/" in str(value))
+    places = (place for value in named for place in (value.values() if isinstance(value, DictConfig) else [value]))
+    paths = (Path(str(place)).expanduser() for place in places if place and "/" in str(place))
     return next((path for path in paths if not path.exists()), None)
 
 

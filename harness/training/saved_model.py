@@ -12,12 +12,12 @@ A configuration from elsewhere builds what `harness.config.instantiate` allows a
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config.cell import PLACES, Cell, cell_of
+from harness.config.cell import PLACES, Cell, cell_of, last_names
 from harness.config.compose import arguments, compose
 from harness.errors import UsageError, one_line
 from harness.records import record
@@ -147,7 +147,7 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
 
 def without_places(part: Any) -> dict[str, Any]:
     """A part of a configuration in which no file of the user has more than its last name."""
-    named = {key: PurePath(str(part[key])).name for key in PLACES if part.get(key)}
+    named = {key: last_names(part[key]) for key in PLACES if part.get(key)}
     part = {key: value for key, value in part.items() if key not in ("budgets", "checkpoint")}  # all weights are here
     return part | named | ({"data_root": None} if "data_root" in part else {})
 

@@ -4,11 +4,18 @@
 after it: Latte's recipe reads 1.64 billion tokens, and the whole set is 0.9 TB.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from tasks.checks import Progress
-from tasks.data_task import Source
+from tasks.base import DataInfo, FinalEvaluation
+from tasks.checks import Progress, one_of
+from tasks.data_task import CachedSet, Source
+from tasks.examples import Shards, fingerprint
+from tasks.lm import other_corpora
+from tasks.lm.documents import FirstBytes, shards
 from tasks.lm.text_sources import Corpus, HubFiles, Pieces
+from tasks.lm.windows import TokenStream, WindowSplit
 
 HUB = HubFiles(
     "DKYoon/SlimPajama-6B",
@@ -23,11 +30,22 @@ class SlimPajama(Corpus):
 
     `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: any texts laid out like
     PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
+    `corpora` are others that the trained model is tested on (tasks/lm/other_corpora.py), each with its place: `hf`, or
+    a file or folder of texts. They are scored in windows of `length` and of each of `lengths`: `pile_1x`, `pile_2x`.
     """
 
     name = "lm/slimpajama"
 
     source: str = "hf"
+    corpora: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.corpora = dict(self.corpora or {})
+        for name in self.corpora:
+            one_of(other_corpora.PUBLISHED, corpora=name)
+        if self.corpora and self.dictionary is not None:
+            raise ValueError("corpora are not scored with a dictionary: set task.dictionary=null or task.corpora=null")
+        super().__post_init__()
 
     def sources(self) -> dict[str, Source]:
         return {"hf": self.hub_source(HUB, self._hub, complete=False), **super().sources()}
@@ -37,3 +55,36 @@ class SlimPajama(Corpus):
 
     def _hub(self, progress: Progress) -> Pieces:
         return HUB.rows(self.path, self.hint)
+
+    def cached_sets(self) -> list[CachedSet]:
+        return [*super().cached_sets(), *(self._cached(name) for name in self.corpora)]
+
+    def load(self) -> DataInfo:
+        """The fingerprint is of the other corpora, too."""
+        info = super().load()
+        self._others, hashes = {}, [info.fingerprint]
+        for name in self.corpora:
+            cached = self._cached(name)
+            stream = TokenStream(self.open(cached)["test"], self.tokens_from.end_id)
+            hashes.append(self.facts(cached)["test"]["sha256"])
+            for length in (self.length, *self.lengths):
+                windows = WindowSplit(stream, length, self.stride)
+                self._others[f"{name}_{length / self.length:g}x"] = windows
+        sizes = info.sizes | {name: len(split) for name, split in self._others.items()}
+        return replace(info, fingerprint=fingerprint(hashes), sizes=sizes) if self.corpora else info
+
+    def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        others = (FinalEvaluation(name, split, batch_size=1) for name, split in self._others.items())
+        return [*super().final_evaluations(), *others]
+
+    def _cached(self, name: str) -> CachedSet:
+        source = other_corpora.identity(name, self.corpora[name], self.hint)
+        how = {"corpus": name, "reader": self.version, "bytes": self.test_bytes}
+        tokens = {"tokenizer": self.tokens_from.identity, "reading": self.reading}
+        return CachedSet({**how, **source, **tokens}, partial(self._read, name))
+
+    def _read(self, name: str, progress: Progress) -> dict[str, Shards]:
+        pieces = other_corpora.pieces(name, self.corpora[name], self.hint)
+        limited = pieces if self.test_bytes is None else [FirstBytes(tuple(pieces), self.test_bytes)]
+        how = {"reading": self.reading, "hint": self.hint}
+        return {"test": shards(limited, self.tokens_from, title=f"{name}, test", **how)}

@@ -1,0 +1,103 @@
+"""Corpora that a language model is only tested on, beside its own: those of Latte's Table 4.
+
+pile             the Pile without its books (the Pile itself is not published any more), test part, JSON lines
+openwebtext      what `lm/openwebtext` validates on
+tiny_stories     TinyStories, validation part
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.checks import DataError
+from tasks.data_sources import one_line
+from tasks.lm import openwebtext
+from tasks.lm.documents import Document, Piece, TextFile
+from tasks.lm.text_sources import TEXTS, HubFiles, path_identity
+
+HF = "hf"  # in place of a path: the published files
+PILE = HubFiles("monology/pile-uncopyrighted", "3be90335b66f24456a5d6659d9c8d208c0357119", {"test": "test.jsonl.zst"})
+TINY_STORIES = HubFiles(
+    "roneneldan/TinyStories",
+    "f54c09fd23315a6f9c86f9dc80f725de7d8f9c64",
+    {"test": "data/validation-*.parquet"},
+)
+LINE = 1 << 26  # bytes of a JSON line at most
+PACKED = 4  # times the size of a compressed text
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """Documents of a file with one JSON object in each line, its text in `text`, compressed with zstd."""
+
+    file: Path
+    size: int
+    hint: str
+    count: int = 1
+
+    def documents(self) -> Iterator[Document]:
+        """Raises DataError."""
+        import pyarrow as pa
+
+        try:
+            with pa.input_stream(str(self.file), compression="zstd") as packed, io.BufferedReader(packed) as stream:
+                for number, line in enumerate(iter(lambda: stream.readline(LINE), b""), 1):
+                    yield Document(f"{self.file}:{number}", self._text(line, number))
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{self.file}: {one_line(error)[:160]}; put the whole file there, then {self.hint}"
+            ) from error
+
+    def _text(self, line: bytes, number: int) -> str:
+        try:
+            text = json.loads(line)["text"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            text = None
+        if not isinstance(text, str):
+            raise DataError(
+                f"{self.file}:{number}: no JSON object with a text; put the right file there, then {self.hint}"
+            )
+        return text
+
+
+def pile(hint: str) -> list[Piece]:
+    return [JsonLines(file, PACKED * file.stat().st_size, hint) for file in PILE.at(None, hint)["test"]]
+
+
+def pages(hint: str) -> list[Piece]:
+    rows = openwebtext.HUB.rows(None, hint)["train"]
+    return list(openwebtext.divided(rows, openwebtext.held_out(sum(piece.count for piece in rows)))[1])
+
+
+def tiny_stories(hint: str) -> list[Piece]:
+    return list(TINY_STORIES.rows(None, hint)["test"])
+
+
+PUBLISHED: Mapping[str, tuple[HubFiles, Callable[[str], list[Piece]]]] = {
+    "pile": (PILE, pile),
+    "openwebtext": (openwebtext.HUB, pages),
+    "tiny_stories": (TINY_STORIES, tiny_stories),
+}
+
+
+def pieces(name: str, place: str, hint: str) -> Sequence[Piece]:
+    """The texts of a corpus: the published ones, or a (gzipped) file or a folder of texts. Raises DataError."""
+    if place == HF:
+        return PUBLISHED[name][1](hint)
+    path = Path(place).expanduser()
+    if not path.is_dir():
+        return [TextFile.at(path, hint)]
+    files = sorted((file for end in TEXTS for file in path.glob(end)), key=lambda file: file.name)
+    if not files:
+        raise DataError(f"{path}: no .txt nor .txt.gz; put the texts of {name} there, then {hint}")
+    return [TextFile.at(file, hint) for file in files]
+
+
+def identity(name: str, place: str, hint: str) -> dict[str, Any]:
+    """What the texts follow from. Raises DataError."""
+    if place == HF:
+        return {"name": PUBLISHED[name][0].name, "revision": PUBLISHED[name][0].revision}
+    return {"files": path_identity(Path(place).expanduser(), hint)}

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # lowest first: a module imports only from its own floor and from those before it
 FLOORS = (
-    *("models.ops", "models.layers", "models.attention", "models.backbones", "models.generation"),
+    *("models.ops", "models.layers", "models.attention", "models.backbones", "models.diagrams", "models.generation"),
     *("tasks", "harness.errors", "harness.progress"),
     *("harness.config", "harness.records", "harness.report", "harness.training", "harness.launch", "harness.commands"),
     "longhaul",

@@ -60,7 +60,7 @@ SHORTER = [
     Rule(("-m ", "budget=smoke"), ("do=",), "do=plan", "several cells are not run"),
     Rule(("do=plan", "table="), ("model=",), "model=vanilla", "one row of a table"),
     Rule(("do=plan", "table=lavo/t11"), (), "task=lra/listops", "one column of a table"),
-    Rule(("do=report",), ("=all", "figure=", "table="), "table=demo", "one table of all"),
+    Rule(("do=report",), ("=all", "figure=", "table=", "format="), "table=demo", "one table of all"),
     Rule(("do=bench",), (), "what=forward", "one measure of three"),
 ]
 # word -> what is typed in its place

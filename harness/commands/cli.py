@@ -50,7 +50,7 @@ READS = {
     "export": ("do", "paths", "cells", "trusted_packages"),
     "curves": NARROWED,
     "predictions": NARROWED,
-    "report": ("do", "paths", "table", "figure", "check"),
+    "report": ("do", "paths", "table", "figure", "check", "format"),
     "check": ("do", "paths"),
     "list": ("do", "task"),
 }

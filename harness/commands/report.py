@@ -1,11 +1,13 @@
-"""do=report: tables and figures rebuilt from the records; tables as Markdown, LaTeX, CSV and on the terminal.
+"""do=report: tables and figures rebuilt from the records; tables as Markdown, LaTeX, CSV and on the terminal, all of
+them as a site (`format=[html]`).
 
 The same records give the same bytes, so that `check=true` can tell whether a committed table is out of date.
 A figure, PNG and PDF, carries a digest of what it shows.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from harness.report.render.layout import Table
 
 FORMATS = ("md", "tex", "csv")
+PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so it asks for them, too
 VERDICTS = 3  # columns of a single table whose verdicts stand below it, too: its top has left the screen
 SCORES = "-scores"  # end of the name of a table's plot, which is among the figures
 
@@ -33,9 +36,12 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.report.bench_tables import pages
     from harness.report.measurements import load_measurements
 
+    formats = formats_of(cfg.get("format") or ())
     tables, figures = (_names_in(overrides, group) for group in ("table", "figure"))
     if not tables and not figures:
         tables = ["all"]
+    if SITE in formats and (tables != ["all"] or figures not in ([], ["all"])):
+        raise UsageError("format=[html] is one site of all tables and figures: leave table= and figure= out")
     if tables == ["all"] and not figures:
         figures = ["all"]
     tasks = tasks_of(tables, figures, cfg.paths.paper)
@@ -45,12 +51,20 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf_root": CONF, "paths": cfg.paths, "check": cfg.check}
-    written = report_tables(tables, cells, measurements=measurements, **settings) if tables else []
-    drawn = draw_figures(figures, cells, **settings) if figures else []
-    bench = pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] else {}
+    texts, draws = [name for name in FORMATS if name in formats], PICTURES in formats
+    gathered: list[Any] = []
+    written, drawn = [], []
+    if tables:
+        more = {"formats": texts, "plots": draws, "gathered": gathered}
+        written = report_tables(tables, cells, measurements=measurements, **more, **settings)
+    if figures and draws:
+        drawn = draw_figures(figures, cells, trusted=cfg.get("trusted_packages") or (), **settings)
+    bench = pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
+    site = _site(gathered, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)
-        print("\n".join(map(str, [*drawn, *bench])))
+        made = site() if site and SITE in formats else []
+        print("\n".join(map(str, [*drawn, *bench, *made])))
         return 0
     for group, paths in (("table", written), ("figure", drawn)):
         for path in paths:
@@ -60,18 +74,53 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     stale = [path for path, text in bench.items() if not _is_current(path, text)]
     for path in stale:
         print(f"{path} differs from the measurement: python run.py do=report table=all", file=sys.stderr)
-    return int(bool(written or drawn or stale or broken))
+    old = site() if site else []
+    for path in old:
+        print(f"{path} differs from the records: python run.py do=report table=all 'format=[html]'", file=sys.stderr)
+    return int(bool(written or drawn or stale or old or broken))
+
+
+def formats_of(asked: Sequence[str]) -> set[str]:
+    """The formats that are meant; without any, all but the site. Raises UsageError for an unknown one."""
+    for name in asked:
+        if name not in (known := (*FORMATS, PICTURES, SITE)):
+            raise UsageError(f"format: there is no '{name}': {did_you_mean(str(name), known)}")
+    return set(asked or (*FORMATS, PICTURES)) | ({PICTURES} if SITE in asked else set())
+
+
+def _site(
+    gathered: Sequence[Any],
+    records: Sequence[Mapping[str, Any]],
+    cells: "pd.DataFrame",
+    measurements: Mapping[str, Mapping[str, Any]],
+    cfg: Any,
+) -> Callable[[], list[Path]] | None:
+    """What writes the site and returns its files, or with `check` returns its data if they are out of date.
+
+    None where a check has no site to check: none was asked for, and none is there.
+    """
+    from harness.config.places import CONF
+    from harness.report.site import make
+    from harness.report.site.data import Material
+
+    if cfg.check and SITE not in (cfg.get("format") or ()) and not make.exists(cfg.paths):
+        return None
+    answers = [answer for _, found in gathered for answer in found or ()]
+    material = Material([table for table, _ in gathered], answers, records, cells, measurements, Path(CONF), cfg.paths)
+    return partial(make.stale if cfg.check else make.make, material)
 
 
 def tasks_of(tables: Sequence[str], figures: Sequence[str], paper: str) -> set[str] | None:
     """The tasks that these tables show; None for all, or where a figure is among what is asked for."""
     from harness.config.places import CONF
+    from harness.report.spec import TableSpec
     from harness.report.spec_files import available, load_table
 
     if figures or not tables or not set(tables) <= set(available(CONF)):
         return None
     specs = [load_table(name, CONF, paper) for name in tables]
-    return {column.task for spec in specs for column in spec.columns.values() if column.task}
+    of_cells = [spec for spec in specs if isinstance(spec, TableSpec)]
+    return {column.task for spec in of_cells for column in spec.columns.values() if column.task}
 
 
 def report_tables(
@@ -84,15 +133,19 @@ def report_tables(
     check: bool = False,
     formats: Sequence[str] = FORMATS,
     console: "Console | None" = None,
+    plots: bool = True,
+    gathered: "list[tuple[Table, list[ColumnAnswer] | None]] | None" = None,
 ) -> list[Path]:
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}`.
 
     One table is shown as a whole, several as a line for each of their columns. `cells`: the frame of all records;
-    `measurements`: those of do=bench by their names. `paths` names the folders `paper` (the ledger), `records`,
+    `measurements`: those of do=bench by their names. `plots`: draw the plot of each table, too. `gathered` takes each
+    table's page and what its columns tell. `paths` names the folders `paper` (the ledger), `records`,
     `tables` and, for the plot of each table, `figures`. Returns the files of these tables; with `check`, writes and
     shows nothing and returns the files that differ from the records. Raises UsageError.
     """
     from harness.report.answer import grid, totals
+    from harness.report.beside import beside
     from harness.report.render import latex, markdown, terminal, tidy_csv
     from harness.report.spec_files import available
 
@@ -103,22 +156,27 @@ def report_tables(
     if not names:
         raise UsageError(f"there is no table in {Path(conf_root) / 'table'}")
     smoke = int((cells["budget"] == "smoke").sum())
-    files, every = [], []
+    files, every, pages = [], [], []
     for name in names:
         table, found, plot = _page_of(name, cells, measurements, conf_root, paths)
+        pages.append(table)
+        if gathered is not None:
+            gathered.append((table, found))
         page = Path(paths["tables"]) / f"{name}.md"
         made = {page.with_name(f"{page.stem}.{suffix}"): renderers[suffix](table) for suffix in formats}
         stale = [path for path, text in made.items() if not _is_current(path, text)]
-        drawn = _draw_scores(table.title, found, plot, check) if plot else []
+        drawn = _draw_scores(table.title, found, plot, check) if plot and plots else []
         if check:
             files += [*stale, *drawn]
             continue
         console = console or terminal.console()
         _write(made)  # before the table is shown: the reader of a pipe may leave early
         files += [*made, *drawn]
-        every += found
+        every += found or ()
         if len(names) == 1:
             terminal.show(table, console)
+        elif found is None:
+            terminal.show_columns(table.title, ("published numbers",), [(table.summary,)], console)
         else:
             terminal.show_columns(table.title, *grid(found), console)
         if smoke and name == names[-1]:
@@ -126,7 +184,10 @@ def report_tables(
                 f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)"
             )
     if not check:
-        lines = [totals(every), ""] * (len(names) > 1) + [str(path) for path in files]
+        lines = [totals(every), ""] * (len(names) > 1)
+        if lines and names == available(conf_root):
+            lines = [totals(every), beside(pages, paths["paper"]), ""]
+        lines += [str(path) for path in files]
         if len(names) == 1 and len(every) <= VERDICTS:
             lines += ["", *(answer.verdict for answer in every if answer.tests.pairs)]
         console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
@@ -139,18 +200,24 @@ def _page_of(
     measurements: Mapping[str, Mapping[str, Any]] | None,
     conf_root: str | Path,
     paths: Mapping[str, Any],
-) -> "tuple[Table, list[ColumnAnswer], Path | None]":
-    """A table's page, what its columns tell, and the file of the plot that the page shows, if it shows one."""
+) -> "tuple[Table, list[ColumnAnswer] | None, Path | None]":
+    """A table's page, what its columns tell, and the file of the plot that the page shows, if it shows one.
+
+    A table without cells ranks nothing: None in place of what its columns tell.
+    """
     from harness.report import score_plot
     from harness.report.answer import answers
     from harness.report.groups import group_scores
     from harness.report.pictures import pictures_of
     from harness.report.select import select
+    from harness.report.spec import TableSpec
     from harness.report.spec_files import load_table
     from harness.report.table import build_table
 
     page = Path(paths["tables"]) / f"{name}.md"
     spec = load_table(name, conf_root, paths["paper"])
+    if not isinstance(spec, TableSpec):
+        return spec.page(), None, None
     selected = select(cells, spec)
     results = group_scores(selected, spec, measurements)
     found, plot = answers(results), None
@@ -179,12 +246,14 @@ def draw_figures(
     conf_root: str | Path,
     paths: Mapping[str, Any],
     check: bool = False,
+    trusted: Sequence[str] = (),
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
-    With `check`, draws nothing and returns the files that differ from the records. Raises UsageError.
+    With `check`, draws nothing and returns the files that differ from the records. `trusted`: packages whose functions
+    may draw, too. Raises UsageError.
     """
-    from harness.report import bubble_plot, drawn, line_plot, lines, tradeoff
+    from harness.report import bubble_plot, drawn, line_plot, lines, matrices, matrix_plot, tradeoff
     from harness.report.spec_files import available, load_figure
 
     if names in ("all", ["all"]):
@@ -194,6 +263,8 @@ def draw_figures(
         figure = load_figure(name, conf_root, paths["paper"])
         if isinstance(figure, lines.LineFigure):
             plot, panels = line_plot, lines.panels(figure, cells)
+        elif isinstance(figure, matrices.MatrixFigure):
+            plot, panels = matrix_plot, matrices.panels(figure, trusted)
         else:
             plot, panels = bubble_plot, tradeoff.panels(figure, cells, paths["paper"])
         made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in bubble_plot.SUFFIXES]

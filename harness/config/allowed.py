@@ -1,8 +1,8 @@
 """What a configuration may build: classes that are meant to be built by one, and nothing that acts.
 
-A configuration may come from somebody else. So `_target_` names a model, a backbone or a task of this project, one of
-the functions and classes listed here, or something of a package that the user trusts by name: on the command line or
-in `conf/local`, in no other file.
+A configuration may come from somebody else. So `_target_` names a model, a backbone, a diagram or a task of this
+project, one of the functions and classes listed here, or something of a package that the user trusts by name: on the
+command line or in `conf/local`, in no other file.
 """
 
 import importlib
@@ -33,6 +33,8 @@ NAMED = (
     *(f"harness.training.schedules.{name}" for name in ("milestones", "one_cycle")),
 )
 MEANT = "a model, backbone or task of this project, torch.optim, or Lightning's Trainer, loggers and strategies"
+# functions of these packages may be called, too: they run a layer on made-up inputs and return what it did
+FUNCTIONS = "models.diagrams."
 # what a configuration of Hydra itself may build
 HYDRA = ("hydra._internal.", "hydra_plugins.")
 LOG_CLASSES = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter")
@@ -64,6 +66,8 @@ def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"cannot find {name} ({one_line(error)})") from error
     own = package in ("models", "tasks")  # a module of ours must not lend what it imports from elsewhere
+    if name.startswith(FUNCTIONS) and inspect.isfunction(found):
+        return found.__module__ == name.rpartition(".")[0]
     return (
         inspect.isclass(found)
         and issubclass(found, base)

@@ -28,10 +28,11 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `task=lra/*`                -> `task=lra/image,lra/listops,...`
     `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
     `do=compare a b`            -> `do=compare cells=[a,b]`
+    `do=report format=md,html`  -> `do=report format=[md,html]`
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
-    return choices_together(table_sweep(named_cells(bench_lists(expand_patterns(flags_first(arguments))))))
+    return choices_together(table_sweep(named_cells(formats(bench_lists(expand_patterns(flags_first(arguments)))))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -95,6 +96,14 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
         if key == "model":
             rewritten.append(argument.split(",")[0])
     return rewritten
+
+
+def formats(arguments: Sequence[str]) -> list[str]:
+    """The formats of do=report are one list, typed with or without brackets."""
+    if "do=report" not in arguments:
+        return list(arguments)
+    words = (argument.partition("=") for argument in arguments)
+    return [f"format=[{value.strip('[]')}]" if key == "format" else f"{key}{eq}{value}" for key, eq, value in words]
 
 
 def named_cells(arguments: Sequence[str]) -> list[str]:

@@ -137,6 +137,7 @@ class Paths:
     bench: str = field(default_factory=lambda: place("results/bench"))
     tables: str = field(default_factory=lambda: place("results/tables"))
     figures: str = field(default_factory=lambda: place("results/figures"))
+    site: str = field(default_factory=lambda: place("results/site"))
 
 
 @dataclass
@@ -145,6 +146,7 @@ class Config:
     seed: int = 1
     rerun: Rerun = Rerun.missing
     check: bool = False  # do=report: write nothing, fail on a difference
+    format: list[str] = field(default_factory=list)  # do=report: of md, tex, csv, png, html; none: all but html
     cells: list[str] = field(default_factory=list)  # do=compare: two, each an id's first digits or a path
     fail_fast: bool = False  # stop a sweep at its first failed cell
     n_jobs: int = 1  # cells side by side on this machine, each in a process of its own

@@ -20,7 +20,7 @@ from harness.config.depends_on import parse_depends_on
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.ranges import check_range
 from harness.config.resolvers import default_protocol
-from harness.config.table_rows import Row, row, row_hours, runs
+from harness.config.table_rows import Row, has_cells, row, row_hours, runs
 from harness.errors import UsageError
 
 
@@ -149,6 +149,10 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
     tables = [cfg.table]
     if cfg.table.get("all"):
         tables = [OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"]
+        tables = [table for table in tables if has_cells(table)]
+    elif not has_cells(cfg.table):
+        name = typed_values(overrides).get("table", "NAME")
+        raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
     for table in tables:

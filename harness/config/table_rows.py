@@ -32,6 +32,11 @@ class Row:
     columns: Sequence[str] | None = None
 
 
+def has_cells(table: Mapping[str, Any]) -> bool:
+    """Whether a table is one of cells: a `kind` says what else its numbers come from."""
+    return "kind" not in table
+
+
 def row(raw: Any, protocol: str) -> Row:
     """A row as it stands in the yaml. Raises TypeError for keys that a row does not have."""
     return Row(**{"protocol": protocol} | ({"model": raw} if isinstance(raw, str) else dict(raw)))

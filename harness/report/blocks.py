@@ -149,7 +149,7 @@ def category_block(spec: TableSpec, group: Group) -> Block:
         by_row = {score.key: score for score in measured}
         best = clear_winner(measured, compare_group(spec, group.column, measured, ()))
         own = [by_row[score.key] for score in shown]
-        body.append((TableEntry(category), *(TableEntry(s.text(decimals), bold=s is best) for s in own)))
+        body.append((TableEntry(category), *(TableEntry(s.text(decimals), bold=s is best, cells=s.cells) for s in own)))
     header = tuple(map(TableEntry, ("category", *names)))
     title = f"{_heading(spec, group.column)} · by category · {group.where}"
     return Block(title, header, tuple(body), "l" + "r" * len(names))
@@ -224,7 +224,8 @@ def _own_entry(score: Score, decimals: int, group: Group) -> TableEntry:
     """A number of parameters, a formula and a measurement are the same for all seeds and stand alone."""
     if score.failures or not score.is_fixed:
         return _score_entry(score, decimals, group, tier=True)
-    return TableEntry(f"{score.estimate.mean:,.{decimals}f}{_marks(score, group, True)}", bold=score is group.winner)
+    text = f"{score.estimate.mean:,.{decimals}f}{_marks(score, group, True)}"
+    return TableEntry(text, bold=score is group.winner, cells=score.cells)
 
 
 def in_order_of_rows(spec: TableSpec, group: Group) -> list[tuple[str, Score | None]]:
@@ -250,7 +251,7 @@ def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
 def _score_entry(score: Score, decimals: int, group: Group, tier: bool = False) -> TableEntry:
     """The score with its marks; `tier`: its tier too, where the grid has no column for it."""
     text = score.text(decimals) + _marks(score, group, tier)
-    return TableEntry(text, bold=score is group.winner, tone="" if score.by_seed else "bad")
+    return TableEntry(text, bold=score is group.winner, tone="" if score.by_seed else "bad", cells=score.cells)
 
 
 def _marks(score: Score, group: Group, tier: bool) -> str:

@@ -46,7 +46,7 @@ def bench_scores(
             if (found["model"], found["what"], found["length"]) != (row.model, point.what, point.length):
                 continue
             if found["status"] == "ok":
-                scores.append(Score(label, "", {0: found[point.quantity]}, {}))
+                scores.append(Score(label, "", {0: found[point.quantity]}, {}, cells=(measured["name"],)))
             else:
                 scores.append(Score(label, "", {}, {found["status"].split(":")[0]: 1}))
     settings = [describe_setting(measured) for measured in chosen]

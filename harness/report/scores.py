@@ -23,7 +23,8 @@ class Score:
     """A row in one configuration. `by_seed`: seed -> score in the column's unit; `failures`: status -> seeds.
 
     `examples`: seed -> scores of the test examples in the column's unit, where they were kept; their mean is the score.
-    `data`: seed -> fingerprint of the examples.
+    `data`: seed -> fingerprint of the examples. `cells`: ids of the records, failed ones too, or the name of a
+    measurement.
     """
 
     row: str  # label of the paper's row, or the name of a model that its table lacks
@@ -36,6 +37,7 @@ class Score:
     peak_memory_mb: float | None = None
     examples: Mapping[int, "np.ndarray"] = field(default_factory=dict, compare=False, repr=False)
     data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
+    cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -140,6 +142,7 @@ def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str
             int(seed): examples[cell] for seed, cell in zip(done["seed"], done["id"], strict=True) if cell in examples
         },
         data={int(seed): data for seed, data in zip(done["seed"], done["fingerprint"], strict=True)},
+        cells=tuple(cells.sort_values(["seed", "id"])["id"]),
     )
 
 
@@ -166,7 +169,8 @@ def average(columns: Sequence[Sequence[Score]]) -> Score | None:
     by_seed = {seed: sum(part.by_seed[seed] for part in parts) / len(parts) for seed in shared}
     failures = dict(sum((Counter(part.failures) for part in parts), Counter()))
     data = {seed: " ".join(str(part.data.get(seed)) for part in parts) for seed in shared}
-    return Score(parts[0].row, "", by_seed, failures, leak=any(part.leak for part in parts), data=data)
+    cells = tuple(dict.fromkeys(cell for part in parts for cell in part.cells))
+    return Score(parts[0].row, "", by_seed, failures, leak=any(part.leak for part in parts), data=data, cells=cells)
 
 
 def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:

@@ -14,6 +14,7 @@ from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.figure_spec import FigureSpec
 from harness.report.lines import LineFigure
+from harness.report.matrices import MatrixFigure
 from harness.report.spec import TableSpec
 from harness.report.spec_parts import PublishedNumber, require_known
 
@@ -27,9 +28,16 @@ def available(conf_root: str | os.PathLike[str], group: str = "table") -> list[s
     return sorted(name for name in found if name != ALL)
 
 
-def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> TableSpec:
-    """The table `<conf_root>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit."""
+def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> Any:
+    """The table `<conf_root>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit.
+
+    A `TableSpec`, or a `harness.report.kinds.TableWithoutCells` where the yaml has a `kind`.
+    """
     with _reading(name, conf_root, "table") as raw:
+        if "kind" in raw:
+            from harness.report import kinds  # composes recipes, which a table of cells does not need
+
+            return kinds.load(raw, paper_root, lambda other: raw_table(other, conf_root))
         spec = parse(TableSpec, raw, "")
         if spec.ledger is None:
             return spec
@@ -37,14 +45,21 @@ def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | o
         return spec.model_copy(update={"published": published, "test_sizes": sizes | spec.test_sizes})
 
 
+def raw_table(name: str, conf_root: str | os.PathLike[str]) -> dict[str, Any]:
+    """The keys of a table's yaml with its name, unchecked. Raises UsageError."""
+    with _reading(name, conf_root, "table") as raw:
+        return raw
+
+
 def load_figure(
     name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]
-) -> FigureSpec | LineFigure:
+) -> FigureSpec | LineFigure | MatrixFigure:
     """The figure `<conf_root>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
     with _reading(name, conf_root, "figure") as raw:
         if isinstance(raw.get("table"), str):
             raw["table"] = load_table(raw["table"], conf_root, paper_root)
-        return parse(LineFigure if raw.get("kind") == "lines" else FigureSpec, raw, "")
+        kinds = {"lines": LineFigure, "matrices": MatrixFigure}
+        return parse(kinds.get(raw.get("kind"), FigureSpec), raw, "")
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ def test_the_verb(places, capsys, monkeypatch):
     assert verb.run(cfg(False), ["do=report"]) == 0
     assert "LAVO Table 11" in capsys.readouterr().out
     assert verb.run(cfg(True), ["do=report"]) == 0
-    with pytest.raises(UsageError, match=r"no table 'lavo/t12': did you mean 'lavo/t2' or 'lavo/t11'"):
+    with pytest.raises(UsageError, match=r"no table 'lavo/t12': did you mean 'lavo/t2' or 'lavo/t1' or 'lavo/t11'"):
         verb.run(cfg(True), ["table=lavo/t12"])
 
 

@@ -7,7 +7,7 @@ LuaLaTeX accept it; it is plain ASCII.
 import unicodedata
 from collections.abc import Iterator
 
-from harness.report.render.layout import Block, Table, TableEntry
+from harness.report.render.layout import CONTROL, Block, Table, TableEntry
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -104,7 +104,7 @@ def _superscript(notes: tuple[str, ...]) -> str:
 
 
 def escape(text: str) -> str:
-    return "".join(SPECIAL.get(letter) or _ascii(letter) for letter in text)
+    return "".join(SPECIAL.get(letter) or _ascii(letter) for letter in CONTROL.sub(" ", text))
 
 
 def _ascii(letter: str) -> str:

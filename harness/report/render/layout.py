@@ -1,7 +1,10 @@
 """The content of a page in plain text, without markup: sections, blocks, entries. Every renderer starts from it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # characters that no page prints; some of them end a line
 
 # columns of the long CSV, one row per published or measured number
 TIDY_COLUMNS = (
@@ -15,12 +18,16 @@ TIDY_COLUMNS = (
 
 @dataclass(frozen=True)
 class TableEntry:
-    """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers that have colour."""
+    """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers that have colour.
+
+    `cells`: ids of the records that a number was made of, or the name of its measurement, for renderers with links.
+    """
 
     text: str
     notes: tuple[str, ...] = ()
     bold: bool = False
     tone: str = ""
+    cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)

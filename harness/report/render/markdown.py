@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from urllib.parse import quote
 
-from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
+from harness.report.render.layout import CONTROL, Block, Picture, Section, Table, TableEntry
 
 
 def render(table: Table) -> str:
@@ -81,6 +81,10 @@ def _superscript(notes: tuple[str, ...]) -> str:
 
 
 def escape(text: str) -> str:
-    """Escapes plain text: `|` would end an entry, `<` start a tag, `*` or `_` emphasis."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\|*_`\[\]])", r"\\\1", text)
+    """Escapes plain text: `|` would end an entry, `<` start a tag, `*` or `_` emphasis, `$` a formula.
+
+    So would a control character end a line, and `#` or `-` begin a heading or a list.
+    """
+    text = CONTROL.sub(" ", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\|*_`\[\]$]|~(?=\S))", r"\\\1", text)
+    return re.sub(r"^(#+|[-+=]+)(?=\s)", r"\\\1", text)

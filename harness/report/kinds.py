@@ -1,0 +1,40 @@
+"""Tables whose numbers come from no cell: `conf/table/<name>.yaml` with a `kind`.
+
+settings: printed hyper-parameters beside those of our composed recipes (`harness.report.settings_table`)
+formulas: printed formulas beside those of our code (`harness.report.formula_tables`)
+counts:   what printed formulas give at one choice of sizes, beside what ours give (the same module)
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from harness.errors import UsageError, did_you_mean
+from harness.report import formula_tables, settings_table
+from harness.report.render.layout import Table
+
+LOADERS = {
+    "settings": settings_table.load,
+    "formulas": formula_tables.load_formulas,
+    "counts": formula_tables.load_counts,
+}
+
+
+class TableWithoutCells(Protocol):
+    """What a loader gives: a table that is read from its yaml, the ledger and the folder `conf/` alone."""
+
+    name: str
+    title: str
+
+    def page(self) -> Table: ...
+
+
+def load(raw: dict[str, Any], paper_root: str | os.PathLike[str], read: Callable[[str], dict[str, Any]]) -> Any:
+    """A `TableWithoutCells` from the keys of its yaml. `read`: the keys of another table's.
+
+    Raises UsageError for what does not fit.
+    """
+    kind = raw["kind"]
+    if not isinstance(kind, str) or kind not in LOADERS:
+        raise UsageError(f"kind: there is no '{kind}': {did_you_mean(str(kind), LOADERS)}")
+    return LOADERS[kind](raw, paper_root, read)

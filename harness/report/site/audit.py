@@ -1,0 +1,81 @@
+"""`audit.yaml` beside the ledger: what does not agree within the papers, each linked to the numbers that it touches.
+
+An entry and a footnote of a table belong together by their id. A footnote whose id has no entry stands under its own
+text, so that a disagreement that was found later is not left out.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.config.validation import StrictModel, TupleOf, parse
+from harness.errors import UsageError, one_line
+from harness.records.schema import matching
+from harness.report.render.layout import Table
+
+FILE = "audit.yaml"
+
+
+class Entry(StrictModel):
+    """`where`: the place; `tables`: published tables and figures whose numbers it bears on."""
+
+    id: matching("X and a number", r"X\d+")
+    where: str
+    text: str
+    tables: TupleOf[matching("a table or figure of a paper, such as lavo/t1", r"\w+/[tf]\d+[a-z]?")]
+
+
+class Audit(StrictModel):
+    """`papers`: folder of their tables -> name, in the order of the pages."""
+
+    papers: dict[str, str]
+    entries: TupleOf[Entry]
+
+
+def load(paper_root: str | os.PathLike[str]) -> Audit:
+    """The audit of a ledger. Raises UsageError for a file that is none, or an id that stands there twice."""
+    path = Path(paper_root) / FILE
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path} is not there: paths.paper= names the folder of the published numbers") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: no yaml: {one_line(error)}") from error
+    audit, seen = parse(Audit, raw, path), set()
+    for entry in audit.entries:
+        if entry.id in seen:
+            raise UsageError(f"{path}: {entry.id} stands there twice")
+        seen.add(entry.id)
+    return audit
+
+
+def linked(audit: Audit, tables: Sequence[Table], figures: Sequence[str]) -> list[dict[str, Any]]:
+    """The entries with what they touch: `footnotes` of tables with the count of their numbers, and `others`.
+
+    `figures`: names of the figures that are shown. A table or figure that is not among them has no link.
+    """
+    notes = {(name, table.name): text for table in tables for name, text in table.footnotes}
+    known = {entry.id for entry in audit.entries}
+    found = [entry.model_dump() for entry in audit.entries]
+    for (name, _), text in notes.items():
+        if name not in known and re.fullmatch(r"X\d+", name):
+            known.add(name)
+            found.append({"id": name, "where": "", "text": text, "tables": ()})
+    by_name = {table.name: table for table in tables}
+    for entry in found:
+        own = [table for name, table in notes if name == entry["id"]]
+        counts = {name: _numbers(by_name[name], entry["id"]) for name in own}
+        entry["footnotes"] = [{"table": name, "numbers": count} for name, count in counts.items()]
+        places = [name for name in entry.pop("tables") if name not in own]
+        entry["others"] = [{"name": name, "shown": name in by_name or name in figures} for name in places]
+    return sorted(found, key=lambda entry: int(entry["id"][1:]))
+
+
+def _numbers(table: Table, note: str) -> int:
+    """How many printed numbers have a footnote."""
+    marked = {(row["row"], row["column"]) for row in table.tidy if note in row["notes"].split("; ")}
+    return len(marked)

@@ -1,0 +1,71 @@
+"""The site as files: pages and scripts from its document, copies of what they link, and downloads of each table.
+
+Nothing is deleted in the folder; a file that is current is left as it is.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.records.atomic import require_writable, write_bytes_atomic
+from harness.report.render import latex, tidy_csv
+from harness.report.site import pages, runs
+from harness.report.site.data import Material, document, files_of
+
+DATA = "data.json"
+PLOTLY = "plotly.min.js"
+
+
+def make(material: Material) -> list[Path]:
+    """Write the site into `paths.site`; returns its first page and its data. A file that it lacks is named on
+    standard error and on its page. Raises UsageError if the folder cannot be written."""
+    site = Path(material.paths["site"])
+    require_writable(site)
+    text = document(material)
+    data, curves = json.loads(text), runs.curves(material.shown, Path(material.paths["outputs"]))
+    sources, plotly = files_of(data, material.paths), plotly_script()
+    missing = {place for place, source in sources.items() if not source.is_file()}
+    for place in sorted(missing):
+        print(f"{sources[place]} is missing: its page says so (python run.py do=report table=all)", file=sys.stderr)
+    made = pages.render(data, curves, missing, interactive=plotly is not None)
+    made |= dict(downloads(material)) | {DATA: text}
+    for place, content in made.items():
+        _put(site / place, content.encode())
+    copies = {place: source for place, source in sources.items() if place not in missing}
+    for place, source in (copies | ({f"static/{PLOTLY}": plotly} if plotly else {})).items():
+        _put(site / place, source.read_bytes())
+    return [site / "index.html", site / DATA]
+
+
+def stale(material: Material) -> list[Path]:
+    """The data of the site, if they differ from the records. Writes nothing."""
+    path = Path(material.paths["site"]) / DATA
+    current = path.is_file() and path.read_bytes() == document(material).encode()
+    return [] if current else [path]
+
+
+def exists(paths: Mapping[str, Any]) -> bool:
+    site = paths.get("site")
+    return site is not None and (Path(site) / DATA).is_file()
+
+
+def downloads(material: Material) -> Iterator[tuple[str, str]]:
+    for table in material.tables:
+        yield f"downloads/{pages.anchor(table.name)}.csv", tidy_csv.render(table)
+        yield f"downloads/{pages.anchor(table.name)}.tex", latex.render(table)
+
+
+def plotly_script() -> Path | None:
+    """The script of the package plotly, None where it is not installed. The package itself is not imported."""
+    import importlib.util
+
+    found = importlib.util.find_spec("plotly")
+    path = Path(found.origin).parent / "package_data" / PLOTLY if found and found.origin else None
+    return path if path is not None and path.is_file() else None
+
+
+def _put(path: Path, content: bytes) -> None:
+    if not path.is_file() or path.read_bytes() != content:
+        write_bytes_atomic(path, content, durable=False)

@@ -1,0 +1,79 @@
+"""What the page tells of one record, and the command that runs its cell again."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.config.cell import Cell
+from harness.config.overrides import to_overrides
+from harness.config.table_rows import format_settings, settings_key
+from harness.errors import one_line
+from harness.records.listing import summary
+from harness.report.curves import read_metrics
+
+PLAIN_PRECISION = "32-true"  # of a recipe that says nothing else
+MOST_POINTS = 60  # of a curve
+
+
+def run_of(entries: Mapping[str, Any], records_root: Path) -> dict[str, Any]:
+    """What stands in the card of a number: of one record, with its file below the folder of the records."""
+    cell, hardware, data = entries["cell"], entries["hardware"], entries["data"]
+    machine = hardware["gpu"] or f"{hardware['cpu']}, {hardware['threads']} of {hardware['cores']} cores"
+    done = entries["status"] == "done"
+    changed = {key: used for key, (_, used) in entries["changed"].items()}
+    return {
+        **{key: cell[key] for key in ("model", "task", "protocol", "budget", "seed")},
+        "status": entries["status"],
+        "result": summary(dict(entries)) if done else one_line(entries["error"]["message"])[:160],
+        "changed": format_settings(settings_key(changed)),
+        "hardware": machine,
+        "data": f"{data['source']}, {data['fingerprint'][:12]}",
+        "steps": entries["steps"],
+        "seconds": entries["wall_s"],
+        "parameters": (entries["parameters"] or {}).get("total") or None,
+        "finished": entries["finished"][:10],
+        "commit": (entries["git"]["sha"] or "unknown")[:10] + (" with changes" if entries["git"]["dirty"] else ""),
+        "command": command(entries),
+        "file": Path(entries["file"]).relative_to(records_root).as_posix(),
+    }
+
+
+def command(entries: Mapping[str, Any]) -> str:
+    """What is typed after `python run.py`, without the seed: the same for all seeds of a row."""
+    cell, config = entries["cell"], entries["config"]
+    words = [f"{key}={cell[key]}" for key in ("model", "task", "protocol", "budget")]
+    for key, (by_recipe, used) in entries["changed"].items():
+        # ++ adds a key that the recipe lacks and changes one that it has
+        words.append(("++" if by_recipe is None else "") + to_overrides({key: used})[0])
+    more = {}
+    if source := config["task"].get("source"):
+        more["task.source"] = source
+    if (precision := config["train"].get("precision", PLAIN_PRECISION)) != PLAIN_PRECISION:
+        more["train.precision"] = precision
+    return " ".join(map(shlex.quote, [*words, *to_overrides(more)]))
+
+
+def curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> dict[str, dict[str, Any]]:
+    """{id: metric, steps and values on the validation split} of the records whose run folders are on this machine."""
+    found = {}
+    for entries in records:
+        if not entries["metric"]:
+            continue
+        path = outputs / "cells" / Cell(entries["cell"]["id"], entries["config"]).path / "metrics.csv"
+        table, name = read_metrics(path), entries["metric"]["name"]
+        steps, values = table.get("step", []), table.get(f"val/{name}", [])
+        points = [(int(step), float(f"{value:.4g}")) for step, value in zip(steps, values, strict=False)]
+        points = [point for point in points if abs(point[1]) < float("inf")]  # a value that is none has no place
+        if len(points) > 1:
+            kept = _thinned(points)
+            found[entries["cell"]["id"]] = {"metric": name, "points": kept}
+    return found
+
+
+def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most MOST_POINTS of them, the first and the last among these."""
+    if len(points) <= MOST_POINTS:
+        return points
+    last = len(points) - 1
+    return [points[round(place * last / (MOST_POINTS - 1))] for place in range(MOST_POINTS)]

@@ -1,0 +1,53 @@
+// Charts by Plotly, whose script lies beside the page. Lines differ in colour, dash and marker.
+"use strict";
+
+const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8F7A00"];
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"];
+
+// Plotly reads a little markup in names and titles: these characters start it
+const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+function trace(series, at) {
+  const colour = COLOURS[at % COLOURS.length];
+  const made = {
+    name: plain(series.name), x: series.x, y: series.y, type: "scatter", mode: series.size ? "markers" : "lines+markers",
+    text: series.labels?.map(plain), hovertemplate: "%{x:,}: %{y:.4g} %{text}<extra>%{fullData.name}</extra>",
+    line: { color: colour, dash: DASHES[at % DASHES.length], width: 2 },
+    marker: { color: colour, symbol: SYMBOLS[at % SYMBOLS.length], size: series.size ? Math.max(8, Math.sqrt(series.size[0]) * 22) : 8 },
+  };
+  if (!series.labels) made.text = series.x.map(() => "");
+  if (series.low) {
+    const far = (values, sign) => values.map((value, place) => sign * (value - series.y[place]));
+    made.error_y = { type: "data", symmetric: false, array: far(series.high, 1), arrayminus: far(series.low, -1), color: colour, thickness: 1 };
+  }
+  return made;
+}
+
+function layout(chart) {
+  const style = getComputedStyle(document.body);
+  const probe = document.createElement("i");
+  document.body.append(probe);
+  probe.style.color = "var(--rule)";
+  const rule = getComputedStyle(probe).color;
+  probe.remove();
+  const axis = (title, log) => ({ title: { text: plain(title) }, type: log ? "log" : "linear", gridcolor: rule, zerolinecolor: rule });
+  return {
+    xaxis: { ...axis(chart.x, chart.log_x), automargin: true }, yaxis: { ...axis(chart.y, chart.log_y), automargin: true },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style.color, family: style.fontFamily },
+    margin: { l: 10, r: 10, t: 10, b: 10 }, hovermode: "closest", showlegend: true,
+    legend: innerWidth < 640 ? { orientation: "h", y: -0.25 } : {},
+  };
+}
+
+function draw() {
+  const charts = JSON.parse(document.getElementById("chart-data").textContent);
+  for (const place of document.querySelectorAll("[data-chart]")) {
+    const chart = charts[place.dataset.chart];
+    Plotly.react(place, chart.series.map(trace), layout(chart), { responsive: true, displaylogo: false, displayModeBar: false });
+  }
+}
+
+document.addEventListener("DOMContentLoaded", draw);
+document.addEventListener("theme", () => { if (document.readyState === "complete") draw(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

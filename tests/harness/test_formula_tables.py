@@ -1,0 +1,148 @@
+"""Tables of closed forms: ours against the pairs of queries and keys that the code computes, and the printed ones."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from harness.errors import UsageError
+from harness.report import spec_files
+from harness.report.formula_tables import value_of
+from models.attention.llp import LLP
+from models.attention.vanilla import Vanilla
+from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
+T6, T8 = (spec_files.load_table(f"llp/{name}", CONF, PAPER) for name in ("t6", "t8"))
+
+SIZES = {"n": 48, "l": 4, "h": 2, "s": 8, "p": 6}
+DECODERS = {
+    "PerceiverAR (baseline)": (PerceiverAR, {}),
+    "Enhanced Model V1": (PerceiverARV1, {}),
+    "Enhanced Model V2": (PerceiverARV2, {"segment": SIZES["s"]}),
+    "Enhanced Model V3": (PerceiverARV3, {"compressed": SIZES["p"], "compress_after_first": True}),
+}
+LAYERS = {
+    "Long LoRA Inspired Model (LLP)": (LLP, {"segment": SIZES["s"]}),
+    "Transformer - Full Attention": (Vanilla, {}),
+}
+
+
+@pytest.fixture
+def pairs(monkeypatch):
+    """Counts what passes through torch's attention: [scores computed, scores that its masks leave]."""
+    counted, attend = [0, 0], F.scaled_dot_product_attention
+
+    def count(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, **settings):
+        shape = (*q.shape[:-1], k.shape[-2])
+        seen = torch.ones(shape, dtype=torch.bool)
+        if is_causal:
+            seen = seen.tril()
+        elif attn_mask is not None:
+            seen = seen & attn_mask
+        counted[0] += seen.numel()
+        counted[1] += int(seen.sum())
+        return attend(q, k, v, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, **settings)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", count)
+    return counted
+
+
+@pytest.mark.parametrize("row", [*DECODERS, *LAYERS])
+def test_our_formulas_count_the_pairs_of_the_code(row, pairs):
+    n, layers, heads = SIZES["n"], SIZES["l"], SIZES["h"]
+    with torch.no_grad():
+        if row in DECODERS:
+            cls, options = DECODERS[row]
+            sizes = {"vocab_size": 5, "max_length": n, "dim": 8, "heads": heads, "layers": layers, "ffn_dim": 8}
+            cls(cls.Config(**sizes, latents=n // 2, **options)).eval()(torch.zeros(1, n, dtype=torch.long))
+        else:
+            cls, options = LAYERS[row]
+            layer = cls(8, heads, pattern="causal_self", max_length=n, **options).eval()
+            for _ in range(layers):
+                layer(torch.randn(1, n, 8))
+    ours = T8.spec.rows[row]
+    assert pairs == [value_of(ours.computed, SIZES), value_of(ours.visible, SIZES)]
+
+
+def test_all_rows_are_counted():
+    assert set(T8.spec.rows) == {*DECODERS, *LAYERS}
+
+
+def test_the_default_of_v3_differs_by_what_the_footnote_says(pairs):
+    n, layers, heads, p = (SIZES[name] for name in "nlhp")
+    sizes = {"vocab_size": 5, "max_length": n, "dim": 8, "heads": heads, "layers": layers, "ffn_dim": 8}
+    model = PerceiverARV3(PerceiverARV3.Config(**sizes, latents=n // 2, compressed=p)).eval()
+    with torch.no_grad():
+        model(torch.zeros(1, n, dtype=torch.long))
+    there = value_of(T8.spec.rows["Enhanced Model V3"].computed, SIZES)
+    assert pairs[0] == there + heads * (p**2 - (n // 2) * (n // 2 - p))
+
+
+@pytest.mark.parametrize(
+    ("row", "printed", "by_formula", "ours"),
+    [
+        ("PerceiverAR (baseline)", 4932, 4932.5, 4932.5),
+        ("Enhanced Model V1", 14495, 14495.5, 14394.9),
+        ("Enhanced Model V2", 9682, 9739.2, 10255.1),
+        ("Enhanced Model V3", 14858, 5597.8, 5596.3),
+        ("Long LoRA Inspired Model (LLP)", 1226, 585.1, 1189.1),
+        ("Transformer (full attention)", 19327, 19327.4, 19327.4),
+    ],
+)
+def test_what_is_printed_and_what_the_formulas_give(row, printed, by_formula, ours):
+    assert float(T6.printed[row, "attention_steps"]) == printed
+    numbers = T6.numbers(row, "attention_steps")
+    assert [round(each, 1) for each in numbers[:2]] == [by_formula, ours] and 0 < numbers[2] < numbers[1]
+    [line] = [each for each in T6.page().tidy if (each["row"], each["column"]) == (row, "attention_steps")]
+    assert line["verdict"] == ("same" if abs(printed - ours) < 1 else "differs")
+    assert float(line["delta"]) == pytest.approx(ours - printed, abs=0.06)
+
+
+def test_what_the_printed_numbers_of_x58_are_of():
+    """The footnotes of Table 6 name formulas that are printed nowhere."""
+    sizes, million = T6.spec.sizes, 1e6
+    of = {
+        "Enhanced Model V2": "[((n/2)/s)*((n/2)/s)*s + (n/2)*n]*h*l",
+        "Enhanced Model V3": "[(n/2)*n + (n/2)*(p+n/2) + p*p]*(l-1)*h",
+        "Long LoRA Inspired Model (LLP)": "[(s/2)*(s/2) + (s/2)*s*(2*n/s)]*h*l",
+    }
+    for row, formula in of.items():
+        assert int(value_of(formula, sizes) / million) == int(T6.printed[row, "attention_steps"])
+
+
+def test_formulas_are_the_same_if_they_agree_at_several_sizes():
+    assert T8.is_same("[(n/2)*n]*h", "n^2*h/2")
+    assert not T8.is_same("n*s", "n*p"), "s and p are equal in the table's sizes"
+    verdicts = {row["row"]: row["verdict"] for row in T8.page().tidy}
+    assert [verdicts[row] for row in T8.spec.rows] == ["same", "differs", "differs", "differs", "differs", "same"]
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "says"),
+    [
+        ("t6", "s: 256, p", "s: 128, p", "sizes: n=4096;l=48;h=24;s=128;p=256, but llp_table06.csv has"),
+        ("t6", "formulas: llp/t8", "formulas: llp/t6", "is no table with kind: formulas"),
+        ("t6", "(baseline): PerceiverAR (", "(baseline): PerceiverA (", "did you mean 'PerceiverAR (baseline)'"),
+        ("t6", "  percent_of_full:", "  percent:", "columns: there is no 'percent'"),
+        ("t8", "scale: 1.0e+6\n", "", "scale: missing"),
+        ("t8", "  Transformer - Full", "  Transfomer - Full", "did you mean 'Transformer - Full Attention'"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_named(tmp_path, table, old, new, says):
+    folder = tmp_path / "table" / "llp"
+    folder.mkdir(parents=True)
+    for name in ("t6", "t8"):
+        text = (CONF / "table" / "llp" / f"{name}.yaml").read_text(encoding="utf-8")
+        assert name != table or text.count(old) == 1
+        (folder / f"{name}.yaml").write_text(text.replace(old, new) if name == table else text, encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        spec_files.load_table(f"llp/{table}", tmp_path, PAPER)
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_formula_that_is_none_is_named():
+    with pytest.raises(UsageError, match="is no arithmetic"):
+        value_of("__import__('os').system('true')", SIZES)

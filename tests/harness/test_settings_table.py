@@ -1,0 +1,265 @@
+"""Tables of hyper-parameters: what a print means, what the recipes have, what a difference is called, and the verb."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.commands import report as verb
+from harness.config import sweep
+from harness.config.compose import compose
+from harness.errors import UsageError
+from harness.records import ledger
+from harness.records.collect import frame
+from harness.report import spec_files
+from harness.report.beside import beside
+from harness.report.render import latex, markdown
+from harness.report.render.layout import TIDY_COLUMNS, Table
+from harness.report.settings_spec import Source
+from harness.report.settings_values import Ours, csv_value, display, is_same, meaning
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
+
+# every setting in which our recipes are not as printed; all others are the same
+DIFFERENT = {
+    "lavo/t1": {
+        ("TTS/LJSpeech", "attention_heads"): "4",
+        ("LSTF/Weather", "iteration"): "5",
+        ("PCC/PCN", "warmup_steps"): "0",
+        ("PCC/PCN", "adam_betas"): "(0.9, 0.999)",
+        ("PCC/PCN", "clip_norm"): "10",
+        ("PCC/PCN", "hidden_size"): "384",
+        ("PCC/PCN", "ffn_hidden_size"): "768",
+        ("PCC/PCN", "decoder_layers"): "8",
+        ("Summ/Multi-News", "landmarks_ABC_LongShort_LARA"): "abc 64, longshort 16, lara 64",
+    },
+    "latte/t5": {
+        ("OpenWebText", "hidden_dim"): "768",
+        ("Figure 5", "heads"): "latte_rglru 1, latte_rglru_swa 8",
+        **{(row, "tokenizer"): "gpt2" for row in ("OpenWebText", "Figure 5", "Figure 6")},
+    },
+    "latte/t6": {},
+    "latte/t7": {(row, "weight_decay"): "0.01" for row in ("Text", "Image", "Pathfinder")},
+    "llp/t7": {},
+}
+NOT_HERE = {"lavo/t1": 7, "latte/t5": 3, "latte/t6": 0, "latte/t7": 0, "llp/t7": 0}
+
+LEDGER = """paper,table,row,column,condition,value,unit,higher_is_better,note
+own,1,A | <b>,rate,,5e-4,,,
+own,1,A | <b>,runs,,4,,,
+own,1,B,rate,,,,,
+own,1,B,runs,,3,,,
+"""
+TABLE = """# Own
+kind: settings
+title: Own
+paper: own
+ledger: own_table01
+rows:
+  "A | <b>": {task: lra/text, protocol: google, model: vanilla}
+  B: {task: lra/text, protocol: google, model: vanilla}
+columns:
+  rate: {absent: no rate}
+  runs: {seeds_of: latte/t1}
+footnotes: []
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Writes the table with a change and reads it."""
+    (tmp_path / "table").mkdir()
+    (tmp_path / "own_table01.csv").write_text(LEDGER, encoding="utf-8")
+
+    def load(old="", new=""):
+        assert not old or TABLE.count(old) == 1
+        (tmp_path / "table" / "own.yaml").write_text(TABLE.replace(old, new) if old else TABLE, encoding="utf-8")
+        return spec_files.load_table("own", tmp_path, tmp_path)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("printed", "unit", "means"),
+    [
+        ("48", "", 48.0),
+        ("20K", "", 20_000.0),
+        ("1.5M", "", 1_500_000.0),
+        ("5e-4", "", 0.0005),
+        ("2^17", "", 131_072.0),
+        ("9^99999999", "", "9^99999999"),
+        ("(0.9,0.98)", "", [0.9, 0.98]),
+        ("6 epochs", "epochs", 6.0),
+        ("6 epochs", "", "6 epochs"),
+        ("6", "epochs", "6"),
+        ("Cosine", "", "schedules.cosine"),
+        ("0.0", "", None),
+        ("BPE(57K)", "", "BPE(57K)"),
+    ],
+)
+def test_what_a_print_means(printed, unit, means):
+    names = {"Cosine": "schedules.cosine", "0.0": None} if printed in ("Cosine", "0.0") else {}
+    source = Source(key="x", unit=unit, names=names)
+    assert meaning(printed, source) == means and type(meaning(printed, source)) is type(means)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (0.1 + 0.2, 0.3, True),
+        (20_000.0, 20_000, True),
+        (0.0005, 0.00051, False),
+        ([0.9, 0.98], [0.9, 0.98], True),
+        ([0.9, 0.98], [0.9, 0.999], False),
+        ([0.9, 0.98], [0.9], False),
+        (1.0, True, False),
+        (True, True, True),
+        (0.0, None, False),
+        (None, None, True),
+        ("6", 6.0, False),
+    ],
+)
+def test_what_is_the_same(one, other, same):
+    assert is_same(one, other) is same is is_same(other, one)
+
+
+def test_values_for_a_reader_and_for_the_csv():
+    source = Source(key="x", names={"Rope": True, "none at all": None})
+    shown = [display(each, source) for each in (20_000, 0.0005, 5.0, [0.9, 0.98], True, False, None, "gpt2")]
+    assert shown == ["20,000", "0.0005", "5", "(0.9, 0.98)", "Rope", "no", "none", "gpt2"]
+    assert display(6.0, Source(key="x", unit="epochs")) == "6 epochs"
+    assert [csv_value(Ours(value, "text")) for value in (20_000, 0.0005, True, "x")] == [
+        "20000",
+        "0.0005",
+        "text",
+        "text",
+    ]
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_our_recipes_are_as_printed_but_for_what_is_listed(name):
+    table = spec_files.load_table(name, CONF, PAPER)
+    settings = table.settings()
+    printed = [entry for entry in ledger.entries(table.spec.ledger, PAPER) if entry["value"]]
+    assert [(each.row, each.column) for each in settings] and len(settings) == len(printed)
+    assert {(e.row, e.column): e.ours.text for e in settings if e.verdict == "differs"} == DIFFERENT[name]
+    assert sum(each.verdict == "not here" for each in settings) == NOT_HERE[name]
+    assert {each.verdict for each in settings} <= {"same", "differs", "not here", "in words"}, "nothing is unexplained"
+    page = table.page()
+    assert [row["paper_value"] for row in page.tidy] == [each.printed for each in settings]
+    assert all(
+        str(ROOT) not in render(page) and "pretrained/" not in render(page)
+        for render in (markdown.render, latex.render)
+    )
+
+
+def test_a_design_in_words_names_a_class_and_a_test_that_are_there():
+    table = spec_files.load_table("llp/t7", CONF, PAPER)
+    for row in table.spec.rows.values():
+        file, name = re.search(r"\((tests/\S+\.py)::(\w+)\)", row.columns["attention_design"].text).groups()
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+    classes = [each.ours.text for each in table.settings()]
+    assert classes[0] == "models.backbones.perceiver_ar.PerceiverAR" and classes[-1] == "models.attention.llp.LLP"
+
+
+def test_a_difference_without_a_footnote_is_marked(own):
+    verdicts = {(each.row, each.column): each.verdict for each in own().settings()}
+    assert verdicts == {
+        ("A | <b>", "rate"): "not here",
+        ("A | <b>", "runs"): "differs, unexplained",
+        ("B", "runs"): "same",
+    }
+    page = own().page()
+    assert (
+        "1 of 2 printed settings are those of our recipes; 0 differ and a footnote says why; 1 differ" in page.answer[0]
+    )
+    assert "Unexplained, A | <b>: runs 4, ours 3." in page.answer
+    explained = own("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
+    assert [each.verdict for each in explained.settings()] == ["not here", "differs", "same"]
+    other_row = own("footnotes: []", "footnotes: [{id: a, text: t, rows: [B], columns: [runs]}]")
+    assert [each.verdict for each in other_row.settings()] == ["not here", "differs, unexplained", "same"]
+
+
+def test_a_printed_text_is_escaped(own):
+    assert "### A \\| &lt;b&gt;" in markdown.render(own().page())
+    assert r"A \textbar{} \textless{}b\textgreater{}" in latex.render(own().page())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("kind: settings", "kind: setings", "kind: there is no 'setings': did you mean 'settings'"),
+        ("{absent: no rate}", "{absent: no rate, formula: 1 + 1}", "columns.rate: one of key, formula, seeds_of, each"),
+        ("{absent: no rate}", "{}", "not none"),
+        ("{absent: no rate}", "{kye: x}", "columns.rate.kye: unknown key; did you mean 'key'"),
+        ("  runs: {seeds_of: latte/t1}\n", "", "own_table01.csv: columns: there is no 'runs'"),
+        ("  rate: {absent", "  rat: {absent", "columns: there is no 'rat': did you mean 'rate'"),
+        ("  B: {task", "  C: {task", "rows: there is no 'C'"),
+        ("footnotes: []", "footnotes: [{id: a, text: t, rows: [D]}]", "footnotes.a.rows: there is no 'D'"),
+        ("ledger: own_table01", "ledger: own_table02", "no published table 'own_table02'"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_named(own, old, new, says):
+    with pytest.raises(UsageError) as refused:
+        own(old, new)
+    assert "own.yaml" in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_key_that_the_recipe_lacks_is_named(own):
+    table = own("{absent: no rate}", "{key: train.optimizer.lrate}")
+    with pytest.raises(
+        UsageError, match=r"own.yaml: rows.A \| <b>, rate: .* no key 'train.optimizer.lrate': did you mean"
+    ) as e:
+        table.page()
+    assert "\n" not in str(e.value)
+    table = own("{absent: no rate}", "{formula: train.batch_size * train.nothing}")
+    with pytest.raises(UsageError, match=r"the config has no number 'train.nothing'"):
+        table.page()
+
+
+def test_the_verb_writes_shows_and_checks(tmp_path):
+    places = {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
+    settings = {"conf_root": CONF, "paths": places}
+    files = [tmp_path / "tables" / f"latte/t6.{suffix}" for suffix in ("md", "tex", "csv")]
+    page = Console(file=io.StringIO(), width=100)
+    assert verb.report_tables("latte/t6", frame([]), console=page, **settings) == files
+    assert "9 of 9 printed settings" in page.file.getvalue() and "Gemma2" in page.file.getvalue()
+    assert verb.report_tables("latte/t6", frame([]), check=True, **settings) == []
+    files[0].write_text("edited", encoding="utf-8")
+    assert verb.report_tables("latte/t6", frame([]), check=True, **settings) == files[:1]
+    two = Console(file=io.StringIO(), width=100)
+    verb.report_tables(["latte/t6", "llp/t8"], frame([]), console=two, **settings)
+    assert "7, ours beside 7 of them; 2 texts, ours beside 2 of them" in two.file.getvalue()
+    assert verb.tasks_of(["latte/t6"], [], str(PAPER)) == set()
+
+
+def test_a_table_without_cells_has_nothing_to_run(monkeypatch):
+    with pytest.raises(
+        UsageError, match=r"^table=latte/t6 has no cells, nothing to run: python run.py do=report \S+ shows it$"
+    ):
+        sweep.expand(compose(["table=latte/t6"]), ["table=latte/t6"])
+    monkeypatch.setattr(sweep, "options", lambda group: [("latte/t6", ""), ("all", ""), ("lavo/t9", "")])
+    typed = ["table=all", "seed=1", "model=lavo"]
+    monkeypatch.setattr(sweep, "runnable_cells", lambda table, *rest: iter([]) if "LAVO" in table.title else 1 / 0)
+    with pytest.raises(UsageError, match="has no cell that can run"):
+        sweep.expand(compose(typed), typed)
+
+
+def page_of(name, *rows):
+    tidy = tuple(dict.fromkeys(TIDY_COLUMNS, "") | {"paper": "p", "table": name} | row for row in rows)
+    return Table(name, "", "", (), (), (), tidy)
+
+
+def test_what_counts_as_beside(tmp_path):
+    (tmp_path / "INDEX.csv").write_text("file,paper,table,n_cells\nown_table01.csv,own,1,4\n", encoding="utf-8")
+    (tmp_path / "own_table01.csv").write_text(LEDGER, encoding="utf-8")
+    number, text = {"row": "a", "column": "x", "paper_value": "5e-4"}, {"row": "a", "column": "y", "paper_value": "20K"}
+    pages = [
+        page_of("one", number | {"ours_mean": "1"}, number | {"ours_mean": "2"}),  # two settings of one number
+        page_of("two", number, text | {"ours_mean": "20000"}, {"row": "b", "column": "x", "ours_mean": "3"}),
+    ]
+    line = "Published numbers with ours beside them at full size: 1 of 3; with printed texts 2 of 4 entries."
+    assert beside(pages, tmp_path) == line

@@ -120,8 +120,15 @@ def with_model(cfg: DictConfig, name: str) -> DictConfig:
 
 
 def put_model(cfg: DictConfig, name: str) -> None:
-    """Replace the model by one of `conf/model/` whose yaml stands alone."""
-    cfg.model = loaded(file := file_of("model", name), file.stat().st_mtime_ns)
+    """Replace the model by one of `conf/model/`. What a yaml with `@package` puts elsewhere is left out."""
+    cfg.model = model_config(name)
+
+
+def model_config(name: str) -> DictConfig:
+    """A model of `conf/model/`, read by Hydra where its yaml names others."""
+    if not stands_alone("model", name):
+        return compose([f"model={name}"], search_path()).model
+    return loaded(file := file_of("model", name), file.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=256)
@@ -142,7 +149,7 @@ def stands_alone(group: str, name: str) -> bool:
 def default_arguments(model: str) -> dict[str, Any]:
     """`_target_` and arguments of `conf/model/<model>.yaml` where neither a recipe nor a budget sets any."""
     register()
-    config = OmegaConf.create({"model": OmegaConf.load(file_of("model", model)), "settings": {}})
+    config = OmegaConf.create({"model": model_config(model), "settings": {}})
     return arguments(config.model)
 
 

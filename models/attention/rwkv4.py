@@ -62,7 +62,9 @@ class TokenShift(nn.Module):
         """x (B, N, D), the token before it (B, D), mask (B, N) -> (count times (B, N, D), the last token (B, D))."""
         if padding is not None:
             x = x.masked_fill(padding[..., None], 0.0)
-        before = torch.cat([last[:, None].to(x.dtype), x[:, :-1]], 1)
+        before = last[:, None].to(x.dtype)
+        if x.shape[1] > 1:
+            before = torch.cat([before, x[:, :-1]], 1)
         change = x - before
         return tuple(before + mu * change for mu in self.shares), x[:, -1].to(last.dtype, copy=True)
 

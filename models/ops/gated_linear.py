@@ -8,6 +8,7 @@ sequence is cut into chunks of C tokens. With b_t the sum of g from the chunk's 
     y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},
     S <- e^{b_C} S + sum_s (e^{b_C - b_s} k_s) v_s'
 
+C is 64, and K / 2 rounded down to a power of two where that is more.
 Time O(N (C (K + V) + K V)) with log2 C exponentials per key channel; memory O(N (K + V + K V / C)) plus one tile of A.
 
     B batch, H heads, N length, K key width, V value width, G chunks of C tokens
@@ -24,7 +25,7 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
 from models.ops.tiles import TileBudget
 
-CHUNK = 64  # a power of two
+CHUNK = 64  # a power of two, and the least C where wide keys make a longer one worth it
 TILE = TileBudget(2**19, 2**24)  # numbers of A
 
 
@@ -128,7 +129,9 @@ class _Chunks:
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None):
         self.length = q.shape[2]
-        self.size = min(CHUNK, 1 << (self.length - 1).bit_length())  # C
+        # one state a chunk is written and read: where K is wide it outweighs the scores until C is about K / 2
+        wide = 1 << max(0, (q.shape[-1] // 2).bit_length() - 1)
+        self.size = min(max(CHUNK, wide), 1 << (self.length - 1).bit_length())  # C
         self.count = -(-self.length // self.size)  # G
         self.q, self.k, self.v = self.cut(q), self.cut(k), self.cut(v)
         self.g = None if g is None else self.cut(g)

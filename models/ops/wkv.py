@@ -48,8 +48,19 @@ def wkv(
     """
     decay, bonus = upcast(decay), upcast(bonus)
     log_sum, mean = empty_state(decay, len(k)) if state is None else state
+    if k.shape[1] == 1 and not torch.is_grad_enabled():
+        return _step(k, v, decay, bonus, log_sum, mean)
     y, *after = _WKV.apply(k, v, decay, bonus, log_sum, mean)
     return y, tuple(after)
+
+
+def _step(
+    k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor, log_sum: Tensor, mean: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """`wkv` of one token, without gradients."""
+    key, value = upcast(k[:, 0]), upcast(v[:, 0])
+    y = torch.lerp(value, mean, (log_sum - key - bonus).sigmoid())
+    return y[:, None].to(v.dtype), _add(log_sum, mean, key, value, decay)
 
 
 class _WKV(torch.autograd.Function):

@@ -122,11 +122,14 @@ def test_a_model_whose_yaml_has_defaults_is_composed_by_hydra(tmp_path, monkeypa
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("defaults: [lavo]\nname: mine\nwindow: 4\n")
     monkeypatch.setattr(sweep, "search_path", lambda: [str(tmp_path)])
-    monkeypatch.setattr(composing, "folders", lambda: [str(composing.CONF), str(tmp_path)])
+    monkeypatch.setattr(composing, "search_path", lambda: [str(tmp_path)])
     words = ["model=mine", "task=lra/listops", "budget=smoke"]
     (command,) = sweep.compose_commands([words])
     assert command.cfg == compose(words, [str(tmp_path)])
     assert command.cfg.model.window == 4 and command.cfg.model._target_.endswith("LAVO")
+    other = composing.with_model(compose(["model=latte", *words[1:]]), "mine")  # do=verify, hints of other models
+    assert other.model == command.cfg.model
+    assert composing.default_arguments("mine")["window"] == 4  # do=bench
 
 
 def test_a_seed_that_is_none_is_an_error(given):

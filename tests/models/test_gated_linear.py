@@ -55,6 +55,18 @@ def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, tile):
         torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
 
 
+@pytest.mark.parametrize("decays", [0, 1, 260])
+def test_wide_keys_have_longer_chunks(decays):
+    """Keys of width 260 are read in chunks of 128."""
+    q, k, v, g, state = tensors(300, decays, batch=1, heads=1, keys=260)
+    leaves = [x for x in (q, k, v, g, state) if x is not None]
+    ours = gated_linear_attention(q, k, v, g, initial_state=state)
+    theirs = recurrence(q, k, v, g, state)
+    gradients = [torch.autograd.grad(pair[0].square().sum(), leaves) for pair in (ours, theirs)]
+    for one, other in zip((*ours, *gradients[0]), (*theirs, *gradients[1]), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-7, rtol=1e-9)
+
+
 @pytest.mark.parametrize("decays", [0, 1, 3])
 def test_gradcheck(decays):
     q, k, v, g, state = tensors(70, decays, batch=1, heads=1, keys=3, values=2)

@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python
 
-.PHONY: help setup demo test oldest lint check lock clean
+.PHONY: help setup demo test oldest lint check docs lock clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
 	@echo "make test    the tests that need seconds; make test MARK=slow or MARK=slurm for the others"
 	@echo "make lint    ruff            make check   the committed tables still follow from the records"
+	@echo "make docs    the documentation as a site, below outputs/docs"
 	@echo "make lock    constraints.txt and requirements.lock from this environment"
 	@echo "make oldest  some tests with the oldest versions of libraries that are allowed"
 
@@ -54,6 +55,14 @@ lint: setup
 
 check: setup
 	$(BIN)/python run.py do=report table=all check=true
+
+# in an environment of its own: pages are made from the source, and nothing of the project is imported
+LIST_DOCS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")
+docs: setup
+	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)/docs
+	$(BIN)/python -c '$(LIST_DOCS)' | \
+	  UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/docs/bin/python -c constraints.txt -r -
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/python -m mkdocs build --strict --clean
 
 lock: setup
 	UV_FIND_LINKS="$(LINKS)" $(BIN)/python -m tests.lock

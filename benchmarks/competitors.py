@@ -4,17 +4,11 @@
 
 `transformers` and `xlstm` are no dependencies: `pip install transformers xlstm` for all rows, and a layer whose package
 is missing is one line that says so. Both layers have the same weights, and one that does not give the same is not
-measured. `train` is forward and backward of a layer; `decode` is one token after a prompt of 512. The two take turns. A
-ratio is the median over rounds of their processor time over ours, so that a busy machine slows both; at least 1 means
-that ours is as fast. Rounds end when `--seconds` are spent, after three at least, or after one where a single call
-takes as long.
+measured. `train` is forward and backward of a layer; `decode` is one token after a prompt of 512. How both are measured
+is said in `benchmarks.side_by_side`, which `benchmarks.baselines` shares.
 """
 
 import argparse
-import gc
-import json
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import count
@@ -24,6 +18,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from benchmarks.side_by_side import (
+    MISSED,
+    Call,
+    Column,
+    Weights,
+    copy,
+    difference,
+    line,
+    measure,
+    middle,
+    ratio,
+    scatter,
+    training_step,
+    write_json,
+)
 from models.attention.base import Attention, Pattern
 from models.attention.griffin import Griffin
 from models.attention.mamba import Mamba
@@ -33,17 +42,22 @@ from models.attention.xlstm import XLSTM
 
 PROMPT, TOKENS = 512, 16  # tokens before those that are decoded, and of a sample
 TRAINED = ((4, 512), (1, 2048))  # batch and length
-LEAST_ROUNDS, MOST_ROUNDS = 3, 25
-SHORTEST = 0.05  # seconds of a sample
 TOLERANCE = 1e-4  # of the largest output
-GOAL = 1.0
+COLUMNS = (
+    Column("tokens a CPU second", 20, left=True),
+    Column("beside", 50, left=True),
+    Column("width", 5),
+    Column("", 14, left=True),
+    Column("ours", 9),
+    Column("theirs", 9),
+    Column("ratio", 22),
+    Column("rounds", 6),
+    Column("", 6, left=True),
+)
 ABSENT = """\
 Not beside a public layer: retnet (torchscale) and h3 (safari) are not installed, and no package is known of
 compressive, block_recurrent and infinity_former. transformers 5 has no TransfoXL: XLNet's relative attention is the
 same, walked here from segment to segment. It keeps inputs and no keys, so that its decoding is left out."""
-
-Call = Callable[[Tensor], Tensor]
-Weights = dict[str, Tensor]
 
 
 class Pair(NamedTuple):
@@ -80,24 +94,6 @@ def ours(model: Attention) -> dict[str, Callable]:
         return step
 
     return {"ours": lambda x: model(x)[0], "our_decoder": decoder}
-
-
-@torch.no_grad()
-def copy(model: nn.Module, values: Weights) -> None:
-    """Raises ValueError unless `values` are those of all parameters, in their shapes."""
-    parameters = dict(model.named_parameters())
-    if set(values) != set(parameters):
-        raise ValueError(f"other parameters: {sorted(set(values) ^ set(parameters))}")
-    for name, value in values.items():
-        parameters[name].copy_(value.reshape(parameters[name].shape))
-
-
-@torch.no_grad()
-def scatter(module: nn.Module, scale: float = 0.05) -> Weights:
-    """Weights of `module` that are all random, by name."""
-    for parameter in module.parameters():
-        parameter.copy_(scale * torch.randn_like(parameter))
-    return dict(module.named_parameters())
 
 
 def mamba() -> Iterator[Pair]:
@@ -301,19 +297,8 @@ def check(pair: Pair) -> None:
         step = pair.our_decoder(x[:, :-1])
         rows["decoded"] = torch.cat([expected[:, :-1], step(x[:, -1])[:, None]], 1)
     for what, row in rows.items():
-        if (error := (row - expected).abs().max() / expected.abs().max()) > TOLERANCE:
+        if (error := difference(row, expected)) > TOLERANCE:
             raise ValueError(f"{pair.name}: {what} differs by {error:.1e} of the largest output")
-
-
-def train(call: Call, module: nn.Module, x: Tensor) -> Callable[[], None]:
-    leaves = [x.clone().requires_grad_(), *module.parameters()]
-
-    def run() -> None:
-        for leaf in leaves:
-            leaf.grad = None
-        call(leaves[0]).sum().backward()
-
-    return run
 
 
 def decode(step: Call, x: Tensor) -> Callable[[], None]:
@@ -325,32 +310,12 @@ def decode(step: Call, x: Tensor) -> Callable[[], None]:
     return run
 
 
-def spent(call: Callable[[], None], times: int = 1) -> float:
-    began = time.process_time()
-    for _ in range(times):
-        call()
-    return (time.process_time() - began) / times
-
-
-def measure(calls: tuple[Callable[[], None], Callable[[], None]], seconds: float) -> list[tuple[float, float]]:
-    """CPU seconds of a call of ours and of theirs, in rounds; the first calls are not counted."""
-    first = [spent(call) for call in calls]
-    times = [max(1, round(SHORTEST / max(1e-6, took))) for took in first]
-    least = 1 if sum(first) > seconds else LEAST_ROUNDS
-    rounds, began = [], time.perf_counter()
-    while len(rounds) < least or (len(rounds) < MOST_ROUNDS and time.perf_counter() - began < seconds):
-        order = (0, 1) if len(rounds) % 2 else (1, 0)
-        took = {index: spent(calls[index], times[index]) for index in order}
-        rounds.append((took[0], took[1]))
-    return rounds
-
-
 def rows(pair: Pair) -> Iterator[tuple[str, int, tuple[Callable[[], None], Callable[[], None]]]]:
     """What is measured, its tokens, and the two calls."""
     both = tuple(zip((pair.ours, pair.theirs), pair.modules, strict=True))
     for batch, length in TRAINED:
-        x = torch.randn(batch, length, pair.dim)
-        yield f"train {batch} x {length}", batch * length, tuple(train(*one, x) for one in both)
+        x, cotangent = torch.randn(2, batch, length, pair.dim).unbind(0)
+        yield f"train {batch} x {length}", batch * length, tuple(training_step(*one, x, cotangent) for one in both)
     if pair.their_decoder is not None:
         prompt, x = torch.randn(1, PROMPT, pair.dim), torch.randn(1, pair.dim)
         with torch.no_grad():
@@ -369,8 +334,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     measured: list[dict[str, Any]] = []
-    columns = f"{'ours':>9}{'theirs':>9}{'ratio':>8}{'rounds':>8}"
-    print(f"{'tokens a CPU second':20}{'beside':50}{'width':>5}  {'':14}{columns}")
+    print(line(COLUMNS, [column.title for column in COLUMNS]))
     for name in options.models:
         try:
             for pair in MODELS[name]():
@@ -379,21 +343,18 @@ def main() -> None:
                 peer = f"{package} {version(package)} {kind}"
                 for what, tokens, calls in rows(pair):
                     times = measure(calls, options.seconds)
-                    ratio = statistics.median(theirs / own for own, theirs in times)
-                    rates = [tokens / statistics.median(side) for side in zip(*times, strict=True)]
-                    note = "" if ratio >= GOAL else "   missed"
-                    numbers = f"{rates[0]:>9,.0f}{rates[1]:>9,.0f}{ratio:>8.2f}{len(times):>8}{note}"
-                    print(f"{pair.name:20}{peer:50}{pair.dim:>5}  {what:14}{numbers}", flush=True)
-                    keys = {"model": pair.name, "peer": peer, "width": pair.dim, "what": what, "ratio": ratio}
+                    found, rates = ratio(times), [tokens / side for side in middle(times)]
+                    cells = (f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", found.text, str(len(times)))
+                    note = MISSED if found.missed else ""
+                    print(line(COLUMNS, (pair.name, peer, str(pair.dim), what, *cells, note)), flush=True)
+                    keys = {"model": pair.name, "peer": peer, "width": pair.dim, "what": what, "ratio": found.median}
                     measured.append(keys | {"ours": rates[0], "theirs": rates[1], "rounds": len(times)})
-                    gc.collect()
         except ImportError as error:
             package = "xlstm" if name == "xlstm" else "transformers"
             print(f"{name:20}not measured: {error}; pip install {package}")
     print(ABSENT)
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out, measured)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,26 @@
     longhaul.records(task="lra/listops")                                # all records, as a DataFrame
     trained = longhaul.load("a1d2790a")                                 # model with its weights, task, record
     longhaul.compare("a1d2790a", "90d0dfc8")                            # do=compare
+    longhaul.report("lavo/t11")                                         # do=report, as Markdown, a DataFrame, a plot
+    longhaul.figure("lavo/f2")                                          # one of the figures, as a PNG
+    longhaul.measurements()                                             # what do=bench measured, as a DataFrame
 
 Overrides are typed as on the command line, or given as keywords: `seed=[1, 2]` sweeps.
 """
 
 from harness.errors import UsageError
 from longhaul.api import compare, export, load, plan, records, run
+from longhaul.reports import figure, measurements, report
 
-__all__ = ["UsageError", "compare", "export", "load", "plan", "records", "run"]
+__all__ = [
+    "UsageError",
+    "compare",
+    "export",
+    "figure",
+    "load",
+    "measurements",
+    "plan",
+    "records",
+    "report",
+    "run",
+]

@@ -1,11 +1,29 @@
 """Every notebook runs from top to bottom on the committed results, and is committed without outputs."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+DRAWS = ("plt.subplots(", "plt.plot(", "plt.loglog(", ".plot(", ".plot.barh(", "longhaul.figure(")
+LINES = 80  # of code, in all: what is longer belongs into a module
+
+
+def test_there_is_one_for_each_paper_and_one_for_a_model_of_ones_own():
+    papers = {
+        path.name
+        for path in (ROOT / "conf" / "table").iterdir()
+        if (ROOT / f"results/paper/{path.name}_table01.csv").is_file()
+    }
+    assert {path.stem for path in NOTEBOOKS} == papers | {"longnet", "bring_your_own"}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_is_thin(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert sum(len(cell["source"]) for cell in cells if cell["cell_type"] == "code") <= LINES
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -20,6 +38,14 @@ def test_outputs_are_not_committed(path):
 def test_runs(path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
+    nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(path.parent)}}).execute()
     pictures = [o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
     assert pictures, "a notebook that shows nothing"
+    drawing = [cell for cell in notebook.cells if any(word in cell.source for word in DRAWS)]
+    assert drawing and all(any("image/png" in o.get("data", {}) for o in cell.outputs) for cell in drawing)
+    if path.stem == "bring_your_own":
+        texts = [
+            "".join(o.get("data", {}).get("text/plain", "")) for cell in notebook.cells for o in cell.get("outputs", [])
+        ]
+        rows = [text for text in texts if "tier" in text]
+        assert len(rows) == 1 and "fading" in rows[0] and "softmax attention" in rows[0]

@@ -1,10 +1,19 @@
-"""The points of do=bench: build a model, call it forward, in training or in decoding, and measure time and memory."""
+"""The points of do=bench: what is called forward, in training or in decoding, and its time and memory.
 
-from collections.abc import Callable, Sequence
+A point has a status: `ok`; `extrapolated: ...`, a call too long for `bench.limit_s` or too large for `bench.limit_gb`,
+from the exponents of the model's shorter points; `skipped: ...`, where fewer than two of those were measured; `oom`;
+or the reason of a refusal.
+"""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import DictConfig
@@ -15,12 +24,30 @@ from harness.config import build
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from harness.progress import Progress
-from harness.records.timing import peak_mb, time_alternating
+from harness.records.timing import exponent, peak_mb, synchronize, time_alternating
 from models.attention.base import Attention, Pattern
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 VOCABULARY = 256  # of the decoders
-OK, SKIPPED, OOM = "ok", "skipped", "oom"  # the status of a point; others are the reason of a refusal
+OK, SKIPPED, OOM, EXTRAPOLATED = "ok", "skipped", "oom", "extrapolated"
+FITTED = 3  # measured points, the longest ones, that an exponent is fitted to
+LONG_RUN_S = 60.0  # all samples of a length take about so long, or one round does
+LONG = 131072  # tokens; where a command has more, layers read their input in chunks
+CHUNK = 32768
+SHARE_OF_MEMORY = 0.7  # of what is free, that a call may take
+KERNELS = 3  # operators that are named
+
+
+class Timed(NamedTuple):
+    """A call to be timed. `memory_mb`: known without a call, as of a state; else that of a call and what `resident`
+    says is held between calls, in MiB."""
+
+    call: Callable[[], object]
+    memory_mb: float | None = None
+    resident: Callable[[], float] = lambda: 0.0
+
+
+Prepare = Callable[[str, int], Timed]  # (what, length) -> what is timed there
 
 
 def build_bench_model(
@@ -51,47 +78,129 @@ def measure_points(
     cfg: DictConfig,
     what: str,
     lengths: Sequence[int],
-    builders: dict[str, Callable[..., nn.Module]],
+    prepare: Mapping[str, Prepare],
     device: torch.device,
     progress: Progress,
+    **series: Any,
 ) -> list[dict[str, Any]]:
-    """Points of one measure, length by length: all models of a length take turns."""
-    points, medians = [], {name: [] for name in builders}  # medians: (length, seconds) of the points so far
+    """Points of one measure, length by length: all models of a length take turns. `series` is part of each point."""
+    points = {name: [] for name in prepare}
     for index, length in enumerate(lengths):
         progress.update(what, index, len(lengths), f"n = {length:,}")
-        calls, status, memory = {}, {}, {}
-        for name, builder in builders.items():
-            if (expected := extrapolate(medians[name], length)) > cfg.bench.limit_s:
-                status[name] = f"{SKIPPED}: about {expected:.0f} s a call, bench.limit_s={cfg.bench.limit_s:g}"
+        calls, status, memory, first = {}, {}, {}, {}
+        for name, make in prepare.items():
+            if too_much := over_limit(cfg, points[name], length, device):
+                status[name] = f"{SKIPPED}: {too_much}"
                 continue
             try:
-                call, state_mb = MEASURES[what](builder(length + 1), cfg, device, length)  # + 1: room to decode one
-                memory[name] = peak_mb(call, device) if state_mb is None else state_mb
-                calls[name] = call
+                timed = make(what, length)
+                start = time.perf_counter()
+                timed.call()
+                synchronize(device)
+                first[name] = time.perf_counter() - start
+                memory[name] = timed.memory_mb
+                if timed.memory_mb is None:
+                    memory[name] = peak_mb(timed.call, device, warm=False) + timed.resident()
+                calls[name] = timed.call
             except NotImplementedError as error:
                 status[name] = str(error)
             except (torch.cuda.OutOfMemoryError, MemoryError):
                 status[name] = OOM
-        timings = time_alternating(calls, device=device, rounds=cfg.bench.rounds, retry_disturbed=device.type == "cpu")
-        for name in builders:
-            point = {"model": name, "what": what, "length": length, "status": status.get(name, OK)}
+        timings = timings_of(cfg, calls, device, sum(first[name] for name in calls))
+        for name in prepare:
+            point = {"model": name, "what": what, **series, "length": length, "status": status.get(name, OK)}
             if name in timings:
-                first, third = timings[name].quartiles
-                medians[name].append((length, timings[name].median))
-                point |= {"ms": 1e3 * timings[name].median, "ms_quartiles": [1e3 * first, 1e3 * third]}
+                low, high = timings[name].quartiles
+                point |= {"ms": 1e3 * timings[name].median, "ms_quartiles": [1e3 * low, 1e3 * high]}
                 point |= {"memory_mb": memory[name], **asdict(timings[name])}
-            points.append(point)
+            points[name].append(point)
     progress.update(what, len(lengths), len(lengths))
-    return points
+    for of_model in points.values():
+        extrapolate_skipped(of_model)
+    return [points[name][index] for index in range(len(lengths)) for name in prepare]
 
 
-def extrapolate(medians: Sequence[tuple[int, float]], length: int) -> float:
-    """Expected seconds of a call at `length`: quadratic if the last two points grew faster than n^1.5, else linear."""
-    if not medians:
+def timings_of(cfg: DictConfig, calls: Mapping[str, Callable], device: torch.device, seconds: float) -> dict[str, Any]:
+    """Timings of calls that were made once; one call of each takes `seconds`, which says how many samples there are."""
+    rounds = max(1, min(cfg.bench.rounds, int(LONG_RUN_S / max(seconds, 1e-9))))
+    retry = device.type == "cpu" and seconds * rounds < LONG_RUN_S / 2
+    return time_alternating(calls, device=device, rounds=rounds, retry_disturbed=retry, warm=False)
+
+
+def over_limit(cfg: DictConfig, points: Sequence[dict[str, Any]], length: int, device: torch.device) -> str:
+    """Why a call is not made: what it is expected to take; empty for one that is made."""
+    seconds = expected([(p["length"], p["ms"] / 1e3) for p in points if p["status"] == OK], length)
+    if seconds > cfg.bench.limit_s:
+        return f"about {seconds:.0f} s a call, bench.limit_s={cfg.bench.limit_s:g}"
+    # a GPU says itself that it is full; on a CPU the kernel would end the process
+    gigabytes = expected([(p["length"], p["memory_mb"] / 1024) for p in points if p["status"] == OK], length)
+    limit = cfg.bench.limit_gb or (SHARE_OF_MEMORY * free_gb() if device.type == "cpu" else float("inf"))
+    return f"about {gigabytes:.0f} GiB, more than {limit:.0f}" if gigabytes > limit else ""
+
+
+def free_gb() -> float:
+    """GiB that processes of this machine can still be given; without Linux' word on it, all there are."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:")) / 2**20
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
+def expected(measured: Sequence[tuple[int, float]], length: int) -> float:
+    """What is expected at `length`: quadratic if the last two values grew faster than n^1.5, else linear."""
+    if not measured:
         return 0.0
-    last_length, seconds = medians[-1]
-    growth = max([1.0, *(b[1] / a[1] / (b[0] / a[0]) for a, b in pairwise(medians[-2:]))])
-    return seconds * (length / last_length) * (length / last_length if growth > 1.5 else 1.0)
+    last_length, value = measured[-1]
+    growth = max([1.0, *(b[1] / a[1] / (b[0] / a[0]) for a, b in pairwise(measured[-2:]) if a[1] > 0)])
+    return value * (length / last_length) * (length / last_length if growth > 1.5 else 1.0)
+
+
+def extrapolate_skipped(points: Sequence[dict[str, Any]]) -> None:
+    """Give the skipped points of a model the values that the exponents of its longest measured points lead to."""
+    measured = [point for point in points if point["status"] == OK][-FITTED:]
+    if len(measured) < 2:
+        return
+    lengths, last = [point["length"] for point in measured], measured[-1]
+    slopes = {}
+    for key in ("ms", "memory_mb"):
+        values = [point[key] for point in measured]
+        slopes[key] = exponent(lengths, values) if min(values) > 0 else 0.0
+    for point in points:
+        if point["status"].split(":")[0] == SKIPPED:
+            why = point["status"].removeprefix(f"{SKIPPED}: ")
+            ratio = point["length"] / last["length"]
+            point |= {key: last[key] * ratio**slope for key, slope in slopes.items()}
+            point["status"] = f"{EXTRAPOLATED}: n^{slopes['ms']:.2f} from {last['length']:,}; {why}"
+
+
+def kernels(call: Callable[[], object], device: torch.device) -> list[str]:
+    """The operators that take most of a call's time, the first one most, by torch's profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    on_gpu = device.type == "cuda"
+    with (
+        no_messages(),
+        profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as found,
+    ):
+        call()
+        synchronize(device)
+    key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    return [each.key for each in sorted(found.key_averages(), key=lambda one: -getattr(one, key))[:KERNELS]]
+
+
+@contextlib.contextmanager
+def no_messages() -> Iterator[None]:
+    """Drop what libraries write to standard error by themselves: the profiler says when it starts and stops."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def random_inputs(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Tensor, ...]:
@@ -110,11 +219,31 @@ def output(model: nn.Module, *inputs: Tensor) -> Tensor:
     return y[0] if isinstance(model, Attention) else y
 
 
-def forward(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, None]:
-    return torch.no_grad()(partial(output, model, *random_inputs(model, cfg, device, length))), None
+def chunk_of(cfg: DictConfig) -> int | None:
+    """Tokens that a layer reads at once; None: all of them."""
+    return cfg.bench.chunk or (CHUNK if max(cfg.bench.lengths) > LONG else None)
 
 
-def train(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, None]:
+def forward(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> Timed:
+    chunk = chunk_of(cfg)
+    # a chunk of softmax attention needs a mask of all that came before, which is larger than anything of the whole
+    if chunk is None or length <= chunk or not getattr(model, "linear", True):
+        return Timed(torch.no_grad()(partial(output, model, *random_inputs(model, cfg, device, length))))
+    if not isinstance(model, Attention) or model.pattern is not Pattern.CAUSAL_SELF:
+        raise NotImplementedError(f"only causal layers read {length:,} tokens in chunks")
+    # every chunk is this one: inputs of all would be most of the memory
+    (x,) = random_inputs(model, cfg, device, chunk)
+
+    @torch.no_grad()
+    def call() -> None:
+        state = model.init_state(cfg.bench.batch)
+        for start in range(0, length, chunk):
+            _, state = model.chunk(x[:, : length - start], state)
+
+    return Timed(call)
+
+
+def train(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> Timed:
     inputs = random_inputs(model.train(), cfg, device, length)
     leaves = [x.requires_grad_() for x in inputs if x.is_floating_point()]
 
@@ -123,12 +252,12 @@ def train(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) 
             leaf.grad = None
         output(model, *inputs).sum().backward()
 
-    return call, None
+    return Timed(call)
 
 
 @torch.no_grad()
-def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Callable, float]:
-    """One token after `length` others. The memory is that of the state, in MiB."""
+def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> Timed:
+    """One token after `length` others. The memory is that of the state."""
     if cfg.bench.pattern != Pattern.CAUSAL_SELF:
         raise NotImplementedError(f"only causal_self decodes, this is {cfg.bench.pattern}")
     (x,) = random_inputs(model, cfg, device, length)
@@ -141,8 +270,13 @@ def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int)
     def call() -> Tensor:
         return model.step(x[:, 0], dict(state))[0]
 
-    return call, sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, Tensor)) / 2**20
+    return Timed(call, memory_of(state))
 
 
-# what -> (model, cfg, device, length) -> the call to be timed, and its memory in MiB where that is known without a call
+def memory_of(tree: Any) -> float:
+    """MiB of the tensors in a tree."""
+    return sum(leaf.nbytes for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)) / 2**20
+
+
+# what -> (model, cfg, device, length) -> what is timed
 MEASURES = {"forward": forward, "train": train, "decode": decode}

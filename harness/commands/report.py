@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
     from harness.report.answer import ColumnAnswer
     from harness.report.render.layout import Table
+    from harness.report.table_plot import TablePlot
 
 FORMATS = ("md", "tex", "csv")
 PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so it asks for them, too
 VERDICTS = 3  # columns of a single table whose verdicts stand below it, too: its top has left the screen
-SCORES = "-scores"  # end of the name of a table's plot, which is among the figures
+SCORES, RANKS = "-scores", "-ranks"  # ends of the names of tables' plots, which are among the figures
 
 
 def run(cfg: Any, overrides: Sequence[str]) -> int:
@@ -58,7 +59,8 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         more = {"formats": texts, "plots": draws, "gathered": gathered}
         written = report_tables(tables, cells, measurements=measurements, **more, **settings)
     if figures and draws:
-        drawn = draw_figures(figures, cells, trusted=cfg.get("trusted_packages") or (), **settings)
+        trusted = cfg.get("trusted_packages") or ()
+        drawn = draw_figures(figures, cells, trusted=trusted, measurements=measurements, **settings)
     bench = pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
     site = _site(gathered, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
@@ -69,7 +71,8 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     for group, paths in (("table", written), ("figure", drawn)):
         for path in paths:
             folders = [folder for folder in (cfg.paths.tables, cfg.paths.figures) if path.is_relative_to(folder)]
-            name = path.relative_to(max(folders, key=len)).with_suffix("").as_posix().removesuffix(SCORES)
+            name = path.relative_to(max(folders, key=len)).with_suffix("").as_posix()
+            name = name.removesuffix(SCORES).removesuffix(RANKS)
             print(f"{path} differs from the records: python run.py do=report {group}={name}", file=sys.stderr)
     stale = [path for path, text in bench.items() if not _is_current(path, text)]
     for path in stale:
@@ -165,7 +168,7 @@ def report_tables(
         page = Path(paths["tables"]) / f"{name}.md"
         made = {page.with_name(f"{page.stem}.{suffix}"): renderers[suffix](table) for suffix in formats}
         stale = [path for path, text in made.items() if not _is_current(path, text)]
-        drawn = _draw_scores(table.title, found, plot, check) if plot and plots else []
+        drawn = plot.files(check) if plot and plots else []
         if check:
             files += [*stale, *drawn]
             continue
@@ -200,43 +203,31 @@ def _page_of(
     measurements: Mapping[str, Mapping[str, Any]] | None,
     conf_root: str | Path,
     paths: Mapping[str, Any],
-) -> "tuple[Table, list[ColumnAnswer] | None, Path | None]":
-    """A table's page, what its columns tell, and the file of the plot that the page shows, if it shows one.
+) -> "tuple[Table, list[ColumnAnswer] | None, TablePlot | None]":
+    """A table's page, what its columns tell, and the plot that the page shows, if it shows one.
 
     A table without cells ranks nothing: None in place of what its columns tell.
     """
-    from harness.report import score_plot
     from harness.report.answer import answers
     from harness.report.groups import group_scores
+    from harness.report.kinds import page_of
     from harness.report.pictures import pictures_of
     from harness.report.select import select
     from harness.report.spec import TableSpec
     from harness.report.spec_files import load_table
     from harness.report.table import build_table
+    from harness.report.table_plot import plot_of
 
     page = Path(paths["tables"]) / f"{name}.md"
     spec = load_table(name, conf_root, paths["paper"])
     if not isinstance(spec, TableSpec):
-        return spec.page(), None, None
+        return page_of(spec, measurements), None, None
     selected = select(cells, spec)
     results = group_scores(selected, spec, measurements)
-    found, plot = answers(results), None
-    if paths.get("figures") and score_plot.panels(found):
-        plot = score_plot.path_of(name, Path(paths["figures"]))
+    found = answers(results)
+    plot = plot_of(spec, results, found, Path(paths["figures"]), page) if paths.get("figures") else None
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-    return build_table(spec, results, pictures, score_plot.picture(plot, page) if plot else None), found, plot
-
-
-def _draw_scores(title: str, found: "Sequence[ColumnAnswer]", plot: Path, check: bool) -> list[Path]:
-    """Draw the plot of a table, unless it is there already. With `check`, the plot if it is out of date."""
-    from harness.report import drawn, score_plot
-
-    current = drawn.is_current(plot, score_plot.digest_of(title, found))
-    if check:
-        return [] if current else [plot]
-    if not current:
-        score_plot.draw(title, found, plot)
-    return [plot]
+    return build_table(spec, results, pictures, plot.picture if plot else None), found, plot
 
 
 def draw_figures(
@@ -247,13 +238,14 @@ def draw_figures(
     paths: Mapping[str, Any],
     check: bool = False,
     trusted: Sequence[str] = (),
+    measurements: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
     With `check`, draws nothing and returns the files that differ from the records. `trusted`: packages whose functions
-    may draw, too. Raises UsageError.
+    may draw, too. `measurements`: those of do=bench by their names. Raises UsageError.
     """
-    from harness.report import bubble_plot, drawn, line_plot, lines, matrices, matrix_plot, tradeoff
+    from harness.report import bubble_plot, drawn, line_plot, lines, matrices, matrix_plot, measured_figure, tradeoff
     from harness.report.spec_files import available, load_figure
 
     if names in ("all", ["all"]):
@@ -265,6 +257,8 @@ def draw_figures(
             plot, panels = line_plot, lines.panels(figure, cells)
         elif isinstance(figure, matrices.MatrixFigure):
             plot, panels = matrix_plot, matrices.panels(figure, trusted)
+        elif isinstance(figure, measured_figure.MeasuredFigure | measured_figure.PendingFigure):
+            plot, panels = measured_figure, measured_figure.panels(figure, measurements)
         else:
             plot, panels = bubble_plot, tradeoff.panels(figure, cells, paths["paper"])
         made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in bubble_plot.SUFFIXES]

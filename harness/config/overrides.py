@@ -13,12 +13,13 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from harness.config.compose import NAMED, has_recipe, options
+from harness.config.compose import NAMED, file_of, has_recipe, options
+from harness.config.row_names import row_named
 from harness.errors import UsageError
 
 MULTIRUN = ("-m", "--multirun")
 # do=bench compares what its lists name within one run: they are no sweep
-BENCH_LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.what"}
+BENCH_LISTS = {"model": "bench.models", "lengths": "bench.lengths", "what": "bench.what", "mode": "bench.mode"}
 
 
 def rewrite(arguments: Sequence[str]) -> list[str]:
@@ -26,13 +27,15 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
 
     `model=a,b -m`              -> `-m model=a,b`: Hydra takes flags before settings
     `task=lra/*`                -> `task=lra/image,lra/listops,...`
+    `table=union`               -> `-m table=union/causal,... budget=reduced`: all tables of a folder, their budget
     `do=bench model=a,b`        -> `do=bench model=a bench.models=[a,b]`
     `do=compare a b`            -> `do=compare cells=[a,b]`
     `do=report format=md,html`  -> `do=report format=[md,html]`
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
-    return choices_together(table_sweep(named_cells(formats(bench_lists(expand_patterns(flags_first(arguments)))))))
+    found = budget_of_tables(expand_patterns(flags_first(arguments)))
+    return choices_together(table_sweep(named_cells(formats(bench_lists(found)))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -45,6 +48,8 @@ def expand_patterns(arguments: Sequence[str]) -> list[str]:
     expanded = []
     for argument in arguments:
         group, equals, value = argument.partition("=")
+        if group == "table":
+            value = with_folders(value)
         # logger=[csv,tensorboard] is Hydra's list of several at once
         if not equals or group not in NAMED or value.startswith("[") or not set(value) & set("*?["):
             expanded.append(argument)
@@ -54,6 +59,23 @@ def expand_patterns(arguments: Sequence[str]) -> list[str]:
         found = dict.fromkeys(name for pattern in patterns for name in fitting(pattern, group, names))
         expanded.append(f"{group}={','.join(with_recipes(group, list(found), typed_values(arguments)))}")
     return expanded
+
+
+def with_folders(value: str) -> str:
+    """`union` -> `union/*`: a folder of tables, where no table has its name, stands for all of them."""
+    names = [name for name, _ in options("table")]
+    folders = {name.partition("/")[0] for name in names if "/" in name} - set(names)
+    return ",".join(f"{one}/*" if one in folders else one for one in value.split(","))
+
+
+def budget_of_tables(arguments: Sequence[str]) -> list[str]:
+    """Add the `budget` of a typed table of which not every budget makes sense, unless one was typed."""
+    typed = typed_values(arguments)
+    if "table" not in typed or "budget" in typed or "do=report" in arguments:
+        return list(arguments)
+    names = {name for name, _ in options("table") if name != "all"} & set(typed["table"].split(","))
+    found = {OmegaConf.load(file_of("table", name)).get("budget") for name in names} - {None}
+    return [*arguments, *(f"budget={name}" for name in found)] if len(found) == 1 else list(arguments)
 
 
 def with_recipes(group: str, names: list[str], typed: Mapping[str, str]) -> list[str]:
@@ -93,9 +115,14 @@ def bench_lists(arguments: Sequence[str]) -> list[str]:
             rewritten.append(argument)
             continue
         rewritten.append(f"{BENCH_LISTS[key]}=[{value.strip('[]')}]")
-        if key == "model":
-            rewritten.append(argument.split(",")[0])
+        if key == "model" and not is_row(first := argument.split(",")[0].removeprefix("model=")):
+            rewritten.append(f"model={first}")
     return rewritten
+
+
+def is_row(name: str) -> bool:
+    """Whether a name is no model but a row of a published table, `luna_16`, which Hydra does not know."""
+    return name not in {model for model, _ in options("model")} and row_named(name) is not None
 
 
 def formats(arguments: Sequence[str]) -> list[str]:
@@ -126,9 +153,9 @@ def named_cells(arguments: Sequence[str]) -> list[str]:
 
 
 def table_sweep(arguments: Sequence[str]) -> list[str]:
-    """Where a table is typed with lists of its models, tasks or seeds, `-m` is meant."""
+    """Where several tables are typed, or one with lists of its models, tasks or seeds, `-m` is meant."""
     typed = typed_values(arguments)
-    lists = any("," in typed.get(key, "") for key in ("model", "task", "seed"))
+    lists = any("," in typed.get(key, "") for key in ("table", "model", "task", "seed"))
     is_meant = "table" in typed and lists and not set(arguments) & set(MULTIRUN)
     return ["-m", *arguments] if is_meant else list(arguments)
 
@@ -151,6 +178,12 @@ def typed_values(overrides: Iterable[str]) -> dict[str, str]:
     """{key: value as it was typed}"""
     pairs = (override.lstrip("+~").partition("=") for override in overrides)
     return {key: value for key, equals, value in pairs if equals}
+
+
+def recipe_settings(values: Mapping[str, str]) -> dict[str, str]:
+    """Of typed values, sorted, those that change a recipe, not the command nor one model."""
+    parts = ("task.", "backbone.", "train.", "protocol.", "settings.")
+    return {key: value for key, value in sorted(values.items()) if key.startswith(parts)}
 
 
 def key_of(override: str) -> str:

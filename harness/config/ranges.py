@@ -17,12 +17,13 @@ AT_LEAST_1 = (
     *("backbone.layers", "backbone.heads", "resources.nodes", "resources.devices", "resources.cpus"),
     *("resources.minutes", "resources.cells_per_job"),
     *("resources.at_once", "bench.dim", "bench.heads", "bench.batch", "bench.layers", "bench.rounds"),
+    *("bench.chunk", "bench.prompt", "bench.top_k"),
 )
 NAME = re.compile(r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")  # of a task with its family
 LEAST = {**dict.fromkeys(AT_LEAST_0, 0), **dict.fromkeys(AT_LEAST_1, 1)}
 POSITIVE = (
     *("train.optimizer.lr", "train.clip_norm", "train.clip_value", "train.clip_each"),
-    *("resources.memory_gb", "bench.limit_s"),
+    *("resources.memory_gb", "bench.limit_s", "bench.limit_gb"),
 )
 
 

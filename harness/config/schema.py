@@ -103,11 +103,11 @@ class Cluster:
 
 @dataclass
 class Bench:
-    """do=bench: what one layer costs."""
+    """do=bench: what one layer costs, or with a typed task= the whole model of its recipe."""
 
     models: list[str] = field(default_factory=list)  # model=a,b; none: the composed one
     lengths: list[int] = field(default_factory=lambda: [1024, 2048, 4096, 8192, 16384])  # lengths=a,b
-    what: list[str] = field(default_factory=lambda: ["forward"])  # what=forward,train,decode
+    what: list[str] = field(default_factory=lambda: ["forward"])  # what=forward,train,decode,generate
     peer: str = "vanilla"  # what all are compared with
     pattern: str = "causal_self"
     dim: int = 256
@@ -116,8 +116,17 @@ class Bench:
     layers: int | None = None  # of `decoder`, with each model in it; null: one layer alone
     decoder: dict[str, Any] = field(default_factory=lambda: {"_target_": "models.backbones.decoder.DecoderLM"})
     precision: str = "float32"
-    rounds: int = 5  # samples of each point
-    limit_s: float = 30.0  # a call that would take longer is not made
+    rounds: int = 5  # samples of each point; fewer where one takes long
+    limit_s: float = 120.0  # a call that would take longer is not made
+    limit_gb: float | None = None  # nor one that would need more; null: most of what the machine has free
+    chunk: int | None = None  # what=forward: tokens read at once, from the state; null: all, unless lengths are long
+    mode: list[str] = field(default_factory=lambda: ["incremental"])  # what=generate: mode=incremental,recompute
+    batches: list[int] = field(default_factory=list)  # what=generate: several sizes; none: `batch`
+    prompt: int = 1  # what=generate: tokens given; `lengths` count them, too
+    top_k: int | None = None  # what=generate: a token is drawn among so many; null: among all
+    axis: str | None = None  # a setting of the models that takes `axis_values` one after another, at one length
+    axis_values: list[int] = field(default_factory=list)
+    run: str | None = None  # table= or figure=: one of its runs; null: all
 
 
 def place(name: str) -> str:

@@ -6,7 +6,7 @@ are named and left out.
 
 import itertools
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from harness.config.cell import Cell, cell_of, refers_to_seed, with_seed, with_seeds
 from harness.config.compose import compose, file_of, folders, has_recipe, options, put_model, search_path, stands_alone
 from harness.config.depends_on import parse_depends_on
+from harness.config.every_model import further_models, why_not
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.ranges import check_range
 from harness.config.resolvers import default_protocol
@@ -113,6 +114,8 @@ def expand_all(commands: Sequence[Command]) -> Plan:
         for planned in plan.cells:
             add_with_dependencies(planned, cells)
         absent |= plan.absent
+    if not cells:  # a model may have the pattern of one of several tables
+        raise no_cell(absent)
     return Plan(tuple(cells.values()), absent)
 
 
@@ -149,7 +152,7 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
     tables = [cfg.table]
     if cfg.table.get("all"):
         tables = [OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"]
-        tables = [table for table in tables if has_cells(table)]
+        tables = [table for table in tables if has_cells(table) and not table.get("every")]
     elif not has_cells(cfg.table):
         name = typed_values(overrides).get("table", "NAME")
         raise UsageError(f"table={name} has no cells, nothing to run: python run.py do=report table={name} shows it")
@@ -159,10 +162,14 @@ def expand(cfg: DictConfig, overrides: Sequence[str]) -> Plan:
         plan = expand_table(table, cfg, overrides)
         cells |= {planned.cell.id: planned for planned in plan.cells}  # tables share cells
         absent |= plan.absent
-    if not cells:
-        why = "; ".join(f"{name}: {reason}" for name, reason in absent.items()) or "nothing typed belongs to it"
-        raise UsageError(f"this table has no cell that can run: {why}")
+    if not cells and not cfg.table.get("every"):
+        raise no_cell(absent)
     return Plan(tuple(cells.values()), absent)
+
+
+def no_cell(absent: Mapping[str, str]) -> UsageError:
+    why = "; ".join(f"{name}: {reason}" for name, reason in absent.items()) or "nothing typed belongs to it"
+    return UsageError(f"this table has no cell that can run: {why}")
 
 
 def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -> Plan:
@@ -183,12 +190,16 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
     cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # what is typed for them -> one for each seed
     for one, column in runnable_cells(table, typed, cfg.model.name, absent):
         settings = dict(one.set) | dict(column.get("set", {}))
-        rest = [f"task={column.task}", f"protocol={one.protocol}", *to_overrides(settings), *shared]
+        protocol = column.get("protocol") or one.protocol
+        rest = [f"task={column.task}", f"protocol={protocol}", *to_overrides(settings), *shared]
         own = (f"model={one.model}", *rest)
         if own in cells:
             continue  # columns may show several scores of one cell
         plain = compose_with_model(one.model, rest)
         plain.seed = seeds[0]
+        if table.get("every") and (why := why_not(plain, one.model, table)):
+            absent[f"{cfg.model.name if 'model' in typed else one.model}, {column.task}"] = why
+            continue
         first = cell_of(plain)
         hours = None
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
@@ -212,6 +223,9 @@ def runnable_cells(
     if "model" in typed:
         listed = {label: one for label, one in rows.items() if one.model == typed["model"]}
         rows = listed or {model: row(typed["model"], table.protocol)}
+    elif table.get("every"):
+        rows |= {name: row(name, table.protocol) for name in further_models(table)}
+        absent |= dict(table.get("without") or {})
     for label, one in rows.items():
         if one.model not in models:
             absent[label] = f"no model '{one.model}' yet"
@@ -223,8 +237,8 @@ def runnable_cells(
                 continue
             if column.task not in tasks:
                 absent[name] = f"no task '{column.task}' yet"
-            elif not has_recipe(one.protocol, column.task):
-                absent[f"{label}, {name}"] = f"protocol '{one.protocol}' has no recipe for {column.task}"
+            elif not has_recipe(protocol := column.get("protocol") or one.protocol, column.task):
+                absent[f"{label}, {name}"] = f"protocol '{protocol}' has no recipe for {column.task}"
             else:
                 yield one, column
 

@@ -9,6 +9,8 @@ rows:
   Llama: {model: vanilla_rope, set: {+backbone.norm_kind: rmsnorm}}  with a key that the recipe lacks
 columns:
   ListOps, packed P: {task: lra/listops, metric: acc, set: {backbone.pooling: packed}}
+  recall: {task: probe/recall, metric: acc, protocol: probe}     of a recipe that the rows do not name
+every: [causal_self]     further rows: every model that has one of these patterns (`harness.config.every_model`)
 """
 
 import json

@@ -23,10 +23,14 @@ MAX_RETRIES = 4  # discarded samples for each that counts
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one call. `disturbed`: the number of samples during which other processes used the machine."""
+    """Seconds of one call. `disturbed`: the number of samples during which other processes used the machine.
+
+    `calls`: so many in a row made a sample.
+    """
 
     samples: tuple[float, ...]
     disturbed: int = 0
+    calls: int = 1
 
     @property
     def median(self) -> float:
@@ -56,8 +60,9 @@ def time_alternating(
     retry_disturbed: bool = True,
     pause_s: float = 0.0,
     worker_pids: Sequence[int] = (),
+    warm: bool = True,
 ) -> dict[str, Timing]:
-    """Timings of calls that alternate, `rounds` samples of each. The first call of each is not counted.
+    """Timings of calls that alternate, `rounds` samples of each. With `warm` the first call of each is not counted.
 
     `retry_disturbed`: discard disturbed samples and take them again, at most MAX_RETRIES for each that counts.
     `pause_s`: seconds of rest before each sample, followed by one uncounted call, for candidates whose threads would
@@ -65,7 +70,8 @@ def time_alternating(
     """
     calls, samples = {}, {name: [] for name in candidates}
     for name, function in candidates.items():
-        function()
+        if warm:
+            function()
         calls[name] = max(1, round(min_sample_s / _seconds(function, 1, device)))
     disturbed, retries = dict.fromkeys(candidates, 0), MAX_RETRIES * rounds * len(candidates)
     for _ in range(rounds):
@@ -84,7 +90,7 @@ def time_alternating(
                 retries -= 1
             samples[name].append(seconds / calls[name])
             disturbed[name] += retry_disturbed and not undisturbed
-    return {name: Timing(tuple(samples[name]), disturbed[name]) for name in candidates}
+    return {name: Timing(tuple(samples[name]), disturbed[name], calls[name]) for name in candidates}
 
 
 def _seconds(function: Callable[[], object], calls: int, device: Any) -> float:

@@ -11,6 +11,7 @@ from harness.report.measurements import describe_setting
 from harness.report.render.markdown import escape
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
+TITLES |= {"token": "One token of a text", "generate": "A whole text"}
 Series = list[dict[str, Any]]
 
 
@@ -37,7 +38,7 @@ def show(measured: dict[str, Any]) -> None:
     page = console()
     for what, series in measures(measured):
         header, rows = grid(measured, series)
-        table = Table(*header, box=None, pad_edge=False, title=f"{TITLES[what]}: {describe_setting(measured)}")
+        table = Table(*header, box=None, pad_edge=False, title=f"{title_of(what)}: {describe_setting(measured)}")
         for row in rows:
             table.add_row(*row)
         page.print(table)
@@ -46,32 +47,51 @@ def show(measured: dict[str, Any]) -> None:
 
 
 def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]]:
-    """(what, {model: its points in order of length})."""
-    for what in dict.fromkeys(point["what"] for point in measured["points"]):
-        points = [point for point in measured["points"] if point["what"] == what]
+    """(what, {model: its points in order of length, or of the values of an axis}).
+
+    Of generation there is one for each mode and batch: `generate-recompute-16`.
+    """
+    for what in dict.fromkeys(map(measure_of, measured["points"])):
+        points = [point for point in measured["points"] if measure_of(point) == what]
         yield what, {name: [p for p in points if p["model"] == name] for name in measured["models"]}
+
+
+def measure_of(point: Mapping[str, Any]) -> str:
+    parts = (point["what"], point.get("mode"), point.get("batch"))
+    return "-".join(str(part) for part in parts if part is not None)
+
+
+def title_of(what: str) -> str:
+    """`A whole text, recompute, batch 16`"""
+    name, *series = what.split("-")
+    return ", ".join([TITLES.get(name, name), *series[:1], *(f"batch {batch}" for batch in series[1:])])
+
+
+def place(point: Mapping[str, Any]) -> int:
+    """Where a point stands: its length, or the value of the setting that changes."""
+    return point.get("value", point["length"])
 
 
 def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: time of each length with its ratio to the peer, slopes, crossover, memory at the longest."""
     peer = measured["settings"]["peer"]
-    lengths = [point["length"] for point in next(iter(series.values()))]
-    base = {point["length"]: point["ms"] for point in series.get(peer, []) if point["status"] == "ok"}
+    lengths = [place(point) for point in next(iter(series.values()))]
+    base = {place(point): point["ms"] for point in series.get(peer, []) if "ms" in point}
     header = ["model", *(f"{n:,}" for n in lengths), "time ~ n^", "memory ~ n^", "MiB at the longest"]
     header.append(f"beats {peer} from")
     rows = []
     for name, points in series.items():
         cells = [name]
         for point in points:
-            if point["status"] != "ok":
+            if "ms" not in point:
                 cells.append(point["status"].split(":")[0])
                 continue
-            ratio = f" ({base[point['length']] / point['ms']:.2g}×)" if point["length"] in base and name != peer else ""
-            cells.append(f"{milliseconds(point['ms'])}{ratio}")
+            ratio = f" ({base[place(point)] / point['ms']:.2g}×)" if place(point) in base and name != peer else ""
+            cells.append(f"{'~' * (point['status'] != 'ok')}{milliseconds(point['ms'])}{ratio}")
         good = [point for point in points if point["status"] == "ok"]
         slopes = [slope(good, "ms"), slope(good, "memory_mb")]
-        both = [point for point in good if point["length"] in base]
-        sizes, ours = [p["length"] for p in both], [p["ms"] for p in both]
+        both = [point for point in good if place(point) in base]
+        sizes, ours = [place(p) for p in both], [p["ms"] for p in both]
         at = crossover(sizes, ours, [base[n] for n in sizes]) if name != peer else None
         rows.append([*cells, *slopes, f"{good[-1]['memory_mb']:.3g}" if good else "", f"{at:,.0f}" if at else ""])
     return header, rows
@@ -80,7 +100,7 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
 def slope(points: Series, key: str) -> str:
     """Exponent over the upper half of the lengths; fixed costs dominate the lower half."""
     kept = [point for point in points[(len(points) - 1) // 2 :] if point[key] > 0]
-    value = exponent([point["length"] for point in kept], [point[key] for point in kept])
+    value = exponent([place(point) for point in kept], [point[key] for point in kept])
     return "" if value is None else f"{value:.2f}"
 
 
@@ -96,6 +116,11 @@ def notes(measured: dict[str, Any]) -> list[str]:
     disturbed = sum(point.get("disturbed", 0) for point in measured["points"])
     if disturbed:
         lines.append(f"{disturbed} samples were taken while other processes used this machine.")
+    if any("ms" in point and point["status"] != "ok" for point in measured["points"]):
+        lines.append("~: not measured at this length; how it came about stands below.")
+    lines += [f"{title_of(what)}: {timed}." for what, timed in measured.get("timed", {}).items()]
+    used = [(name, found) for name, found in measured.get("kernels", {}).items() if found]
+    lines += [f"{name}: most of the time in {', '.join(found)}" for name, found in used]
     lines += [f"{name}: {why}" for name, why in measured["absent"].items()]
     lines += [f"{p['model']} at {p['length']:,}: {p['status']}" for p in measured["points"] if p["status"] != "ok"]
     return lines
@@ -108,7 +133,7 @@ def curves(measured: dict[str, Any]) -> str:
     lines += [f"{escape(describe_setting(measured))}.", ""]
     for what, series in measures(measured):
         header, rows = grid(measured, series)
-        lines += [f"## {TITLES[what]}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
+        lines += [f"## {title_of(what)}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
         lines += [*(_row(row) for row in rows), ""]
     return "\n".join([*lines, *(f"- {escape(line)}" for line in notes(measured))]) + "\n"
 
@@ -147,7 +172,7 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
     for column, (what, series) in enumerate(chosen):
         for name, points in series.items():
             good = [point for point in points if point["status"] == "ok"]
-            sizes = [point["length"] for point in good]
+            sizes = [place(point) for point in good]
             look = {"marker": "o", "markersize": 4}
             if name == measured["settings"]["peer"]:
                 look |= {"color": "0.4", "linestyle": "--"}
@@ -157,16 +182,17 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
                     label = f"{name} (n^{slope(good, key)})" if slope(good, key) else name
                     (line,) = axes[row, column].plot(*zip(*kept, strict=True), label=label, **look)
                     look.setdefault("color", line.get_color())
-            low, high = ([point["ms_quartiles"][side] for point in good] for side in (0, 1))
+            low, high = ([point.get("ms_quartiles", 2 * [point["ms"]])[side] for point in good] for side in (0, 1))
             axes[0, column].fill_between(sizes, low, high, alpha=0.2, linewidth=0, color=look.get("color"))
-        memory = "state, MiB" if what == "decode" else "peak memory, MiB"
-        for row, unit in enumerate(("ms" if what != "decode" else "ms a token", memory)):
+        kind = what.split("-")[0]
+        memory = "state, MiB" if kind == "decode" else "memory, MiB" if "-" in what else "peak memory, MiB"
+        for row, unit in enumerate(("ms a token" if kind in ("decode", "token") else "ms", memory)):
             axis = axes[row, column]
             axis.set(xscale="log", yscale="log", ylabel=unit)
             axis.grid(True, which="major", alpha=0.3)
             axis.legend(fontsize=7)
-        axes[0, column].set_title(TITLES[what], fontsize=10)
-        axes[1, column].set_xlabel("length, tokens")
+        axes[0, column].set_title(title_of(what), fontsize=10)
+        axes[1, column].set_xlabel(measured["settings"].get("axis") or "length, tokens")
     figure.suptitle(describe_setting(measured), fontsize=8)
     figure.tight_layout()
     for path in paths:

@@ -172,7 +172,7 @@ def _column_group(
     spec: TableSpec, column: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool
 ) -> Group:
     higher_is_better, of = spec.higher_is_better(column), spec.columns[column]
-    scores = rank(score_rows(cells, examples_of(cells, of, spec.block)), higher_is_better)
+    scores = rank(score_rows(cells, examples_of(cells, of, of.block or spec.block)), higher_is_better)
     baselines = rank(_baselines(spec, column, cells), higher_is_better)
     tests = compare_group(spec, column, scores, baselines) if of.ranks else Comparison()
     return Group(
@@ -206,7 +206,8 @@ def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: st
 def _baselines(spec: TableSpec, column: str, cells: "pd.DataFrame") -> list[Score]:
     """The untrained predictors of a column. Each has its score for every seed, so that rows can be paired with it."""
     found = []
-    for name, by_data in baselines_of(cells, spec.columns[column], spec.block).items():
+    of = spec.columns[column]
+    for name, by_data in baselines_of(cells, of, of.block or spec.block).items():
         # the data that most cells were tested on
         data, (_, score, examples) = max(by_data.items(), key=lambda pair: (pair[1][0], pair[0]))
         seeds = sorted({int(seed) for seed in cells["seed"]})

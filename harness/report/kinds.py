@@ -3,20 +3,23 @@
 settings: printed hyper-parameters beside those of our composed recipes (`harness.report.settings_table`)
 formulas: printed formulas beside those of our code (`harness.report.formula_tables`)
 counts:   what printed formulas give at one choice of sizes, beside what ours give (the same module)
+measured: printed time and memory beside what do=bench measured (`harness.report.measured_table`)
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from harness.errors import UsageError, did_you_mean
-from harness.report import formula_tables, settings_table
+from harness.report import formula_tables, measured_table, settings_table
+from harness.report.measured_table import MeasuredTable
 from harness.report.render.layout import Table
 
 LOADERS = {
     "settings": settings_table.load,
     "formulas": formula_tables.load_formulas,
     "counts": formula_tables.load_counts,
+    "measured": measured_table.load_measured,
 }
 
 
@@ -27,6 +30,11 @@ class TableWithoutCells(Protocol):
     title: str
 
     def page(self) -> Table: ...
+
+
+def page_of(table: TableWithoutCells, measurements: Mapping[str, Mapping[str, Any]] | None) -> Table:
+    """`measurements`: those of do=bench by their names, which some tables show."""
+    return table.page(measurements) if isinstance(table, MeasuredTable) else table.page()
 
 
 def load(raw: dict[str, Any], paper_root: str | os.PathLike[str], read: Callable[[str], dict[str, Any]]) -> Any:

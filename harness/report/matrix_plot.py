@@ -164,7 +164,7 @@ def _matrix(axis: "Axes", panel: MatrixPanel, place: Place) -> None:
     elif panel.signed:
         look |= {"cmap": "cividis", "vmin": -largest, "vmax": largest}
     else:
-        look |= {"cmap": _sequential(), "vmin": 0, "vmax": largest}
+        look |= {"cmap": sequential(), "vmin": 0, "vmax": largest}
     axis.set_facecolor(NOTHING)
     image = axis.imshow(shown, **look)
     for i in range(1, rows):
@@ -202,7 +202,7 @@ def _ticks(labels: Sequence[str], count: int, step: int, is_row: bool) -> tuple[
     return places, [str(i) for i in places]
 
 
-def _sequential() -> Any:
+def sequential() -> Any:
     """White to dark blue, even in grey."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -210,15 +210,19 @@ def _sequential() -> Any:
 
 
 def _numbers(axis: "Axes", panel: MatrixPanel, image: Any) -> None:
-    """Each value in its cell, dark on light and light on dark."""
+    """Each value in its cell."""
     for i, row in enumerate(panel.values):
         for j, value in enumerate(row):
             if value is None:
                 continue
-            red, green, blue, _ = image.cmap(image.norm(value))
-            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.55
             text = f"{value:,.0f}" if value == int(value) else f"{value:.2f}"
-            axis.text(j, i, text, ha="center", va="center", fontsize=SMALL, color="white" if dark else "black")
+            axis.text(j, i, text, ha="center", va="center", fontsize=SMALL, color=text_colour(image, value))
+
+
+def text_colour(image: Any, value: float) -> str:
+    """Of a number in a square: dark on light and light on dark."""
+    red, green, blue, _ = image.cmap(image.norm(value))
+    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.55 else "black"
 
 
 def _legend(page: "Figure", legend: Legend, low: float, is_named: bool) -> None:

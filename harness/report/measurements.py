@@ -66,8 +66,15 @@ def _has_row(measured: dict[str, Any], row: RowSpec) -> bool:
 def describe_setting(measured: dict[str, Any]) -> str:
     s, machine = measured["settings"], measured["hardware"]
     where = machine["gpu"] or f"{machine['cpu']}, {machine['threads']} threads"
-    what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
-    return (
-        f"{what}, {s['pattern']}, width {s['dim']}, {s['heads']} heads, batch {s['batch']}, {s['precision']}; {where}; "
-        f"torch {measured['versions']['torch']}"
-    )
+    if s.get("task"):
+        what = ", ".join([f"the model of {s['task']}, protocol {s['protocol']}", *_settings(s["set"])])
+    else:
+        what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
+        what += f", {s['pattern']}, width {s['dim']}, {s['heads']} heads"
+    batches = " and ".join(map(str, s.get("batches") or [s["batch"]]))
+    drawn = f", {s['prompt']} tokens given, top-{s['top_k'] or 'all'}" if "prompt" in s else ""
+    return f"{what}, batch {batches}, {s['precision']}{drawn}; {where}; torch {measured['versions']['torch']}"
+
+
+def _settings(given: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in given.items()]

@@ -32,23 +32,29 @@ def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.Da
     cells = _with_column_settings(cells[cells["budget"] != "smoke"], spec)
     selected, tasks = {}, [name for name, column in spec.columns.items() if column.task]
     for protocol in spec.protocols:
-        part, of_protocol = spec.for_protocol(protocol), cells[cells["protocol"] == protocol]
-        selected[protocol] = {column: _column_cells(of_protocol, part, column) for column in tasks}
+        part, of_protocol = spec.for_protocol(protocol), dict(list(cells.groupby("protocol")))
+        own = {column: of_protocol.get(spec.columns[column].protocol or protocol, cells[:0]) for column in tasks}
+        selected[protocol] = {column: _column_cells(own[column], part, column) for column in tasks}
     return selected
 
 
 def _with_column_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
-    """The cells with `changed` as the columns of the table see it: what a column sets counts as changed in its cells,
-    even in a recipe that has this value anyway."""
+    """The cells with `changed` as the table sees it: what a column or, where it has `every` model, a row sets counts as
+    changed in its cells, even in a recipe that has this value anyway."""
+    of_rows: dict[str, list[set[tuple[str, str]]]] = {}
+    for row in spec.rows.values() if spec.every else ():
+        of_rows.setdefault(row.model, []).append(set(settings_key(row.set)))
     of_task: dict[str, list[set[tuple[str, str]]]] = {}
     for column in spec.columns.values():
         if column.task and column.set:
             of_task.setdefault(column.task, []).append(set(settings_key(column.set)))
     changed = []
-    for config, task, already in zip(cells["config"], cells["task"], cells["changed"], strict=True):
-        flat = flatten(config) if task in of_task else {}
+    models = cells["model"]
+    for config, model, task, already in zip(cells["config"], models, cells["task"], cells["changed"], strict=True):
+        flat = flatten(config) if task in of_task or any(of_rows.get(model, ())) else {}
         used = {(key, json.dumps(value, sort_keys=True)) for key, value in flat.items()}
-        more = set().union(*(own for own in of_task.get(task, ()) if own <= used))
+        sets = (*of_task.get(task, ()), *of_rows.get(model, ()))
+        more = set().union(*(own for own in sets if own <= used))
         changed.append(tuple(sorted({*already, *more})) if more else already)
     return cells.assign(changed=changed)
 
@@ -73,6 +79,8 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
         pairs = set(changed)
         if exact:
             row, setting = exact[0], ""
+        elif spec.every and (label is not None or model in spec.without or not pairs <= own):
+            continue  # its rows are plain
         elif spec.only_rows or owners or not own <= pairs or any(own < other <= pairs for other in others):
             continue  # another row, column or table has it
         else:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -24,6 +24,8 @@ from harness.report.spec_parts import (
     require_known,
 )
 
+Pattern = Literal["noncausal_self", "causal_self", "noncausal_cross", "causal_cross"]
+
 
 class TableSpec(StrictModel):
     """A table: the keys of its yaml, its `name`, and the `published` numbers of its (row, column) pairs.
@@ -35,6 +37,10 @@ class TableSpec(StrictModel):
 
     `control`: the models that stand for no method at all, `reference`: those that the others are compared with; of
     each, the first that has a row under a protocol. `why`: why the control is not apart, where that is known.
+    `every`: patterns; the table has a row for every model with one of them, also for those that `rows` does not name,
+    and its rows are ranked over its columns (`harness.report.ranking`). `without`: {model: why it has no row}.
+    `budget`: what its cells run at where none is typed, and what is ranked.
+
     `block`: neighbouring test examples that are resampled together, because they overlap. `published_noise`: standard
     error of a published number, in its unit or as a percentage; without it, an accuracy has the binomial one of
     `test_sizes`, the examples in the test split of the tasks' full data.
@@ -59,6 +65,9 @@ class TableSpec(StrictModel):
     control: TupleOf[str] = ()
     reference: TupleOf[str] = ()
     why: str = ""
+    every: TupleOf[Pattern] = ()
+    without: dict[str, str] = Field(default_factory=dict)
+    budget: str = "reduced"
     block: int = Field(default=1, ge=1)
     published_noise: Limit | None = None
     test_sizes: dict[str, int] = Field(default_factory=dict)

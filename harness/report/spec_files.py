@@ -15,6 +15,7 @@ from harness.records import ledger
 from harness.report.figure_spec import FigureSpec
 from harness.report.lines import LineFigure
 from harness.report.matrices import MatrixFigure
+from harness.report.measured_figure import MeasuredFigure, PendingFigure
 from harness.report.spec import TableSpec
 from harness.report.spec_parts import PublishedNumber, require_known
 
@@ -53,12 +54,12 @@ def raw_table(name: str, conf_root: str | os.PathLike[str]) -> dict[str, Any]:
 
 def load_figure(
     name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]
-) -> FigureSpec | LineFigure | MatrixFigure:
+) -> FigureSpec | LineFigure | MatrixFigure | MeasuredFigure | PendingFigure:
     """The figure `<conf_root>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
     with _reading(name, conf_root, "figure") as raw:
         if isinstance(raw.get("table"), str):
             raw["table"] = load_table(raw["table"], conf_root, paper_root)
-        kinds = {"lines": LineFigure, "matrices": MatrixFigure}
+        kinds = {"lines": LineFigure, "matrices": MatrixFigure, "measured": MeasuredFigure, "pending": PendingFigure}
         return parse(kinds.get(raw.get("kind"), FigureSpec), raw, "")
 
 

@@ -46,9 +46,10 @@ class Column(StrictModel):
     `evaluation`: the metric is of this further evaluation, not of the test. `formula`: an expression over the numbers
     of a cell's config (`harness.report.formula`). `set`: what its cells set on top of their rows. `column` and
     `condition` are the ledger's, where they are not the yaml's own key; `column: null`: the paper prints no such
-    number. `unit` and `higher_is_better`: where no number is published; `decimals`: of our numbers, as many as of the
-    published ones unless given. `cost`: a metric that is no score, such as the size of a state. `control`, `reference`
-    and `why` are the table's unless the column has its own.
+    number. `protocol`: of its cells, whatever their rows name. `unit` and `higher_is_better`: where no number is
+    published; `decimals`: of our numbers, as many as of the published ones unless given. `cost`: a metric that is no
+    score, such as the size of a state. `control`, `reference`, `block` and `why` are the table's unless the column has
+    its own.
     """
 
     task: str | None = None
@@ -59,6 +60,8 @@ class Column(StrictModel):
     bench: BenchPoint | None = None
     column: str | None = ""
     condition: str = ""
+    protocol: str | None = None
+    block: int | None = Field(default=None, ge=1)
     set: dict[str, Any] = Field(default_factory=dict)
     unit: str | None = None
     decimals: int | None = None

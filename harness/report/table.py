@@ -21,6 +21,7 @@ from harness.report.blocks import (
 )
 from harness.report.comparison import ENOUGH
 from harness.report.groups import BENCH, Group, ProtocolResults
+from harness.report.ranking import with_ranks
 from harness.report.render.layout import Picture, Section, Table
 from harness.report.scores import Score, verdict_of
 from harness.report.spec import TableSpec
@@ -47,7 +48,7 @@ def build_table(
             sections.append(_own_section(result, suffix))
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
-    return Table(
+    made = Table(
         name=spec.name,
         title=spec.title,
         summary=_summary(spec, tidy),
@@ -59,6 +60,7 @@ def build_table(
         answer=sentences(results),
         plot=plot,
     )
+    return with_ranks(made, spec, results) if spec.every else made
 
 
 def _paper_section(result: ProtocolResults, suffix: str) -> Section:
@@ -198,10 +200,20 @@ def _ranks(spec: TableSpec) -> bool:
     return any(column.metric is not None for column in spec.columns.values())
 
 
+def _protocols_of_columns(spec: TableSpec) -> str:
+    """`skyformer (Text, Image), probe (recall)`"""
+    columns: dict[str, list[str]] = {}
+    for name, column in spec.columns.items():
+        columns.setdefault(column.protocol or spec.protocol, []).append(name)
+    return ", ".join(f"{protocol} ({', '.join(names)})" for protocol, names in columns.items())
+
+
 def _caption(spec: TableSpec) -> tuple[str, ...]:
     names = ", ".join(spec.protocols)
     several = f"Protocols {names}, never compared with each other" if len(spec.protocols) > 1 else f"Protocol {names}"
     protocols = f"{several}; runs of other protocols are left out. "
+    if any(column.protocol for column in spec.columns.values()):
+        protocols = f"Each column is of one protocol: {_protocols_of_columns(spec)}. "
     intervals = (
         "± is the half width of the 95 % t interval over seeds, n the number of seeds that finished. Fewer than 3 "
         "seeds have no interval and no test: their range stands there."

@@ -122,7 +122,7 @@ class ABC(MultiHead):
         return y, {"keys": keys, "values": values}
 
     def scores(self, q: Tensor, k: Tensor, logits: Tensor, slots: tuple[Tensor, Tensor]) -> Tensor:
-        """<q_i, K~_i> / sqrt(E), (B, H, n, r), where `slots` come before the first token."""
+        """`<q_i, K~_i> / sqrt(E)`, (B, H, n, r), where `slots` come before the first token."""
         count = logits.shape[-1]
         rows = F.pad(q * self.head_dim**-0.5, (0, 0, count, 0))  # of the slots, which stand as tokens
         return running_scores(rows, *with_state(logits, k, slots))[:, :, count:]

@@ -49,27 +49,33 @@ def random_blocks(draws: Tensor, counts: Tensor) -> Tensor:
 
 
 def block_rows(draws: Tensor, counts: Tensor) -> list[Rows]:
-    """draws (H, G, r), counts (B) -> which of the B H G blocks of keys each block of queries sees."""
+    """draws (H, G, r), counts (B) -> which of the B H G blocks of keys each block of queries sees.
+
+    There is no -1 where all G blocks of each example are real and more than 5 + 2 r.
+    """
     shape = (len(counts), *draws.shape[:2])  # (B, H, G)
     most = 5 + 2 * draws.shape[-1]
     block = torch.arange(shape[-1], device=draws.device)
     last = counts[:, None, None] - 1  # (B, 1, 1)
     real, long = block <= last, last >= most
-    inner = long & (block > 0) & (block < last)  # (B, 1, G)
-    near = (
-        torch.zeros_like(block),
-        torch.where(block > 1, block - 1, -1),
-        block,
-        torch.where(block + 1 < last, block + 1, -1),
-        last,
-    )
-    near = torch.stack([x.expand(shape) for x in near], -1)  # (B, H, G, 5)
+    random = random_blocks(draws, counts)  # (B, H, G, r)
     every = torch.where(real, block, -1)[:, :, None]  # (B, 1, 1, G)
-    return [
-        _rows(inner, torch.cat([near, random_blocks(draws, counts)], -1)),
-        _rows(real & long & ~inner, every.expand(*shape, -1)),
+    second = (block == 1) | (block == last - 1)  # beside a global block, which is its neighbour too
+    inner = long & (block > 0) & (block < last)  # (B, 1, G)
+    other = torch.where(block == 1, 2, block - 1)  # the other neighbour of such a block
+
+    def near(*blocks: Tensor) -> Tensor:
+        return torch.cat([torch.stack([x.expand(shape) for x in blocks], -1), random], -1)
+
+    first = torch.zeros_like(block)
+    rows = [
+        _rows(inner & ~second, near(first, block - 1, block, block + 1, last)),
+        _rows(inner & second, near(first, other, block, last)),
         _rows(real & ~long, every[..., :most].expand(*shape, -1)),
     ]
+    ends = _rows((block == 0) & long, every.expand(*shape, -1))
+    span = last.flatten()[ends.queries // (shape[1] * shape[2])]
+    return [*rows, Rows(torch.stack([ends.queries, ends.queries + span], 1), ends.keys)]
 
 
 def _rows(which: Tensor, listed: Tensor) -> Rows:
@@ -95,13 +101,19 @@ def bigbird(
     batch, heads, length, width = q.shape
     if length <= (5 + 2 * draws.shape[-1]) * block:
         return softmax_attention(q, k, v, key_padding_mask=key_padding_mask, dropout=dropout)
-    if key_padding_mask is None:
-        key_padding_mask = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
     blocks = -(-length // block)
-    draws = draws[:, torch.arange(blocks, device=draws.device) % draws.shape[1]]
-    rows = block_rows(draws, -(-real_lengths(key_padding_mask) // block))
     rest = blocks * block - length
-    hidden = F.pad(key_padding_mask, (0, rest), value=True)[:, None].expand(-1, heads, -1).reshape(-1, block)
+    draws = draws[:, torch.arange(blocks, device=draws.device) % draws.shape[1]]
+    if key_padding_mask is None:
+        counts = torch.full((batch,), blocks, device=q.device)
+        if rest:
+            key_padding_mask = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
+    else:
+        counts = -(-real_lengths(key_padding_mask) // block)
+    hidden = None
+    if key_padding_mask is not None:
+        hidden = F.pad(key_padding_mask, (0, rest), value=True)[:, None].expand(-1, heads, -1).reshape(-1, block)
+    rows = block_rows(draws, counts)
     q, k, v = (F.pad(x, (0, 0, 0, rest)).reshape(-1, block, width) for x in (q, k, v))  # (B H G, b, E)
     y = block_sparse_attention(q, k, v, rows, hidden=hidden, dropout=dropout)
     return y.view(batch, heads, -1, width)[:, :, :length]

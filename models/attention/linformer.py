@@ -40,11 +40,29 @@ def linformer(
     if key_padding_mask is not None:
         hidden = key_padding_mask[:, None, :, None]
         k, v = k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
-    k, v = key_map.mT @ k, value_map.mT @ v  # (B, H or 1, r, E)
+    if value_map is key_map:
+        kv = project(key_map, torch.cat([k, v], -1))  # (B, H or 1, r, 2 E)
+        k, v = kv.chunk(2, -1)
+    else:
+        k, v = project(key_map, k), project(value_map, v)  # (B, H or 1, r, E)
     heads = q.shape[1]
     return F.scaled_dot_product_attention(
         q, k.expand(-1, heads, -1, -1), v.expand(-1, heads, -1, -1), dropout_p=dropout
     )
+
+
+def project(matrix: Tensor, x: Tensor) -> Tensor:
+    """matrix (H or 1, N, r)' x (B, H or 1, N, F) -> (B, H or 1, r, F).
+
+    All examples, and heads that share a map, are columns of one product: a map is read once, and its gradient summed
+    inside the product of the backward pass.
+    """
+    batch, heads, _, width = x.shape
+    if len(matrix) > 1:
+        y = matrix.mT @ x.permute(1, 2, 0, 3).flatten(2)  # (H, r, B F)
+        return y.unflatten(-1, (batch, width)).permute(2, 0, 1, 3)
+    y = matrix[0].mT @ x.permute(2, 0, 1, 3).flatten(1)  # (r, B H F)
+    return y.unflatten(-1, (batch, heads, width)).permute(1, 2, 0, 3)
 
 
 class Linformer(MultiHead):

@@ -5,6 +5,8 @@
 
 c keeps exp in range: the maximum of W x E^-1/4, for queries over features, for keys over features and positions. The
 latter sees the future, so there is no causal self form (D-27). In the cross patterns every query sees the context.
+Where a factor does not depend on the feature it is not multiplied with all m of them: e^-|k|^2.. is the values', and c
+and eps enter through sums. c has a gradient, through the one product that is the largest.
 Time O(N m D), memory O(N H m) with this kernel and O(N D) with the ReLU. Float32, or float64.
 
     B batch, N query length, M key length, H heads, E head width, m features
@@ -19,7 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern, State
-from models.ops.kernel_attention import kernel_sums, read_sums, segmented_kernel_attention
+from models.ops.kernel_attention import (
+    kernel_sums,
+    normalise,
+    read_sums,
+    segmented_kernel_attention,
+    with_ones,
+)
 from models.ops.precision import autocast_disabled, upcast
 
 EPSILON, RELU_EPSILON = 1e-4, 1e-3
@@ -36,28 +44,55 @@ def performer(
     floor: float = FLOOR,
 ) -> Tensor:
     """q (B, H, N, E), k and v (B, H, M, E), directions (H, m, E), mask (B, M) True at padding -> (B, H, N, E)."""
+    sums = exponential_sums(k, v, directions, key_padding_mask=key_padding_mask)
+    return read_exponential(q, directions, sums, floor=floor).to(v.dtype)
+
+
+def exponential_sums(k: Tensor, v: Tensor, directions: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
+    """m^1/2 [S z] of k and v (B, H, M, E) along directions (H, m, E), mask (B, M) True at padding: (B, H, m, E + 1)."""
+    with autocast_disabled(k):
+        k, directions, values = upcast(k), scaled_directions(k, directions), with_ones(v)
+        along = k @ directions.mT  # (B, H, M, m)
+        if key_padding_mask is not None:
+            hidden = key_padding_mask[:, None, :, None]
+            along, values = along.masked_fill(hidden, torch.finfo(along.dtype).min), values.masked_fill(hidden, 0.0)
+        highest, place = along.detach().flatten(2).max(-1)  # (B, H)
+        token = place // along.shape[-1]
+        key = k.gather(2, token[..., None, None].expand(-1, -1, 1, k.shape[-1]))[:, :, 0]  # (B, H, E)
+        c = (key * picked(directions, place % along.shape[-1])).sum(-1)[..., None, None]  # (B, H, 1, 1)
+        exp = along.sub_(highest[..., None, None]).exp_()
+        return c.detach().sub(c).exp() * (exp.mT @ (values * (-half_square(k)).exp())) + EPSILON * values.sum(
+            2, keepdim=True
+        )
+
+
+def read_exponential(q: Tensor, directions: Tensor, sums: Tensor, *, floor: float) -> Tensor:
+    """What queries q (B, H, N, E) read of `exponential_sums`: (B, H, N, E)."""
     with autocast_disabled(q):
-        phi_q = features(upcast(q), upcast(directions), over=(-1,))  # (B, H, N, m)
-        hidden = None if key_padding_mask is None else key_padding_mask[:, None, :, None]
-        phi_k = features(upcast(k), upcast(directions), over=(-2, -1), hidden=hidden)  # (B, H, M, m)
-        numerator = phi_q @ (phi_k.mT @ upcast(v))  # (B, H, N, E)
-        normaliser = phi_q @ phi_k.sum(-2, keepdim=True).mT  # (B, H, N, 1)
-        return (numerator / normaliser.clamp(min=floor)).to(v.dtype)
+        q, directions = upcast(q), scaled_directions(q, directions)
+        along = q @ directions.mT  # (B, H, N, m)
+        highest, place = along.detach().max(-1, keepdim=True)
+        half = half_square(q)
+        c = (q * picked(directions, place[..., 0])).sum(-1, keepdim=True) + half  # (B, H, N, 1), c + |q|^2 E^-1/2 / 2
+        exp = along.sub_(highest + half.detach()).exp_()
+        y = torch.addcmul(EPSILON * sums.sum(2, keepdim=True), c.detach().sub(c).exp(), exp @ sums)
+        return normalise(y, 0.0, floor * directions.shape[1])
 
 
-def features(x: Tensor, directions: Tensor, *, over: tuple[int, ...], hidden: Tensor | None = None) -> Tensor:
-    """phi of x (B, H, N, E) along directions (H, m, E), with c the maximum `over` these axes: (B, H, N, m).
+def scaled_directions(x: Tensor, directions: Tensor) -> Tensor:
+    """W E^-1/4, in the type of x (.., E) or wider."""
+    return upcast(directions).to(upcast(x).dtype) * x.shape[-1] ** -0.25
 
-    Where `hidden` (B, 1, N, 1) is True the features are zero.
-    """
-    x = x * x.shape[-1] ** -0.25
-    along = x @ directions.mT  # (B, H, N, m)
-    if hidden is not None:
-        along = along.masked_fill(hidden, torch.finfo(along.dtype).min)
-    phi = torch.exp(along - along.amax(over, keepdim=True) - x.square().sum(-1, keepdim=True) / 2) + EPSILON
-    if hidden is not None:
-        phi = phi.masked_fill(hidden, 0.0)
-    return phi * directions.shape[1] ** -0.5
+
+def half_square(x: Tensor) -> Tensor:
+    """|x|^2 E^-1/2 / 2 of x (.., E): (.., 1)."""
+    return x.square().sum(-1, keepdim=True) * (x.shape[-1] ** -0.5 / 2)
+
+
+def picked(directions: Tensor, place: Tensor) -> Tensor:
+    """Of directions (H, m, E) those at `place` (B, H, ..), (B, H, .., E)."""
+    heads = torch.arange(len(directions), device=place.device).view(-1, *[1] * (place.ndim - 2))
+    return directions[heads, place]
 
 
 def relu_features(x: Tensor, directions: Tensor | None) -> Tensor:
@@ -161,18 +196,13 @@ class Performer(MultiHead):
 
     def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
         k, v, key_padding_mask = self.visible(k, v, key_padding_mask)
+        if self.mix is performer:
+            return {"sums": exponential_sums(k, v, self.directions, key_padding_mask=key_padding_mask)}
         with autocast_disabled(k):
-            if self.mix is generalised:
-                phi_k = relu_features(k, self.directions)
-            else:
-                hidden = None if key_padding_mask is None else key_padding_mask[:, None, :, None]
-                phi_k = features(upcast(k), upcast(self.directions), over=(-2, -1), hidden=hidden)
-            return {"sums": kernel_sums(phi_k, v, key_padding_mask)}
+            return {"sums": kernel_sums(relu_features(k, self.directions), v, key_padding_mask)}
 
     def attend_context(self, q: Tensor, state: State) -> Tensor:
+        if self.mix is performer:
+            return read_exponential(self.scaled(q), self.directions, state["sums"], floor=self.floor).to(q.dtype)
         with autocast_disabled(q):
-            if self.mix is generalised:
-                phi_q = relu_features(q, self.directions)
-            else:
-                phi_q = features(upcast(self.scaled(q)), upcast(self.directions), over=(-1,))
-            return read_sums(phi_q, state["sums"], floor=self.floor).to(q.dtype)
+            return read_sums(relu_features(q, self.directions), state["sums"], floor=self.floor).to(q.dtype)

@@ -5,7 +5,8 @@
 Keys and values are gathered tile by tile and gathered again in the backward pass, which takes the outputs and the
 logarithms of the softmax sums that forward left: O(R b S b E) time, O(R b E) memory plus one tile.
 
-    R blocks (of all examples and heads), b tokens of a block, E head width, T listed blocks of queries, S keys' blocks
+    R blocks (of all examples and heads), b tokens of a block, E head width, T rows of a table, Q blocks of queries of a
+    row, S blocks of keys of a row
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,19 +25,20 @@ TILE = TileBudget(2**16, 2**26)  # gathered keys
 
 
 class Rows(NamedTuple):
-    """Blocks of queries that see equally many blocks of keys: queries (T), keys (T, S), -1 where there is none."""
+    """Rows of a table: the blocks of queries (T) or (T, Q) see the blocks of keys (T, S), -1 where there is none."""
 
     queries: Tensor
     keys: Tensor
 
 
 def block_sparse_attention(
-    q: Tensor, k: Tensor, v: Tensor, rows: Sequence[Rows], *, hidden: Tensor, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, rows: Sequence[Rows], *, hidden: Tensor | None, dropout: float = 0.0
 ) -> Tensor:
     """q, k, v (R, b, E), each block of queries in at most one of `rows` -> (R, b, E), zeros for blocks in none.
 
-    `hidden` (R, b) is True at hidden keys; a listed block must see some key. A block of keys counts as often
-    as it is listed. `dropout` is the share of weights dropped, whatever the mode of the calling module.
+    `hidden` (R, b) is True at hidden keys; a listed block must see some key. None, which is faster, says that none is
+    hidden and that no row has -1. A block of keys counts as often as it is listed. `dropout` is the share of weights
+    dropped, whatever the mode of the calling module.
     """
     seed = draw_seed(dropout)
     return _BlockSparse.apply(q, k, v, hidden, _Plan(rows, dropout, seed))
@@ -47,22 +49,26 @@ class _Plan(NamedTuple):
     dropout: float
     seed: int
 
-    def tiles(self, k: Tensor, hidden: Tensor) -> Iterator[tuple[Tensor, Tensor, Visible]]:
-        """(queries (T'), keys (T' S), who is seen) of some listed blocks, computed together."""
+    def tiles(self, k: Tensor, hidden: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Visible]]:
+        """(queries (T', Q), keys (T' S), who is seen) of some rows, computed together."""
         number = 0
         for queries, keys in self.rows:
+            if not len(keys):
+                continue
+            queries = queries.view(len(keys), -1)
             size = TILE.fit(k, keys.shape[1] * k[0].numel())
-            for first in range(0, len(queries), size):
-                tile = keys[first : first + size]
-                blind = hidden[tile.clamp(min=0)] | (tile < 0)[..., None]  # (T', S, b)
-                visible = Visible(False, blind.flatten(1), self.dropout, self.seed + (number << 20))
-                yield queries[first : first + size], tile.clamp(min=0).flatten(), visible
+            for mine, tile in zip(queries.split(size), keys.split(size), strict=True):
+                blind = None
+                if hidden is not None:
+                    blind = (hidden[tile.clamp(min=0)] | (tile < 0)[..., None]).flatten(1)  # (T', S b)
+                    tile = tile.clamp(min=0)
+                yield mine, tile.flatten(), Visible(False, blind, self.dropout, self.seed + (number << 20))
                 number += 1
 
 
-def _gather(x: Tensor, keys: Tensor, tile: int) -> Tensor:
-    """(R, b, E) -> (tile, 1, S b, E)."""
-    return x.index_select(0, keys).view(tile, 1, -1, x.shape[-1])
+def _gather(x: Tensor, blocks: Tensor, tile: int) -> Tensor:
+    """Blocks (tile S), or (tile, S), of x (R, b, E) -> (tile, 1, S b, E)."""
+    return x.index_select(0, blocks.flatten()).view(tile, 1, -1, x.shape[-1])
 
 
 class _BlockSparse(torch.autograd.Function):
@@ -71,9 +77,10 @@ class _BlockSparse(torch.autograd.Function):
         out, lse = torch.zeros_like(q), upcast(q.new_zeros(q.shape[:-1]))
         with autocast_disabled(q):
             for queries, keys, visible in plan.tiles(k, hidden):
-                k_tile, v_tile = (_gather(x, keys, len(queries)) for x in (k, v))
-                y, total = softmax_lse(q[queries, None], k_tile, v_tile, visible)
-                out[queries], lse[queries] = y[:, 0], total[:, 0]
+                tile = len(queries)
+                y, total = softmax_lse(_gather(q, queries, tile), *(_gather(x, keys, tile) for x in (k, v)), visible)
+                for whole, part in ((out, y), (lse, total)):
+                    whole.index_copy_(0, queries.flatten(), part.reshape(-1, *whole.shape[1:]))
         ctx.plan = plan
         ctx.save_for_backward(q, k, v, hidden, out, lse)
         return out
@@ -86,12 +93,13 @@ class _BlockSparse(torch.autograd.Function):
         dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (k, v))
         with autocast_disabled(q):
             for queries, keys, visible in ctx.plan.tiles(k, hidden):
-                k_tile, v_tile = (_gather(x, keys, len(queries)) for x in (k, v))
-                own = (x[queries, None] for x in (out, lse))
+                tile, mine = len(queries), queries.flatten()
+                others = (_gather(x, queries, tile) for x in (grad, q))
+                own = _gather(out, queries, tile), lse.index_select(0, mine).view(tile, 1, -1)
                 dq_tile, *found = softmax_lse_backward(
-                    grad[queries, None], q[queries, None], k_tile, v_tile, *own, visible
+                    *others, *(_gather(x, keys, tile) for x in (k, v)), *own, visible
                 )
-                dq[queries] = dq_tile[:, 0]
+                dq.index_copy_(0, mine, dq_tile.reshape(-1, *q.shape[1:]))
                 for total, part in zip((dk, dv), found, strict=True):
                     total.index_add_(0, keys, upcast(part).view(len(keys), *k.shape[1:]))
         return dq, dk.to(k.dtype), dv.to(v.dtype), None, None

@@ -10,9 +10,8 @@ from harness.config.sweep import expand
 from harness.config.table_rows import has_cells
 from harness.training.run_cell import CellRequest, run_cell
 
-TABLES = [
-    name for name, _ in options("table") if name != "all" and has_cells(OmegaConf.load(file_of("table", name)))
-]
+READ = {name: OmegaConf.load(file_of("table", name)) for name, _ in options("table") if name != "all"}
+TABLES = [name for name, read in READ.items() if has_cells(read) and not read.get("every")]  # of the papers and probes
 QUICK = ("lavo/t11", "lavo/t7", "latte/t1", "luna/t6")  # the default suite builds these; CI builds all
 OF_PROBES = ("probes/distance", "probes/length")  # the same cells, by other evaluations
 

@@ -39,6 +39,20 @@ def definition(q, k, v):
 
 
 @pytest.mark.parametrize("tile", [1, 2**16])
+def test_blocks_that_see_the_same_are_one_row_and_nothing_need_be_hidden(monkeypatch, tile):
+    monkeypatch.setattr(block_sparse, "TILE", TileBudget(tile, tile))
+    together = [Rows(torch.tensor([[0, 3], [4, 1]]), torch.tensor([[0, 2], [4, 3]]))]
+    alone = [Rows(torch.tensor([0, 3, 4, 1]), torch.tensor([[0, 2], [0, 2], [4, 3], [4, 3]]))]
+    found = []
+    for rows, mask in ((together, None), (alone, torch.zeros(BLOCKS, SIZE, dtype=torch.bool))):
+        leaves = tensors()
+        y = block_sparse_attention(*leaves, rows, hidden=mask)
+        found.append((y, *torch.autograd.grad((y * y).sum(), leaves)))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("tile", [1, 2**16])
 def test_equals_its_definition(monkeypatch, tile):
     monkeypatch.setattr(block_sparse, "TILE", TileBudget(tile, tile))
     leaves = tensors()

@@ -29,11 +29,11 @@ def of_measurement(name: str, measured: Mapping[str, Any]) -> list[dict[str, Any
             series = []
             for model, points in by_model.items():
                 ended = [p for p in points if p["status"] == "ok" and isinstance(p.get(key), int | float)]
-                kept = [(p["length"], p[key]) for p in ended if p[key] > 0]  # a logarithm has no place for 0
+                kept = [(bench_tables.place(p), p[key]) for p in ended if p[key] > 0]  # a logarithm has no place for 0
                 if kept:
                     series.append(_series(model, [x for x, _ in kept], [y for _, y in kept]))
             if series:
-                title = f"{bench_tables.TITLES.get(what, what)}, {unit}"
+                title = f"{bench_tables.title_of(what)}, {unit}"
                 found.append(
                     _chart(f"bench-{name}-{what}-{key}", title, "length, tokens", unit, series, True, True)
                     | {"note": describe_setting(dict(measured)), "picture": f"figures/bench/{name}.png"}

@@ -63,7 +63,7 @@ def matrix(
                 if column.task is None or (row.columns is not None and name not in row.columns):
                     continue
                 place = places.setdefault((row.model, column.task), Place())
-                key = (row.protocol, settings_key({**row.set, **column.set}))
+                key = (column.protocol or row.protocol, settings_key({**row.set, **column.set}))
                 place.wanted.setdefault(key, set()).update(spec.seeds)
                 place.papers.add(spec.name.split("/")[0])
                 place.tables.add(spec.name)

@@ -1,0 +1,123 @@
+"""What a peer is: a public layer with our weights, from a package or from a clone at a pinned commit."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.side_by_side import Call, Weights
+from models.attention.base import Attention, Pattern
+
+BATCH, LENGTH = 4, 2048
+SEED = 1
+TOLERANCE = 1e-4  # of the largest entry
+
+
+class AbsentError(Exception):
+    """A peer that is not there, or not at its commit: one line that says what to do."""
+
+
+class LayerPair(NamedTuple):
+    """Two layers with the same weights, (B, N, D) -> (B, N, D): both `train()`, both without dropout.
+
+    What a peer draws at each call comes from torch's stream or a seed of its own; the comparison begins at `SEED`, and
+    `redraw` then lets ours draw anew as often as the peer does. Where the two are not the same function everywhere,
+    `same` names the rows that must be, of x (B, N, D) a mask (B, N), and `examples` how many at once.
+    """
+
+    name: str
+    peer: str
+    dim: int
+    heads: int
+    ours: Attention
+    theirs: nn.Module
+    call: Call
+    note: str = ""
+    tolerance: float = TOLERANCE
+    same: Callable[[Tensor], Tensor] | None = None
+    examples: int = BATCH
+    redraw: Callable[[], None] = lambda: None
+
+
+def layer(
+    kind: type[Attention], dim: int, heads: int, *, pattern: Pattern = Pattern.NONCAUSAL_SELF, **hyper: Any
+) -> Attention:
+    return kind(dim, heads, pattern=pattern, max_length=LENGTH, **hyper)
+
+
+def projections(**linears: nn.Module) -> Weights:
+    """Of a layer of ours with linear layers of these names, from the peer's."""
+    return {f"{name}.{part}": value for name, linear in linears.items() for part, value in linear.named_parameters()}
+
+
+def package(name: str) -> str:
+    """Name and version, of what is installed."""
+    return f"{name} {version(name)}"
+
+
+class Clone(NamedTuple):
+    """A repository, its commit, and the folder inside it that Python imports from."""
+
+    name: str
+    url: str
+    commit: str
+    source: str = "."
+
+    def folder(self, peers: Path | None) -> Path:
+        """Raises AbsentError unless `peers` holds the clone, at the commit and as it was committed."""
+        get = f"git clone {self.url} {self.name} && git -C {self.name} checkout {self.commit}"
+        if peers is None:
+            raise AbsentError(f"give --peers, a folder in which you ran: {get}")
+        root = peers / self.name
+        if not (root / ".git").exists():
+            raise AbsentError(f"{peers} has no clone {self.name}; there: {get}")
+        if (found := _git(root, "rev-parse", "HEAD")) != self.commit:
+            raise AbsentError(f"{root} is at {found[:12]}; run: git -C {root} checkout {self.commit}")
+        if _git(root, "status", "--porcelain", "--untracked-files=no"):
+            raise AbsentError(f"{root} is changed; run: git -C {root} checkout {self.commit} -- .")
+        return root / self.source
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.commit[:7]}"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    found = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise AbsentError(f"git says of {root}: {' '.join(found.stderr.split())}")
+    return found.stdout.strip()
+
+
+@contextmanager
+def imported_from(folder: Path) -> Iterator[None]:
+    """Imports come from `folder` first, and our own packages of the same names are out of the way.
+
+    Afterwards ours are back, and those of the folder are kept by whoever holds them. Nothing is written there.
+    """
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+
+    def taken() -> dict[str, Any]:
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
+
+    ours, wrote = taken(), sys.dont_write_bytecode
+    sys.path.insert(0, str(folder))
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        sys.dont_write_bytecode = wrote
+        taken()
+        sys.modules.update(ours)
+
+
+def ones(batch: int = BATCH) -> Tensor:
+    """A mask (B, N) without padding, for peers that must have one."""
+    return torch.ones(batch, LENGTH)

@@ -1,0 +1,127 @@
+"""BigBird, Reformer, Longformer and Nyströmformer of `transformers`, in its training mode.
+
+There the output projection stands outside of the attention, beside a norm and the residual. A linear layer in its place
+makes both sides the same block: four projections (Reformer three) and what is between. What its models make once for
+all layers, such as masks, is not timed.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.peers.base import LENGTH, SEED, LayerPair, layer, ones, package, projections
+from benchmarks.peers.skyformer import DIM, HEADS, draws_of, share_rotations
+from benchmarks.side_by_side import copy
+from models.attention.base import without_biases
+from models.attention.bigbird import BigBird
+from models.attention.longformer import Longformer
+from models.attention.nystrom import Nystrom
+from models.attention.reformer import Reformer
+
+SIZES = {"hidden_size": DIM, "num_attention_heads": HEADS, "max_position_embeddings": LENGTH}
+WITHOUT_DROPOUT = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+
+
+class Block(nn.Module):
+    """Public attention, as `read` calls it, and a linear layer on its outputs."""
+
+    def __init__(self, attention: nn.Module, read: Callable[[nn.Module, Tensor], Tensor]):
+        super().__init__()
+        self.attention, self.read = attention, read
+        self.out = nn.Linear(DIM, DIM)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.read(self.attention, x))
+
+
+def pairs(peers: Path | None) -> Iterator[LayerPair]:
+    """Raises ImportError without the package."""
+    for make in (bigbird, reformer, longformer, nystrom):
+        yield make()
+
+
+def _multi_head(block: Block) -> dict[str, Tensor]:
+    parts = block.attention
+    return projections(q_proj=parts.query, k_proj=parts.key, v_proj=parts.value, out_proj=block.out)
+
+
+def bigbird() -> LayerPair:
+    from transformers import BigBirdConfig
+    from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdModel
+
+    config = BigBirdConfig(**SIZES, **WITHOUT_DROPOUT, block_size=64, num_random_blocks=3)
+    peer = BigBirdBlockSparseAttention(config, seed=SEED)
+    blocked, band, rows, columns = BigBirdModel.create_masks_for_block_sparse_attn(ones(), config.block_size)
+    masks = {"band_mask": band, "from_mask": rows, "to_mask": columns}
+    masks |= {"from_blocked_mask": blocked, "to_blocked_mask": blocked}
+
+    def read(attention: nn.Module, x: Tensor) -> Tensor:
+        return attention(x, **masks)[0]
+
+    theirs, model = Block(peer, read), layer(BigBird, DIM, HEADS)
+    copy(model, _multi_head(theirs))
+    np.random.seed(SEED)
+    plan = peer._get_rand_attn_plan(LENGTH, config.block_size, config.num_random_blocks)
+    drawn = peer._bigbird_block_rand_mask_with_head(LENGTH, LENGTH, config.block_size, config.block_size, HEADS, *plan)
+    model.draws.copy_(draws_of(torch.as_tensor(np.stack(drawn)), LENGTH // config.block_size))
+    label = f"{package('transformers')} BigBirdBlockSparseAttention"
+    note = "theirs draws random blocks at each step, in Python"
+    return LayerPair("bigbird", label, DIM, HEADS, model, theirs, theirs, note=note)
+
+
+def reformer() -> LayerPair:
+    from transformers import ReformerConfig
+    from transformers.models.reformer.modeling_reformer import LSHSelfAttention
+
+    sizes = SIZES | {"attention_head_size": DIM // HEADS, "lsh_attn_chunk_length": 64, "num_hashes": 2}
+    config = ReformerConfig(**sizes, attn_layers=["lsh"], lsh_attention_probs_dropout_prob=0.0, num_buckets=None)
+    peer = LSHSelfAttention(config)
+    theirs = Block(peer, lambda attention, x: attention(x).hidden_states)
+    model = layer(Reformer, DIM, HEADS, hashes=config.num_hashes)
+    without_biases(model.qk_proj, model.v_proj)
+    copy(model, projections(qk_proj=peer.query_key, v_proj=peer.value, out_proj=theirs.out))
+    same = share_rotations(model, peer)
+
+    def redraw() -> None:
+        model.redraw, peer.hash_seed = True, None
+
+    note = "compared but for each round's first chunk, where theirs looks at the last one; both draw at each step"
+    label = f"{package('transformers')} LSHSelfAttention"
+    return LayerPair("reformer", label, DIM, HEADS, model, theirs, theirs, same=same, redraw=redraw, note=note)
+
+
+def longformer() -> LayerPair:
+    from transformers import LongformerConfig
+    from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+
+    config = LongformerConfig(**SIZES, **WITHOUT_DROPOUT, attention_window=[512], num_hidden_layers=1)
+    hidden = 1 - ones()  # 0 is local attention
+
+    def read(attention: nn.Module, x: Tensor) -> Tensor:
+        none = hidden[: len(x)].bool()
+        options = {"is_index_masked": none, "is_index_global_attn": none, "is_global_attn": False}
+        return attention(x, attention_mask=hidden[: len(x)], **options)[0]
+
+    theirs, model = Block(LongformerSelfAttention(config, 0), read), layer(Longformer, DIM, HEADS)
+    copy(model, _multi_head(theirs))
+    for unused in ("query_global", "key_global", "value_global"):
+        delattr(theirs.attention, unused)
+    label = f"{package('transformers')} LongformerSelfAttention"
+    return LayerPair("longformer", label, DIM, HEADS, model, theirs, theirs, note="a window of 512, no global tokens")
+
+
+def nystrom() -> LayerPair:
+    from transformers import NystromformerConfig
+    from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
+
+    sizes = SIZES | WITHOUT_DROPOUT | {"num_landmarks": 64, "segment_means_seq_len": LENGTH}
+    config = NystromformerConfig(**sizes, conv_kernel_size=None)
+    config.inv_coeff_init_option = False  # "original"; otherwise it fails at a key of its configuration
+    theirs = Block(NystromformerSelfAttention(config), lambda attention, x: attention(x)[0])
+    model = layer(Nystrom, DIM, HEADS, landmarks=64, batch_init=True)
+    copy(model, _multi_head(theirs))
+    label = f"{package('transformers')} NystromformerSelfAttention"
+    return LayerPair("nystrom", label, DIM, HEADS, model, theirs, theirs, note="64 landmarks, no convolution")

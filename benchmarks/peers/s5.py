@@ -1,0 +1,26 @@
+"""The state space of S5 in the `s5-pytorch` package: no projections around it, all eigenvalues kept, causal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from benchmarks.peers.base import LayerPair, layer, package
+from benchmarks.side_by_side import copy
+from models.attention.base import Pattern
+from models.attention.s5 import S5
+
+DIM, STATE = 64, 64
+
+
+def pairs(peers: Path | None) -> Iterator[LayerPair]:
+    """Raises ImportError without the package."""
+    from s5 import S5 as Public
+
+    theirs = Public(DIM, STATE)
+    settings = {"d_state": STATE, "blocks": 1, "conj_sym": False, "gate": "none"}
+    model = layer(S5, DIM, 1, pattern=Pattern.CAUSAL_SELF, **settings)
+    values = {"eigenvalues": theirs.seq.Lambda, "enter": theirs.seq.B, "leave": theirs.seq.C}
+    values = {name: torch.view_as_real(x) if x.is_complex() else x for name, x in values.items()}
+    copy(model, values | {"skip": theirs.seq.D, "log_step": theirs.seq.log_step})
+    yield LayerPair("s5", package("s5-pytorch"), DIM, 1, model, theirs, theirs, tolerance=1e-3)

@@ -1,0 +1,230 @@
+"""Pages that are made when the site is built: models, tasks, protocols, the errors of the papers, the Python door.
+
+Each follows from `conf/`, from docstrings and from `results/paper/audit.yaml`, so that none is kept by hand. Nothing of
+the project is imported: yaml is read, modules are parsed, and mkdocstrings parses what `:::` names.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS, TASKS = "models/index.md", "tasks/index.md"
+SIGNS = re.compile(r"([\\`*_\[\]|])")
+
+
+def on_config(config: Any) -> Any:
+    """Put the pages of models and families below the entries of the navigation that list them."""
+    for section in config.nav:
+        for entries in section.values():
+            for entry in entries if isinstance(entries, list) else ():
+                for title, page in entry.items():
+                    if page in (MODELS, TASKS):
+                        folder = page.partition("/")[0]
+                        entry[title] = [page, *(name for name in pages() if is_below(name, folder) and name != page)]
+    return config
+
+
+def is_below(name: str, folder: str) -> bool:
+    return name.startswith(f"{folder}/")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
+    for name, text in pages().items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def pages() -> dict[str, str]:
+    """{place below docs/: Markdown}. Links are written as if the pages lay in docs/."""
+    return models() | tasks() | {"protocols.md": protocols(), "faq.md": errors(), "reference.md": reference()}
+
+
+def models() -> dict[str, str]:
+    """A page for each module that `conf/model/` names, and a list of all models."""
+    found = [(*named(file), read(file)) for file in sorted((ROOT / "conf/model").glob("*.yaml"))]
+    known = [(name, line, raw) for name, line, raw in found if raw["_target_"] != "???"]
+    made, rows = {}, {}
+    for module, group in groupby(sorted(known, key=lambda one: module_of(one[2])), key=lambda one: module_of(one[2])):
+        members = list(group)
+        short = module.rpartition(".")[2]
+        made[f"models/{short}.md"] = model_page(module, members)
+        rows |= {name: f"| [`{name}`]({short}.md) | {escaped(line)} |" for name, line, _ in members}
+    head = [
+        "# Models",
+        "",
+        "One line of `python run.py do=list` for each; `python run.py do=verify` measures what each can do. A class of",
+        "your own is one more: [add a model](../../CONTRIBUTING.md#add-a-model).",
+        "",
+        "| model | |",
+        "| --- | --- |",
+    ]
+    return {MODELS: "\n".join([*head, *(rows[name] for name in sorted(rows))]) + "\n"} | made
+
+
+def model_page(module: str, members: list[tuple[str, str, dict[str, Any]]]) -> str:
+    """`members`: names of models, the line that describes each, and its yaml."""
+    path = f"{module.replace('.', '/')}.py"
+    lines = [f"# {module.rpartition('.')[2]}", "", fenced(docstring(ROOT / path), "text"), ""]
+    lines += ["| model | |", "| --- | --- |", *(f"| `{name}` | {escaped(line)} |" for name, line, _ in members), ""]
+    for target in dict.fromkeys(raw["_target_"] for _, _, raw in members):
+        lines += [f"::: {target}", ""]
+    lines += ["## Configuration", ""]
+    for name, _, _ in members:
+        lines += [f"`conf/model/{name}.yaml`", "", fenced(text_of(f"conf/model/{name}.yaml"), "yaml"), ""]
+    return "\n".join(lines)
+
+
+def tasks() -> dict[str, str]:
+    """A page for each family of tasks, and a list of all of them."""
+    files = sorted((ROOT / "conf/task").rglob("*.yaml"))
+    head = [
+        "# Tasks",
+        "",
+        "Data, backbone, loss, metrics and decoding. `protocol=` chooses among the recipes; the first is the default.",
+        "[Data cards](../data_cards.md) have licence, size, hashes and split of each.",
+        "",
+        "| task | | recipes |",
+        "| --- | --- | --- |",
+    ]
+    made, rows = {}, []
+    for family, group in groupby(files, key=lambda file: file.parent.name):
+        parts, shown = [f"# {family}", ""], set()
+        for file in group:
+            (_, line), raw = named(file), read(file)
+            name, target = f"{family}/{file.stem}", raw["_target_"]
+            recipes = ", ".join(
+                f"[{one}](../protocols.md#{one})" for one in recipes_of(name, raw.get("protocol", "own"))
+            )
+            rows.append(f"| [`{name}`]({family}.md#{anchor(name)}) | {escaped(line)} | {recipes} |")
+            parts += [f"## {name}", "", escaped(line), "", f"Recipes: {recipes}. [Data card](../data_cards.md).", ""]
+            parts += (
+                [f"::: {target}", ""] if target not in shown else [f"Its class is `{target}`, which stands above.", ""]
+            )
+            parts += [f"`conf/task/{name}.yaml`", "", fenced(file.read_text(encoding="utf-8"), "yaml"), ""]
+            shown.add(target)
+        made[f"tasks/{family}.md"] = "\n".join(parts)
+    return {TASKS: "\n".join([*head, *rows]) + "\n"} | made
+
+
+def protocols() -> str:
+    lines = [
+        "# Protocols",
+        "",
+        "A protocol is one paper's recipe: sizes, optimiser, schedule, selection rule. Rows of different protocols",
+        "never share a column of a table. [decisions.md](decisions.md) says how they differ and why.",
+        "",
+    ]
+    for file in sorted((ROOT / "conf/protocol").glob("*.yaml")):
+        name, line = named(file)
+        lines += [f"## {name}", "", escaped(line), ""]
+        recipes = sorted(file.with_suffix("").rglob("*.yaml"))
+        if not recipes:
+            lines += ["It serves every task.", ""]
+            continue
+        lines += ["| recipe | |", "| --- | --- |"]
+        for recipe in recipes:
+            place = recipe.relative_to(file.with_suffix("")).with_suffix("").as_posix()
+            lines.append(f"| `{place}` | {escaped(named(recipe)[1])} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def errors() -> str:
+    """The audit of the papers as questions that a reader may have: one entry for each X-n."""
+    raw = read(ROOT / "results/paper/audit.yaml")
+    lines = [
+        "# Published errors",
+        "",
+        "What does not agree within the five papers, between a paper and its public code, or between a paper and the",
+        "one it copies. Footnotes of tables cite these numbers. [decisions.md](decisions.md) says how ambiguities are",
+        "read.",
+        "",
+    ]
+    for heading, entries in by_paper(raw):
+        lines += [f"## {heading}", ""]
+        for entry in entries:
+            links = ", ".join(map(linked, entry["tables"])) or "no number"
+            lines += [f"### {entry['id']}: {escaped(entry['where'])} {{ #{entry['id'].lower()} }}", ""]
+            lines += [escaped(entry["text"]), "", f"It bears on {links}.", ""]
+    return "\n".join(lines)
+
+
+def by_paper(raw: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """(heading, entries): those of one paper's tables alone below its name, then those of several, or of none."""
+    of = {entry["id"]: {name.partition("/")[0] for name in entry["tables"]} for entry in raw["entries"]}
+    for paper, title in raw["papers"].items():
+        if entries := [entry for entry in raw["entries"] if of[entry["id"]] == {paper}]:
+            yield title, entries
+    yield "Several papers, or no table", [entry for entry in raw["entries"] if len(of[entry["id"]]) != 1]
+
+
+def linked(name: str) -> str:
+    """A table's page, or a figure's picture, if it is committed."""
+    for place in (f"results/tables/{name}.md", f"results/figures/{name}.png"):
+        if (ROOT / place).is_file():
+            return f"[{name}](../{place})"
+    return f"`{name}`"
+
+
+def reference() -> str:
+    """What `import longhaul` offers, and what its reports are."""
+    imports = ast.parse(text_of("longhaul/__init__.py")).body
+    own = [node for node in imports if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("longhaul.")]
+    found = [f"{node.module}.{alias.name}" for node in own for alias in node.names]
+    found = sorted(found, key=lambda name: name.rpartition(".")[2])
+    shown = [*found, "longhaul.reports.Page", "longhaul.reports.Picture"]
+    lines = ["# Python reference", "[From Python](python.md) shows them at work.", *(f"::: {name}" for name in shown)]
+    return "\n\n".join(lines)
+
+
+def recipes_of(task: str, default: str) -> list[str]:
+    """The protocols with a recipe for a task, its default first; those that serve every task are left out."""
+    family, _, name = task.partition("/")
+    folders = sorted(path for path in (ROOT / "conf/protocol").iterdir() if path.is_dir())
+    found = [
+        one.name for one in folders if (one / family / f"{name}.yaml").is_file() or (one / f"{family}.yaml").is_file()
+    ]
+    return [default, *(one for one in found if one != default)]
+
+
+def read(file: Path) -> dict[str, Any]:
+    return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+
+
+def named(file: Path) -> tuple[str, str]:
+    """A yaml's name and the comment that opens it."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    comment = next((line for line in lines if line.startswith("# ") and "@package" not in line), "")
+    return file.stem, comment.removeprefix("# ").strip()
+
+
+def text_of(place: str) -> str:
+    return (ROOT / place).read_text(encoding="utf-8")
+
+
+def module_of(raw: dict[str, Any]) -> str:
+    return raw["_target_"].rpartition(".")[0]
+
+
+def docstring(file: Path) -> str:
+    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+
+
+def fenced(text: str, language: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def anchor(name: str) -> str:
+    return re.sub(r"[^\w-]", "", name.lower().replace(" ", "-"))
+
+
+def escaped(text: str) -> str:
+    return SIGNS.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,315 @@
+"""Tables of `kind: measured`: what a paper prints for time and memory, beside what do=bench measured.
+
+Numbers of two machines stand in blocks of their own, and every ratio is within one measurement. A paper's seconds were
+taken on another machine; what can be compared are ratios to one row, the order of rows, and exponents.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.config.validation import parse
+from harness.errors import UsageError
+from harness.records import ledger
+from harness.report.measured_points import (
+    Number,
+    label_of,
+    median_ratio,
+    number_at,
+    of_run,
+    places,
+    printed_slope,
+    series,
+    slope,
+)
+from harness.report.measured_spec import EXPONENTS, KEYS, MeasuredColumn, MeasuredSpec
+from harness.report.measurements import describe_setting
+from harness.report.render.layout import TIDY_COLUMNS, Block, Section, Table, TableEntry
+from harness.report.spec_parts import require_known
+
+UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
+UNITS |= {"time_exponent": "exponent of time", "memory_exponent": "exponent of memory"}
+NEAR = 0.25  # exponents that differ by less are the same
+MEMORY = (
+    "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
+    "the allocations; of generation, the state, or with recompute the call alone."
+)
+MARK = "~: extrapolated from shorter texts, or added up over the measured costs of single tokens; notes say which."
+
+
+def load_measured(raw: dict[str, Any], paper_root: str | os.PathLike[str], read: object = None) -> "MeasuredTable":
+    """Raises UsageError for a row or column that the ledger lacks, or the table."""
+    spec = parse(MeasuredSpec, raw, "")
+    if spec.ledger is None:
+        return MeasuredTable(spec)
+    entries = ledger.entries(spec.ledger, paper_root)
+    require_known("rows", [label for label, row in spec.rows.items() if not row.ours], {e["row"] for e in entries})
+    published, units = {}, {}
+    for name, column in spec.columns.items():
+        if column.column is None:
+            continue
+        here = [e for e in entries if (e["column"], e["condition"]) == (column.column or name, column.condition)]
+        if not here:
+            raise UsageError(f"columns.{name}: {spec.ledger}.csv has no {column.column or name}, {column.condition}")
+        require_known(f"{spec.ledger}.csv: rows", {entry["row"] for entry in here}, spec.rows)
+        published |= {(entry["row"], name): entry["value"] for entry in here if entry["value"]}
+        units[name] = here[0]["unit"]
+    return MeasuredTable(spec.model_copy(update={"published": published, "units": units}))
+
+
+@dataclass(frozen=True)
+class MeasuredTable:
+    """A `harness.report.kinds.TableWithoutCells` whose page shows measurements, too."""
+
+    spec: MeasuredSpec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def title(self) -> str:
+        return self.spec.title
+
+    def page(self, measurements: Mapping[str, Mapping[str, Any]] | None = None) -> Table:
+        spec, sections, tidy, said = self.spec, [], [], []
+        for name, run in spec.runs.items():
+            columns = {key: column for key, column in spec.columns.items() if column.run == name}
+            found = of_run(run, measurements or {})
+            blocks: list[Block] = []
+            for measured in found:
+                here = {k: c for k, c in columns.items() if c.device in (None, measured["hardware"]["device"])}
+                for group in _groups(here):
+                    block, rows, sentence = self._block(name, measured, group)
+                    blocks.append(block)
+                    tidy += rows
+                    said += [sentence] if sentence else []
+            empty = {k: c for k, c in columns.items() if not any(_fills(c, measured) for measured in found)}
+            blocks += self._unmeasured(empty)
+            tidy += [self._tidy(row, key, None, Number(None, "not measured")) for key in empty for row in spec.rows]
+            sections.append(Section(f"Run {name}", tuple(blocks), self._facts(name, found, bool(empty))))
+        beside = len({(t["row"], t["column"]) for t in tidy if t["paper_value"] and t["ours_mean"]})
+        return Table(
+            name=spec.name,
+            title=spec.title,
+            summary=f"{beside} of {len(spec.published)} with ours beside",
+            sections=tuple(sections),
+            caption=(MARK, MEMORY, f"The reference of ratios is {spec.reference}, in the same measurement."),
+            footnotes=tuple((note.id, note.text) for note in spec.footnotes),
+            tidy=tuple(tidy),
+            answer=tuple(said) or (f"Not measured yet: python run.py do=bench table={spec.name}",),
+        )
+
+    def _block(
+        self, run: str, measured: Mapping[str, Any], columns: Mapping[str, MeasuredColumn]
+    ) -> tuple[Block, list[dict[str, str]], str]:
+        """The columns of one value and series in one measurement, the paper's numbers beside ours."""
+        spec, rows, tidy, pairs, orders = self.spec, [], [], [], {}
+        first = next(iter(columns.values()))
+        mode, batch = spec.series_of(first)
+        what = spec.runs[run].what
+        labels = {name: label_of(row, name, measured) for name, row in spec.rows_of(run).items()}
+        points = {name: series(measured, label, what, mode, batch) for name, label in labels.items() if label}
+        base = points.get(spec.reference, [])
+        for name in spec.rows:
+            own, cells, notes = points.get(name, []), [], self._notes(name, None)
+            for key, column in columns.items():
+                if column.value in EXPONENTS:
+                    number, theirs = slope(own, column.value), self._printed_exponent(name, key, own)
+                    cells += self._exponent_cells(name, key, number, theirs)
+                    delta = number.value - theirs if number.value is not None and theirs is not None else None
+                else:
+                    number, delta = number_at(own, base, column.length, column.value), None
+                    printed = spec.published.get((name, key))
+                    cells += self._cells(name, key, number, measured)
+                    if printed and number.value is not None:
+                        delta = number.value - ledger.number(printed)
+                        pairs += [(number.value, ledger.number(printed))] * (name != spec.reference)
+                        orders.setdefault(key, []).append((number.value, ledger.number(printed)))
+                tidy.append(self._tidy(name, key, measured, number, delta))
+            if first.value not in EXPONENTS:
+                cells.append(_text(slope(own, first.value), 2))
+            rows.append((TableEntry(_row_name(name, spec), notes), *cells))
+        header = [TableEntry("model")]
+        for key, column in columns.items():
+            if any((name, key) in spec.published for name in spec.rows):
+                header.append(TableEntry(f"{key}: paper", self._notes(None, key)))
+            if self._has_formulas(key):
+                header.append(TableEntry(f"its exponent of {column.over}"))
+            header.append(TableEntry(f"{key}: ours"))
+        if first.value not in EXPONENTS:
+            header.append(TableEntry(f"{'time' if KEYS[first.value] == 'ms' else 'memory'} ~ n^"))
+        lines = [f"{describe_setting(dict(measured))}.", *_statuses(points.values())]
+        if missing := [name for name in spec.rows if name not in points]:
+            lines.append(f"Not in this measurement: {', '.join(missing)}.")
+        lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
+        title = ", ".join(filter(None, [UNITS[first.value], mode, f"batch {batch}" if batch else ""]))
+        block = Block(title, tuple(header), tuple(rows), "l" + "r" * (len(header) - 1), lines=tuple(lines))
+        return block, tidy, self._sentence(title, pairs, orders, measured)
+
+    def _cells(self, row: str, key: str, number: Number, measured: Mapping[str, Any]) -> list[TableEntry]:
+        printed = self.spec.published.get((row, key))
+        cells = []
+        if any((name, key) in self.spec.published for name in self.spec.rows):
+            cells.append(TableEntry(printed or "–", self._notes(row, key)))
+        ours = _text(number, self.spec.columns[key].decimals)
+        return [*cells, TableEntry(ours.text, tone=ours.tone, cells=(measured["name"],))]
+
+    def _exponent_cells(self, row: str, key: str, number: Number, theirs: float | None) -> list[TableEntry]:
+        cells = []
+        if any((name, key) in self.spec.published for name in self.spec.rows):
+            cells.append(TableEntry(self.spec.published.get((row, key), "–"), self._notes(row, key)))
+        if self._has_formulas(key):
+            cells.append(TableEntry("–" if theirs is None else f"{theirs:.2f}"))
+        ours = _text(number, self.spec.columns[key].decimals)
+        if theirs is None or number.value is None:
+            return [*cells, ours]
+        return [*cells, TableEntry(ours.text, tone="good" if abs(number.value - theirs) <= NEAR else "fair")]
+
+    def _printed_exponent(self, row: str, key: str, points: Sequence[Mapping[str, Any]]) -> float | None:
+        """The exponent of the printed formula at the sizes that ours was fitted to."""
+        column = self.spec.columns[key]
+        text = self.spec.published.get((row, column.formula_of or key))
+        at, _ = places(points, KEYS[column.value])
+        return None if text is None else printed_slope(text, column.over, column.sizes, at)
+
+    def _has_formulas(self, key: str) -> bool:
+        column = self.spec.columns[key]
+        shown = any((row, column.formula_of or key) in self.spec.published for row in self.spec.rows)
+        return column.value in EXPONENTS and shown
+
+    def _unmeasured(self, columns: Mapping[str, MeasuredColumn]) -> list[Block]:
+        """The paper's numbers alone."""
+        shown = [key for key in columns if any((name, key) in self.spec.published for name in self.spec.rows)]
+        if not shown:
+            return []
+        header = [TableEntry("model"), *(TableEntry(key, self._notes(None, key)) for key in shown)]
+        body = [
+            (
+                TableEntry(name, self._notes(name, None)),
+                *(TableEntry(self.spec.published.get((name, key), "–"), self._notes(name, key)) for key in shown),
+            )
+            for name, row in self.spec.rows.items()
+            if not row.ours
+        ]
+        return [Block("The paper's numbers", tuple(header), tuple(body), "l" + "r" * len(shown))]
+
+    def _facts(self, name: str, found: Sequence[Mapping[str, Any]], missing: bool) -> tuple[str, ...]:
+        run, lines = self.spec.runs[name], []
+        if missing:
+            command = f"python run.py do=bench table={self.spec.name} bench.run={name}"
+            cost = f" (about {run.minutes:g} minutes on 2 cores)" if run.minutes else ""
+            need = {"cuda": " It needs a GPU."}.get(run.needs, f" It needs {run.needs}." if run.needs else "")
+            lines.append(f"Not measured yet: {command}{cost}.{need}")
+        if not run.paper_size:
+            lines.append(f"Not at the paper's size: {run.why}. So ours stand beside no printed number.")
+        for measured in found:
+            timed, used = measured.get("timed", {}).get(run.what), measured.get("kernels", {})
+            where = f"{measured['name']}: " if len(found) > 1 else ""
+            lines += [f"{where}Timed: {timed}."] * bool(timed)
+            named = "; ".join(f"{label} {', '.join(names)}" for label, names in used.items() if names)
+            lines += [f"{where}Operators that take most of the time: {named}."] * bool(named)
+        return tuple(lines)
+
+    def _sentence(
+        self,
+        title: str,
+        pairs: Sequence[tuple[float, float]],
+        orders: Mapping[str, list[tuple[float, float]]],
+        measured: Mapping[str, Any],
+    ) -> str:
+        if not (found := median_ratio(pairs)):
+            return ""
+        low, middle, high = found
+        taus = [tau for numbers in orders.values() if (tau := _tau(numbers)) is not None]
+        order = f"; order of rows, Kendall's τ in the mean {sum(taus) / len(taus):+.2f}" if taus else ""
+        where = measured["hardware"]["gpu"] or measured["hardware"]["cpu"]
+        return (
+            f"{title}, on {where}: ours over the paper's {middle:.2g} in the median ({low:.2g} to {high:.2g}){order}."
+        )
+
+    def _tidy(
+        self,
+        row: str,
+        key: str,
+        measured: Mapping[str, Any] | None,
+        number: Number,
+        delta: float | None = None,
+    ) -> dict[str, str]:
+        spec = self.spec
+        beside = measured is not None and spec.runs[spec.columns[key].run].paper_size
+        printed = spec.published.get((row, key), "") if beside else ""
+        notes = [*self._notes(row, None), *self._notes(None, key), *self._notes(row, key)]
+        notes += ["not in the paper"] * spec.rows[row].ours
+        return dict.fromkeys(TIDY_COLUMNS, "") | {
+            "paper": spec.paper,
+            "table": spec.name,
+            "row": row,
+            "column": key,
+            "budget": "bench",
+            "source": measured["name"] if measured else "",
+            "paper_value": printed,
+            "ours_mean": "" if number.value is None else f"{number.value:.4f}",
+            "n": str(number.samples),
+            "delta": f"{delta:.4f}" if printed and delta is not None else "",
+            "status": number.status,
+            "notes": "; ".join(dict.fromkeys(notes)),
+        }
+
+    def _notes(self, row: str | None, column: str | None) -> tuple[str, ...]:
+        """Footnotes of a row, of a column, or, with both given, of that one number."""
+        wanted = (row is not None, column is not None)
+        return tuple(
+            note.id
+            for note in self.spec.footnotes
+            if (note.rows is not None, note.columns is not None) == wanted
+            and (row is None or row in note.rows)
+            and (column is None or column in note.columns)
+        )
+
+
+def _groups(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredColumn]]:
+    """Columns of one value and series together; exponents of time and memory side by side."""
+    found: dict[tuple[Any, ...], dict[str, MeasuredColumn]] = {}
+    for key, column in columns.items():
+        group = "exponents" if column.value in EXPONENTS else column.value
+        found.setdefault((group, column.mode, column.batch), {})[key] = column
+    return list(found.values())
+
+
+def _fills(column: MeasuredColumn, measured: Mapping[str, Any]) -> bool:
+    return column.device in (None, measured["hardware"]["device"])
+
+
+def _row_name(name: str, spec: MeasuredSpec) -> str:
+    return f"{name} (not in the paper)" if spec.rows[name].ours and spec.ledger else name
+
+
+def _text(number: Number, decimals: int) -> TableEntry:
+    if number.value is None:
+        return TableEntry(number.status.split(":")[0], tone="muted" if number.status == "not measured" else "bad")
+    return TableEntry(f"{number.value:,.{decimals}f}{number.mark}")
+
+
+def _statuses(points: Any) -> list[str]:
+    """How the numbers with a mark came about."""
+    return [
+        f"{point['model']} at {point['length']:,}: {point['status']}."
+        for own in points
+        for point in own
+        if point["status"] != "ok"
+    ]
+
+
+def _tau(numbers: Sequence[tuple[float, float]]) -> float | None:
+    import numpy as np
+
+    from harness.report.ordering import kendall
+
+    if len(numbers) < 3:
+        return None
+    ours, theirs = (np.array(side, dtype=float) for side in zip(*numbers, strict=True))
+    tau = float(kendall(ours[None], theirs)[0])
+    return None if math.isnan(tau) else tau

@@ -1,0 +1,368 @@
+"""do=bench of recipes, of texts and of tables, and what do=report makes of the measurements."""
+
+import copy
+import json
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from harness.commands import bench_command, bench_generate, bench_measure
+from harness.commands.bench import measure
+from harness.commands.bench import run as bench_verb
+from harness.commands.bench_command import typed_subjects
+from harness.commands.bench_recipe import Recipe
+from harness.config.compose import compose
+from harness.config.overrides import bench_lists
+from harness.config.places import CONF, ROOT
+from harness.config.row_names import row_named
+from harness.errors import UsageError
+from harness.records import timing
+from harness.report import bench_tables, measured_figure
+from harness.report.measured_points import number_at, of_run, printed_slope, slope
+from harness.report.measured_spec import Run
+from harness.report.measured_table import load_measured
+from harness.report.render import latex, markdown
+from harness.report.spec_files import available, load_figure, load_table
+
+PAPER = ROOT / "results" / "paper"
+CPU = torch.device("cpu")
+TEXT = ["task=lra/text", "protocol=google", "bench.what=[train]", "bench.rounds=1", "trainer=cpu"]
+SMALL = ["backbone.dim=16", "backbone.heads=2", "backbone.layers=1", "backbone.ffn_dim=16"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Samples are short and none is taken again: no number is tested here."""
+    monkeypatch.setattr(bench_measure, "time_alternating", partial(timing.time_alternating, min_sample_s=0.0))
+    monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: 0.0)
+    monkeypatch.setattr(timing.gc, "collect", lambda: 0)
+    monkeypatch.setattr(bench_command, "kernels", lambda call, device: [])
+
+
+def composed(places, *overrides):
+    typed = ["do=bench", *overrides]
+    return compose([*places, *typed]), [*typed]
+
+
+def test_a_training_step_of_a_recipe_is_measured_beside_the_peer_that_it_names(places):
+    cfg, typed = composed(places, *TEXT, *SMALL, "bench.models=[luna_16,linformer]", "bench.lengths=[24,32]")
+    measured = measure(cfg, typed)
+    assert list(measured["models"]) == ["luna_16", "linformer", "vanilla_math"], "the recipe names the peer"
+    assert measured["rows"] == {"luna_16": {"model": "luna", "set": {"model.slots": 16}}}
+    assert measured["models"]["luna_16"]["slots"] == 16 and measured["settings"]["batch"] == 2
+    assert all(p["status"] == "ok" and p["ms"] > 0 and p["memory_mb"] > 0 for p in measured["points"])
+    assert {p["length"] for p in measured["points"]} == {24, 32}
+    assert measured["timed"]["train"] == "loss, gradients, clipping and update of the recipe"
+
+
+def test_a_step_of_a_recipe_is_loss_gradients_and_update(places):
+    cfg, _ = composed(places, *TEXT, *SMALL, "model=linformer", "train.clip_norm=1.0")
+    recipe = Recipe(cfg, CPU)
+    built = recipe.built(24)
+    batch = recipe.batch(built, 24)
+    assert batch["tokens"].shape == (2, 24) and batch["tokens"].min() >= 1, "0 is padding"
+    before = [parameter.detach().clone() for parameter in built.model.parameters()]
+    timed = recipe.prepare("train", 24)
+    timed.call()
+    weights, buffers = (sum(x.nbytes for x in of) for of in (built.model.parameters(), built.model.buffers()))
+    steps = 4 * len(before)  # AdamW's counters, a float each
+    assert timed.resident() * 2**20 == 4 * weights + buffers + steps, "weights, gradients and AdamW's two moments"
+    again = recipe.built(24)
+    assert all(torch.equal(a, b) for a, b in zip(before, again.model.parameters(), strict=True)), "seed 0"
+
+
+def test_names_of_rows_can_be_typed():
+    assert row_named("luna_16") == ("luna", {"model.slots": 16})
+    assert row_named("no_such_row") is None
+    assert bench_lists(["do=bench", "model=luna_16,lavo"]) == ["do=bench", "bench.models=[luna_16,lavo]"]
+    assert bench_lists(["do=bench", "model=lavo,luna_16"])[-1] == "model=lavo"
+    with pytest.raises(UsageError, match="there is no model 'luna_l6': did you mean"):
+        typed_subjects(compose(["bench.models=[luna_l6]"]))
+
+
+def test_texts_are_generated_in_both_modes_and_batches(places):
+    sizes = ["bench.layers=1", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "trainer=cpu", "bench.top_k=4"]
+    modes = ["bench.mode=[incremental,recompute]", "bench.batches=[1,2]", "bench.prompt=3", "bench.lengths=[8]"]
+    cfg, typed = composed(places, "bench.models=[local]", "model=local", "bench.what=[generate]", *sizes, *modes)
+    points = measure(cfg, typed)["points"]
+    whole = [p for p in points if p["what"] == "generate"]
+    assert {(p["model"], p["mode"], p["batch"]) for p in whole} == {
+        (m, mode, b) for m in ("local", "vanilla") for mode in ("incremental", "recompute") for b in (1, 2)
+    }
+    assert all(p["status"] == "ok" and len(p["samples"]) == 1 for p in whole)
+    state = {p["batch"]: p["memory_mb"] for p in whole if p["model"] == "vanilla" and p["mode"] == "incremental"}
+    assert state[2] == pytest.approx(2 * state[1])
+    cfg.bench.limit_s = 1e-9
+    with pytest.raises(UsageError, match="leaves nothing to generate"):
+        measure(*composed(places, *typed[1:], "bench.lengths=[3]"))
+
+
+def test_a_setting_takes_the_place_of_the_length(places):
+    axis = ["bench.axis=model.latents", "bench.axis_values=[16,8]", "bench.lengths=[16]", "bench.rounds=1"]
+    sizes = ["bench.dim=16", "bench.heads=2", "trainer=cpu"]
+    measured = measure(*composed(places, "model=latte", "bench.models=[latte]", *axis, *sizes))
+    found = [(p["model"], p["value"]) for p in measured["points"]]
+    assert found == [(model, value) for value in (8, 16) for model in ("latte", "vanilla")]
+    assert bench_tables.grid(measured, dict(bench_tables.measures(measured))["forward"])[0][1:3] == ["8", "16"]
+    assert of_run(Run(what="forward", lengths=(16,), axis="model.latents", values=(8, 16)), {"m": measured}) == [
+        measured
+    ]
+    with pytest.raises(UsageError, match=r"bench\.axis comes with"):
+        measure(*composed(places, "model=latte", *axis[:1]))
+
+
+def test_the_same_tokens_by_both_modes(places):
+    cfg, _ = composed(places, "model=local", "bench.layers=1", "bench.dim=16", "bench.heads=2", "bench.prompt=3")
+    from harness.config.compose import default_arguments
+
+    model = bench_measure.build_bench_model(cfg, default_arguments("local"), CPU, 12)
+    texts = [bench_generate.generate(model, cfg, CPU, mode, 2, 10) for mode in bench_generate.MODES]
+    assert texts[0].shape == (2, 10) and torch.equal(*texts)
+
+
+def test_costs_of_tokens_add_up_along_power_laws():
+    costs = [{"length": n, "ms": 3.0 * n**2} for n in (4, 16, 64, 255)]
+    assert bench_generate.added_up(costs, 4, 256) == pytest.approx(sum(3.0 * n**2 for n in range(4, 256)))
+    assert bench_generate.places_of(20, [276]) == [20, 32, 64, 128, 256, 275]
+    assert bench_generate.places_of(1, [16, 9]) == [1, 2, 4, 8, 15]
+
+
+def test_too_long_calls_are_extrapolated_by_their_exponent_and_say_so():
+    ok = [{"length": n, "status": "ok", "ms": 1.0 * n**2, "memory_mb": 2.0 * n} for n in (2, 4, 8)]
+    points = [*ok, {"length": 32, "status": "skipped: about 9 s a call"}]
+    bench_measure.extrapolate_skipped(points)
+    assert points[-1]["ms"] == pytest.approx(32**2) and points[-1]["memory_mb"] == pytest.approx(64)
+    assert points[-1]["status"] == "extrapolated: n^2.00 from 8; about 9 s a call"
+    alone = [ok[0], {"length": 32, "status": "skipped: too long"}]
+    bench_measure.extrapolate_skipped(alone)
+    assert "ms" not in alone[1], "one point has no exponent"
+
+
+def test_the_operators_of_a_call_are_named():
+    x = torch.ones(64, 64)
+    assert "aten::mm" in bench_measure.kernels(lambda: x @ x, CPU)
+
+
+def test_a_call_that_would_not_fit_is_not_made(places):
+    cfg = compose([*places, "bench.limit_gb=1"])
+    points = [{"length": n, "status": "ok", "ms": 1e-3, "memory_mb": 64.0 * n * n} for n in (1, 2)]
+    assert "GiB, more than 1" in bench_measure.over_limit(cfg, points, 8, CPU)
+    assert not bench_measure.over_limit(cfg, points, 3, CPU)
+
+
+def test_a_layer_reads_a_long_text_in_chunks_and_gives_what_it_gives_at_once(places):
+    cfg = compose([*places, "model=longnet", "bench.dim=16", "bench.heads=2", "bench.chunk=32", "bench.lengths=[96]"])
+    from harness.config.compose import default_arguments
+
+    hyper = default_arguments("longnet") | {"segments": [8, 16, 32], "ratios": [1, 2, 4]}
+    model = bench_measure.build_bench_model(cfg, hyper, CPU, 97)
+    (x,) = bench_measure.random_inputs(model, cfg, CPU, 32)
+    with torch.no_grad():
+        whole = model(x.repeat(1, 3, 1))[0]
+        state, rows = model.init_state(1), []
+        for _ in range(3):
+            y, state = model.chunk(x, state)
+            rows.append(y)
+    torch.testing.assert_close(torch.cat(rows, 1), whole)
+    assert bench_measure.forward(model, cfg, CPU, 96).call() is None
+    assert bench_measure.chunk_of(compose(["bench.lengths=[65536,1048576]"])) == bench_measure.CHUNK
+    assert bench_measure.chunk_of(compose(["bench.lengths=[65536]"])) is None
+
+
+RAW = {
+    "name": "luna/t2",
+    "kind": "measured",
+    "title": "Speed",
+    "paper": "luna",
+    "ledger": "luna_table02",
+    "reference": "Transformer",
+    "runs": {"train": {"task": "lra/text", "protocol": "google", "what": "train", "lengths": [1024, 2048]}},
+}
+
+
+def measurement(scale=1.0, label="Luna-16", **settings):
+    """Twice as fast at 1,024 tokens and four times at 2,048, in an eighth of the memory."""
+    points = []
+    for name, ms, mb in (("Transformer", 4e-6, 8e-6), (label, 2e-3, 1e-6)):
+        for n in (1024, 2048):
+            time = ms * n * n if name == "Transformer" else ms * n * scale
+            point = {"model": name, "what": "train", "length": n, "status": "ok", "samples": [1.0, 1.0]}
+            points.append(point | {"ms": time, "memory_mb": mb * n * n})
+    names = {"Transformer": "vanilla_math", label: "luna"}
+    sets = {"Transformer": {}, label: {"model.slots": 16}}
+    return {
+        "kind": "bench",
+        "name": "m-cpu-0",
+        "settings": {"task": "lra/text", "protocol": "google", "set": {}, "batch": 2, "precision": "float32"}
+        | settings,
+        "models": {name: {"slots": 16} for name in names},
+        "rows": {name: {"model": model, "set": sets[name]} for name, model in names.items()},
+        "points": points,
+        "hardware": {"device": "cpu", "gpu": None, "cpu": "a CPU", "threads": 1},
+        "versions": {"torch": "2"},
+        "absent": {},
+    }
+
+
+def luna_t2():
+    return load_table("luna/t2", CONF, PAPER)
+
+
+def test_a_measurement_stands_beside_the_printed_ratios_with_exponents():
+    measured = {"m-cpu-0": measurement()}
+    page = luna_t2().page(measured)
+    by_cell = {(row["row"], row["column"]): row for row in page.tidy}
+    fast = by_cell["Luna-16", "speed, 2K"]
+    assert float(fast["ours_mean"]) == pytest.approx(4e-6 * 2048 / 2e-3) and fast["paper_value"] == "1.7"
+    assert float(by_cell["Luna-16", "memory, 1K"]["ours_mean"]) == pytest.approx(0.125)
+    assert by_cell["Linformer", "speed, 1K"]["status"] == "not measured"
+    text = markdown.render(page)
+    assert "| Luna-16" in text and "1.00 |" in text and "2.00 |" in text, "exponents 1 and 2"
+    assert "Not in this measurement: Local Attention" in text
+    assert luna_t2().page(measured) == page, "the same bytes"
+    latex.render(page)
+
+
+def test_a_table_without_a_measurement_shows_the_paper_and_the_command():
+    page = luna_t2().page({})
+    assert page.answer == ("Not measured yet: python run.py do=bench table=luna/t2",)
+    assert not any(row["paper_value"] for row in page.tidy), "no number stands beside ours"
+    assert "python run.py do=bench table=luna/t2 bench.run=train" in markdown.render(page)
+
+
+@pytest.mark.parametrize("settings", [{"task": "lra/image"}, {"protocol": "luna"}, {"set": {"backbone.layers": "2"}}])
+def test_a_measurement_of_something_else_is_in_no_table(settings):
+    assert of_run(luna_t2().spec.runs["train"], {"m-cpu-0": measurement(**settings)}) == []
+
+
+def test_machines_are_never_in_one_ratio():
+    other = copy.deepcopy(measurement(scale=0.5)) | {"name": "m-cpu-1"}
+    page = luna_t2().page({"m-cpu-0": measurement(), "m-cpu-1": other})
+    found = [row["ours_mean"] for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
+    assert [float(each) for each in found] == pytest.approx([2.048, 4.096])
+
+
+def test_hostile_names_are_text():
+    hostile = measurement(label="<script>alert(1)</script>|")
+    hostile["absent"] = {"<b>": "\\input{x} | <img>"}
+    page = luna_t2().page({"m-cpu-0": hostile})
+    assert "<script>" not in markdown.render(page) and "<img>" not in markdown.render(page)
+    assert "\\input{x}" not in latex.render(page)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"reference": "Transformr"}, "did you mean 'Transformer'"),
+        ({"columns": {"a": {"run": "train", "value": "ms", "length": 7, "column": None}}}, "has no length 7"),
+        ({"columns": {"a": {"run": "test", "value": "ms", "length": 1024}}}, "there is no 'test'"),
+        ({"columns": {"a": {"run": "train", "value": "ms", "length": 1024, "column": "speed"}}}, "has no speed"),
+        ({"rows": {"Transformr": "vanilla", "Transformer": "vanilla"}}, "there is no 'Transformr'"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(change, says):
+    raw = RAW | {"rows": {"Transformer": "vanilla"}, "columns": {}} | change
+    with pytest.raises((UsageError, ValueError), match=says) as caught:
+        load_measured(raw, PAPER)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_points():
+    base = [{"length": 8, "ms": 6.0, "memory_mb": 4.0, "status": "extrapolated: n^2"}]
+    own = [{"length": 8, "ms": 2.0, "memory_mb": 1.0, "status": "ok"}, {"length": 16, "status": "oom"}]
+    fast = number_at(own, base, 8, "speedup")
+    assert fast.value == 3 and fast.mark == " ~", "half of the ratio was not measured"
+    assert number_at(own, base, 8, "memory_ratio").value == 0.25 and number_at(own, [], 8, "ms").value == 2
+    assert number_at(own, base, 16, "ms").status == "oom" and number_at(own, base, 32, "ms").value is None
+    assert number_at(own, [], 8, "speedup").status == "no reference"
+    sizes = [{"length": n, "ms": 5.0 * n**1.5, "status": "ok"} for n in (4, 8, 16, 32)]
+    assert slope(sizes, "time_exponent").value == pytest.approx(1.5)
+    along = [{"length": 8, "value": v, "ms": 2.0 * v, "status": "ok"} for v in (16, 32, 64)]
+    assert slope(along, "time_exponent").value == pytest.approx(1.0), "over the axis where there is one"
+
+
+def test_printed_formulas_have_exponents():
+    at, sizes = [1024, 2048, 4096], {"L": 128, "D": 128, "W": 128}
+    assert printed_slope("O(T^2 D)", "T", sizes, at) == pytest.approx(2)
+    assert printed_slope("O(TLD+TWD)", "T", sizes, at) == pytest.approx(1)
+    assert printed_slope("O(TL+LD)", "T", sizes, at) == pytest.approx(math.log(4224 / 1152) / math.log(4), abs=0.02)
+    assert printed_slope("linear", "T", sizes, at) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("table=llp/t8", "table=llp/t8 has no measurements: nothing in it is timed"),
+        ("table=lavo/t3", "table=lavo/t3 has no measurements: its numbers come from records"),
+        ("table=latte/costs", "names the measurement that it shows; to make another: python run.py do=bench model="),
+        ("table=luna/t2 bench.run=forward", "bench.run: table=luna/t2 has no 'forward'"),
+        ("table=luna/t2 task=lra/image", "says itself what it measures"),
+        ("figure=latte/f7", "figure=latte/f7 has no measurements"),
+    ],
+)
+def test_a_table_that_is_not_measured_says_so(places, typed, says):
+    cfg, overrides = composed(places, *typed.split())
+    with pytest.raises(UsageError, match=says):
+        bench_verb(cfg, overrides)
+
+
+def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys):
+    folders = [f"paths.bench={tmp_path / 'bench'}", f"paths.figures={tmp_path / 'figures'}", "trainer=cpu"]
+    typed = ["table=luna/t2", "bench.lengths=[16]", "bench.rounds=1", "bench.models=[linformer]", *SMALL]
+    assert bench_verb(*composed([*places, *folders], *typed)) == 0
+    (path,) = (tmp_path / "bench").glob("*.json")
+    measured = json.loads(path.read_text())
+    assert list(measured["models"]) == ["Transformer", "Linformer"], "the reference stands beside every row"
+    run = luna_t2().spec.runs["train"]
+    assert of_run(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
+    sizes = {key: int(value) for key, value in (each.split("=") for each in SMALL)}
+    assert of_run(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
+    assert "Forward and backward" in capsys.readouterr().out
+
+
+def test_every_measured_entry_loads_and_sets_keys_that_there_are():
+    tables = [name for name in available(CONF) if "kind: measured" in (CONF / "table" / f"{name}.yaml").read_text()]
+    assert set(tables) >= {"luna/t2", "lavo/t10", "lavo/t2_costs", "latte/t8", "latte/t9"}
+    specs = [load_table(name, CONF, PAPER).spec for name in tables] + [load_figure("latte/f10", CONF, PAPER)]
+    keys = {key for spec in specs for run in spec.runs.values() for key in run.set if key.startswith("bench.")}
+    known = {f"bench.{key}" for key in compose().bench}
+    assert keys <= known and specs[-1].runs["causal"].axis == "model.latents"
+
+
+def test_figures_show_measurements_or_what_they_lack(tmp_path):
+    figure = load_figure("latte/f8", CONF, PAPER)
+    (empty,) = measured_figure.panels(figure, {})
+    assert empty.notes == ("Not measured yet: python run.py do=bench figure=latte/f8 bench.run=causal",)
+    settings = {"pattern": "causal_self", "dim": 128, "heads": 4, "batch": 2, "layers": None, "precision": "float32"}
+    points = [
+        {"model": label, "what": "forward", "length": n, "status": status, "ms": float(n), "memory_mb": 2.0 * n}
+        for label in ("softmax attention", "Latte causal")
+        for n, status in ((8, "ok"), (16, "ok"), (32, "extrapolated: n^1.00"))
+    ]
+    made = measurement() | {
+        "settings": settings,
+        "points": points,
+        "models": {"softmax attention": {}, "Latte causal": {}},
+    }
+    made["rows"] = {label: {"model": row.model, "set": row.set} for label, row in figure.rows.items()}
+    shown = measured_figure.panels(figure, {"m-cpu-0": made})
+    assert [panel.y_label for panel in shown] == ["time, ms", "memory, MiB"]
+    line = shown[0].lines[-1]
+    assert line.x == (8, 16, 32) and line.solid == (True, True, False) and line.exponent == "1.00"
+    path = tmp_path / "f8.png"
+    measured_figure.draw(figure, shown, [path])
+    assert measured_figure.drawn.is_current(path, measured_figure.digest_of(figure, shown))
+    pending = load_figure("latte/f7", CONF, PAPER)
+    assert "python run.py table=latte/t1" in measured_figure.panels(pending, {})[0].notes[1]
+
+
+def test_a_run_says_what_a_user_would_type():
+    run = Run(what="forward", lengths=(5000,), axis="model.latents", values=(8, 16), set={"bench.dim": 32})
+    assert run.overrides == [
+        *("bench.lengths=[5000]", "bench.what=[forward]", "bench.axis=model.latents", "bench.axis_values=[8,16]"),
+        "bench.dim=32",
+    ]
+    with pytest.raises(ValueError, match="axis comes with values and one length"):
+        Run(what="forward", lengths=(1, 2), axis="model.latents", values=(8,))

@@ -1,0 +1,205 @@
+"""Tables of every model: what they plan, whose cells they share, and their pages with ranks and a heat map."""
+
+import io
+import runpy
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from harness.commands import report as verb
+from harness.config import every_model, sweep
+from harness.config.compose import compose, file_of
+from harness.config.overrides import rewrite
+from harness.errors import UsageError
+from harness.records.collect import frame
+from harness.report import groups, heat_map, ranking, select, spec_files, table
+from harness.report.render import markdown, tidy_csv
+
+GOLDEN = Path(__file__).parent / "golden_report"
+seeds = runpy.run_path(str(GOLDEN / "synthetic.py"))["seeds"]
+PAPER = runpy.run_path(str(GOLDEN / "pages.py"))["PAPER"]
+UNION = ["union/causal", "union/cross", "union/noncausal"]
+TABLE = """
+title: all of them
+ledger: null
+every: [noncausal_self]
+budget: reduced
+protocol: skyformer
+control: no_mixing
+reference: vanilla
+seeds: [1, 2, 3]
+without: {bigbird: why not}
+rows: {softmax: vanilla, control: no_mixing, LAVO: lavo, Luna-16: {model: luna, set: {model.slots: 16}}}
+columns:
+  Text: {task: lra/text, <<: &acc {metric: acc, unit: "%", higher_is_better: true}}
+  ListOps: {task: lra/listops, <<: *acc}
+  Image: {task: lra/image, protocol: google, <<: *acc}
+  Pathfinder: {task: lra/pathfinder, <<: *acc}
+  Retrieval: {task: lra/retrieval, <<: *acc}
+"""
+OF = {"budget": "reduced", "source": "synthetic"}
+GOOGLE = {**OF, "protocol": "google"}
+SLOTS = {"settings": {"slots": 16}, "changed": {"model.slots": [256, 16]}}
+RECORDS = [
+    *seeds("vanilla", "lra/text", [0.90, 0.91, 0.92, 0.10], **OF),  # the table has three seeds
+    *seeds("no_mixing", "lra/text", [0.50, 0.51, 0.52], **OF),
+    *seeds("lavo", "lra/text", [0.99, 0.98, 0.97], **OF),
+    *seeds("luna", "lra/text", [0.7, 0.7, 0.71], **OF, **SLOTS),
+    *seeds("vanilla", "lra/listops", [0.60, 0.61, 0.62], **OF),
+    *seeds("no_mixing", "lra/listops", [0.40, 0.41, 0.39], **OF),
+    *seeds("lavo", "lra/listops", [0.60, 0.61, 0.61], **OF),
+    *seeds("luna", "lra/listops", [0.5, 0.51], **OF, settings={"slots": 16}),  # the recipe's own size, a seed missing
+    *seeds("vanilla", "lra/image", [0.80, 0.81, 0.82], **GOOGLE),
+    *seeds("no_mixing", "lra/image", [0.30, 0.31, 0.29], **GOOGLE),
+    *seeds("lavo", "lra/image", [0.70, 0.71, 0.69], **GOOGLE),
+    *seeds("lavo", "lra/image", [0.1, 0.1, 0.1], **OF),  # another protocol than the column's
+    *seeds("lavo", "lra/text", [0.2, 0.2, 0.2], **OF, settings={"window": 64}, changed={"model.window": [16, 64]}),
+    *seeds("bigbird", "lra/text", [0.2, 0.2, 0.2], **OF),
+    *seeds("vanilla", "lra/pathfinder", [0.5, 0.9, 0.7], **OF),
+    *seeds("no_mixing", "lra/pathfinder", [0.9, 0.5, 0.6], **OF),
+    *seeds("lavo", "lra/pathfinder", [0.6, 0.5, 0.9], **OF),
+]
+MINE = [
+    *seeds("mine", "lra/text", [0.95, 0.96, 0.94], **OF),
+    *seeds("mine", "lra/listops", [0.7, 0.71, 0.72], **OF),
+    *seeds("mine", "lra/image", [0.85, 0.86, 0.84], **GOOGLE),
+]
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("conf")
+    (folder / "table").mkdir()
+    (folder / "table" / "own.yaml").write_text(TABLE, encoding="utf-8")
+    return folder
+
+
+def results(conf, records):
+    spec = spec_files.load_table("own", conf, PAPER)
+    return spec, groups.group_scores(select.select(frame(records), spec), spec)
+
+
+@pytest.fixture(scope="module")
+def base(conf):
+    return results(conf, RECORDS)
+
+
+@pytest.fixture(scope="module")
+def found(base):
+    return ranking.ranking(*base)
+
+
+@pytest.fixture(scope="module")
+def with_mine(conf):
+    return ranking.ranking(*results(conf, [*RECORDS, *MINE]))
+
+
+def test_complete_rows_are_ranked_over_the_columns_that_are_apart(found):
+    assert found.columns == ("Text", "ListOps", "Image")
+    assert {one.row: one.rank for one in found.rows} == {"softmax": 1, "LAVO": 2, "control": 3}
+    assert found.scores["softmax", "Text"] == pytest.approx(1) and found.scores["control", "Image"] == pytest.approx(0)
+    assert found.scores["LAVO", "Text"] == pytest.approx((98 - 51) / (91 - 51))
+    assert found.scores["LAVO", "Image"] == pytest.approx((70 - 30) / (81 - 30))  # of the column's protocol
+    assert found.scores["Luna-16", "Text"] == pytest.approx((70 + 1 / 3 - 51) / 40)
+
+
+def test_what_is_left_out_is_named(base, found):
+    page, left_out = table.build_table(*base), found.left_out
+    assert left_out["Retrieval"] == "no run" and left_out["Pathfinder"].startswith("the control is not apart (R = ")
+    assert page.answer[0].startswith("Ranks of 3 complete rows over 3 columns")
+    assert f"Pathfinder: {left_out['Pathfinder']}; Retrieval: no run." in page.answer[1]
+    assert page.answer[2] == "Without a rank, with the columns that they lack: Luna-16 (2 of 3)."
+    shown = markdown.render(page)
+    assert "Luna-16 lacks ListOps, Image" in shown and "bigbird" not in shown and "window" not in shown
+    assert "skyformer (Text, ListOps, Pathfinder, Retrieval), google (Image)" in shown
+    assert page.sections[0].title == "Ranks" and ",ranks,reduced," in tidy_csv.render(page)
+
+
+def test_a_model_of_the_user_is_one_more_row(with_mine):
+    assert {one.row: one.rank for one in with_mine.rows} == {"mine": 1, "softmax": 2, "LAVO": 3, "control": 4}
+
+
+def test_without_enough_runs_nothing_is_ranked(conf):
+    spec, found = results(conf, [entries for entries in RECORDS if entries["cell"]["model"] != "lavo"])
+    page = table.build_table(spec, found)
+    assert page.answer[0].startswith("No ranks: fewer than 3 rows")
+    assert "python run.py -m table=own budget=reduced" in markdown.render(page)
+    empty = table.build_table(*results(conf, []))
+    assert empty.answer[1] == "Left out of the ranks: Text, ListOps, Image, Pathfinder, Retrieval: no run."
+
+
+def test_the_page_and_its_heat_map_are_the_same_bytes_twice(conf, tmp_path):
+    hostile = [{**one, "cell": one["cell"] | {"model": "<b>$x_1$|=1"}} for one in MINE]
+    cells, made = frame([*RECORDS, *hostile]), []
+    for name in ("one", "two"):
+        places = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / name, "figures": tmp_path / name}
+        quiet = Console(file=io.StringIO(), width=100)
+        made.append(verb.report_tables(["own"], cells, conf_root=conf, paths=places, console=quiet))
+    assert verb.report_tables(["own"], cells, conf_root=conf, paths=places, check=True) == []
+    assert [path.name for path in made[0]] == ["own.md", "own.tex", "own.csv", "own-ranks.png"]
+    assert [path.read_bytes() for path in made[0]] == [path.read_bytes() for path in made[1]]
+    text = made[0][0].read_text(encoding="utf-8")
+    assert "![" in text and "(own-ranks.png)" in text and "<b>" not in text and "&lt;b&gt;\\$x\\_1\\$\\|=1" in text
+
+
+def test_the_picture_holds_what_it_shows(found, with_mine):
+    assert heat_map.digest_of("t", found) == heat_map.digest_of("t", found)
+    assert len({heat_map.digest_of(title, one) for title in ("t", "u") for one in (found, with_mine)}) == 4
+
+
+def test_a_folder_of_tables_stands_for_all_of_them_at_their_budget():
+    assert rewrite(["table=union", "do=plan"]) == ["-m", f"table={','.join(UNION)}", "do=plan", "budget=reduced"]
+    assert rewrite(["-m", "table=union", "budget=smoke"]) == ["-m", f"table={','.join(UNION)}", "budget=smoke"]
+    assert rewrite(["do=report", "table=union/cross"]) == ["do=report", "table=union/cross"]
+    assert rewrite(["table=probes", "do=plan"]) == ["table=probes", "do=plan"]  # a table and a folder: the table
+
+
+def plan(*words):
+    return sweep.expand(compose(words), words)
+
+
+def test_its_cells_are_those_of_the_other_tables():
+    for union, other, model in (
+        (("union/causal", "task=probe/recall"), "probes", "luna"),
+        (("union/noncausal", "task=qa/race"), "luna/t4", "luna"),
+    ):
+        mine, theirs = (
+            {one.cell.id for one in plan(f"table={name}", "budget=reduced", "seed=2", f"model={model}", union[1]).cells}
+            for name in (union[0], other)
+        )
+        assert mine and mine <= theirs
+
+
+def test_a_typed_model_is_a_row_where_its_patterns_allow():
+    words = ("budget=smoke", "seed=1", "task=probe/recall", "model=custom", "model.name=mine",
+             "model._target_=models.attention.retnet.RetNet")  # fmt: skip
+    commands = [sweep.Command(compose((f"table={name}", *words)), (f"table={name}", *words)) for name in UNION]
+    found = sweep.expand_all(commands)
+    assert [(one.cell.model, one.cell.config["task"]["pattern"]) for one in found.cells] == [("mine", "causal_self")]
+    assert "has no noncausal_self form" in found.absent["mine, probe/recall"]
+    with pytest.raises(UsageError, match="no cell that can run: mine, probe/recall"):
+        sweep.expand_all(commands[1:])
+
+
+def test_models_without_a_row_are_found_by_their_patterns(monkeypatch):
+    patterns = {
+        "lavo": {"causal_self"},
+        "griffin": {"causal_self"},
+        "bigbird": {"noncausal_self"},
+        "custom": {"causal_self"},
+    }
+    monkeypatch.setattr(every_model, "patterns_of", lambda name: patterns.get(name, set()))
+    read = OmegaConf.create({"protocol": "p", "rows": {"LAVO": "lavo"}, "every": ["causal_self"]})
+    assert every_model.further_models(read) == ["griffin"]
+    assert every_model.further_models(OmegaConf.merge(read, {"without": {"griffin": "why"}})) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNION)
+def test_the_rows_are_every_model_with_the_pattern(name):
+    read = OmegaConf.load(file_of("table", name))
+    named = {sweep.row(raw, "").model for raw in read.rows.values()} | set(read.without)
+    assert every_model.further_models(read) == []
+    assert all(every_model.patterns_of(model) & set(read.every) for model in named)

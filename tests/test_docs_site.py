@@ -1,0 +1,155 @@
+"""The documentation as a site: its navigation, the pages that are made for it, links, and a strict build."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+
+def hook(name):
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / "hooks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generated, links = hook("generated"), hook("links")
+PAGES = generated.pages()
+
+
+def navigated(nav=CONFIG["nav"]):
+    if isinstance(nav, str):
+        return [nav]
+    return [page for entry in (nav.values() if isinstance(nav, dict) else nav) for page in navigated(entry)]
+
+
+def test_the_navigation_names_pages_that_there_are():
+    names = navigated()
+    assert len(names) == len(set(names)) >= 25
+    for name in names:
+        assert name == "index.md" or name in PAGES or (ROOT / "docs" / name).is_file() or (ROOT / name).is_file(), name
+    assert all((ROOT / name).is_file() for name in CONFIG["hooks"])
+
+
+def test_every_page_is_in_the_navigation():
+    written = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert written <= set(navigated())
+    assert not written & set(PAGES), "a made page has the name of a written one"
+    listed = {name for name in PAGES if name.startswith(("models/", "tasks/"))}  # put there by the hook
+    assert set(PAGES) - listed <= set(navigated())
+
+
+def test_the_hook_lists_pages_of_models_and_tasks():
+    config = type("Config", (), {"nav": yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]})()
+    names = navigated(generated.on_config(config).nav)
+    assert {"models/lavo.md", "tasks/lra.md"} <= set(names) and len(names) == len(set(names))
+
+
+def test_every_model_task_protocol_and_error_has_its_place():
+    models = {path.stem for path in (ROOT / "conf/model").glob("*.yaml")} - {"custom"}
+    assert all(f"[`{name}`](" in PAGES["models/index.md"] for name in models)
+    tasks = {
+        path.relative_to(ROOT / "conf/task").with_suffix("").as_posix() for path in (ROOT / "conf/task").rglob("*.yaml")
+    }
+    assert all(f"[`{name}`](" in PAGES["tasks/index.md"] for name in tasks)
+    protocols = {path.stem for path in (ROOT / "conf/protocol").glob("*.yaml")}
+    assert protocols == set(re.findall(r"^## (\w+)$", PAGES["protocols.md"], re.MULTILINE))
+    entries = yaml.safe_load((ROOT / "results/paper/audit.yaml").read_text(encoding="utf-8"))["entries"]
+    found = re.findall(r"^### (X\d+): .* { #(x\d+) }$", PAGES["faq.md"], re.MULTILINE)
+    assert sorted(found) == sorted((entry["id"], entry["id"].lower()) for entry in entries) and len(found) >= 62
+
+
+def test_a_task_has_the_protocols_that_do_list_prints():
+    from harness.config.compose import recipes
+
+    for name in ("lra/listops", "forecasting/etth1", "probe/recall"):
+        assert sorted(generated.recipes_of(name, recipes(name)[0])) == recipes(name)
+
+
+def test_links_of_made_pages_lead_somewhere():
+    for name, text in PAGES.items():
+        for target in links.targets(text, f"docs/{name}"):
+            assert target.removeprefix("docs/") in PAGES or (ROOT / target).is_file(), f"{name}: {target}"
+    classes = {target for text in PAGES.values() for target in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    assert {"longhaul.api.run", "longhaul.reports.report", "models.attention.lavo.LAVO"} <= classes
+    for target in classes:
+        module, _, name = target.rpartition(".")
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        assert re.search(rf"^(class|def) {name}\b", source, re.MULTILINE), target
+
+
+def test_text_of_others_is_text():
+    assert generated.escaped("<script>|[a](b)_c_") == r"&lt;script&gt;\|\[a\](b)\_c\_"
+
+
+def test_links_are_rewritten_but_not_in_code():
+    code = "`[b](../README.md)`\n```python\nx[c](../README.md)\n```\n"
+    text = f"[a](../README.md#words) {code}[d](https://e.org) ![f](g%20h.png)"
+    seen = []
+    made = links.relinked(text, lambda target: seen.append(target) or "there")
+    assert seen == ["../README.md", "g%20h.png"]
+    assert made == text.replace("[a](../README.md", "[a](there", 1).replace("g%20h.png", "there")
+    assert links.targets(text, "docs/page.md") == ["README.md", "docs/g h.png"]
+    places = {"README.md": "index.md", "docs/gpus.md": "gpus.md", "notebooks/a.ipynb": "notebooks/a.md"}
+    places["results/paper/audit.yaml"] = "faq.md"
+    assert {path: links.place_of(path) for path in places} == places
+
+
+def test_a_notebook_is_a_page():
+    text = links.notebook(ROOT / "notebooks" / "lavo.ipynb")
+    assert text.startswith("# LAVO") and "```python\nimport" in text
+
+
+def mkdocs():
+    """The Python that has mkdocs: this one, or that of `make docs`."""
+    own = Path(sys.prefix) / "docs" / "bin" / "python"
+    if importlib.util.find_spec("mkdocs"):
+        return Path(sys.executable)
+    return own if own.exists() else pytest.skip("make docs installs mkdocs")
+
+
+class Reader(HTMLParser):
+    """What a page loads, and the files that it links to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loaded, self.linked, self.tags = [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.tags.add(tag)
+        if tag in ("script", "img", "iframe", "source") or (tag == "link" and found.get("rel") == "stylesheet"):
+            self.loaded += [found[key] for key in ("src", "href") if found.get(key)]
+        if tag == "a" and found.get("href"):
+            self.linked.append(found["href"].partition("#")[0])
+
+
+@pytest.mark.slow
+def test_a_strict_build_is_clean(tmp_path):
+    words = [mkdocs(), "-m", "mkdocs", "build", "--strict", "--clean", "-d", tmp_path / "site"]
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    pages = sorted((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 60
+    for page in pages:
+        if page.name == "404.html":
+            continue  # its links are those of a site at the root
+        found = Reader(page.read_text(encoding="utf-8"))
+        assert [one for one in found.loaded if "//" in one and not one.startswith("data:")] == [], page
+        assert all(re.fullmatch("[a-z][a-z0-9]*", tag) for tag in found.tags), f"{page}: text that is taken for a tag"
+        for target in filter(None, found.linked):
+            assert "//" in target or target.startswith("mailto:") or (page.parent / target).exists(), (
+                f"{page}: {target}"
+            )

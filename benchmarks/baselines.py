@@ -40,10 +40,10 @@ from benchmarks.side_by_side import (
 )
 
 PROJECTS = {
-    "Skyformer": skyformer.pairs,
-    "transformers": hugging_face.pairs,
-    "torchscale": torchscale.pairs,
-    "s5-pytorch": s5.pairs,
+    "Skyformer": skyformer.PAIRS,
+    "transformers": hugging_face.PAIRS,
+    "torchscale": torchscale.PAIRS,
+    "s5-pytorch": s5.PAIRS,
 }
 PACKAGES = ("transformers", "s5-pytorch")
 LEFT_OUT = """\
@@ -145,6 +145,9 @@ def main() -> None:
         parser.error(f"--peers is a folder; {options.peers} is none")
     if options.out is not None and options.out.is_dir():
         parser.error(f"--out is a file; {options.out} is a folder")
+    known = {*PROJECTS, *(name for pairs in PROJECTS.values() for name, _ in pairs)}
+    if unknown := set(options.names) - known:
+        parser.error(f"no public layer for {', '.join(sorted(unknown))}; there is one for {', '.join(sorted(known))}")
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     absent: list[str] = []
@@ -156,9 +159,6 @@ def main() -> None:
         else:
             rows.append(found)
             print(line(COLUMNS, cells(found)), flush=True)
-    unknown = set(options.names) - {row["model"] for row in rows} - set(PROJECTS)
-    if unknown and not absent:
-        parser.error(f"no public layer for {', '.join(sorted(unknown))}")
     print(f"{summary(rows)}\n{LEFT_OUT}")
     if options.out:
         machine = hardware(PACKAGES)
@@ -170,16 +170,17 @@ def main() -> None:
 def measured(names: list[str], peers: Path | None, seconds: float) -> Iterator[dict[str, Any] | str]:
     """A row for each pair, or one line for what was not measured."""
     for project, pairs in PROJECTS.items():
-        try:
-            for pair in pairs(peers):
-                if names and not {pair.name, project} & set(names):
-                    continue
-                try:
-                    yield run(pair, seconds)
-                except DifferentError as error:
-                    yield f"{pair.name} beside {pair.peer}: {error}"
-        except (AbsentError, ImportError) as error:
-            yield f"{project}: {error}"
+        for name, make in pairs:
+            if names and not {name, project} & set(names):
+                continue
+            try:
+                yield run(make(peers), seconds)
+            except (AbsentError, ImportError) as error:
+                yield f"{project}: {error}"
+                break
+            # another version of foreign code may fail in any way, which is no reason to lose the other rows
+            except Exception as error:
+                yield f"{name} beside {project}: {type(error).__name__}: {' '.join(str(error).split()):.300}"
 
 
 if __name__ == "__main__":

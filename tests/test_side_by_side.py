@@ -86,10 +86,12 @@ def test_a_pair_that_differs_is_not_measured(monkeypatch):
     same, other = pair("same", note="a note"), pair("other")
     with torch.no_grad():
         other.theirs.out.bias += 1.0
-    monkeypatch.setattr(baselines, "PROJECTS", {"project": lambda peers: iter([same, other])})
+    monkeypatch.setattr(
+        baselines, "PROJECTS", {"project": (("same", lambda peers: same), ("other", lambda peers: other))}
+    )
     row, text = baselines.measured([], None, 0.01)
     assert row["model"] == "same" and row["rounds"] >= 1 and max(row["output"], row["gradient"]) < 1e-5
-    assert text.startswith("other beside public: outputs differ by ")
+    assert text.startswith("other beside project: DifferentError: outputs differ by ")
     assert [row["model"] for row in baselines.measured(["same"], None, 0.01)] == ["same"]
 
 
@@ -116,10 +118,10 @@ def test_what_is_written(monkeypatch, tmp_path, capsys):
 
     def absent(peers):
         raise AbsentError("git clone <it>")
-        yield
 
     hostile = pair("<script>|")
-    monkeypatch.setattr(baselines, "PROJECTS", {"project": lambda peers: iter([hostile]), "other": absent})
+    projects = {"project": (("hostile", lambda peers: hostile),), "other": (("one", absent), ("two", absent))}
+    monkeypatch.setattr(baselines, "PROJECTS", projects)
     monkeypatch.setattr(sys, "argv", ["baselines", "--seconds", "0.01", "--out", str(tmp_path / "new" / "table.md")])
     threads = torch.get_num_threads()
     try:
@@ -142,11 +144,11 @@ def test_what_is_written(monkeypatch, tmp_path, capsys):
     [
         (["--peers", "nowhere"], "--peers is a folder; nowhere is none"),
         (["--out", "."], "--out is a file; . is a folder"),
-        (["nobody"], "no public layer for nobody"),
+        (["nobody"], "no public layer for nobody; there is one for one, project"),
     ],
 )
 def test_wrong_input_is_one_line(monkeypatch, capsys, arguments, message):
-    monkeypatch.setattr(baselines, "PROJECTS", {"project": lambda peers: iter(())})
+    monkeypatch.setattr(baselines, "PROJECTS", {"project": (("one", None),)})
     monkeypatch.setattr(sys, "argv", ["baselines", *arguments])
     with pytest.raises(SystemExit) as error:
         baselines.main()

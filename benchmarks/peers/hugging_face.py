@@ -5,7 +5,7 @@ makes both sides the same block: four projections (Reformer three) and what is b
 all layers, such as masks, is not timed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,18 +37,12 @@ class Block(nn.Module):
         return self.out(self.read(self.attention, x))
 
 
-def pairs(peers: Path | None) -> Iterator[LayerPair]:
-    """Raises ImportError without the package."""
-    for make in (bigbird, reformer, longformer, nystrom):
-        yield make()
-
-
 def _multi_head(block: Block) -> dict[str, Tensor]:
     parts = block.attention
     return projections(q_proj=parts.query, k_proj=parts.key, v_proj=parts.value, out_proj=block.out)
 
 
-def bigbird() -> LayerPair:
+def bigbird(peers: Path | None) -> LayerPair:
     from transformers import BigBirdConfig
     from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdModel
 
@@ -72,7 +66,7 @@ def bigbird() -> LayerPair:
     return LayerPair("bigbird", label, DIM, HEADS, model, theirs, theirs, note=note)
 
 
-def reformer() -> LayerPair:
+def reformer(peers: Path | None) -> LayerPair:
     from transformers import ReformerConfig
     from transformers.models.reformer.modeling_reformer import LSHSelfAttention
 
@@ -93,7 +87,7 @@ def reformer() -> LayerPair:
     return LayerPair("reformer", label, DIM, HEADS, model, theirs, theirs, same=same, redraw=redraw, note=note)
 
 
-def longformer() -> LayerPair:
+def longformer(peers: Path | None) -> LayerPair:
     from transformers import LongformerConfig
     from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
@@ -113,15 +107,18 @@ def longformer() -> LayerPair:
     return LayerPair("longformer", label, DIM, HEADS, model, theirs, theirs, note="a window of 512, no global tokens")
 
 
-def nystrom() -> LayerPair:
+def nystrom(peers: Path | None) -> LayerPair:
     from transformers import NystromformerConfig
     from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
-    sizes = SIZES | WITHOUT_DROPOUT | {"num_landmarks": 64, "segment_means_seq_len": LENGTH}
-    config = NystromformerConfig(**sizes, conv_kernel_size=None)
-    config.inv_coeff_init_option = False  # "original"; otherwise it fails at a key of its configuration
+    options = {"num_landmarks": 64, "segment_means_seq_len": LENGTH, "conv_kernel_size": 65}
+    # its other start of the inverse fails at a key of the configuration
+    config = NystromformerConfig(**SIZES, **WITHOUT_DROPOUT, **options, inv_coeff_init_option=False)
     theirs = Block(NystromformerSelfAttention(config), lambda attention, x: attention(x)[0])
-    model = layer(Nystrom, DIM, HEADS, landmarks=64, batch_init=True)
-    copy(model, _multi_head(theirs))
+    model = layer(Nystrom, DIM, HEADS, landmarks=64, conv_kernel=65, batch_init=True)
+    copy(model, _multi_head(theirs) | projections(conv=theirs.attention.conv))
     label = f"{package('transformers')} NystromformerSelfAttention"
-    return LayerPair("nystrom", label, DIM, HEADS, model, theirs, theirs, note="64 landmarks, no convolution")
+    return LayerPair("nystrom", label, DIM, HEADS, model, theirs, theirs, note="64 landmarks, a convolution of 65")
+
+
+PAIRS = (("bigbird", bigbird), ("reformer", reformer), ("longformer", longformer), ("nystrom", nystrom))

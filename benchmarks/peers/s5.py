@@ -1,6 +1,5 @@
 """The state space of S5 in the `s5-pytorch` package: no projections around it, all eigenvalues kept, causal."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -13,8 +12,7 @@ from models.attention.s5 import S5
 DIM, STATE = 64, 64
 
 
-def pairs(peers: Path | None) -> Iterator[LayerPair]:
-    """Raises ImportError without the package."""
+def s5(peers: Path | None) -> LayerPair:
     from s5 import S5 as Public
 
     theirs = Public(DIM, STATE)
@@ -23,4 +21,7 @@ def pairs(peers: Path | None) -> Iterator[LayerPair]:
     values = {"eigenvalues": theirs.seq.Lambda, "enter": theirs.seq.B, "leave": theirs.seq.C}
     values = {name: torch.view_as_real(x) if x.is_complex() else x for name, x in values.items()}
     copy(model, values | {"skip": theirs.seq.D, "log_step": theirs.seq.log_step})
-    yield LayerPair("s5", package("s5-pytorch"), DIM, 1, model, theirs, theirs, tolerance=1e-3)
+    return LayerPair("s5", package("s5-pytorch"), DIM, 1, model, theirs, theirs, tolerance=1e-3)
+
+
+PAIRS = (("s5", s5),)

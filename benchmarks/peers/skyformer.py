@@ -5,7 +5,7 @@ Its Reformer and BigBird are made from those of `transformers`. On a GPU its Lin
 `nn.Parameter(..).to("cuda")` is no parameter (X72); on a CPU it does. Both are measured.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +43,8 @@ OPTIONS = {
 }
 
 
-def pairs(peers: Path | None) -> Iterator[LayerPair]:
-    """Raises AbsentError without the clone, ImportError without what it imports."""
-    folder = CLONE.folder(peers)
-    for kind, make in MAKERS.items():
-        yield make(_block(folder, kind))
-    frozen = _block(folder, "linformer")
-    frozen.attn.E.requires_grad_(False)
-    yield linformer(frozen, freeze_maps=True)
-
-
-def _block(folder: Path, kind: str) -> nn.Module:
-    with imported_from(folder):
+def _block(peers: Path | None, kind: str) -> nn.Module:
+    with imported_from(CLONE.folder(peers)):
         from models.attention import Attention as Public
 
         config = SIZES | {"attn_type": kind, "attention_dropout": 0.0} | OPTIONS.get(kind, {})
@@ -155,6 +145,7 @@ def linformer(theirs: nn.Module, *, freeze_maps: bool = False) -> LayerPair:
     model = layer(Linformer, DIM, HEADS, rank=128, per_head=True, freeze_maps=freeze_maps)
     maps = theirs.attn.E.detach().mT
     if freeze_maps:
+        theirs.attn.E.requires_grad_(False)
         model.key_map.copy_(maps)
         return _pair("linformer_skyformer", model, theirs, note="neither trains the map, as theirs on a GPU")
     return _pair("linformer", model, theirs, {"key_map": maps}, note="both train the map")
@@ -180,14 +171,19 @@ def draws_of(blocks: Tensor, count: int) -> Tensor:
     return nn.functional.pad(places.sort(-1).values, (0, 0, 1, 1))
 
 
-MAKERS = {
-    "softmax": softmax,
-    "kernelized": kernelized,
-    "nystrom": nystrom,
-    "informer": probsparse,
-    "skyformer": skyformer,
-    "reformer": reformer,
-    "performer": performer,
-    "linformer": linformer,
-    "bigbird": bigbird,
-}
+def _maker(kind: str, make: Callable[..., LayerPair], **options: Any) -> Callable[[Path | None], LayerPair]:
+    return lambda peers: make(_block(peers, kind), **options)
+
+
+PAIRS = (
+    ("vanilla", _maker("softmax", softmax)),
+    ("kernelized", _maker("kernelized", kernelized)),
+    ("nystrom", _maker("nystrom", nystrom)),
+    ("probsparse", _maker("informer", probsparse)),
+    ("skyformer", _maker("skyformer", skyformer)),
+    ("reformer", _maker("reformer", reformer)),
+    ("performer", _maker("performer", performer)),
+    ("linformer", _maker("linformer", linformer)),
+    ("linformer_skyformer", _maker("linformer", linformer, freeze_maps=True)),
+    ("bigbird", _maker("bigbird", bigbird)),
+)

@@ -5,7 +5,7 @@ with unless told otherwise. Its dilated attention asks for a GPU's fused kernel:
 gives the same two results, takes that place.
 """
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,14 +24,6 @@ SEGMENTS, RATIOS = [512, 1024, 2048], [1, 2, 4]
 CHUNK = 512  # torchscale's recurrent_chunk_size
 
 
-def pairs(peers: Path | None) -> Iterator[LayerPair]:
-    """Raises AbsentError without the clone, ImportError without what it imports."""
-    folder = CLONE.folder(peers)
-    yield longnet(folder)
-    for chunked in (False, True):
-        yield retnet(folder, chunked=chunked)
-
-
 def fused(q: Tensor, k: Tensor, v: Tensor, dropout: float, mask: None, scale: None, causal: bool) -> tuple:
     """(B, N, H, E) each -> the output, in this shape, and the logarithms of the sums (B, H, N)."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
@@ -39,8 +31,8 @@ def fused(q: Tensor, k: Tensor, v: Tensor, dropout: float, mask: None, scale: No
     return y.transpose(1, 2), sums
 
 
-def longnet(folder: Path) -> LayerPair:
-    with imported_from(folder):
+def longnet(peers: Path | None) -> LayerPair:
+    with imported_from(CLONE.folder(peers)):
         from torchscale.component import multihead_attention
         from torchscale.component.dilated_attention import DilatedAttention
     multihead_attention.flash_attn_func = fused
@@ -59,8 +51,8 @@ def longnet(folder: Path) -> LayerPair:
     return LayerPair("longnet", CLONE.label, DIM, heads, model, theirs, call, note=note)
 
 
-def retnet(folder: Path, *, chunked: bool) -> LayerPair:
-    with imported_from(folder):
+def retnet(peers: Path | None, *, chunked: bool) -> LayerPair:
+    with imported_from(CLONE.folder(peers)):
         from torchscale.architecture.retnet import RetNetRelPos
         from torchscale.component.multiscale_retention import MultiScaleRetention
     sizes = {"decoder_embed_dim": DIM, "decoder_retention_heads": HEADS, "recurrent_chunk_size": CHUNK}
@@ -77,3 +69,6 @@ def retnet(folder: Path, *, chunked: bool) -> LayerPair:
     label = f"{CLONE.label}, {'in chunks' if chunked else 'parallel'}"
     note = "theirs divides scores by a sum, which the norm takes out again but for its epsilon"
     return LayerPair("retnet", label, DIM, HEADS, model, theirs, call, tolerance=1e-3, note=note)
+
+
+PAIRS = (("longnet", longnet), ("retnet", partial(retnet, chunked=False)), ("retnet", partial(retnet, chunked=True)))

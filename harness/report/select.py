@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from harness.config.cell import flatten
-from harness.config.table_rows import format_settings, settings_key
+from harness.config.table_rows import Settings, format_settings, settings_key
 from harness.report.formula import evaluate
 from harness.report.spec import TableSpec
 from harness.report.spec_parts import UNITS, Column
@@ -29,7 +29,7 @@ def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.Da
     set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
     of bench measurements have no cells.
     """
-    cells = _with_column_settings(cells[cells["budget"] != "smoke"], spec)
+    cells = _with_table_settings(cells[cells["budget"] != "smoke"], spec)
     selected, tasks = {}, [name for name, column in spec.columns.items() if column.task]
     for protocol in spec.protocols:
         part, of_protocol = spec.for_protocol(protocol), cells[cells["protocol"] == protocol]
@@ -37,20 +37,34 @@ def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.Da
     return selected
 
 
-def _with_column_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
-    """The cells with `changed` as the columns of the table see it: what a column sets counts as changed in its cells,
-    even in a recipe that has this value anyway."""
-    of_task: dict[str, list[set[tuple[str, str]]]] = {}
+def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
+    """The cells with `changed` as the table sees it: what a column or a row sets counts as changed in its cells, even
+    in a recipe that has this value anyway."""
+    columns: dict[str, list[set[tuple[str, str]]]] = {}
     for column in spec.columns.values():
         if column.task and column.set:
-            of_task.setdefault(column.task, []).append(set(settings_key(column.set)))
+            columns.setdefault(column.task, []).append(set(settings_key(column.set)))
+    rows: dict[str, list[set[tuple[str, str]]]] = {}
+    for row in spec.rows.values():
+        if row.set:
+            rows.setdefault(row.model, []).append(set(settings_key(row.set)))
+    meanings = {column.task: spec.meanings(column.task) for column in spec.columns.values() if column.task}
     changed = []
-    for config, task, already in zip(cells["config"], cells["task"], cells["changed"], strict=True):
-        flat = flatten(config) if task in of_task else {}
-        used = {(key, json.dumps(value, sort_keys=True)) for key, value in flat.items()}
-        more = set().union(*(own for own in of_task.get(task, ()) if own <= used))
-        changed.append(tuple(sorted({*already, *more})) if more else already)
+    for config, task, model, already in zip(
+        cells["config"], cells["task"], cells["model"], cells["changed"], strict=True
+    ):
+        if task in meanings and (task in columns or model in rows):
+            used = {(key, json.dumps(value, sort_keys=True)) for key, value in flatten(config).items()}
+            already = _union(already, *(own for own in columns.get(task, ()) if own <= used))
+            if (model, already) not in meanings[task]:
+                candidates = (_union(already, own) for own in rows.get(model, ()) if own <= used)
+                already = next((key for key in candidates if (model, key) in meanings[task]), already)
+        changed.append(already)
     return cells.assign(changed=changed)
+
+
+def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
+    return tuple(sorted(set(settings).union(*more)))
 
 
 def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.DataFrame":

@@ -1,8 +1,8 @@
 """Which cells belong to which row and column of a table.
 
 A cell belongs to a row by its model and its changes to the recipe. One cell may measure several columns, which differ
-in their metric alone. A cell that fits no row stands under the name of its model, unless the table has
-`only_rows`.
+in their metric alone. A cell that fits no row stands under the name of its model, unless it fits a row of a table that
+this one names in `elsewhere`, or the table has `only_rows`.
 """
 
 import json
@@ -33,6 +33,7 @@ def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.Da
     selected, tasks = {}, [name for name, column in spec.columns.items() if column.task]
     for protocol in spec.protocols:
         part, of_protocol = spec.for_protocol(protocol), cells[cells["protocol"] == protocol]
+        of_protocol = of_protocol.assign(elsewhere=_elsewhere(of_protocol, part))
         selected[protocol] = {column: _column_cells(of_protocol, part, column) for column in tasks}
     return selected
 
@@ -63,6 +64,17 @@ def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFram
     return cells.assign(changed=changed)
 
 
+def _elsewhere(cells: "pd.DataFrame", spec: TableSpec) -> list[bool]:
+    """Whether each cell is a row's of another table that `spec` names, all of one protocol."""
+    found = [False] * len(cells)
+    for table in spec.elsewhere:
+        other = table.for_protocol(spec.protocol)
+        seen = _with_table_settings(cells, other)
+        pairs = zip(found, seen["task"], seen["model"], seen["changed"], strict=True)
+        found = [already or (model, changed) in other.meanings(task) for already, task, model, changed in pairs]
+    return found
+
+
 def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
     return tuple(sorted(set(settings).union(*more)))
 
@@ -81,13 +93,15 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
     own, others = set(settings_key(column.set)), [set(settings_key(other.set)) for other in same_task]
     meanings = spec.meanings(column.task)
     kept, rows, settings = [], [], []
-    for index, model, changed in zip(cells.index, cells["model"], cells["changed"], strict=True):
+    for index, model, changed, elsewhere in zip(
+        cells.index, cells["model"], cells["changed"], cells["elsewhere"], strict=True
+    ):
         owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
         exact = [row for row, owner in owners if owner == name]
         pairs = set(changed)
         if exact:
             row, setting = exact[0], ""
-        elif spec.only_rows or owners or not own <= pairs or any(own < other <= pairs for other in others):
+        elif spec.only_rows or elsewhere or owners or not own <= pairs or any(own < other <= pairs for other in others):
             continue  # another row, column or table has it
         else:
             beyond = format_settings(pair for pair in changed if pair not in own)

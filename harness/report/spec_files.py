@@ -30,11 +30,22 @@ def available(conf_root: str | os.PathLike[str], group: str = "table") -> list[s
 def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> TableSpec:
     """The table `<conf_root>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit."""
     with _reading(name, conf_root, "table") as raw:
-        spec = parse(TableSpec, raw, "")
+        spec = parse(TableSpec, raw | {"elsewhere": _others(raw.get("elsewhere", ()), conf_root)}, "")
         if spec.ledger is None:
             return spec
         published, sizes = _published_numbers(spec, spec.ledger, paper_root), _test_sizes(spec, Path(conf_root))
         return spec.model_copy(update={"published": published, "test_sizes": sizes | spec.test_sizes})
+
+
+def _others(names: Any, conf_root: str | os.PathLike[str]) -> tuple[TableSpec, ...]:
+    """Tables whose rows alone are asked for: without their published numbers, and without others of their own."""
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError("elsewhere: a list of tables' names expected")
+    others = []
+    for name in names:
+        with _reading(name, conf_root, "table") as raw:
+            others.append(parse(TableSpec, raw | {"elsewhere": ()}, ""))
+    return tuple(others)
 
 
 def load_figure(

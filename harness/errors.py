@@ -14,10 +14,11 @@ def one_line(text: object) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
-def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """`did you mean 'lavo'?`, or all options where none is close."""
+def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:
+    """`did you mean 'lavo'?`, or all options where none is close; or those of them that are to be listed."""
     options = sorted(options)
     matches = difflib.get_close_matches(word, options, n=3, cutoff=0.6)
     if matches:
         return "did you mean " + " or ".join(f"'{option}'" for option in matches) + "?"
+    options = options if listed is None else sorted(listed)
     return f"there is: {', '.join(options)}" if options else "there is none yet"

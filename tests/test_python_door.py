@@ -115,6 +115,7 @@ def test_compare_is_paired(ran, places):
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: longhaul.run("model=lavoo"), "did you mean 'lavo'"),
     (lambda: longhaul.plan("modl=lavo"), "there is no key 'modl'"),
+    (lambda: longhaul.plan("zzz=1"), r"there is no key 'zzz': there is: backbone, [^.]* trusted_packages \("),
     (lambda: longhaul.run("seed=-1"), "seed=-1 is less than 0"),
     (lambda: longhaul.run(do="plan"), "leave do= out"),
     (lambda: longhaul.records(modl=1), "did you mean 'model'"),

@@ -79,6 +79,9 @@ def unknown_key(key: str) -> str:
 
     values = OmegaConf.to_container(compose(), enum_to_str=True)
     known = {name.rpartition(".")[0] for name in flatten(values)} | set(flatten(values)) | set(NAMED)
+    known.discard("")
     parent = key.rpartition(".")[0]
-    siblings = {name for name in known if name.rpartition(".")[0] == parent} if parent else known
-    return f"there is no key '{key}': {did_you_mean(key, siblings or known)} (python run.py --cfg job shows them all)"
+    siblings = {name for name in known if parent and name.rpartition(".")[0] == parent}
+    listed = siblings or {name for name in known if "." not in name}
+    meant = did_you_mean(key, siblings or known, listed)
+    return f"there is no key '{key}': {meant} (python run.py --cfg job shows them all)"

@@ -23,6 +23,8 @@ COLOURS = {"row": "0.15", "reference": "#0072B2", "control": "#D55E00", "baselin
 MEANING = {"row": "mean, 95 % interval, seeds", "reference": "reference", "control": "control", "baseline": "baseline"}
 SHADE = "#DCE9F5"  # of every other tier
 ACROSS = 3  # panels in a row
+PANEL, MARGIN = 4.2, 0.4  # inches wide
+LETTERS = 13.3  # of the title in an inch
 PER_ROW = 0.19  # inches
 LONGEST_NAME = 30
 LEGEND = 0.45  # inches
@@ -48,11 +50,17 @@ def panels(found: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
 
 def digest_of(title: str, found: Sequence[ColumnAnswer]) -> str:
     """What the plot shows, as 64 hexadecimal digits, which the file holds."""
-    content: list[Any] = [title]
+    content: list[Any] = [_heading(title, found)]
     for answer in panels(found):
         rows = [(*score.key, _rounded(score), answer.tests.tiers.get(score.key)) for score in _lines(answer)]
         content.append([_title(answer), rows, [_kind(answer, score) for score in _lines(answer)]])
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _heading(title: str, found: Sequence[ColumnAnswer]) -> str:
+    """The title in lines that the panels are wide enough for."""
+    width = MARGIN + PANEL * min(ACROSS, len(panels(found)))
+    return textwrap.fill(title, int(LETTERS * width))
 
 
 def _rounded(score: Score) -> list[float]:
@@ -72,7 +80,7 @@ def draw(title: str, found: Sequence[ColumnAnswer], path: Path) -> None:
     down = math.ceil(len(shown) / across)
     most = [max(len(_lines(answer)) for answer in shown[row * across : (row + 1) * across]) for row in range(down)]
     heights = [0.85 + PER_ROW * rows for rows in most]
-    size = (0.4 + 4.2 * across, sum(heights) + 0.4 + LEGEND)
+    size = (MARGIN + PANEL * across, sum(heights) + 0.4 + LEGEND)
     page, grid = plt.subplots(
         down, across, figsize=size, squeeze=False, layout="constrained", gridspec_kw={"height_ratios": heights}
     )
@@ -80,7 +88,7 @@ def draw(title: str, found: Sequence[ColumnAnswer], path: Path) -> None:
         axis.axis("off")
     for axis, answer in zip(grid.flat, shown, strict=False):
         _panel(axis, answer)
-    page.suptitle(title, fontsize=10)
+    page.suptitle(_heading(title, found), fontsize=10)
     _legend(page, shown)
     drawn.save(page, path, digest_of(title, found), dpi=130)
     plt.close(page)

@@ -1,15 +1,15 @@
 """Which cells belong to which row and column of a table.
 
 A cell belongs to a row by its model and its changes to the recipe. One cell may measure several columns, which differ
-in their metric alone. A cell that fits no row stands under the name of its model, unless the table has
-`only_rows`.
+in their metric alone. A cell that fits no row stands under the name of its model, unless it fits a row of a table that
+this one names in `elsewhere`, or the table has `only_rows`.
 """
 
 import json
 from typing import TYPE_CHECKING
 
 from harness.config.cell import flatten
-from harness.config.table_rows import format_settings, settings_key
+from harness.config.table_rows import Settings, format_settings, settings_key
 from harness.report.formula import evaluate
 from harness.report.spec import TableSpec
 from harness.report.spec_parts import UNITS, Column
@@ -29,34 +29,58 @@ def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.Da
     set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
     of bench measurements have no cells.
     """
-    cells = _with_column_settings(cells[cells["budget"] != "smoke"], spec)
+    cells = _with_table_settings(cells[cells["budget"] != "smoke"], spec)
     selected, tasks = {}, [name for name, column in spec.columns.items() if column.task]
     for protocol in spec.protocols:
-        part, of_protocol = spec.for_protocol(protocol), dict(list(cells.groupby("protocol")))
-        own = {column: of_protocol.get(spec.columns[column].protocol or protocol, cells[:0]) for column in tasks}
-        selected[protocol] = {column: _column_cells(own[column], part, column) for column in tasks}
+        part, own = spec.for_protocol(protocol), {}
+        for name, of_protocol in cells.groupby("protocol"):
+            own[name] = of_protocol.assign(elsewhere=_elsewhere(of_protocol, part))
+        none = cells[:0].assign(elsewhere=[])
+        selected[protocol] = {
+            c: _column_cells(own.get(spec.columns[c].protocol or protocol, none), part, c) for c in tasks
+        }
     return selected
 
 
-def _with_column_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
-    """The cells with `changed` as the table sees it: what a column or, where it has `every` model, a row sets counts as
-    changed in its cells, even in a recipe that has this value anyway."""
-    of_rows: dict[str, list[set[tuple[str, str]]]] = {}
-    for row in spec.rows.values() if spec.every else ():
-        of_rows.setdefault(row.model, []).append(set(settings_key(row.set)))
-    of_task: dict[str, list[set[tuple[str, str]]]] = {}
+def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
+    """The cells with `changed` as the table sees it: what a column or a row sets counts as changed in its cells, even
+    in a recipe that has this value anyway."""
+    columns: dict[str, list[set[tuple[str, str]]]] = {}
     for column in spec.columns.values():
         if column.task and column.set:
-            of_task.setdefault(column.task, []).append(set(settings_key(column.set)))
+            columns.setdefault(column.task, []).append(set(settings_key(column.set)))
+    rows: dict[str, list[set[tuple[str, str]]]] = {}
+    for row in spec.rows.values():
+        if row.set:
+            rows.setdefault(row.model, []).append(set(settings_key(row.set)))
+    meanings = {column.task: spec.meanings(column.task) for column in spec.columns.values() if column.task}
     changed = []
-    models = cells["model"]
-    for config, model, task, already in zip(cells["config"], models, cells["task"], cells["changed"], strict=True):
-        flat = flatten(config) if task in of_task or any(of_rows.get(model, ())) else {}
-        used = {(key, json.dumps(value, sort_keys=True)) for key, value in flat.items()}
-        sets = (*of_task.get(task, ()), *of_rows.get(model, ()))
-        more = set().union(*(own for own in sets if own <= used))
-        changed.append(tuple(sorted({*already, *more})) if more else already)
+    for config, task, model, already in zip(
+        cells["config"], cells["task"], cells["model"], cells["changed"], strict=True
+    ):
+        if task in meanings and (task in columns or model in rows):
+            used = {(key, json.dumps(value, sort_keys=True)) for key, value in flatten(config).items()}
+            already = _union(already, *(own for own in columns.get(task, ()) if own <= used))
+            if (model, already) not in meanings[task]:
+                candidates = (_union(already, own) for own in rows.get(model, ()) if own <= used)
+                already = next((key for key in candidates if (model, key) in meanings[task]), already)
+        changed.append(already)
     return cells.assign(changed=changed)
+
+
+def _elsewhere(cells: "pd.DataFrame", spec: TableSpec) -> list[bool]:
+    """Whether each cell is a row's of another table that `spec` names, all of one protocol."""
+    found = [False] * len(cells)
+    for table in spec.elsewhere:
+        other = table.for_protocol(spec.protocol)
+        seen = _with_table_settings(cells, other)
+        pairs = zip(found, seen["task"], seen["model"], seen["changed"], strict=True)
+        found = [already or (model, changed) in other.meanings(task) for already, task, model, changed in pairs]
+    return found
+
+
+def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
+    return tuple(sorted(set(settings).union(*more)))
 
 
 def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.DataFrame":
@@ -73,7 +97,9 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
     own, others = set(settings_key(column.set)), [set(settings_key(other.set)) for other in same_task]
     meanings = spec.meanings(column.task)
     kept, rows, settings = [], [], []
-    for index, model, changed in zip(cells.index, cells["model"], cells["changed"], strict=True):
+    for index, model, changed, elsewhere in zip(
+        cells.index, cells["model"], cells["changed"], cells["elsewhere"], strict=True
+    ):
         owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
         exact = [row for row, owner in owners if owner == name]
         pairs = set(changed)
@@ -81,7 +107,7 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
             row, setting = exact[0], ""
         elif spec.every and (label is not None or model in spec.without or not pairs <= own):
             continue  # its rows are plain
-        elif spec.only_rows or owners or not own <= pairs or any(own < other <= pairs for other in others):
+        elif spec.only_rows or elsewhere or owners or not own <= pairs or any(own < other <= pairs for other in others):
             continue  # another row, column or table has it
         else:
             beyond = format_settings(pair for pair in changed if pair not in own)

@@ -33,7 +33,8 @@ class TableSpec(StrictModel):
     `ledger: null`: a table of ours without published numbers. `rows`: the ledger's label -> what runs there.
     `protocol`: of the rows that name none. `gpu_hours`: of one row and seed, or {protocol: of one of its rows}.
     `unit`: of every column; without it each has the ledger's. `only_rows`: of an ablation, whose cells are of another
-    table's task: what fits no row is left out, and does not stand under the name of its model.
+    table's task: what fits no row is left out, and does not stand under the name of its model. `elsewhere`: tables of
+    the same cells, named in the yaml, whose rows stand there alone.
 
     `control`: the models that stand for no method at all, `reference`: those that the others are compared with; of
     each, the first that has a row under a protocol. `why`: why the control is not apart, where that is known.
@@ -60,6 +61,7 @@ class TableSpec(StrictModel):
     gpu: str = "GPU"
     chance: bool = False
     only_rows: bool = False
+    elsewhere: "tuple[TableSpec, ...]" = ()
     averages: dict[str, Average] = Field(default_factory=dict)
     footnotes: TupleOf[Footnote] = ()
     control: TupleOf[str] = ()

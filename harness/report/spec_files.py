@@ -39,7 +39,7 @@ def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | o
             from harness.report import kinds  # composes recipes, which a table of cells does not need
 
             return kinds.load(raw, paper_root, lambda other: raw_table(other, conf_root))
-        spec = parse(TableSpec, raw, "")
+        spec = parse(TableSpec, raw | {"elsewhere": _others(raw.get("elsewhere", ()), conf_root)}, "")
         if spec.ledger is None:
             return spec
         published, sizes = _published_numbers(spec, spec.ledger, paper_root), _test_sizes(spec, Path(conf_root))
@@ -50,6 +50,17 @@ def raw_table(name: str, conf_root: str | os.PathLike[str]) -> dict[str, Any]:
     """The keys of a table's yaml with its name, unchecked. Raises UsageError."""
     with _reading(name, conf_root, "table") as raw:
         return raw
+
+
+def _others(names: Any, conf_root: str | os.PathLike[str]) -> tuple[TableSpec, ...]:
+    """Tables whose rows alone are asked for: without their published numbers, and without others of their own."""
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError("elsewhere: a list of tables' names expected")
+    others = []
+    for name in names:
+        with _reading(name, conf_root, "table") as raw:
+            others.append(parse(TableSpec, raw | {"elsewhere": ()}, ""))
+    return tuple(others)
 
 
 def load_figure(

@@ -45,6 +45,7 @@ PART_SEEN = {
     "lra_strided": "every s-th token",
     "mega_chunk": "a chunk, and an average that decays",
     "reformer": "a bucket and its neighbours",
+    "routing": "a cluster, and a window",
     "sparse_transformer": "its block and the columns, in one layer",
 }
 # parameters that nothing reads

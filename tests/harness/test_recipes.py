@@ -16,6 +16,8 @@ from harness.training.run_cell import CellRequest, run_cell
 
 TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name != "custom"]
+# its cells start from the weights of another one, which starts from nothing (tests/models/test_pretrained.py runs both)
+FROM_NOTHING = {"latte_extended": ["model=vanilla", "protocol.configuration=pretraining"]}
 RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 
 
@@ -57,7 +59,7 @@ def test_a_model_put_in_is_a_model_composed(model):
 @pytest.mark.parametrize(("protocol", "task"), RECIPES)
 def test_trains(protocol, task, places):
     overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places]
-    cfg = compose(overrides)
+    cfg = compose([*overrides, *FROM_NOTHING.get(protocol, ())])
     result = run_cell(CellRequest(cfg))
     assert result.state == "done", result.detail
     assert ("[selected on test]" in result.detail) == (cfg.train.select.rule.name == "best_test")

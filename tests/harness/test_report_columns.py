@@ -208,6 +208,39 @@ def test_a_setting_of_another_column_that_the_recipe_has_anyway_is_no_change(spe
     assert rows == {"plain": [(1, "softmax", "")], "both": [(2, "softmax", "")]}
 
 
+def test_what_a_row_sets_may_be_what_the_recipe_has_anyway(spec_of):
+    """A reduced recipe may have a row's value already; what the row does not say is shown all the same."""
+    rows = "rows: {plain: longnet, wide: {model: longnet, set: {model.segments: 64, model.n: 2}}}\n"
+    spec = spec_of("parameters: {task: lra/text, field: parameters}", HEAD.partition("rows:")[0] + rows)
+
+    def longnet(n, changed):
+        return made("longnet", "lra/text", settings={"segments": 64, "n": n}, changed=changed)
+
+    wide = {"model.n": [1, 2]}  # segments are the recipe's
+    records = [longnet(1, {}), longnet(2, wide), longnet(3, {"model.n": [1, 3]})]
+    assert set(grid(page(spec, records))) == {"plain", "wide", "plain (model.n=3)"}
+
+
+def test_rows_of_another_table_stand_there(spec_of, tmp_path):
+    """A model of neither stands in both: it may be a reader's own."""
+    head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"
+    wide = {"model.n": [1, 2]}
+    records = [made("lavo", "lra/text"), made("abc", "lra/text"), made("mine", "lra/text")]
+    records += [made("abc", "lra/text", settings={"n": 2}, changed=wide)]
+    other = spec_of(columns, f"{head}rows: {{ABC: abc}}\n")
+    for named, shown in (((), {"LAVO", "abc (not in the paper)", "abc (not in the paper) (model.n=2)"}),
+                         ((other,), {"LAVO", "abc (not in the paper) (model.n=2)"})):  # fmt: skip
+        spec = spec_of(columns, f"{head}rows: {{LAVO: lavo}}\n").model_copy(update={"elsewhere": named})
+        assert set(grid(page(spec, records))) == {*shown, "mine (not in the paper)"}
+
+
+def test_the_tables_of_one_recipe_name_each_other():
+    named = {name: [each.name for each in spec_files.load_table(name, CONF, PAPER).elsewhere] for name in (
+        "latte/t1", "latte/t2", "llp/t3", "llp/t4")}  # fmt: skip
+    assert named == {"latte/t1": ["latte/t2"], "latte/t2": ["latte/t1"], "llp/t3": ["llp/t4", "llp/t5"],
+                     "llp/t4": ["llp/t3"]}  # fmt: skip
+
+
 def test_an_ablation_has_its_rows_alone(spec_of):
     """Else Table 9 would compare LAVO's parts with all methods of Table 6, whose cells are of the same task."""
     head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"

@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}
 INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -q --python $(BIN)/python
 
-.PHONY: help setup demo test oldest lint check docs lock clean
+.PHONY: help setup demo test oldest lint check docs gpu lock clean
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
 	@echo "make test    the tests that need seconds; make test MARK=slow or MARK=slurm for the others"
 	@echo "make lint    ruff            make check   the committed tables still follow from the records"
 	@echo "make docs    the documentation as a site, below outputs/docs"
+	@echo "make gpu     does Longhaul work on this GPU, and how fast? Ten minutes at most; MINUTES=5 for less"
 	@echo "make lock    constraints.txt and requirements.lock from this environment"
 	@echo "make oldest  some tests with the oldest versions of libraries that are allowed"
 
@@ -63,6 +64,10 @@ docs: setup
 	$(BIN)/python -c '$(LIST_DOCS)' | \
 	  UV_FIND_LINKS="$(LINKS)" $(BIN)/uv pip install -q --python $(VENV)/docs/bin/python -c constraints.txt -r -
 	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/python -m mkdocs build --strict --clean
+
+MINUTES ?= 10
+gpu: setup
+	$(BIN)/python -m benchmarks.gpu --minutes $(MINUTES)
 
 lock: setup
 	UV_FIND_LINKS="$(LINKS)" $(BIN)/python -m tests.lock

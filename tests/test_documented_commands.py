@@ -23,6 +23,7 @@ from omegaconf import OmegaConf
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, options
 from harness.config.overrides import rewrite
+from harness.config.row_names import row_named
 from harness.config.schema import Config
 from harness.config.sweep import compose_commands, expand_all, split_sweep
 
@@ -208,6 +209,13 @@ def test_every_rule_is_needed():
             assert any(applies(rule, command) for command in before), rule
 
 
+def is_there(group, name):
+    """An option of the group, a folder of tables, which stands for all in it, or a row that is a model for do=bench."""
+    known = dict(options(group))
+    in_folder = group == "table" and any(option.startswith(f"{name}/") for option in known)
+    return name in known or in_folder or (group == "model" and row_named(name) is not None)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_names_exists(page):
     """Modules, scripts, targets of make, extras; models, tasks, tables in `group=name`; keys in `key.key=value`."""
@@ -228,7 +236,7 @@ def test_what_a_page_names_exists(page):
         group, _, value = word.partition("=")
         names = value.split(",") if group in NAMED and re.fullmatch(r"[\w/,]+", value) else []
         for name in names:
-            assert name in dict(options(group)) or name.startswith(READERS_OWN), word
+            assert is_there(group, name) or name.startswith(READERS_OWN), word
     assert set(re.findall(r"(?<![\w.+])[a-z]+(?:\.\w+)+(?==)", " ".join(spans(text)))) <= settings()
 
 

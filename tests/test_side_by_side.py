@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks import baselines, side_by_side
-from benchmarks.peers.base import LENGTH, AbsentError, Clone, LayerPair, imported_from, layer, projections
+from benchmarks.peers.base import LENGTH, AbsentError, Clone, LayerPair, Project, imported_from, layer, projections
 from benchmarks.peers.skyformer import draws_of
 from benchmarks.side_by_side import Ratio, copy, escaped, markdown, measure, ratio, training_step
 from models.attention.bigbird import random_blocks
@@ -86,9 +86,8 @@ def test_a_pair_that_differs_is_not_measured(monkeypatch):
     same, other = pair("same", note="a note"), pair("other")
     with torch.no_grad():
         other.theirs.out.bias += 1.0
-    monkeypatch.setattr(
-        baselines, "PROJECTS", {"project": (("same", lambda peers: same), ("other", lambda peers: other))}
-    )
+    pairs = (("same", lambda peers: same), ("other", lambda peers: other))
+    monkeypatch.setattr(baselines, "PROJECTS", (Project("project", pairs),))
     row, text = baselines.measured([], None, 0.01)
     assert row["model"] == "same" and row["rounds"] >= 1 and max(row["output"], row["gradient"]) < 1e-5
     assert text.startswith("other beside project: DifferentError: outputs differ by ")
@@ -119,8 +118,12 @@ def test_what_is_written(monkeypatch, tmp_path, capsys):
     def absent(peers):
         raise AbsentError("git clone <it>")
 
-    hostile = pair("<script>|")
-    projects = {"project": (("hostile", lambda peers: hostile),), "other": (("one", absent), ("two", absent))}
+    hostile = pair("<script>|", note="<b>")
+    clone = Clone("other", "https://example.org/other", "f" * 40)
+    projects = (
+        Project("project", (("hostile", lambda peers: hostile),)),
+        Project("other", (("one", absent), ("two", absent)), clone),
+    )
     monkeypatch.setattr(baselines, "PROJECTS", projects)
     monkeypatch.setattr(sys, "argv", ["baselines", "--seconds", "0.01", "--out", str(tmp_path / "new" / "table.md")])
     threads = torch.get_num_threads()
@@ -131,12 +134,27 @@ def test_what_is_written(monkeypatch, tmp_path, capsys):
     page = (tmp_path / "new" / "table.md").read_text(encoding="utf-8")
     assert (
         "<script>" not in page
+        and "<b>" not in page
         and "&lt;script&gt;&#124;" in page
         and "not measured: other: git clone &lt;it&gt;" in page
     )
     content = json.loads((tmp_path / "new" / "table.json").read_text(encoding="utf-8"))
     assert content["machine"]["threads"] == 1 and content["not_measured"] == ["other: git clone <it>"]
+    assert content["clones"] == {"other": {"url": "https://example.org/other", "commit": "f" * 40}}
+    assert baselines.document(content) == page and clone.commit in page and f"torch {torch.__version__}" in page
     assert content["rows"][0]["ratio"] > 0 and "not measured: other" in capsys.readouterr().out
+
+
+COMMITTED = Path(__file__).resolve().parents[1] / "results" / "side_by_side" / "baselines.json"
+
+
+@pytest.mark.skipif(not COMMITTED.is_file(), reason="there is no committed table")
+def test_the_committed_page_is_of_the_committed_numbers():
+    content = json.loads(COMMITTED.read_text(encoding="utf-8"))
+    assert COMMITTED.with_suffix(".md").read_text(encoding="utf-8") == baselines.document(content)
+    assert not content["not_measured"] and {row["model"] for row in content["rows"]} == {
+        name for project in baselines.PROJECTS for name, _ in project.pairs
+    }
 
 
 @pytest.mark.parametrize(
@@ -144,15 +162,37 @@ def test_what_is_written(monkeypatch, tmp_path, capsys):
     [
         (["--peers", "nowhere"], "--peers is a folder; nowhere is none"),
         (["--out", "."], "--out is a file; . is a folder"),
+        (["--out", "table.json"], "--out is the Markdown file, table.md; the JSON is written beside it"),
+        (["--out", f"{__file__}/table.md"], "--out is no place for a file: "),
+        (["--seconds", "0"], "--seconds is above 0, not 0"),
         (["nobody"], "no public layer for nobody; there is one for one, project"),
     ],
 )
 def test_wrong_input_is_one_line(monkeypatch, capsys, arguments, message):
-    monkeypatch.setattr(baselines, "PROJECTS", {"project": (("one", None),)})
+    monkeypatch.setattr(baselines, "PROJECTS", (Project("project", (("one", None),)),))
     monkeypatch.setattr(sys, "argv", ["baselines", *arguments])
     with pytest.raises(SystemExit) as error:
         baselines.main()
     assert error.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_a_missing_package_is_one_line_that_says_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setattr(baselines, "LENGTH", 16)
+
+    def without(peers):
+        import no_such_package  # noqa: F401
+
+    clone = Clone("public", "https://example.org/public", "0" * 40)
+    pairs = (("one", without), ("two", lambda peers: pair("two")), ("three", without))
+    monkeypatch.setattr(baselines, "PROJECTS", (Project("public", pairs, clone, ("some==1.0", "other")),))
+    text, row = baselines.measured([], None, 0.01)
+    assert text == "public: no package no_such_package; run: pip install some==1.0 other"
+    assert row["model"] == "two"
+    monkeypatch.setattr(sys, "argv", ["baselines", "--help"])
+    with pytest.raises(SystemExit):
+        baselines.main()
+    told = capsys.readouterr().out
+    assert f"cd FOLDER && {clone.get}" in told and "pip install some==1.0 other" in told and "one, public" in told
 
 
 def test_a_clone_is_at_its_commit_and_unchanged(tmp_path):
@@ -189,9 +229,10 @@ def test_a_clone_may_have_packages_of_our_names(tmp_path):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "__init__.py").write_text("", encoding="utf-8")
     (tmp_path / "models" / "attention.py").write_text("from models import other\nVALUE = other.VALUE\n", "utf-8")
-    (tmp_path / "models" / "other.py").write_text("VALUE = 7\n", encoding="utf-8")
-    with imported_from(tmp_path):
+    (tmp_path / "models" / "other.py").write_text("from not_here.part import unused\nVALUE = 7\n", encoding="utf-8")
+    with imported_from(tmp_path, unused={"not_here.part": ("unused",)}):
         from models.attention import VALUE
+    assert "not_here" not in sys.modules and "not_here.part" not in sys.modules
     assert VALUE == 7 and models.attention is before and sys.modules["models.attention"] is before
     assert "models.other" not in sys.modules and sys.path == path
     assert not list(Path(tmp_path).rglob("__pycache__"))

@@ -42,8 +42,8 @@ def lavo(length: int) -> Callable[[], object]:
     one = [x[:, :, None] for x in token(WIDTH, WIDTH, WIDTH, WIDTH)]
     state = model.init_state(1)
     for _ in range(length):
-        state = model.attend_step(*one, state)[1]
-    return lambda: model.attend_step(*one, dict(state))
+        state = model.attend_chunk(*one, state)[1]
+    return lambda: model.attend_chunk(*one, dict(state))
 
 
 def cached(length: int) -> dict[str, Callable[[], object]]:

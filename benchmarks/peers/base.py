@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -69,14 +70,17 @@ class Clone(NamedTuple):
     commit: str
     source: str = "."
 
+    @property
+    def get(self) -> str:
+        return f"git clone {self.url} {self.name} && git -C {self.name} checkout {self.commit}"
+
     def folder(self, peers: Path | None) -> Path:
         """Raises AbsentError unless `peers` holds the clone, at the commit and as it was committed."""
-        get = f"git clone {self.url} {self.name} && git -C {self.name} checkout {self.commit}"
         if peers is None:
-            raise AbsentError(f"give --peers, a folder in which you ran: {get}")
+            raise AbsentError(f"give --peers, a folder in which you ran: {self.get}")
         root = peers / self.name
         if not (root / ".git").exists():
-            raise AbsentError(f"{peers} has no clone {self.name}; there: {get}")
+            raise AbsentError(f"{peers} has no clone {self.name}; there: {self.get}")
         if (found := _git(root, "rev-parse", "HEAD")) != self.commit:
             raise AbsentError(f"{root} is at {found[:12]}; run: git -C {root} checkout {self.commit}")
         if _git(root, "status", "--porcelain", "--untracked-files=no"):
@@ -88,6 +92,23 @@ class Clone(NamedTuple):
         return f"{self.name} {self.commit[:7]}"
 
 
+class Project(NamedTuple):
+    """A public project: names of rows and what makes each, from the folder of the clones or None.
+
+    `packages` are what it needs, as pip takes them, at the versions that were measured. A maker raises AbsentError
+    without the clone, ImportError without a package.
+    """
+
+    name: str
+    pairs: tuple[tuple[str, Callable[[Path | None], LayerPair]], ...]
+    clone: Clone | None = None
+    packages: tuple[str, ...] = ()
+
+    @property
+    def install(self) -> str:
+        return f"pip install {' '.join(self.packages)}"
+
+
 def _git(root: Path, *arguments: str) -> str:
     found = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
     if found.returncode:
@@ -96,17 +117,24 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def imported_from(folder: Path) -> Iterator[None]:
+def imported_from(folder: Path, *, unused: Mapping[str, Sequence[str]] | None = None) -> Iterator[None]:
     """Imports come from `folder` first, and our own packages of the same names are out of the way.
 
-    Afterwards ours are back, and those of the folder are kept by whoever holds them. Nothing is written there.
+    `unused` are modules, and names in them, that are imported there and not called: they are empty here, so that their
+    packages need not be installed. Afterwards ours are back, and those of the folder are kept by whoever holds them.
+    Nothing is written there.
     """
+    empty = {name: ModuleType(name) for module in unused or {} for name in _with_parents(module)}
+    for module, members in (unused or {}).items():
+        vars(empty[module]).update(dict.fromkeys(members))
     names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    names |= {name.partition(".")[0] for name in empty}
 
     def taken() -> dict[str, Any]:
         return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in names}
 
     ours, wrote = taken(), sys.dont_write_bytecode
+    sys.modules.update(empty)
     sys.path.insert(0, str(folder))
     sys.dont_write_bytecode = True
     try:
@@ -116,6 +144,12 @@ def imported_from(folder: Path) -> Iterator[None]:
         sys.dont_write_bytecode = wrote
         taken()
         sys.modules.update(ours)
+
+
+def _with_parents(module: str) -> list[str]:
+    """`a.b` -> `a`, `a.b`."""
+    parts = module.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
 
 
 def ones(batch: int = BATCH) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.base import LENGTH, SEED, LayerPair, layer, ones, package, projections
+from benchmarks.peers.base import LENGTH, SEED, LayerPair, Project, layer, ones, package, projections
 from benchmarks.peers.skyformer import DIM, HEADS, draws_of, share_rotations
 from benchmarks.side_by_side import copy
 from models.attention.base import without_biases
@@ -122,3 +122,4 @@ def nystrom(peers: Path | None) -> LayerPair:
 
 
 PAIRS = (("bigbird", bigbird), ("reformer", reformer), ("longformer", longformer), ("nystrom", nystrom))
+PROJECT = Project("transformers", PAIRS, packages=("transformers==5.23.0",))

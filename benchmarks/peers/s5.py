@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.peers.base import LayerPair, layer, package
+from benchmarks.peers.base import LayerPair, Project, layer, package
 from benchmarks.side_by_side import copy
 from models.attention.base import Pattern
 from models.attention.s5 import S5
@@ -24,4 +24,4 @@ def s5(peers: Path | None) -> LayerPair:
     return LayerPair("s5", package("s5-pytorch"), DIM, 1, model, theirs, theirs, tolerance=1e-3)
 
 
-PAIRS = (("s5", s5),)
+PROJECT = Project("s5-pytorch", (("s5", s5),), packages=("s5-pytorch==0.2.1",))

@@ -2,7 +2,8 @@
 
 A block is the four projections and what is between; sizes are those of its configuration for LRA: width 64, two heads.
 Its Reformer and BigBird are made from those of `transformers`. On a GPU its Linformer does not train the map, because
-`nn.Parameter(..).to("cuda")` is no parameter (X72); on a CPU it does. Both are measured.
+`nn.Parameter(..).to("cuda")` is no parameter (X72); on a CPU it does. Both are measured. What its Performer imports and
+does not call need not be installed.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.base import LENGTH, SEED, Clone, LayerPair, imported_from, layer, ones, projections
+from benchmarks.peers.base import LENGTH, SEED, Clone, LayerPair, Project, imported_from, layer, ones, projections
 from benchmarks.side_by_side import Weights, copy
 from models.attention.base import Attention, without_biases
 from models.attention.bigbird import BigBird
@@ -41,10 +42,15 @@ OPTIONS = {
     "bigbird": {"num_random_blocks": 3, "block_size": 64, "random_seed": SEED},
     "reformer": {"num_hash": 2},
 }
+UNUSED = {
+    "local_attention": ("LocalAttention",),
+    "axial_positional_embedding": ("AxialPositionalEmbedding",),
+    "performer_pytorch.reversible": ("ReversibleSequence", "SequentialSequence"),
+}
 
 
 def _block(peers: Path | None, kind: str) -> nn.Module:
-    with imported_from(CLONE.folder(peers)):
+    with imported_from(CLONE.folder(peers), unused=UNUSED):
         from models.attention import Attention as Public
 
         config = SIZES | {"attn_type": kind, "attention_dropout": 0.0} | OPTIONS.get(kind, {})
@@ -187,3 +193,4 @@ PAIRS = (
     ("linformer_skyformer", _maker("linformer", linformer, freeze_maps=True)),
     ("bigbird", _maker("bigbird", bigbird)),
 )
+PROJECT = Project("Skyformer", PAIRS, CLONE, packages=("transformers==5.23.0", "einops"))

@@ -34,7 +34,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     """
     from harness.config.places import CONF
     from harness.records.collect import frame, valid_records
-    from harness.report.bench_tables import pages
+    from harness.report.bench_tables import draw, pages, pictures
     from harness.report.measurements import load_measurements
 
     formats = formats_of(cfg.get("format") or ())
@@ -62,11 +62,14 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
         trusted = cfg.get("trusted_packages") or ()
         drawn = draw_figures(figures, cells, trusted=trusted, measurements=measurements, **settings)
     bench = pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
+    plots = pictures(measurements, Path(cfg.paths.figures)) if tables == ["all"] and draws else {}
     site = _site(gathered, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)
+        for path, measured in plots.items():
+            draw(measured, [path])
         made = site() if site and SITE in formats else []
-        print("\n".join(map(str, [*drawn, *bench, *made])))
+        print("\n".join(map(str, [*drawn, *bench, *plots, *made])))
         return 0
     for group, paths in (("table", written), ("figure", drawn)):
         for path in paths:
@@ -74,7 +77,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
             name = path.relative_to(max(folders, key=len)).with_suffix("").as_posix()
             name = name.removesuffix(SCORES).removesuffix(RANKS)
             print(f"{path} differs from the records: python run.py do=report {group}={name}", file=sys.stderr)
-    stale = [path for path, text in bench.items() if not _is_current(path, text)]
+    stale = [*(path for path, text in bench.items() if not _is_current(path, text)), *plots]
     for path in stale:
         print(f"{path} differs from the measurement: python run.py do=report table=all", file=sys.stderr)
     old = site() if site else []
@@ -242,8 +245,9 @@ def draw_figures(
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
-    With `check`, draws nothing and returns the files that differ from the records. `trusted`: packages whose functions
-    may draw, too. `measurements`: those of do=bench by their names. Raises UsageError.
+    A file that shows the same already is left as it is. With `check`, draws nothing and returns the files that differ
+    from the records. `trusted`: packages whose functions may draw, too. `measurements`: those of do=bench by their
+    names. Raises UsageError.
     """
     from harness.report import bubble_plot, drawn, line_plot, lines, matrices, matrix_plot, measured_figure, tradeoff
     from harness.report.spec_files import available, load_figure
@@ -262,12 +266,11 @@ def draw_figures(
         else:
             plot, panels = bubble_plot, tradeoff.panels(figure, cells, paths["paper"])
         made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in bubble_plot.SUFFIXES]
-        if check:
-            digest = plot.digest_of(figure, panels)
-            files += [path for path in made if not drawn.is_current(path, digest)]
-            continue
-        plot.draw(figure, panels, made)
-        files += made
+        digest = plot.digest_of(figure, panels)
+        old = [path for path in made if not drawn.is_current(path, digest)]
+        if old and not check:
+            plot.draw(figure, panels, old)
+        files += old if check else made
     return files
 
 

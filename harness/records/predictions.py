@@ -64,15 +64,17 @@ def remove(record_file: Path) -> None:
     path_of(record_file).unlink(missing_ok=True)
 
 
-def read(record_file: Path, entries: Mapping[str, Any]) -> dict[str, dict[str, "np.ndarray"]]:
-    """{evaluation: {score: (n,)}} of all evaluations of a record that have predictions.
+def read(record_file: Path, entries: Mapping[str, Any], only: str | None = None) -> dict[str, dict[str, "np.ndarray"]]:
+    """{evaluation: {score: (n,)}} of all evaluations of a record that have predictions, or of `only` one of them.
 
-    `entries` is the record. Raises RecordError, in one line, for a file that is missing, damaged or another run's.
+    `entries` is the record, of which `evaluations` alone is used. Raises RecordError, in one line, for a file that is
+    missing, damaged or another run's.
     """
     import numpy as np
 
     path = path_of(record_file)
     wanted = {name: one["predictions"] for name, one in entries["evaluations"].items() if one["predictions"]}
+    wanted = {name: one for name, one in wanted.items() if only in (None, name)}
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {name: {score: file[f"{name}/{score}"] for score in one["scores"]} for name, one in wanted.items()}

@@ -52,6 +52,11 @@ class ColumnAnswer:
         return f"> {LARGEST_R}" if found > LARGEST_R else f"{found:.1f}"
 
     @property
+    def stated_resolution(self) -> str:
+        """`R = 4.7`, or `R > 100`."""
+        return f"R {self.resolution}" if self.resolution.startswith(">") else f"R = {self.resolution}"
+
+    @property
     def pairs(self) -> str:
         return f"{self.tests.resolved} of {self.tests.possible}"
 
@@ -68,7 +73,7 @@ class ColumnAnswer:
             parts.append(f"best {'row' if len(best) == 1 else 'tier'} {listed([score.row for score in best])} ({span})")
         parts.append(f"{self.pairs} pairs resolved")
         if tests.resolution is not None:
-            parts.append(f"R = {self.resolution} ({self._score(tests.reference)}, {self._score(tests.control)})")
+            parts.append(f"{self.stated_resolution} ({self._score(tests.reference)}, {self._score(tests.control)})")
         return f"{self.name}: {'; '.join(parts)}."
 
     @property

@@ -1,5 +1,7 @@
 """Measurements of do=bench as a page, a picture, and on the terminal."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,26 @@ def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path
     return {tables / "bench" / f"{name}.md": PAGES[one["kind"]](one) for name, one in measurements.items()}
 
 
+def pictures(measurements: Mapping[str, dict[str, Any]], figures: Path) -> dict[Path, dict[str, Any]]:
+    """The pictures that are not there or show other numbers, each with its measurement."""
+    drawable = {name: one for name, one in measurements.items() if one["kind"] == "bench"}
+    paths = {path: one for name, one in drawable.items() for path in _pictures_of(name, figures)}
+    return {path: one for path, one in paths.items() if not drawn.is_current(path, digest_of(one))}
+
+
+def digest_of(measured: Mapping[str, Any]) -> str:
+    """What its picture shows, as 64 hexadecimal digits, which the file holds."""
+    return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()
+
+
+def _pictures_of(name: str, figures: Path) -> list[Path]:
+    return [figures / "bench" / f"{name}.{suffix}" for suffix in ("png", "pdf")]
+
+
 def page(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
     """Write the page and the picture (PNG, PDF) of one measurement by do=bench. Returns their paths."""
     name = measured["name"]
-    made = [tables / "bench" / f"{name}.md", *(figures / "bench" / f"{name}.{suffix}" for suffix in ("png", "pdf"))]
-    made[1].parent.mkdir(parents=True, exist_ok=True)
+    made = [tables / "bench" / f"{name}.md", *_pictures_of(name, figures)]
     draw(measured, made[1:])
     write_atomic(made[0], curves(measured))
     return made
@@ -196,5 +213,5 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
     figure.suptitle(describe_setting(measured), fontsize=8)
     figure.tight_layout()
     for path in paths:
-        drawn.save(figure, path, dpi=150)
+        drawn.save(figure, path, digest_of(measured), dpi=150)
     plt.close(figure)

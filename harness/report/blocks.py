@@ -239,7 +239,7 @@ def in_order_of_rows(spec: TableSpec, group: Group) -> list[tuple[str, Score | N
 
 
 def row_name(spec: TableSpec, row: str) -> str:
-    return f"{row} (not in the paper)" if spec.is_ours(row) else row
+    return f"{row} (not in the paper)" if spec.is_ours(row) and not spec.every else row
 
 
 def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:

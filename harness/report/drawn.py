@@ -30,7 +30,7 @@ def save(page: "Figure", path: Path, shows: str | None = None, *, dpi: int) -> N
     page.savefig(file, format=path.suffix[1:], dpi=dpi, metadata=metadata)
     content = file.getvalue()
     line = f"\n%longhaul {shows} {hashlib.sha256(content).hexdigest()}\n".encode() if shows else b""
-    write_bytes_atomic(path, content + line)
+    write_bytes_atomic(path, content + line, durable=False)  # it can be drawn again
 
 
 def is_current(path: Path, shows: str) -> bool:

@@ -128,7 +128,9 @@ def draw(figure: MeasuredFigure | PendingFigure, shown: Sequence[CostPanel], pat
 
     columns = min(2, len(shown))
     rows = math.ceil(len(shown) / columns)
-    page, grid = plt.subplots(rows, columns, figsize=(2 * WIDTH, 0.7 + 3.9 * rows), squeeze=False, layout="constrained")
+    tall = 3.9 if any(panel.lines for panel in shown) else 1.4
+    size = (2 * WIDTH, 0.7 + tall * rows)
+    page, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis in grid.flat[len(shown) :]:
         axis.axis("off")
     for axis, panel in zip(grid.flat, shown, strict=False):

@@ -14,6 +14,7 @@ fewer than MIN_ROWS rows this is the paired t test over seeds.
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -202,7 +203,9 @@ def _unpaired(one: Score, other: Score) -> Pair:
     from scipy.stats import ttest_ind
 
     mine, theirs = (list(score.by_seed.values()) for score in (one, other))
-    test = ttest_ind(mine, theirs, equal_var=False)
+    with warnings.catch_warnings():  # of rows whose seeds are equal up to rounding
+        warnings.simplefilter("ignore", RuntimeWarning)
+        test = ttest_ind(mine, theirs, equal_var=False)
     difference = math.fsum(mine) / len(mine) - math.fsum(theirs) / len(theirs)
     interval = test.confidence_interval(LEVEL)
     half, p = (float(interval.high) - float(interval.low)) / 2, float(test.pvalue)

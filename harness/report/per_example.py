@@ -25,7 +25,8 @@ def examples_of(cells: "pd.DataFrame", column: Column, block: int = 1) -> "dict[
     """
     found = {}
     for cell in _with_predictions(cells, column):
-        array = _of_evaluation(_predictions(cell), column.evaluation or TEST, column.metric, cell["score"])
+        name = column.evaluation or TEST
+        array = _of_evaluation(_predictions(cell, name), name, column.metric, cell["score"])
         if array is not None:
             found[cell["id"]] = in_blocks(array, block)
     return found
@@ -43,7 +44,7 @@ def baselines_of(
         return found
     prefix = BASELINE if column.evaluation is None else f"{column.evaluation}/{BASELINE}"
     with_arrays = {cell["id"]: cell for cell in _with_predictions(cells, column)}
-    for cell in cells.to_dict("records"):
+    for cell in cells[["id", "fingerprint", "evaluations"]].to_dict("records"):
         for name, evaluation in sorted((cell["evaluations"] or {}).items()):
             score = (evaluation.get("metrics") or {}).get(column.metric)
             if not name.startswith(prefix) or score is None or evaluation["status"] != "done":
@@ -51,7 +52,7 @@ def baselines_of(
             of_data = found.setdefault(name.removeprefix(prefix), {})
             count, first, array = of_data.get(cell["fingerprint"], (0, score, None))
             if array is None and cell["id"] in with_arrays:
-                array = _of_evaluation(_predictions(cell), name, column.metric, score)
+                array = _of_evaluation(_predictions(with_arrays[cell["id"]], name), name, column.metric, score)
                 array = None if array is None else in_blocks(array, block)
             of_data[cell["fingerprint"]] = count + 1, first, array
     return found
@@ -66,15 +67,16 @@ def in_blocks(array: "np.ndarray", block: int) -> "np.ndarray":
 def _with_predictions(cells: "pd.DataFrame", column: Column) -> list[dict[str, Any]]:
     if column.metric is None or "predictions" not in cells:
         return []
-    kept = cells[(cells["status"] == "done") & cells["score"].notna()].to_dict("records")
+    kept = cells[(cells["status"] == "done") & cells["score"].notna()]
+    kept = kept[["id", "score", "evaluations", "predictions"]].to_dict("records")
     return [cell for cell in kept if isinstance(cell["predictions"], Path)]
 
 
-def _predictions(cell: Mapping[str, Any]) -> "Mapping[str, Mapping[str, np.ndarray]]":
-    from harness.records import predictions, record
+def _predictions(cell: Mapping[str, Any], evaluation: str) -> "Mapping[str, Mapping[str, np.ndarray]]":
+    """{evaluation: {score: (n,)}}. The frame has the digests of the record, which is not read again."""
+    from harness.records import predictions
 
-    path = cell["predictions"].with_suffix(".json")
-    return predictions.read(path, record.read(path))
+    return predictions.read(cell["predictions"].with_suffix(".json"), cell, only=evaluation)
 
 
 def _of_evaluation(

@@ -128,7 +128,7 @@ def _panel(axis: "Axes", answer: ColumnAnswer) -> None:
 
 def _title(answer: ColumnAnswer) -> str:
     tests = answer.tests
-    known = f"R = {answer.resolution}" if tests.resolution is not None else "R unknown"
+    known = answer.stated_resolution if tests.resolution is not None else "R unknown"
     resolved = f"{answer.pairs} pairs resolved" if tests.pairs else "no test"
     return f"{answer.name} · {answer.group.budget} budget\n{known} · {resolved}"
 

@@ -93,7 +93,11 @@ def read(
     seed = draw_seed(dropout)
     per_memory = q.shape[2] if window is None else window
     with autocast_disabled(q):
-        return _Read.apply(q, memory.to(q.dtype), bases.to(q.dtype), per_memory, dropout, scale, seed)
+        memory, bases = memory.to(q.dtype), bases.to(q.dtype)
+        if q.shape[2] == 1 and not dropout:  # a decoder's token: nothing to tile, and each operation counts
+            p = ((q @ bases.mT) * memory * scale).softmax(-1, dtype=upcast(memory).dtype)
+            return (p.to(q.dtype) * memory) @ bases
+        return _Read.apply(q, memory, bases, per_memory, dropout, scale, seed)
 
 
 class _Read(torch.autograd.Function):
@@ -144,13 +148,17 @@ def tiles(length: int, window: int) -> Iterator[tuple[slice, slice]]:
 def spread(memory: Tensor, memories: slice, rows: slice, window: int) -> Tensor:
     """The memory of every query of a tile."""
     chosen = memory[:, :, memories]
-    return chosen if chosen.shape[2] == 1 else chosen.repeat_interleave(window, 2)[:, :, : rows.stop - rows.start]
+    if chosen.shape[2] == 1 or window == 1:
+        return chosen
+    return chosen.repeat_interleave(window, 2)[:, :, : rows.stop - rows.start]
 
 
 def gathered(rows: Tensor, memories: slice, window: int) -> Tensor:
     """(B, H, T, R) -> sums over the queries of each memory."""
     if memories.stop - memories.start == 1:
         return rows.sum(2, keepdim=True)
+    if window == 1:
+        return rows
     return F.pad(rows, (0, 0, 0, -rows.shape[2] % window)).unflatten(2, (-1, window)).sum(3)
 
 
@@ -176,7 +184,7 @@ def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None
         valid = (
             x.new_ones(1, x.shape[2]) if key_padding_mask is None else (~key_padding_mask).to(x.dtype)
         )  # (B or 1, N)
-        x = upcast(x * valid[:, None, :, None])
+        x = upcast(x if key_padding_mask is None else x * valid[:, None, :, None])
         valid = upcast(valid)[:, None, :, None]
         if window is None:
             return (x @ upcast(bases).mT).cumsum(2) / valid.cumsum(2).clamp(min=1)
@@ -286,27 +294,52 @@ class LAVO(Attention):
         if self.pattern.cross:
             return self.recall(x, state["memory"]), state
         q, k, v = (split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.k_proj, self.v_proj))
-        seen, count = state["seen"], x.shape[1]
+        y, state = self.attend_chunk(q, k, v, split_heads(x, self.head_dim), state)
+        return self.out_proj(merge_heads(y)), state
+
+    def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next n tokens, q, k, v and the layer's input x (B, H, n, E) -> (B, H, n, E), and the state after them."""
+        seen, count = state["seen"], q.shape[2]
         bias = None if self.position_bias is None else self.position_bias[:, : self.window]
-        local, state = attend_to_ring(q, k, v, state, bias=bias)
-        z = (local if self.dissection else split_heads(x, self.head_dim)) @ self.bases.mT  # (B, H, n, R)
-        window = self.window if self.dissection else 1
+        local, after = attend_to_ring(q, k, v, state, bias=bias)
+        z = upcast((local if self.dissection else x) @ self.bases.mT)  # (B, H, n, R)
+        if count == 1:
+            memory, sums = self.token_memory(z, state)
+            remembered = read(q, memory, self.bases, scale=self.global_scale)
+        else:
+            memory, sums = self.chunk_memory(z, state)
+            begun, window = (seen % self.window, self.window) if self.dissection else (0, 1)
+            rows = F.pad(q, (0, 0, begun, 0))  # from where the first token's window begins
+            remembered = read(rows, memory, self.bases, window=window, scale=self.global_scale)[:, :, begun:]
+        return (local + remembered) / 2, {**after, **sums}
+
+    def token_memory(self, z: Tensor, state: State) -> tuple[Tensor, State]:
+        """Of one token with z = B x (B, H, 1, R): what it remembers, (B, H, 1, R), and the sums after it."""
+        past, current, seen = state["past"], state["current"], state["seen"]
+        if not self.dissection:  # a token remembers itself too
+            past = past + z
+            return past / (seen + 1), {"past": past}
+        begun = seen % self.window
+        if begun:
+            return past / max(1, seen - begun), {"current": current + z}
+        past = past + current  # of the window that ended
+        return past / max(1, seen), {"past": past, "current": z}
+
+    def chunk_memory(self, z: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same of n tokens, z (B, H, n, R): memories (B, H, W, R) of their windows, or, undissected, of tokens."""
+        past, current, seen = state["past"], state["current"], state["seen"]
+        if not self.dissection:
+            total = past + z.cumsum(2)
+            tokens = torch.arange(seen + 1, seen + 1 + z.shape[2], device=z.device)[:, None]
+            return total / tokens, {"past": total[:, :, -1:].clone()}
+        window = self.window
         begun = seen % window  # tokens of the first token's window that came before
-        sums = upcast(F.pad(z, (0, 0, begun, -(begun + count) % window))).unflatten(2, (-1, window)).sum(3)
-        past, current = state["past"], state["current"]
+        sums = F.pad(z, (0, 0, begun, -(begun + z.shape[2]) % window)).unflatten(2, (-1, window)).sum(3)
         if begun:
             sums[:, :, :1] += current
         else:
             past = past + current
-        total = torch.cat([past, sums], 2).cumsum(2)
-        if self.dissection:  # a window remembers those before it
-            tokens, memory = seen - begun, total[:, :, :-1]
-            past, current = memory[:, :, -1:], sums[:, :, -1:]
-        else:  # a token remembers itself too
-            tokens, memory = seen + 1, total[:, :, 1:]
-            past, current = memory[:, :, -1:], torch.zeros_like(current)
-        tokens = tokens + window * torch.arange(memory.shape[2], device=x.device)[:, None]
-        rows = F.pad(q, (0, 0, begun, 0))
-        remembered = read(rows, memory / tokens.clamp(min=1), self.bases, window=window, scale=self.global_scale)
-        y = (local + remembered[:, :, begun:]) / 2
-        return self.out_proj(merge_heads(y)), {**state, "past": past.clone(), "current": current.clone()}
+        total = torch.cat([past, sums], 2).cumsum(2)[:, :, :-1]  # a window remembers those before it
+        tokens = seen - begun + window * torch.arange(total.shape[2], device=z.device)[:, None]
+        last = {"past": total[:, :, -1:].clone(), "current": sums[:, :, -1:].clone()}
+        return total / tokens.clamp(min=1), last

@@ -20,6 +20,7 @@ from models.attention.vanilla import softmax_attention
 from models.ops.newton_schulz import apply_inverse
 from models.ops.padding import real_tokens, segment_means
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.time_convolution import time_convolution
 
 
 def nystrom(
@@ -107,4 +108,4 @@ class Nystrom(MultiHead):
             return y
         if key_padding_mask is not None:
             v = v.masked_fill(key_padding_mask[:, None, :, None], 0.0)
-        return y + self.conv(v)
+        return y + time_convolution(v, self.conv.weight[:, 0, :, 0])

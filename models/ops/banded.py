@@ -27,6 +27,7 @@ from models.ops.precision import autocast_disabled, upcast, upcast_product
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**19, 2**26)  # scores
+ALIGNED = 16  # a row of scores is a whole number of vectors, for which matrix products are faster
 FUSED = (torch.float32, torch.float64)  # what torch's fused attention on a CPU takes together with a mask
 
 
@@ -87,9 +88,10 @@ class _Banded(torch.autograd.Function):
                 if sums is not None:
                     blocks.attend(tile, out, sums)
                     continue
-                weights = blocks.weights(tile)
+                keys, values = blocks.gather(tile)
+                weights = blocks.weights(tile, keys)
                 keep = blocks.keep(tile, weights)
-                out[tile.index] = (weights if keep is None else weights * keep).to(v.dtype) @ blocks.v[tile.index].mT
+                out[tile.index] = (weights if keep is None else weights * keep).to(v.dtype) @ values
             out = blocks.join(out)
         ctx.band = band
         ctx.save_for_backward(q, k, v, bias, padding, out, sums)
@@ -109,8 +111,9 @@ class _Banded(torch.autograd.Function):
             dscores = blocks.band.new_zeros(q.shape[1], blocks.size, blocks.span)  # (H, b, L), summed over all blocks
             for tile in blocks.tiles():
                 g = grad[tile.index]
-                weights = blocks.weights(tile, sums)
-                ds = upcast_product(g, blocks.v[tile.index])
+                keys, values = blocks.gather(tile)
+                weights = blocks.weights(tile, keys, sums)
+                ds = upcast_product(g, values.mT)
                 keep = blocks.keep(tile, weights)
                 if keep is not None:
                     ds.mul_(keep)
@@ -119,7 +122,7 @@ class _Banded(torch.autograd.Function):
                 if bias is not None:
                     dscores += ds.sum((0, 2))
                 ds = ds.to(q.dtype)
-                dq[tile.index] = ds @ blocks.k[tile.index].mT
+                dq[tile.index] = ds @ keys
                 blocks.add(dk, tile, ds.mT @ blocks.q[tile.index])
             dbias = None if bias is None else blocks.fold_bias(dscores).to(bias.dtype)
             dq = blocks.join(dq) * ctx.band.scale
@@ -149,12 +152,14 @@ class _Blocks:
         reach = band.left + band.right
         # wide blocks make scores outside the band, narrow ones copy a key more often: a quarter of the band (measured)
         self.size = min(max(32, 1 << max(0, reach // 4 - 1).bit_length()), self.length)  # b
-        self.span = self.size + reach  # L
+        self.span = self.size + reach  # L; columns that are added lie outside the band
+        if self.span > ALIGNED:
+            self.span = -(-self.span // ALIGNED) * ALIGNED
         self.count = -(-self.length // self.size)  # G
         # blocks' keys lie at [g b, g b + L): room for the last block, in whole blocks so that `add` can write them
         self.total = (self.count - 1 + -(-self.span // self.size)) * self.size
         self.q = self.cut(q * band.scale)  # (B, H, G, b, E)
-        self.k, self.v = self.windows(k), self.windows(v)  # (B, H, G, E, L)
+        self.k, self.v = self.windows(k), self.windows(v)  # (B, H, G, L, E)
         self.fused = q.device.type == "cpu" and q.dtype in FUSED and not band.dropout and padding is None
         self.padded = padding is not None
         hidden = padding if self.padded else torch.zeros(1, self.length, dtype=torch.bool, device=q.device)
@@ -168,17 +173,22 @@ class _Blocks:
         self.band = bias.masked_fill(~inside, float("-inf"))[:, None]  # (H or 1, 1, b, L)
 
     def cut(self, x: Tensor) -> Tensor:
-        """(B, H, N, E) -> (B, H, G, b, E)."""
-        return F.pad(x, (0, 0, 0, self.count * self.size - self.length)).unflatten(2, (self.count, self.size))
+        """(B, H, N, E) -> (B, H, G, b, E), a view where no block is short."""
+        rest = self.count * self.size - self.length
+        return (F.pad(x, (0, 0, 0, rest)) if rest else x).unflatten(2, (self.count, self.size))
 
     def join(self, x: Tensor) -> Tensor:
         """(B, H, G, b, E) -> (B, H, N, E)."""
         return x.flatten(2, 3)[:, :, : self.length]
 
     def windows(self, x: Tensor) -> Tensor:
-        """(B, H, N, E) -> (B, H, G, E, L), a view into one padded copy."""
-        x = F.pad(x, (0, 0, self.left, self.total - self.left - self.length))
-        return x.unfold(2, self.span, self.size)[:, :, : self.count]
+        """(B, H, N, E) -> (B, H, G, L, E), a view into one padded copy."""
+        end = self.left + self.length
+        padded = x.new_empty(*x.shape[:2], self.total, self.width)
+        padded[:, :, : self.left] = 0.0
+        padded[:, :, self.left : end] = x
+        padded[:, :, end:] = 0.0
+        return padded.unfold(2, self.span, self.size)[:, :, : self.count].mT
 
     def tiles(self, *, forward: bool = False) -> Iterator[_Tile]:
         """Blocks at the ends, where keys are missing, have tiles of their own, and so do those between them."""
@@ -210,14 +220,18 @@ class _Blocks:
         if hidden is not None:
             mask = mask.masked_fill(hidden[0].transpose(0, 1), float("-inf"))  # (blocks, H or 1, b, L)
         for row in range(tile.rows.start, tile.rows.stop):
-            q, k, v = (x[row, :, tile.blocks].transpose(0, 1) for x in (self.q, self.k.mT, self.v.mT))
+            q, k, v = (x[row, :, tile.blocks].transpose(0, 1) for x in (self.q, self.k, self.v))
             y, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask, scale=1.0)
             out[row, :, tile.blocks] = y.transpose(0, 1)
             sums[row, :, tile.blocks] = total.transpose(0, 1)
 
-    def weights(self, tile: _Tile, sums: Tensor | None = None) -> Tensor:
+    def gather(self, tile: _Tile) -> tuple[Tensor, Tensor]:
+        """Keys and values of a tile, (rows, H, blocks, L, E), copied once for all products with them."""
+        return self.k[tile.index].contiguous(), self.v[tile.index].contiguous()
+
+    def weights(self, tile: _Tile, keys: Tensor, sums: Tensor | None = None) -> Tensor:
         """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` is what `attend` left."""
-        scores = upcast_product(self.q[tile.index], self.k[tile.index])
+        scores = upcast_product(self.q[tile.index], keys.mT)
         scores += self.band
         hidden = self.hidden_in(tile)
         if sums is not None:

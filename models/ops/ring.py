@@ -36,8 +36,8 @@ def attend_to_ring(q: Tensor, k: Tensor, v: Tensor, ring: Ring, *, bias: Tensor 
         slot, filled = seen % window, min(seen + 1, window)
         ring["k"][:, :, slot], ring["v"][:, :, slot] = k[:, :, 0], v[:, :, 0]
         if bias is not None:
-            # the ring's slots are in order of age, except at one place
-            bias = bias.roll(slot + 1, 1)[:, None, :filled].to(q.dtype)
+            # the ring's slots are in order of age, except at one place; fused attention takes four dimensions
+            bias = bias.roll(slot + 1, 1)[None, :, None, :filled].to(q.dtype)
         y = F.scaled_dot_product_attention(q, ring["k"][:, :, :filled], ring["v"][:, :, :filled], attn_mask=bias)
     else:
         before = min(seen, window - 1)

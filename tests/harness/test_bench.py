@@ -15,7 +15,8 @@ from harness.config.overrides import bench_lists
 from harness.errors import UsageError
 from harness.records import timing
 from harness.records.provenance import hardware, versions
-from harness.report.bench_tables import page
+from harness.report.bench_tables import page, pictures
+from harness.report.measurements import load_measurements
 
 CPU = torch.device("cpu")
 SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "bench.lengths=[32,64,128]"]
@@ -51,6 +52,10 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
     assert "Forward and backward" in text and "| vanilla\\_rope |" in text and "time ~ n^" in text
     for suffix in ("png", "pdf"):
         assert (tmp_path / "figures" / "bench" / f"{measured['name']}.{suffix}").stat().st_size > 1000
+    drawn = load_measurements(tmp_path / "bench")
+    assert pictures(drawn, tmp_path / "figures") == {}
+    drawn[measured["name"]]["points"][0]["ms"] += 1
+    assert len(pictures(drawn, tmp_path / "figures")) == 2, "pictures of other numbers"
     assert "Forward and backward" in capsys.readouterr().out
 
 
@@ -62,6 +67,7 @@ def test_a_page_is_the_same_each_time(bench, tmp_path):
 
 def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys):
     cfg, typed = bench("bench.models=[local]", "bench.lengths=[32,64]")
+    cfg.format = ["md"]  # pictures take half a minute
     measured = measure(cfg, typed)
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / f"{measured['name']}.json").write_text(json.dumps(measured))

@@ -133,6 +133,10 @@ def test_drawn_and_checked(conf, tmp_path):
     assert len(files) == 4 and not paths["figures"].exists()
     assert verb.draw_figures(names, cells, conf_root=conf, paths=paths) == files
     assert verb.draw_figures(names, cells, conf_root=conf, paths=paths, check=True) == []
+    times = [path.stat().st_mtime_ns for path in files]
+    files[0].write_bytes(b"cut short")
+    assert verb.draw_figures(names, cells, conf_root=conf, paths=paths) == files
+    assert [path.stat().st_mtime_ns == time for path, time in zip(files, times, strict=True)] == [False] + [True] * 3
     figure = load("distance", conf)
     assert all(drawn.is_current(path, digest_of(figure, panels(figure, cells))) for path in files[:2])
     assert verb.draw_figures(names, cells[:1], conf_root=conf, paths=paths, check=True) == files[:2]  # by LAVO

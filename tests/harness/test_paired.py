@@ -122,6 +122,15 @@ def test_rows_on_other_examples_or_seeds_are_not_paired():
     assert pair.pairing == UNPAIRED and pair.p == pytest.approx(test.pvalue)
 
 
+@pytest.mark.filterwarnings("error")
+def test_seeds_that_are_equal_up_to_rounding_need_no_warning():
+    nearly, other = [0.3, 0.1 + 0.2, 0.3], [0.5, 0.5, 0.5]
+    (pair,) = compare([row("a", nearly), row("b", other, data="other")])
+    assert pair.pairing == UNPAIRED and pair.p < 1e-9 and 0 < pair.half_width < 1e-9
+    (same,) = compare([row("a", other), row("b", other, data="other")])
+    assert (same.p, same.half_width) == (1.0, 0.0)
+
+
 def test_fewer_than_three_seeds_have_no_test():
     assert compare([row("a", [1.0, 2.0]), row("b", [5.0, 6.0, 7.0])]) == []
     assert tiers([row("a", [1.0, 2.0])], []) == {}

@@ -45,6 +45,8 @@ def test_scores_come_back_small(tmp_path):
     assert found["test"]["loss"].dtype == np.float32
     np.testing.assert_allclose(found["test"]["loss"], SCORES["test"]["loss"], rtol=1e-7)
     assert found["baseline/majority_class"]["acc"].tolist() == [0, 0, 0]
+    (name,) = predictions.read(path, record.read(path), only="test")
+    assert name == "test" and predictions.read(path, record.read(path), only="another") == {}
     assert sorted(np.load(tmp_path / "one.npz")) == sorted(f"{name}/{s}" for name in SCORES for s in ("acc", "loss"))
 
 

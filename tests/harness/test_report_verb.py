@@ -79,17 +79,19 @@ def made_up(monkeypatch):
 def test_the_verb(places, capsys, monkeypatch):
     from omegaconf import OmegaConf
 
-    def cfg(check):
+    def cfg(check, *formats):
         folders = {key: str(path) for key, path in places.items()} | {"bench": str(places["tables"] / "no-bench")}
         folders["figures"] = str(places["tables"] / "figures")
-        return OmegaConf.create({"check": check, "paths": folders})
+        return OmegaConf.create({"check": check, "paths": folders, "format": list(formats)})
 
     assert verb.run(cfg(True), ["do=report", "table=lavo/t11", "check=true"]) == 1
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 4 and all(line.endswith("python run.py do=report table=lavo/t11") for line in errors)
-    assert verb.run(cfg(False), ["do=report"]) == 0
+    assert verb.run(cfg(False, "md"), ["do=report"]) == 0  # the pictures of all tables and figures take half a minute
     assert "LAVO Table 11" in capsys.readouterr().out
-    assert verb.run(cfg(True), ["do=report"]) == 0
+    assert verb.run(cfg(True, "md"), ["do=report"]) == 0
+    assert verb.run(cfg(False), ["do=report", "table=lavo/t11"]) == 0
+    assert verb.run(cfg(True), ["do=report", "table=lavo/t11"]) == 0
     with pytest.raises(UsageError, match=r"no table 'lavo/t12': did you mean 'lavo/t2' or 'lavo/t1' or 'lavo/t11'"):
         verb.run(cfg(True), ["table=lavo/t12"])
 

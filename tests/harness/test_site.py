@@ -341,6 +341,27 @@ def test_commands_quote_what_a_shell_would_read():
     )
 
 
+def test_a_title_names_few_models():
+    names = [charts._names([f"m{place}" for place in range(count)]) for count in (1, 2, 4, 7)]
+    assert names == ["m0", "m0 and m1", "m0, m1, m2 and m3", "m0, m1, m2 and 4 more"]
+
+
+def test_what_a_page_has_is_what_its_first_line_says(tmp_path):
+    data = json.loads(document(material_of(tmp_path, made["example"]())))
+    found = make_pages(json.dumps(data))
+    assert "1 table and 1 figure of the paper, ours beside the printed numbers" in Reader(found["lavo.html"]).text
+    data["papers"][0]["tables"] = []
+    assert "1 figure of the paper. " in Reader(make_pages(json.dumps(data))["lavo.html"]).text
+
+
+def test_a_figure_that_cannot_be_drawn_yet_says_what_it_needs_in_words(tmp_path):
+    material = material_of(tmp_path, [])
+    path = material.conf_root / "figure/latte/f7.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text((CONF / "figure/latte/f7.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    assert "57 GPU-hours on an A100" in Reader(make_pages(document(material))["latte.html"]).text
+
+
 def test_formats():
     assert verb.formats_of(()) == {"md", "tex", "csv", "png"}
     assert verb.formats_of(["md"]) == {"md"} and verb.formats_of(["html"]) == {"html", "png"}
@@ -348,13 +369,16 @@ def test_formats():
         verb.formats_of(["htm"])
 
 
-def test_charts_leave_out_what_was_not_measured():
-    point = {"model": "a", "what": "forward", "length": 64, "status": "ok", "ms": 1.23456, "memory_mb": 0.0}
+def test_charts_leave_out_what_was_not_measured(tmp_path):
+    point = {"model": "a", "what": "forward", "length": 65536, "status": "ok", "ms": 1.23456, "memory_mb": 0.0}
     measured = {"kind": "bench", "models": {"a": {}}, "points": [point, point | {"length": 128, "status": "oom"}],
                 "settings": dict.fromkeys(("pattern", "dim", "heads", "batch", "precision"), "x") | {"layers": None},
                 "hardware": {"gpu": "G", "cpu": "C", "threads": 1}, "versions": {"torch": "2"}}  # fmt: skip
     (chart,) = charts.of_measurement("m", measured)
-    assert chart["series"] == [{"name": "a", "x": [64.0], "y": [1.235]}] and chart["log_y"]
+    assert chart["series"] == [{"name": "a", "x": [65536], "y": [1.235]}] and chart["log_y"]
+    assert chart["title"] == "Forward, ms: a"
+    shown = make_pages(document(material_of(tmp_path, [], measurements={"m": measured | {"name": "m"}})))
+    assert "65,536" in Reader(shown["charts.html"]).text, "a length stands as it is"
     assert charts.of_measurement("g", {"kind": "goals"}) == []
 
 

@@ -1,8 +1,13 @@
-"""Attention traced by torch.compile gives what it gives untraced (the tracer alone: no compiler is needed)."""
+"""Attention under torch.compile gives what it gives without: traced, which needs no compiler, and compiled."""
+
+import shutil
 
 import pytest
 import torch
 from zoo import CASES, build, inputs, run
+
+from benchmarks.gpu import compiled
+from benchmarks.gpu.part import OK
 
 
 @pytest.mark.slow
@@ -18,3 +23,12 @@ def test_traced_equals_untraced(name, pattern):
     ours.sum().backward()
     theirs.sum().backward()
     torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="no C++ compiler")
+@pytest.mark.parametrize("name", ["vanilla", "lavo", "latte"])
+def test_compiled_equals_uncompiled(name):
+    """By inductor, output and every gradient, as `make gpu` compares them on a GPU."""
+    found = compiled.compare(name, torch.device("cpu"), 64, rounds=1)
+    assert found["state"] == OK, found["text"]

@@ -70,6 +70,23 @@ def test_keys_that_lavo_sees(window):
     assert torch.equal(visible(layer(window=window, dissection=False)), j <= i)
 
 
+@pytest.mark.parametrize("dissection", [True, False])
+@pytest.mark.parametrize("window", [1, 4])
+def test_tokens_and_chunks_are_the_rows_of_forward(window, dissection):
+    """One at a time, and chunks that begin and end inside and at the ends of windows."""
+    model = layer(window=window, dissection=dissection).double().eval()
+    torch.nn.init.normal_(model.position_bias)
+    x = torch.randn(2, 23, 16, dtype=torch.double)
+    with torch.no_grad():
+        whole = model(x)[0]
+        for sizes in ([1] * 23, [3, 1, 4, 1, 8, 1, 1, 4], [8, 4, 11], [23]):
+            state, rows = model.init_state(2), []
+            for part in x.split(sizes, 1):
+                y, state = model.chunk(part, state)
+                rows.append(y)
+            torch.testing.assert_close(torch.cat(rows, 1), whole, atol=1e-12, rtol=0)
+
+
 def test_lavo_bases_are_orthonormal_at_the_start():
     for base in layer().bases:
         torch.testing.assert_close(base @ base.T, torch.eye(8), atol=1e-6, rtol=0)

@@ -91,7 +91,9 @@ def _rows(block: Block) -> Iterator[str]:
 
 
 def _row(entries: tuple[TableEntry, ...]) -> str:
-    return " & ".join(_entry(entry) for entry in entries) + r" \\"
+    line = " & ".join(_entry(entry) for entry in entries)
+    guard = "{}" if line.startswith("*") else ""  # a star after the line break above would be its argument
+    return rf"{guard}{line} \\"
 
 
 def _entry(entry: TableEntry) -> str:

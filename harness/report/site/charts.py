@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DIGITS = 4  # all machines agree on these
+FEW = 3  # models in a title
 COSTS = {"ms": "ms", "memory_mb": "MiB"}
 
 
@@ -33,12 +34,18 @@ def of_measurement(name: str, measured: Mapping[str, Any]) -> list[dict[str, Any
                 if kept:
                     series.append(_series(model, [x for x, _ in kept], [y for _, y in kept]))
             if series:
-                title = f"{bench_tables.title_of(what)}, {unit}"
+                title = f"{bench_tables.title_of(what)}, {unit}: {_names(list(by_model))}"
                 found.append(
                     _chart(f"bench-{name}-{what}-{key}", title, "length, tokens", unit, series, True, True)
                     | {"note": describe_setting(dict(measured)), "picture": f"figures/bench/{name}.png"}
                 )
     return found
+
+
+def _names(models: list[str]) -> str:
+    """Measurements differ in their models first: `lavo, latte and 5 more`."""
+    few = models if len(models) <= FEW + 1 else [*models[:FEW], f"{len(models) - FEW} more"]
+    return ", ".join(few[:-1]) + " and " * (len(few) > 1) + few[-1]
 
 
 def of_figure(figure: Any, cells: "pd.DataFrame", paper_root: "str | os.PathLike[str]") -> list[dict[str, Any]]:
@@ -87,7 +94,8 @@ def _series(name: str, x: list[float], y: list[float], labels: list[str] | None 
 
 
 def _rounded(values: list[float]) -> list[float]:
-    return [float(f"{value:.{DIGITS}g}") for value in values]
+    """Whole numbers, such as lengths, stay as they are."""
+    return [value if isinstance(value, int) else float(f"{value:.{DIGITS}g}") for value in values]
 
 
 def _chart(

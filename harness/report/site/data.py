@@ -77,7 +77,7 @@ def _papers(known: Mapping[str, str], tables: Sequence[str], figures: Sequence[s
     found = []
     for key in keys:
         own, drawn = ([name for name in names if name.split("/")[0] == key] for names in (tables, figures))
-        page = {"key": key, "name": known.get(key, key), "published": key in known}
+        page = {"key": key, "name": known.get(key, key.capitalize()), "published": key in known}
         found += [page | {"tables": sorted(own, key=_order), "figures": sorted(drawn, key=_order)}] * bool(own or drawn)
     return found
 
@@ -146,8 +146,9 @@ def _place(link: str, page: Path, paths: Mapping[str, Any]) -> str:
 
 
 def _figure(name: str, figure: Any) -> dict[str, Any]:
-    """Its title, and the caption that some kinds of figures have."""
-    return {"title": figure.title, "caption": getattr(figure, "caption", ""), "file": f"figures/{name}.png"}
+    """Its title, and the caption that some kinds of figures have; what one needs that cannot be drawn yet."""
+    caption = getattr(figure, "caption", "") or getattr(figure, "needs", "")
+    return {"title": figure.title, "caption": caption, "file": f"figures/{name}.png"}
 
 
 def _measurement(name: str, measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,9 +179,13 @@ def _totals(material: Material, figures: int) -> list[str]:
         f"{len(material.tables)} tables and {figures} figures.",
         f"{len(records):,} records, {done:,} of them done: {len(cells):,} pairs of a model and a task.",
         *([f"Cost of these runs: {ran}."] if ran else []),
-        f"{answer.totals(material.answers)}.",
+        f"{_sentence(answer.totals(material.answers))}.",
         beside.beside(material.tables, material.paths["paper"]),
     ]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def files_of(data: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, Path]:

@@ -3,6 +3,7 @@
 
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8F7A00"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
+const NARROW = 640; // pixels
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"];
 
 // Plotly reads a little markup in names and titles: these characters start it
@@ -31,12 +32,17 @@ function layout(chart) {
   probe.style.color = "var(--rule)";
   const rule = getComputedStyle(probe).color;
   probe.remove();
-  const axis = (title, log) => ({ title: { text: plain(title) }, type: log ? "log" : "linear", gridcolor: rule, zerolinecolor: rule });
+  // a logarithmic axis: the lengths themselves where they are few, else powers of ten, and 2 and 5 of each where there
+  // is room
+  const narrow = innerWidth < NARROW;
+  const lengths = [...new Set(chart.series.flatMap((series) => series.x))];
+  const ticks = (log, values) => (!log ? {} : values.length && values.length < (narrow ? 5 : 9) ? { tickvals: values, tickformat: "," } : { dtick: narrow && values.length ? 1 : "D2", tickformat: ",~r" });
+  const axis = (title, log, values) => ({ title: { text: plain(title) }, type: log ? "log" : "linear", gridcolor: rule, zerolinecolor: rule, ...ticks(log, values) });
   return {
-    xaxis: { ...axis(chart.x, chart.log_x), automargin: true }, yaxis: { ...axis(chart.y, chart.log_y), automargin: true },
+    xaxis: { ...axis(chart.x, chart.log_x, lengths), automargin: true }, yaxis: { ...axis(chart.y, chart.log_y, []), automargin: true },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: style.color, family: style.fontFamily },
     margin: { l: 10, r: 10, t: 10, b: 10 }, hovermode: "closest", showlegend: true,
-    legend: innerWidth < 640 ? { orientation: "h", y: -0.25 } : {},
+    legend: narrow ? { orientation: "h", yref: "container", yanchor: "bottom", y: 0, xref: "container", xanchor: "left", x: 0 } : {},
   };
 }
 
@@ -44,6 +50,10 @@ function draw() {
   const charts = JSON.parse(document.getElementById("chart-data").textContent);
   for (const place of document.querySelectorAll("[data-chart]")) {
     const chart = charts[place.dataset.chart];
+    // on a phone the legend stands below the lines: one or two names in a row
+    const names = chart.series.map((series) => series.name);
+    const rows = Math.max(...names.map((name) => name.length)) > 14 ? names.length : Math.ceil(names.length / 2);
+    place.style.height = innerWidth < NARROW ? `${340 + 20 * rows}px` : "";
     Plotly.react(place, chart.series.map(trace), layout(chart), { responsive: true, displaylogo: false, displayModeBar: false });
   }
 }

@@ -135,10 +135,10 @@ function rowOf(card, group) {
   pair(list, "recipe", `${run.protocol}, ${run.budget} budget`);
   pair(list, "changed", run.changed);
   const links = pair(list, seeds.length > 1 ? "seeds" : "seed", " ");
-  group.forEach(([, one], at) => {
-    if (at) links.append("; ");
-    element("a", `${one.seed}`, links, { href: `records/${address(one.file)}`, "aria-label": `record of seed ${one.seed}` });
-    links.append(`: ${one.status === "done" ? one.result : `${one.status}, ${one.result}`}`);
+  group.forEach(([, one]) => {
+    const line = element("div", null, links);
+    element("a", `${one.seed}`, line, { href: `records/${address(one.file)}`, "aria-label": `record of seed ${one.seed}` });
+    line.append(`: ${one.status === "done" ? one.result : `${one.status}, ${one.result}`}`);
   });
   pair(list, "data", run.data);
   pair(list, "hardware", run.hardware);

@@ -1,0 +1,1 @@
+"""`make gpu`: does Longhaul work on this machine's GPU, and how fast? One file for each part."""

@@ -1,0 +1,171 @@
+"""Every model of `conf/model/` on a device beside the CPU: the same weights, outputs and all gradients.
+
+Float32 is compared with the CPU's float32, bfloat16 (autocast, as in `train.precision=bf16-mixed`) with the CPU's
+float64. A deviation is the largest difference of a tensor, as a share of its largest entry, or of a hundredth of the
+largest gradient where that is more: a gradient that is zero but for rounding has no digits to compare. The CPU's own
+deviation from float64 is the yardstick, so that a model which rounds much, or chooses by comparing, is judged by what
+its numbers can tell.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from benchmarks.gpu.part import FAILED, OK, UNFINISHED, OutOfTimeError, Place, Row, row
+from harness.config.build import is_attention
+from harness.config.compose import default_arguments, file_of, options
+from harness.config.instantiate import instantiate, target
+from harness.errors import UsageError, one_line
+from models.attention.base import Attention, Pattern
+
+BATCH, DIM, HEADS, LENGTH = 2, 128, 2, 200  # wide enough for the 64 bases of LAVO
+LAYERS, DECODER_LENGTH, VOCABULARY = 2, 1280, 64  # of a model that is a whole decoder
+FLOAT32, BFLOAT16 = {"output": 1e-4, "gradient": 1e-3}, {"output": 0.05, "gradient": 0.2}
+SLACK32, SLACK16 = 10.0, 3.0  # times the CPU's own deviation
+SMALL = 0.01
+
+Tensors = dict[str, Tensor]
+
+
+class Case(NamedTuple):
+    """A model in one pattern; None: a whole decoder."""
+
+    model: str
+    pattern: Pattern | None
+
+
+def cases(names: list[str] | None = None) -> Iterator[Case]:
+    """All, or those of some models, in the order of their names."""
+    for name in names or [name for name, _ in options("model")]:
+        if OmegaConf.is_missing(OmegaConf.load(file_of("model", name)), "_target_"):
+            continue  # a user's own, which has no class here
+        constructor = target(default_arguments(name), "model")
+        patterns = sorted(constructor.func.patterns) if is_attention(constructor) else [None]
+        yield from (Case(name, pattern) for pattern in patterns)
+
+
+def build(case: Case, length: int = LENGTH) -> nn.Module:
+    """A layer for `length` tokens, or a decoder, in evaluation mode. Raises UsageError.
+
+    Every parameter is moved, so that none hides behind a zero.
+    """
+    torch.manual_seed(0)
+    hyper = default_arguments(case.model)
+    if case.pattern is None:
+        sizes = {"vocab_size": VOCABULARY, "dim": DIM, "heads": HEADS, "ffn_dim": 2 * DIM, "layers": LAYERS}
+        model = instantiate(hyper, "model", (), max_length=DECODER_LENGTH, dropout=0.0, **sizes)
+    else:
+        model = instantiate(hyper, "model", (), DIM, HEADS, pattern=case.pattern.value, max_length=length)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def inputs(case: Case) -> tuple[Tensor, ...]:
+    """x (B, N, D), of a cross pattern with its context, in float64; tokens (B, N) of a decoder."""
+    generator = torch.Generator().manual_seed(1)
+    if case.pattern is None:
+        return (torch.randint(VOCABULARY, (BATCH, DECODER_LENGTH), generator=generator),)
+    number = 2 if case.pattern.cross else 1
+    return torch.randn(number, BATCH, LENGTH, DIM, generator=generator, dtype=torch.float64).unbind(0)
+
+
+def run(model: nn.Module, given: tuple[Tensor, ...], device: torch.device, dtype: torch.dtype) -> Tensors:
+    """Output, gradients of the inputs and of every parameter, in float64 on the CPU."""
+    wide = torch.float32 if dtype is torch.bfloat16 else dtype
+    model = copy.deepcopy(model).to(device)
+    if wide is torch.float64:
+        model.double()  # complex parameters stay as they are
+    leaves = [x.to(device, wide, copy=True).requires_grad_() if x.is_floating_point() else x.to(device) for x in given]
+    torch.manual_seed(2)
+    with torch.autocast(device.type, torch.bfloat16, enabled=dtype is torch.bfloat16):
+        y = model(*leaves)
+        y = y[0] if isinstance(model, Attention) else y
+    generator = torch.Generator().manual_seed(3)
+    cotangent = torch.randn(y.shape, generator=generator, dtype=torch.float64)
+    y.backward(cotangent.to(device, y.dtype))
+    found = {"output": y} | {f"input {i}": x.grad for i, x in enumerate(leaves)}
+    found |= {name: parameter.grad for name, parameter in model.named_parameters()}
+    return {name: tensor.detach().cpu().double() for name, tensor in found.items() if tensor is not None}
+
+
+def deviations(ours: Tensors, theirs: Tensors) -> dict[str, float]:
+    """{output, gradient: the largest deviation}; infinite where the tensors are not the same ones, or not finite."""
+    if set(ours) != set(theirs):
+        return dict.fromkeys(FLOAT32, float("inf"))
+    largest = {name: float(tensor.abs().max()) if tensor.numel() else 0.0 for name, tensor in theirs.items()}
+    floor = SMALL * max((size for name, size in largest.items() if name != "output"), default=0.0)
+    found = dict.fromkeys(FLOAT32, 0.0)
+    for name, tensor in ours.items():
+        kind = name if name == "output" else "gradient"
+        scale = largest[name] if kind == "output" else max(largest[name], floor)
+        difference = float((tensor - theirs[name]).abs().max()) if tensor.numel() else 0.0
+        deviation = difference / scale if scale else difference
+        found[kind] = max(found[kind], deviation) if deviation < float("inf") else float("inf")  # nan, too
+    return found
+
+
+def compare(case: Case, device: torch.device) -> Row:
+    """One row. `repeats`: whether a second pass in float32 gave every bit again."""
+    model, given, cpu = build(case), inputs(case), torch.device("cpu")
+    exact = run(model, given, cpu, torch.float64)
+    float32, own32 = run(model, given, device, torch.float32), run(model, given, cpu, torch.float32)
+    again = run(model, given, device, torch.float32)
+    found32, noise32 = deviations(float32, own32), deviations(own32, exact)
+    found16 = deviations(run(model, given, device, torch.bfloat16), exact)
+    noise16 = deviations(run(model, given, cpu, torch.bfloat16), exact)
+    faults = [
+        *beyond("float32", found32, noise32, FLOAT32, SLACK32),
+        *beyond("bfloat16", found16, noise16, BFLOAT16, SLACK16),
+    ]
+    numbers: dict[str, Any] = {"float32": found32, "bfloat16": found16}
+    numbers["repeats"] = all(torch.equal(float32[name], tensor) for name, tensor in again.items())
+    return row(case.model, FAILED if faults else OK, "; ".join(faults), pattern=label(case), **numbers)
+
+
+def beyond(
+    dtype: str, found: dict[str, float], noise: dict[str, float], least: dict[str, float], slack: float
+) -> Iterator[str]:
+    """What deviates by more than `least` and more than `slack` times the CPU's own deviation, if that is a number."""
+    for kind, deviation in found.items():
+        if math.isinf(deviation):
+            yield f"{kind} in {dtype}: not finite, or other tensors have gradients"
+            continue
+        limit = max(least[kind], slack * noise[kind] if math.isfinite(noise[kind]) else 0.0)
+        if deviation > limit:
+            yield f"{kind} in {dtype} deviates by {deviation:.1e}, {limit:.1e} is allowed"
+
+
+def label(case: Case) -> str:
+    return "decoder" if case.pattern is None else str(case.pattern)
+
+
+def part(place: Place, names: list[str] | None = None) -> Iterator[Row]:
+    """A row for each case, until the time is over; what comes then is named in one row."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    todo, done = list(cases(names)), 0
+    try:
+        with place.limited():
+            for case in todo:
+                yield compared(case, place.device)
+                done += 1
+    except OutOfTimeError:
+        late = ", ".join(f"{case.model} ({label(case)})" for case in todo[done:])
+        yield row("models", UNFINISHED, f"no time for {len(todo) - done} of {len(todo)}: {late}")
+
+
+def compared(case: Case, device: torch.device) -> Row:
+    """As `compare`; an error is a row, too, also of a device that is out of order."""
+    try:
+        return compare(case, device)
+    except UsageError as refused:
+        text = one_line(refused)
+    except Exception as error:
+        text = f"{type(error).__name__}: {one_line(error)[:300]}"
+    return row(case.model, FAILED, text, pattern=label(case))

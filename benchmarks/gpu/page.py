@@ -1,0 +1,137 @@
+"""The page of `make gpu`: in plain words what works, what does not, and how fast it is. It follows from the JSON."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, Row
+from benchmarks.side_by_side import Column, escaped, markdown
+
+TITLES = {
+    "models": "Every model, beside the CPU",
+    "repeat": "The same command twice",
+    "devices": "Several devices",
+    "compile": "Under torch.compile",
+    "speed": "The core algorithms, goals G1 to G8",
+    "cell": "One cell of a paper",
+}
+TEXTS = {
+    "models": "Outputs and all gradients of a layer with the same weights: float32 beside the CPU's float32, bfloat16\n"
+    "(autocast) beside the CPU's float64. A number is the largest difference, as a share of the largest entry.\n"
+    "`repeats`: a second pass gave every bit again.",
+    "repeat": "Weights and scores of two runs, bit by bit.",
+    "devices": "DDP, one process on each device, beside one device: the same examples in every update.",
+    "compile": "One causal layer, float32, forward and backward: the time as it is over the time compiled.",
+    "speed": "One sequence, bfloat16, forward or with backward. The goals are for an NVIDIA H200: a line that misses\n"
+    "one is a measurement, and no fault of this machine.",
+    "cell": "LAVO on ListOps at the paper's size, until the time was over.",
+}
+Measured = Mapping[str, Any]
+
+
+def failed(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["state"] == FAILED]
+
+
+def verdict(measured: Measured) -> str:
+    """The answer in one or two sentences."""
+    rows = [row for part in measured["parts"].values() for row in part["rows"]]
+    checks, wrong = sum(row["state"] in (OK, FAILED) for row in rows), len(failed(rows))
+    late = [name for name, part in measured["parts"].items() if any(r["state"] == UNFINISHED for r in part["rows"])]
+    if not checks:
+        text = "Nothing was checked"
+    elif wrong:
+        text = f"{wrong} of {checks} checks failed on {measured['device']}"
+    else:
+        what = "What was checked" if late else "Longhaul"
+        text = f"{what} works on {measured['device']}: all {checks} checks hold"
+    return f"{text}." + f" Without enough time: {', '.join(late)}; `--minutes` gives more." * bool(late)
+
+
+def said(name: str, rows: Sequence[Row]) -> str:
+    """One line of a part, for the page and the terminal."""
+    counts = {
+        state: sum(row["state"] == state for row in rows) for state in (OK, FAILED, MEASURED, SKIPPED, UNFINISHED)
+    }
+    words = [f"{count} {state}" for state, count in counts.items() if count]
+    if name == "speed" and counts[MEASURED]:
+        words.append(f"{sum(bool(row.get('met')) for row in rows)} of {counts[MEASURED]} goals met")
+    return ", ".join(words) or "no row"
+
+
+def page(measured: Measured) -> str:
+    machine = measured["hardware"]
+    parts = [
+        f"# Does Longhaul work on {escaped(measured['device'])}, and how fast?\n",
+        f"**{escaped(verdict(measured))}**\n",
+        f"`make gpu` on {measured['devices']} x {escaped(measured['device'])}, {escaped(machine['cpu'])}, "
+        f"{machine['cores']} cores, torch {escaped(measured['versions']['torch'])}, {escaped(measured['when'])}; "
+        f"{measured['seconds']:.0f} s of at most {60 * measured['minutes']:g}.\n",
+        *["**Sizes of tests: the times mean nothing.**\n"] * measured["tiny"],
+    ]
+    summary = [(TITLES[name], said(name, part["rows"]), f"{part['seconds']:.0f}") for name, part in parts_of(measured)]
+    parts.append(markdown((Column("part", 0, left=True), Column("", 0, left=True), Column("seconds", 0)), summary))
+    for name, part in parts_of(measured):
+        parts += [f"## {TITLES[name]}\n", f"{TEXTS[name]}\n", *TABLES[name](part["rows"])]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def parts_of(measured: Measured) -> Iterator[tuple[str, Measured]]:
+    return ((name, part) for name, part in measured["parts"].items() if name in TITLES)
+
+
+def other_rows(rows: Sequence[Row]) -> Iterator[str]:
+    """What has no numbers: left out, unfinished, broken."""
+    lines = [f"- {escaped(row['name'])}, {row['state']}: {escaped(row['text'])}\n" for row in rows]
+    if lines:
+        yield "".join(lines)
+
+
+def models(rows: Sequence[Row]) -> Iterator[str]:
+    columns = [Column("model", 0, left=True), Column("pattern", 0, left=True)]
+    columns += [Column(f"{dtype}, {kind}", 0) for dtype in ("float32", "bfloat16") for kind in ("output", "gradient")]
+    columns += [Column("repeats", 0, left=True), Column("", 0, left=True)]
+    compared = [row for row in rows if "float32" in row]
+    if compared:
+        yield markdown(columns, (model_cells(row) for row in compared))
+    yield from other_rows([row for row in rows if "float32" not in row])
+
+
+def model_cells(row: Row) -> tuple[str, ...]:
+    numbers = [row[dtype][kind] for dtype in ("float32", "bfloat16") for kind in ("output", "gradient")]
+    deviations = ("not finite" if number is None else f"{number:.0e}" for number in numbers)
+    state = row["state"] if row["state"] == OK else f"{row['state']}: {row['text']}"
+    return row["name"], row["pattern"], *deviations, "yes" if row["repeats"] else "no", state
+
+
+def speed(rows: Sequence[Row]) -> Iterator[str]:
+    columns = (Column("", 0, left=True), Column("what", 0, left=True), Column("measured", 0), Column("goal", 0))
+    lines = [row for row in rows if row["state"] == MEASURED]
+    if lines:
+        yield markdown((*columns, Column("", 0, left=True)), map(goal_cells, lines))
+    yield from other_rows([row for row in rows if row["state"] != MEASURED])
+
+
+def goal_cells(row: Row) -> tuple[str, ...]:
+    value = "never" if row["value"] is None else f"{row['value']:.4g} {row['unit']}".strip()
+    goal = f"{'≥' if row['at_least'] else '≤'} {row['goal']:g}"
+    return row["id"], row["name"], value, goal, "" if row["met"] else "missed"
+
+
+def cell(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        yield f"{escaped(row['name'])}: {escaped(row['text'])}.\n"
+        if not row.get("steps"):
+            continue
+        lines = [
+            ("examples in a second", f"{row['examples_per_s']:,.1f}"),
+            ("tokens in a second", f"{row['tokens_per_s']:,.0f}"),
+            ("examples of an update", str(row["batch"])),
+            ("precision", row["precision"]),
+            ("peak memory, MiB", f"{row['peak_memory_mb']:,.0f}"),
+            ("hours of training for the whole recipe, one seed", f"{row['hours_of_recipe']:,.2f}"),
+        ]
+        yield markdown((Column("", 0, left=True), Column("", 0)), lines)
+
+
+TABLES = {"models": models, "speed": speed, "cell": cell}
+TABLES |= dict.fromkeys(("repeat", "devices", "compile"), other_rows)

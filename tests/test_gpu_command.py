@@ -1,0 +1,339 @@
+"""`make gpu`, its parts on the CPU: what is compared, what is measured, what a part that fails or hangs leaves."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.gpu import __main__ as command
+from benchmarks.gpu import cells, models, process, speed
+from benchmarks.gpu.page import page, verdict
+from benchmarks.gpu.part import FAILED, MEASURED, OK, SKIPPED, UNFINISHED, Place, row
+from harness.config.compose import options
+from models.attention.base import Pattern
+
+ROOT = Path(__file__).resolve().parents[1]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(CPU, 60.0, tmp_path, tiny=True)
+
+
+# the CPU in place of CUDA: without a GPU the parts' functions are tested, and what they find is known
+
+
+def test_every_model_is_a_case():
+    found = list(models.cases())
+    assert {case.model for case in found} == {name for name, _ in options("model")} - {"custom"}
+    assert {case.pattern for case in found if case.model == "vanilla"} == set(Pattern)
+    assert models.Case("perceiver_ar", None) in found
+
+
+@pytest.mark.parametrize("name", ["lavo", "local", "no_cross"])
+def test_a_device_that_computes_the_same_passes(place, name):
+    rows = list(models.part(place, [name]))
+    assert rows and all(one["state"] == OK and one["repeats"] for one in rows)
+    assert all(set(one["float32"].values()) == {0.0} for one in rows)
+    assert all(one["bfloat16"][kind] < 0.2 for one in rows for kind in ("output", "gradient"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error", "kind"),
+    [(torch.float32, 1.01, "gradient"), (torch.bfloat16, 1.5, "gradient"), (torch.float32, float("nan"), "gradient")],
+)
+def test_a_device_that_computes_something_else_fails(place, monkeypatch, dtype, error, kind):
+    """One parameter's gradient is wrong, on the device alone."""
+    right, calls = models.run, []
+
+    def wrong(model, given, device, asked):
+        found = right(model, given, device, asked)
+        calls.append(asked)
+        first = calls.count(asked) == 1  # the device comes before the CPU
+        if asked is dtype and first:
+            found["q_proj.weight"] = found["q_proj.weight"] * error
+        return found
+
+    monkeypatch.setattr(models, "run", wrong)
+    found = models.compare(models.Case("vanilla", Pattern.CAUSAL_SELF), CPU)
+    assert found["state"] == FAILED and kind in found["text"] and str(dtype).removeprefix("torch.") in found["text"]
+
+
+def test_deviations_are_shares_of_what_is_large():
+    theirs = {"output": torch.tensor([2.0, -4.0]), "w": torch.tensor([10.0]), "b": torch.tensor([1e-9])}
+    ours = {"output": torch.tensor([2.0, -5.0]), "w": torch.tensor([10.1]), "b": torch.tensor([2e-9])}
+    found = models.deviations(ours, theirs)
+    assert found == pytest.approx({"output": 0.25, "gradient": 0.01}, rel=1e-4)  # b has no digits to compare
+    assert models.deviations({"output": ours["output"]}, theirs) == dict.fromkeys(found, float("inf"))
+
+
+def test_a_model_that_rounds_much_is_judged_by_the_cpu():
+    least, found = {"output": 1e-4}, {"output": 5e-4}
+    assert not list(models.beyond("float32", found, {"output": 1e-4}, least, 10.0))
+    assert list(models.beyond("float32", found, {"output": 1e-5}, least, 10.0))
+    assert list(models.beyond("float32", found, {"output": float("inf")}, least, 10.0))
+    assert list(models.beyond("float32", {"output": float("inf")}, {"output": float("inf")}, least, 10.0))
+
+
+def test_models_without_time_are_named(tmp_path, monkeypatch):
+    def compare(case, device):
+        while case.pattern is Pattern.CAUSAL_CROSS:
+            pass
+        return row(case.model, OK)
+
+    monkeypatch.setattr(models, "compare", compare)
+    first, *_, last = models.part(Place(CPU, 0.2, tmp_path), ["local", "vanilla"])
+    assert first["state"] == OK and last["state"] == UNFINISHED
+    assert "vanilla (causal_cross), vanilla (causal_self)" in last["text"] and "local" not in last["text"]
+
+
+def test_a_model_that_fails_costs_no_other(place, monkeypatch):
+    def compare(case, device):
+        if case.pattern is Pattern.CAUSAL_SELF:
+            raise RuntimeError("CUDA error:\nno kernel <image>")
+        return row(case.model, OK)
+
+    monkeypatch.setattr(models, "compare", compare)
+    found = list(models.part(place, ["vanilla"]))
+    assert [one["state"] for one in found].count(OK) == len(found) - 1 == 3
+    assert "RuntimeError: CUDA error: no kernel <image>" in [one["text"] for one in found]
+
+
+def test_every_goal_is_measured(place):
+    found = list(speed.part(place))
+    assert {one["id"] for one in found} == {f"G{number}" for number in range(1, 9)}
+    assert {one["state"] for one in found} == {MEASURED} and len(found) >= 20
+    assert all(one["met"] == (one["value"] is not None and meets(one)) for one in found)
+
+
+def meets(one):
+    return one["value"] >= one["goal"] if one["at_least"] else one["value"] <= one["goal"]
+
+
+def test_a_goal_or_a_peer_that_fails_costs_no_other(place, monkeypatch):
+    def fails(bench):
+        raise torch.OutOfMemoryError("no memory")
+        yield
+
+    def with_peer(bench):
+        yield from speed.beside(bench, "G4", "band", "missing", "forward", "a window", 1.0)
+        yield speed.at_most("G4", "a window", 1.0, 2.0)
+
+    def workload(self, name, length):
+        if name == "missing":
+            raise ModuleNotFoundError("No module named 'fla'")
+        return right(self, name, length)
+
+    right = speed.Bench.workload
+    monkeypatch.setattr(speed.Bench, "workload", workload)
+    monkeypatch.setattr(speed, "GOALS", {"G3": fails, "G4": with_peer})
+    failed, measured, peer = speed.part(place)
+    assert failed["state"] == FAILED and failed["text"] == "OutOfMemoryError: no memory"
+    assert measured["met"] and peer["state"] == SKIPPED and "No module named 'fla'" in peer["text"]
+
+
+def test_latte_and_the_band_are_what_their_peers_are():
+    """A peer is compared before it is timed: here both sides are ours, in another form."""
+    bench = speed.Bench(CPU, speed.TINY)
+    assert speed.agrees(bench, "latte", "latte") and not speed.agrees(bench, "latte", "luna")
+    assert "not compared" in bench.notes[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="no C++ compiler")
+def test_flex_attention_has_the_same_band():
+    bench = speed.Bench(CPU, dataclasses.replace(speed.TINY, length=256, width=16))
+    assert speed.agrees(bench, "band", "flex"), bench.notes
+
+
+def test_a_cell_stops_at_its_time_and_says_how_fast_it_was(tmp_path, capfd):
+    (found,) = cells.paper_cell(Place(CPU, 2.0, tmp_path, tiny=True))
+    assert found["state"] == MEASURED and 0 < found["steps"] < found["of_steps"]
+    assert found["examples_per_s"] > 0 and found["hours_of_recipe"] > 0 and found["peak_memory_mb"] > 0
+    assert "stopped by the time limit" in found["text"] and list(tmp_path.rglob("last.ckpt"))
+
+
+RECORD = {"weights_sha256": "a", "tested_weights_sha256": "a", "tokens": 3, "update": {"devices": 2}}
+
+
+def record(loss=1.0, **changed):
+    return RECORD | {"metrics": {"last": {"val": {"loss": loss}}}} | changed
+
+
+@pytest.mark.parametrize(("second", "state"), [(record(), OK), (record(weights_sha256="b"), FAILED)])
+def test_two_runs_are_the_same_in_every_bit(place, monkeypatch, second, state):
+    given = iter([record(), second])
+    monkeypatch.setattr(cells, "trained", lambda place, name, *overrides: next(given))
+    assert [one["state"] for one in cells.repeated(place)] == [state]
+
+
+@pytest.mark.parametrize(
+    ("second", "state"),
+    [(record(1.0 + 1e-6), OK), (record(1.1), FAILED), (record(1.0, update={"devices": 1}), FAILED)],
+)
+def test_several_devices_train_what_one_trains(place, monkeypatch, second, state):
+    given = iter([record(), second])
+    monkeypatch.setattr(cells, "trained", lambda place, name, *overrides: next(given))
+    (found,) = cells.several_devices(place, 2)
+    assert (found["state"], found["devices"]) == (state, 2)
+    (alone,) = cells.several_devices(place, 1)
+    assert alone["state"] == SKIPPED and "one device" in alone["text"]
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(60.0, FAILED), (0.0, UNFINISHED)])
+def test_devices_that_hang_are_told_from_a_lack_of_time(tmp_path, monkeypatch, seconds, state):
+    def trained(place, name, *overrides):
+        if "resources.devices=2" in overrides:
+            raise cells.LateError("all-devices: no end within 5 s")
+        return record()
+
+    monkeypatch.setattr(cells, "trained", trained)
+    (found,) = cells.several_devices(Place(CPU, seconds, tmp_path), 2)
+    assert found["state"] == state
+
+
+@pytest.mark.slow
+def test_cells_are_run_as_a_user_runs_them(tmp_path):
+    place = Place(CPU, 400.0, tmp_path, tiny=True)
+    assert [one["state"] for one in cells.repeated(place)] == [OK]
+    (found,) = cells.several_devices(place)
+    assert found["state"] == OK and found["losses"][0] == pytest.approx(found["losses"][1], rel=1e-5)
+
+
+# the whole command
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """(parts as {name: rows or an error}, arguments) -> (exit status, numbers, page, what was printed)"""
+
+    def run(parts, *arguments):
+        def launch(name, seconds, options):
+            if isinstance(parts[name], Exception):
+                raise parts[name]
+            return parts[name]
+
+        monkeypatch.setattr(command, "in_process_of_its_own", launch)
+        folders = ["--device", "cpu", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
+        status = command.main([*parts, *folders, *arguments])
+        path = tmp_path / "out" / "the-cpu.json"
+        text = path.read_text(encoding="utf-8")
+        return status, json.loads(text), path.with_suffix(".md").read_text(encoding="utf-8"), capsys.readouterr().out
+
+    return run
+
+
+def model(state=OK, **changed):
+    numbers = {"float32": {"output": 1e-6, "gradient": 2e-6}, "bfloat16": {"output": 0.01, "gradient": 0.02}}
+    return row("lavo", state, pattern="causal_self", repeats=True, **numbers) | changed
+
+
+def test_what_works_is_said_in_plain_words(run):
+    goal = {"id": "G1", "unit": "µs", "goal": 90, "at_least": False}
+    parts = {
+        "models": [model()],
+        "devices": [row("DDP", SKIPPED, "there is one device, and nothing to divide")],
+        "speed": [row("Latte", MEASURED, value=120.0, met=False, **goal)],
+    }
+    status, measured, text, printed = run(parts)
+    assert status == 0 and "Longhaul works on the CPU: all 1 checks hold." in text and "there is one device" in text
+    assert "| G1 | Latte | 120 µs | ≤ 90 | missed |" in text and "0 of 1 goals met" in text
+    assert "| lavo | causal_self |" in text and verdict(measured) in printed
+    assert page(measured) == text and list(measured["parts"]) == list(parts)
+
+
+def test_what_fails_is_counted_and_stops_nothing(run):
+    numbers = {"output": float("nan"), "gradient": 0.0}
+    parts = {
+        "models": [model(), model(FAILED, text="output in float32 deviates <b>|", float32=numbers)],
+        "repeat": OSError("cannot fork"),
+        "compile": [row("torch.compile", UNFINISHED, "no time for luna")],
+    }
+    status, _, text, printed = run(parts)
+    assert status == 1 and "2 of 3 checks failed on the CPU. Without enough time: compile" in text
+    assert "deviates &lt;b&gt;&#124;" in text and "<b>" not in text and "not finite" in text
+    assert "OSError: cannot fork" in text and "no time for luna" in text and "2 of 3 checks failed" in printed
+
+
+def test_what_does_not_fit_is_no_failure(run):
+    status, _, text, _ = run({"models": [model(), row("models", UNFINISHED, "no time for 1 of 2: luna")]})
+    assert status == 0 and "What was checked works on the CPU: all 1 checks hold. Without enough time: models" in text
+    assert "no time for 1 of 2: luna" in text
+
+
+def test_time_that_is_left_goes_to_the_next_part(monkeypatch):
+    given = []
+    clock = types.SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(command, "time", clock)
+    chosen = types.SimpleNamespace(parts=["models", "speed"], minutes=10.0)
+    command.run_parts(chosen, lambda name, seconds, options: given.append(seconds) or [])
+    assert given == [300.0, 600.0]  # the first one took no time
+
+
+CRASHES = "import os, pathlib, sys, time; pathlib.Path(sys.argv[4], 'models.jsonl').write_text(sys.argv[6]); "
+LEFT = '{"name": "lavo", "state": "ok"}\n{"name": "lu'
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [("os._exit(3)", "status 3"), ("time.sleep(60)", "no end within 1 s: it hangs")],
+)
+def test_a_process_that_crashes_or_hangs_leaves_its_rows(tmp_path, monkeypatch, script, text):
+    popen = subprocess.Popen
+
+    def other(arguments, **settings):
+        return popen([sys.executable, "-c", CRASHES + script, *arguments[3:], LEFT], **settings)
+
+    monkeypatch.setattr(command.subprocess, "Popen", other)
+    chosen = types.SimpleNamespace(device="cpu", tiny=True, work=tmp_path)
+    first, last = command.in_process_of_its_own("models", 1.0, chosen)
+    assert first == {"name": "lavo", "state": "ok"} and last["state"] == FAILED and text in last["text"]
+
+
+def test_a_part_tells_its_rows_and_its_end(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(process, "function_of", lambda name: lambda place: iter([row("lavo", OK), 1 / place.left]))
+    process.run_part("models", Place(CPU, 0.0, tmp_path), (told := []).append)
+    assert told == [row("models", FAILED, "ZeroDivisionError: float division by zero")]
+    monkeypatch.setattr(process, "function_of", lambda name: lambda place: iter([row("lavo", OK)]))
+    process.main(["models", "cpu", "0", str(tmp_path), "tiny"])
+    assert list(command.read_rows(tmp_path / "models.jsonl")) == [row("lavo", OK), process.END]
+    assert capsys.readouterr().out == "  lavo: ok\n"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_cuda_it_says_so_and_succeeds(tmp_path, capsys):
+    assert command.main(["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("skipped: no GPU for torch ") and printed.count("\n") == 1 and not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["modles"], "there is no part modles; there is models, repeat,"),
+        (["--minutes", "0"], "--minutes=0: it is a number of at least 0.2"),
+        (["--minutes", "nan"], "--minutes=nan"),
+        (["--minutes", "inf"], "--minutes=inf"),
+        (["--device", "tpu"], "invalid choice: 'tpu'"),
+        (["--out", __file__], "--out is a folder"),
+    ],
+)
+def test_wrong_arguments_are_one_line(capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        command.main(arguments)
+    assert stop.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("device", "name"), [("NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3"), ("../<x>", "x"), ("//", "device")]
+)
+def test_a_device_names_its_files(device, name):
+    assert command.file_name(device) == name

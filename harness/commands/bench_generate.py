@@ -24,6 +24,7 @@ from harness.commands.bench_measure import EXTRAPOLATED, OK, Timed, measure_poin
 from harness.errors import UsageError
 from harness.progress import Progress
 
+GENERATE = "generate"
 MODES = ("incremental", "recompute")
 INTEGRATED = "integrated"
 READ_AT_ONCE = 512  # tokens of a prompt: an n^2 matrix of all would be the largest thing in memory
@@ -74,7 +75,7 @@ def texts(
     series: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """The point of a whole text for each model: timed, added up, or the reason why neither can be."""
-    points, calls, estimated = [], {}, 0.0
+    points, calls, seconds = [], {}, {}
     for name, model in models.items():
         point = {"model": name, "what": "generate", **series, "prompt": cfg.bench.prompt, "length": length}
         own = [cost for cost in costs if cost["model"] == name and cost["length"] < length]
@@ -90,9 +91,9 @@ def texts(
         else:
             point["status"] = OK
             calls[name] = partial(generate, model, cfg, device, series["mode"], series["batch"], length)
-            estimated += milliseconds / 1e3
+            seconds[name] = milliseconds / 1e3
         points.append(point)
-    timings = timings_of(cfg, calls, device, estimated) if calls else {}
+    timings = timings_of(cfg, calls, device, seconds) if calls else {}
     for point in points:
         if point["model"] in timings:
             found = timings[point["model"]]

@@ -24,13 +24,14 @@ from harness.config import build
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from harness.progress import Progress
-from harness.records.timing import exponent, peak_mb, synchronize, time_alternating
+from harness.records.timing import Timing, exponent, peak_mb, synchronize, time_alternating
 from models.attention.base import Attention, Pattern
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 VOCABULARY = 256  # of the decoders
 OK, SKIPPED, OOM, EXTRAPOLATED = "ok", "skipped", "oom", "extrapolated"
 FITTED = 3  # measured points, the longest ones, that an exponent is fitted to
+LONG_CALL_S = 3.0  # beside a call of so long, what is done once in a process is little
 LONG_RUN_S = 60.0  # all samples of a length take about so long, or one round does
 LONG = 131072  # tokens; where a command has more, layers read their input in chunks
 CHUNK = 32768
@@ -40,11 +41,12 @@ KERNELS = 3  # operators that are named
 
 class Timed(NamedTuple):
     """A call to be timed. `memory_mb`: known without a call, as of a state; else that of a call and what `resident`
-    says is held between calls, in MiB."""
+    says is held between calls, in MiB. `leaves`: the first call leaves what later ones find, such as gradients."""
 
     call: Callable[[], object]
     memory_mb: float | None = None
     resident: Callable[[], float] = lambda: 0.0
+    leaves: bool = False
 
 
 Prepare = Callable[[str, int], Timed]  # (what, length) -> what is timed there
@@ -94,19 +96,13 @@ def measure_points(
                 continue
             try:
                 timed = make(what, length)
-                start = time.perf_counter()
-                timed.call()
-                synchronize(device)
-                first[name] = time.perf_counter() - start
-                memory[name] = timed.memory_mb
-                if timed.memory_mb is None:
-                    memory[name] = peak_mb(timed.call, device, warm=False) + timed.resident()
+                first[name], memory[name] = first_calls(timed, seconds_at(points[name], length), device)
                 calls[name] = timed.call
             except NotImplementedError as error:
                 status[name] = str(error)
             except (torch.cuda.OutOfMemoryError, MemoryError):
                 status[name] = OOM
-        timings = timings_of(cfg, calls, device, sum(first[name] for name in calls))
+        timings = timings_of(cfg, calls, device, {name: first[name] for name in calls})
         for name in prepare:
             point = {"model": name, "what": what, **series, "length": length, "status": status.get(name, OK)}
             if name in timings:
@@ -120,22 +116,45 @@ def measure_points(
     return [points[name][index] for index in range(len(lengths)) for name in prepare]
 
 
-def timings_of(cfg: DictConfig, calls: Mapping[str, Callable], device: torch.device, seconds: float) -> dict[str, Any]:
-    """Timings of calls that were made once; one call of each takes `seconds`, which says how many samples there are."""
-    rounds = max(1, min(cfg.bench.rounds, int(LONG_RUN_S / max(seconds, 1e-9))))
-    retry = device.type == "cpu" and seconds * rounds < LONG_RUN_S / 2
-    return time_alternating(calls, device=device, rounds=rounds, retry_disturbed=retry, warm=False)
+def first_calls(timed: Timed, expected_s: float, device: torch.device) -> tuple[float, float]:
+    """Seconds of the first call, and MiB: those of the second call, unless the first one is long and leaves nothing."""
+    at_once = expected_s > LONG_CALL_S and timed.memory_mb is None and not timed.leaves
+    start = time.perf_counter()
+    memory = peak_mb(timed.call, device, warm=False) if at_once else timed.call()
+    synchronize(device)
+    seconds = time.perf_counter() - start
+    if timed.memory_mb is not None:
+        return seconds, timed.memory_mb
+    if not at_once:
+        memory = peak_mb(timed.call, device, warm=False)
+    return seconds, memory + timed.resident()
+
+
+def timings_of(
+    cfg: DictConfig, calls: Mapping[str, Callable], device: torch.device, seconds: Mapping[str, float]
+) -> dict[str, Timing]:
+    """Timings of calls; one call of each takes about `seconds`, which say how many samples there are."""
+    total = sum(seconds.values())
+    rounds = max(1, min(cfg.bench.rounds, int(LONG_RUN_S / max(total, 1e-9))))
+    retry = device.type == "cpu" and total * rounds < LONG_RUN_S / 2
+    once = {"warm": False, "seconds": seconds}
+    return time_alternating(calls, device=device, rounds=rounds, retry_disturbed=retry, **once)
 
 
 def over_limit(cfg: DictConfig, points: Sequence[dict[str, Any]], length: int, device: torch.device) -> str:
     """Why a call is not made: what it is expected to take; empty for one that is made."""
-    seconds = expected([(p["length"], p["ms"] / 1e3) for p in points if p["status"] == OK], length)
+    seconds = seconds_at(points, length)
     if seconds > cfg.bench.limit_s:
         return f"about {seconds:.0f} s a call, bench.limit_s={cfg.bench.limit_s:g}"
     # a GPU says itself that it is full; on a CPU the kernel would end the process
     gigabytes = expected([(p["length"], p["memory_mb"] / 1024) for p in points if p["status"] == OK], length)
     limit = cfg.bench.limit_gb or (SHARE_OF_MEMORY * free_gb() if device.type == "cpu" else float("inf"))
     return f"about {gigabytes:.0f} GiB, more than {limit:.0f}" if gigabytes > limit else ""
+
+
+def seconds_at(points: Sequence[dict[str, Any]], length: int) -> float:
+    """What a call is expected to take, from those that were measured."""
+    return expected([(p["length"], p["ms"] / 1e3) for p in points if p["status"] == OK], length)
 
 
 def free_gb() -> float:
@@ -252,7 +271,7 @@ def train(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) 
             leaf.grad = None
         output(model, *inputs).sum().backward()
 
-    return Timed(call)
+    return Timed(call, leaves=True)
 
 
 @torch.no_grad()

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from harness.commands.bench_command import Subject, device_type, keep, measure
+from harness.commands.bench_command import keep, measure
+from harness.commands.bench_subjects import Subject, device_type
 from harness.config.compose import compose, search_path
 from harness.config.overrides import key_of, typed_values
 from harness.config.places import CONF

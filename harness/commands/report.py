@@ -211,6 +211,7 @@ def _page_of(
 
     A table without cells ranks nothing: None in place of what its columns tell.
     """
+    from harness.report import counted
     from harness.report.answer import answers
     from harness.report.groups import group_scores
     from harness.report.kinds import page_of
@@ -226,7 +227,7 @@ def _page_of(
     if not isinstance(spec, TableSpec):
         return page_of(spec, measurements), None, None
     selected = select(cells, spec)
-    results = group_scores(selected, spec, measurements)
+    results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
     found = answers(results)
     plot = plot_of(spec, results, found, Path(paths["figures"]), page) if paths.get("figures") else None
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)

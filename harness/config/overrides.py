@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from harness.config.compose import NAMED, file_of, has_recipe, options
 from harness.config.row_names import row_named
+from harness.config.table_rows import has_cells
 from harness.errors import UsageError
 
 MULTIRUN = ("-m", "--multirun")
@@ -56,8 +57,10 @@ def expand_patterns(arguments: Sequence[str]) -> list[str]:
             continue
         names = [name for name, _ in options(group)]
         patterns = [value[5:-1]] if value.startswith("glob(") else value.split(",")
-        found = dict.fromkeys(name for pattern in patterns for name in fitting(pattern, group, names))
-        expanded.append(f"{group}={','.join(with_recipes(group, list(found), typed_values(arguments)))}")
+        found = list(dict.fromkeys(name for pattern in patterns for name in fitting(pattern, group, names)))
+        if group == "table" and not {"do=report", "do=bench"} & set(arguments):
+            found = with_cells(found)
+        expanded.append(f"{group}={','.join(with_recipes(group, found, typed_values(arguments)))}")
     return expanded
 
 
@@ -68,14 +71,19 @@ def with_folders(value: str) -> str:
     return ",".join(f"{one}/*" if one in folders else one for one in value.split(","))
 
 
+def with_cells(tables: list[str]) -> list[str]:
+    """Those that have something to run; all where none has, for the message that follows."""
+    return [name for name in tables if has_cells(OmegaConf.load(file_of("table", name)))] or tables
+
+
 def budget_of_tables(arguments: Sequence[str]) -> list[str]:
-    """Add the `budget` of a typed table of which not every budget makes sense, unless one was typed."""
+    """Add the `budget` that all typed tables name, of which others make no sense, unless one was typed."""
     typed = typed_values(arguments)
     if "table" not in typed or "budget" in typed or "do=report" in arguments:
         return list(arguments)
     names = {name for name, _ in options("table") if name != "all"} & set(typed["table"].split(","))
-    found = {OmegaConf.load(file_of("table", name)).get("budget") for name in names} - {None}
-    return [*arguments, *(f"budget={name}" for name in found)] if len(found) == 1 else list(arguments)
+    found = {OmegaConf.load(file_of("table", name)).get("budget") for name in names}
+    return [*arguments, *(f"budget={name}" for name in found if name)] if len(found) == 1 else list(arguments)
 
 
 def with_recipes(group: str, names: list[str], typed: Mapping[str, str]) -> list[str]:

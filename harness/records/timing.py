@@ -61,9 +61,11 @@ def time_alternating(
     pause_s: float = 0.0,
     worker_pids: Sequence[int] = (),
     warm: bool = True,
+    seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Timing]:
     """Timings of calls that alternate, `rounds` samples of each. With `warm` the first call of each is not counted.
 
+    `seconds`: what one call took, where that is known; a long call is then not made again to learn it.
     `retry_disturbed`: discard disturbed samples and take them again, at most MAX_RETRIES for each that counts.
     `pause_s`: seconds of rest before each sample, followed by one uncounted call, for candidates whose threads would
     disturb the next one's. `worker_pids`: processes whose CPU time belongs to the candidates.
@@ -72,7 +74,8 @@ def time_alternating(
     for name, function in candidates.items():
         if warm:
             function()
-        calls[name] = max(1, round(min_sample_s / _seconds(function, 1, device)))
+        known = (seconds or {}).get(name, 0.0)
+        calls[name] = 1 if known > min_sample_s else max(1, round(min_sample_s / _seconds(function, 1, device)))
     disturbed, retries = dict.fromkeys(candidates, 0), MAX_RETRIES * rounds * len(candidates)
     for _ in range(rounds):
         for name, function in candidates.items():

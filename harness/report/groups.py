@@ -4,8 +4,8 @@ The cells that may be compared with the paper's numbers form one group per colum
 shows of it, so that rendering reads no record.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.report.comparison import BASELINE, Comparison, clear_winner, compare_group
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BENCH = "bench"  # budget of a group that do=bench measured
+# (table of one protocol, column, rows without a run) -> their scores, and what a reader must know of them
+Count = Callable[[TableSpec, str, Sequence[str]], tuple[list[Score], tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,12 @@ def group_scores(
     selected: "Mapping[str, Mapping[str, pd.DataFrame]]",
     spec: TableSpec,
     measurements: Mapping[str, Mapping[str, Any]] | None = None,
+    counts: Mapping[str, Count] | None = None,
 ) -> list[ProtocolResults]:
-    """The groups of a table, from the cells that `select` found and the measurements of do=bench by their names."""
+    """The groups of a table, from the cells that `select` found and the measurements of do=bench by their names.
+
+    `counts`: field of a record -> what it is of the rows without a run.
+    """
     results = []
     for protocol, columns in selected.items():
         part = spec.for_protocol(protocol)
@@ -103,7 +109,7 @@ def group_scores(
         results.append(
             ProtocolResults(
                 spec=part,
-                paper=tuple(_paper_groups(part, paper)),
+                paper=tuple(_paper_groups(part, paper, counts or {})),
                 others=tuple(_other_groups(part, others)),
                 other_means=tuple(_other_means(part, others)),
                 paper_facts=_run_facts(part, paper.values()),
@@ -121,13 +127,26 @@ def _is_comparable(cells: "pd.DataFrame") -> "pd.Series":
     return (cells["budget"] == "paper") & (cells["setting"] == "") & cells["source"].isin(["full", "unknown"])
 
 
-def _paper_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:
+def _paper_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]", counts: Mapping[str, Count]) -> list[Group]:
     groups = {name: _column_group(spec, name, cells, "paper", "full data", True) for name, cells in columns.items()}
+    groups = {name: _with_counts(spec, group, counts) for name, group in groups.items()}
     averages = spec.averages.items()
     means = [
         _mean_group(spec, name, {part: groups[part] for part in each.parts}, "full data") for name, each in averages
     ]
     return [*groups.values(), *means]
+
+
+def _with_counts(spec: TableSpec, group: Group, counts: Mapping[str, Count]) -> Group:
+    """The group with the numbers of rows that were not run, where these follow from their recipes."""
+    count = counts.get(spec.columns[group.column].record_field)
+    run = {score.row for score in group.scores}
+    without = [row for row in spec.rows if row not in run]
+    if count is None or not without:
+        return group
+    found, notes = count(spec, group.column, without)
+    scores = rank([*group.scores, *found], spec.higher_is_better(group.column))
+    return replace(group, scores=tuple(scores), data_notes=(*group.data_notes, *notes))
 
 
 def _other_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:

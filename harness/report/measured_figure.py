@@ -17,7 +17,7 @@ from harness.config.validation import StrictModel
 from harness.report import drawn
 from harness.report.bubble_plot import wrapped
 from harness.report.line_plot import COLOURS, MARKERS, REFERENCE, WIDTH
-from harness.report.measured_points import label_of, of_run, series, slope
+from harness.report.measured_points import has_series, label_of, of_run, series, slope
 from harness.report.measured_spec import MeasuredRows
 from harness.report.measurements import describe_setting
 
@@ -83,7 +83,8 @@ def _of_run(figure: MeasuredFigure, name: str, measurements: Mapping[str, Mappin
         command = f"Not measured yet: python run.py do=bench figure={figure.name} bench.run={name}"
         yield CostPanel(name, "", (), tuple(filter(None, [command, need])))
     for measured in found:
-        for mode, batch in run.modes:
+        there = [each for each in run.modes if has_series(measured, run.what, *each)]
+        for mode, batch in there:
             notes = [f"{describe_setting(dict(measured))}."]
             if not run.paper_size:
                 notes.append(f"Not at the paper's size: {run.why}.")

@@ -12,7 +12,7 @@ from harness.report.measured_spec import KEYS, MeasuredRow, Run
 
 Point = Mapping[str, Any]
 # keys of `bench.` that say what is measured; the others say how long
-MEANING = ("pattern", "dim", "heads", "batch", "layers", "precision", "mode", "batches", "prompt", "top_k")
+MEANING = ("pattern", "dim", "heads", "batch", "layers", "precision", "prompt", "top_k")
 FEWEST = 2  # points of an exponent
 
 
@@ -38,7 +38,9 @@ def _is_of(run: Run, measured: Mapping[str, Any]) -> bool:
     settings = measured["settings"]
     if (settings.get("task"), settings.get("protocol")) != (run.task, run.protocol):
         return False
-    if settings.get("axis") != run.axis or not any(p["what"] == run.what for p in measured["points"]):
+    if settings.get("axis") != run.axis:
+        return False
+    if not any(has_series(measured, run.what, mode, batch) for mode, batch in run.modes):
         return False
     if run.axis is not None and not any(p["length"] in run.lengths for p in measured["points"]):
         return False
@@ -76,6 +78,12 @@ def series(measured: Mapping[str, Any], label: str, what: str, mode: str | None,
     """The points of one label in order."""
     wanted = (label, what, mode, batch)
     return [p for p in measured["points"] if (p["model"], p["what"], p.get("mode"), p.get("batch")) == wanted]
+
+
+def has_series(measured: Mapping[str, Any], what: str, mode: str | None, batch: int | None) -> bool:
+    """Whether any model was measured so: a command may have asked for one of the batches and modes of a run."""
+    wanted = (what, mode, batch)
+    return any((p["what"], p.get("mode"), p.get("batch")) == wanted for p in measured["points"])
 
 
 def number_at(points: Sequence[Point], reference: Sequence[Point], length: int, value: str) -> Number:

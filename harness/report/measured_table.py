@@ -15,6 +15,7 @@ from harness.errors import UsageError
 from harness.records import ledger
 from harness.report.measured_points import (
     Number,
+    has_series,
     label_of,
     median_ratio,
     number_at,
@@ -30,7 +31,7 @@ from harness.report.render.layout import TIDY_COLUMNS, Block, Section, Table, Ta
 from harness.report.spec_parts import require_known
 
 UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
-UNITS |= {"time_exponent": "exponent of time", "memory_exponent": "exponent of memory"}
+UNITS |= dict.fromkeys(EXPONENTS, "exponents")
 NEAR = 0.25  # exponents that differ by less are the same
 MEMORY = (
     "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
@@ -80,13 +81,13 @@ class MeasuredTable:
             found = of_run(run, measurements or {})
             blocks: list[Block] = []
             for measured in found:
-                here = {k: c for k, c in columns.items() if c.device in (None, measured["hardware"]["device"])}
+                here = {key: column for key, column in columns.items() if self._fills(column, measured)}
                 for group in _groups(here):
                     block, rows, sentence = self._block(name, measured, group)
                     blocks.append(block)
                     tidy += rows
                     said += [sentence] if sentence else []
-            empty = {k: c for k, c in columns.items() if not any(_fills(c, measured) for measured in found)}
+            empty = {k: c for k, c in columns.items() if not any(self._fills(c, measured) for measured in found)}
             blocks += self._unmeasured(empty)
             tidy += [self._tidy(row, key, None, Number(None, "not measured")) for key in empty for row in spec.rows]
             sections.append(Section(f"Run {name}", tuple(blocks), self._facts(name, found, bool(empty))))
@@ -99,27 +100,32 @@ class MeasuredTable:
             caption=(MARK, MEMORY, f"The reference of ratios is {spec.reference}, in the same measurement."),
             footnotes=tuple((note.id, note.text) for note in spec.footnotes),
             tidy=tuple(tidy),
-            answer=tuple(said) or (f"Not measured yet: python run.py do=bench table={spec.name}",),
+            answer=tuple(said) or (self._nothing(any(row["ours_mean"] for row in tidy)),),
         )
+
+    def _nothing(self, measured: bool) -> str:
+        command = f"python run.py do=bench table={self.name}"
+        return f"No printed number has ours beside it: {command}" if measured else f"Not measured yet: {command}"
 
     def _block(
         self, run: str, measured: Mapping[str, Any], columns: Mapping[str, MeasuredColumn]
     ) -> tuple[Block, list[dict[str, str]], str]:
         """The columns of one value and series in one measurement, the paper's numbers beside ours."""
-        spec, rows, tidy, pairs, orders = self.spec, [], [], [], {}
+        spec, rows, tidy, pairs, orders, exponents = self.spec, [], [], [], {}, []
         first = next(iter(columns.values()))
         mode, batch = spec.series_of(first)
         what = spec.runs[run].what
         labels = {name: label_of(row, name, measured) for name, row in spec.rows_of(run).items()}
         points = {name: series(measured, label, what, mode, batch) for name, label in labels.items() if label}
         base = points.get(spec.reference, [])
-        for name in spec.rows:
+        for name in [n for n in spec.rows if n in labels or any((n, key) in spec.published for key in columns)]:
             own, cells, notes = points.get(name, []), [], self._notes(name, None)
             for key, column in columns.items():
                 if column.value in EXPONENTS:
                     number, theirs = slope(own, column.value), self._printed_exponent(name, key, own)
                     cells += self._exponent_cells(name, key, number, theirs)
                     delta = number.value - theirs if number.value is not None and theirs is not None else None
+                    exponents += [] if delta is None else [abs(delta) <= NEAR]
                 else:
                     number, delta = number_at(own, base, column.length, column.value), None
                     printed = spec.published.get((name, key))
@@ -142,12 +148,17 @@ class MeasuredTable:
         if first.value not in EXPONENTS:
             header.append(TableEntry(f"{'time' if KEYS[first.value] == 'ms' else 'memory'} ~ n^"))
         lines = [f"{describe_setting(dict(measured))}.", *_statuses(points.values())]
-        if missing := [name for name in spec.rows if name not in points]:
+        if missing := [name for name in labels if name not in points]:
             lines.append(f"Not in this measurement: {', '.join(missing)}.")
         lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
         title = ", ".join(filter(None, [UNITS[first.value], mode, f"batch {batch}" if batch else ""]))
         block = Block(title, tuple(header), tuple(rows), "l" + "r" * (len(header) - 1), lines=tuple(lines))
-        return block, tidy, self._sentence(title, pairs, orders, measured)
+        return block, tidy, self._sentence(run, title, pairs, orders, exponents, measured)
+
+    def _fills(self, column: MeasuredColumn, measured: Mapping[str, Any]) -> bool:
+        """Whether a measurement of a column's run is of its device, mode and batch."""
+        there = has_series(measured, self.spec.runs[column.run].what, *self.spec.series_of(column))
+        return there and column.device in (None, measured["hardware"]["device"])
 
     def _cells(self, row: str, key: str, number: Number, measured: Mapping[str, Any]) -> list[TableEntry]:
         printed = self.spec.published.get((row, key))
@@ -162,7 +173,7 @@ class MeasuredTable:
         if any((name, key) in self.spec.published for name in self.spec.rows):
             cells.append(TableEntry(self.spec.published.get((row, key), "–"), self._notes(row, key)))
         if self._has_formulas(key):
-            cells.append(TableEntry("–" if theirs is None else f"{theirs:.2f}"))
+            cells.append(TableEntry("–" if theirs is None else f"{round(theirs, 2) + 0.0:.2f}"))
         ours = _text(number, self.spec.columns[key].decimals)
         if theirs is None or number.value is None:
             return [*cells, ours]
@@ -215,17 +226,23 @@ class MeasuredTable:
 
     def _sentence(
         self,
+        run: str,
         title: str,
         pairs: Sequence[tuple[float, float]],
         orders: Mapping[str, list[tuple[float, float]]],
+        exponents: Sequence[bool],
         measured: Mapping[str, Any],
     ) -> str:
+        """`exponents`: of each, whether it is near that of the printed formula."""
+        where = measured["hardware"]["gpu"] or measured["hardware"]["cpu"]
+        if exponents:
+            near = f"{sum(exponents)} of {len(exponents)} of ours are within {NEAR} of the printed formula's"
+            return f"{title} of {run}, on {where}: {near}."
         if not (found := median_ratio(pairs)):
             return ""
         low, middle, high = found
         taus = [tau for numbers in orders.values() if (tau := _tau(numbers)) is not None]
         order = f"; order of rows, Kendall's τ in the mean {sum(taus) / len(taus):+.2f}" if taus else ""
-        where = measured["hardware"]["gpu"] or measured["hardware"]["cpu"]
         return (
             f"{title}, on {where}: ours over the paper's {middle:.2g} in the median ({low:.2g} to {high:.2g}){order}."
         )
@@ -277,10 +294,6 @@ def _groups(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredCol
         group = "exponents" if column.value in EXPONENTS else column.value
         found.setdefault((group, column.mode, column.batch), {})[key] = column
     return list(found.values())
-
-
-def _fills(column: MeasuredColumn, measured: Mapping[str, Any]) -> bool:
-    return column.device in (None, measured["hardware"]["device"])
 
 
 def _row_name(name: str, spec: MeasuredSpec) -> str:

@@ -9,7 +9,11 @@ from harness.errors import UsageError, one_line
 from harness.report.scores import Score
 from harness.report.spec_parts import BenchPoint, RowSpec
 
-KINDS = ("bench", "goals")
+# kind -> what a measurement of it has
+KINDS = {
+    "bench": ("settings", "models", "points", "hardware", "versions"),
+    "goals": ("lines", "hardware", "versions"),
+}
 
 
 def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
@@ -21,6 +25,8 @@ def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
             if measured["name"] != path.stem:
                 raise ValueError(f"its name is {measured['name']}")
             known = measured["kind"] in KINDS and all("status" in point for point in measured.get("points", ()))
+            if lacks := [key for key in KINDS.get(measured["kind"], ()) if key not in measured]:
+                raise ValueError(f"it has no {lacks[0]}")
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path}: not a measurement: {one_line(error)}; move it away or measure again") from error
         if not known:
@@ -72,8 +78,16 @@ def describe_setting(measured: dict[str, Any]) -> str:
         what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
         what += f", {s['pattern']}, width {s['dim']}, {s['heads']} heads"
     batches = " and ".join(map(str, s.get("batches") or [s["batch"]]))
-    drawn = f", {s['prompt']} tokens given, top-{s['top_k'] or 'all'}" if "prompt" in s else ""
-    return f"{what}, batch {batches}, {s['precision']}{drawn}; {where}; torch {measured['versions']['torch']}"
+    return f"{what}, batch {batches}, {s['precision']}{_drawn(s)}; {where}; torch {measured['versions']['torch']}"
+
+
+def _drawn(settings: Mapping[str, Any]) -> str:
+    """`, 20 tokens given, top-40` of generation."""
+    if "prompt" not in settings:
+        return ""
+    given, top_k = settings["prompt"], settings["top_k"]
+    likeliest = f"top-{top_k}" if top_k else "drawn among all"
+    return f", {given} token{'s' * (given != 1)} given, {likeliest}"
 
 
 def _settings(given: Mapping[str, Any]) -> list[str]:

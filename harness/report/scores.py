@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NO_SCORE = "no test score"
 LEAK = "[test leak]"
+COUNTED = "counted"
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Score:
 
     `examples`: seed -> scores of the test examples in the column's unit, where they were kept; their mean is the score.
     `data`: seed -> fingerprint of the examples. `cells`: ids of the records, failed ones too, or the name of a
-    measurement.
+    measurement. `counted`: the number follows from the recipe, and nothing was run.
     """
 
     row: str  # label of the paper's row, or the name of a model that its table lacks
@@ -38,6 +39,7 @@ class Score:
     examples: Mapping[int, "np.ndarray"] = field(default_factory=dict, compare=False, repr=False)
     data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    counted: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -56,16 +58,18 @@ class Score:
 
     @property
     def status(self) -> str:
+        if self.counted:
+            return COUNTED
         if not self.failures:
             return "done"
         return f"{len(self.by_seed)} done, {self.failure_text}" if self.by_seed else self.failure_text
 
     def text(self, decimals: int) -> str:
-        """`61.23 ± 0.45 (3)`, `51.30 to 54.00 (2)`; failures are named, never averaged over."""
+        """`61.23 ± 0.45 (3)`, `51.30 to 54.00 (2)`, `122.32 (counted)`; failures are named, never averaged over."""
         ours = self.estimate
         if ours is None:
             return self.failure_text
-        count = f"{ours.n}; {self.failure_text}" if self.failures else f"{ours.n}"
+        count = f"{ours.n}; {self.failure_text}" if self.failures else COUNTED if self.counted else f"{ours.n}"
         return f"{self.number(decimals)} ({count}){' ' + LEAK if self.leak else ''}"
 
     def number(self, decimals: int) -> str:

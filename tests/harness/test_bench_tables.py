@@ -1,8 +1,6 @@
 """do=bench of recipes, of texts and of tables, and what do=report makes of the measurements."""
 
-import copy
 import json
-import math
 from functools import partial
 
 import pytest
@@ -11,19 +9,17 @@ import torch
 from harness.commands import bench_command, bench_generate, bench_measure
 from harness.commands.bench import measure
 from harness.commands.bench import run as bench_verb
-from harness.commands.bench_command import typed_subjects
 from harness.commands.bench_recipe import Recipe
+from harness.commands.bench_subjects import typed_subjects
 from harness.config.compose import compose
 from harness.config.overrides import bench_lists
 from harness.config.places import CONF, ROOT
 from harness.config.row_names import row_named
 from harness.errors import UsageError
 from harness.records import timing
-from harness.report import bench_tables, measured_figure
-from harness.report.measured_points import number_at, of_run, printed_slope, slope
+from harness.report import bench_tables
+from harness.report.measured_points import of_run
 from harness.report.measured_spec import Run
-from harness.report.measured_table import load_measured
-from harness.report.render import latex, markdown
 from harness.report.spec_files import available, load_figure, load_table
 
 PAPER = ROOT / "results" / "paper"
@@ -140,6 +136,26 @@ def test_too_long_calls_are_extrapolated_by_their_exponent_and_say_so():
     assert "ms" not in alone[1], "one point has no exponent"
 
 
+@pytest.mark.parametrize(("expected", "leaves", "calls"), [(0.0, False, 2), (60.0, False, 1), (60.0, True, 2)])
+def test_a_long_call_is_made_once_for_time_and_memory(expected, leaves, calls):
+    made = []
+
+    def call():
+        made.append(torch.ones(2**22))  # 16 MiB each, that are kept
+
+    timed = bench_measure.Timed(call, resident=lambda: 100.0, leaves=leaves)
+    seconds, memory = bench_measure.first_calls(timed, expected, CPU)
+    assert len(made) == calls and 0 < seconds < 60 and 112 < memory < 130
+    known = bench_measure.Timed(call, memory_mb=7.0)
+    assert bench_measure.first_calls(known, expected, CPU)[1] == 7.0 and len(made) == calls + 1
+
+
+def test_a_known_long_call_is_not_made_to_learn_how_long_it_is():
+    made = []
+    found = timing.time_alternating({"a": lambda: made.append(1)}, device=CPU, rounds=2, warm=False, seconds={"a": 9.0})
+    assert found["a"].calls == 1 and len(made) == 2
+
+
 def test_the_operators_of_a_call_are_named():
     x = torch.ones(64, 64)
     assert "aten::mm" in bench_measure.kernels(lambda: x @ x, CPU)
@@ -171,126 +187,6 @@ def test_a_layer_reads_a_long_text_in_chunks_and_gives_what_it_gives_at_once(pla
     assert bench_measure.chunk_of(compose(["bench.lengths=[65536]"])) is None
 
 
-RAW = {
-    "name": "luna/t2",
-    "kind": "measured",
-    "title": "Speed",
-    "paper": "luna",
-    "ledger": "luna_table02",
-    "reference": "Transformer",
-    "runs": {"train": {"task": "lra/text", "protocol": "google", "what": "train", "lengths": [1024, 2048]}},
-}
-
-
-def measurement(scale=1.0, label="Luna-16", **settings):
-    """Twice as fast at 1,024 tokens and four times at 2,048, in an eighth of the memory."""
-    points = []
-    for name, ms, mb in (("Transformer", 4e-6, 8e-6), (label, 2e-3, 1e-6)):
-        for n in (1024, 2048):
-            time = ms * n * n if name == "Transformer" else ms * n * scale
-            point = {"model": name, "what": "train", "length": n, "status": "ok", "samples": [1.0, 1.0]}
-            points.append(point | {"ms": time, "memory_mb": mb * n * n})
-    names = {"Transformer": "vanilla_math", label: "luna"}
-    sets = {"Transformer": {}, label: {"model.slots": 16}}
-    return {
-        "kind": "bench",
-        "name": "m-cpu-0",
-        "settings": {"task": "lra/text", "protocol": "google", "set": {}, "batch": 2, "precision": "float32"}
-        | settings,
-        "models": {name: {"slots": 16} for name in names},
-        "rows": {name: {"model": model, "set": sets[name]} for name, model in names.items()},
-        "points": points,
-        "hardware": {"device": "cpu", "gpu": None, "cpu": "a CPU", "threads": 1},
-        "versions": {"torch": "2"},
-        "absent": {},
-    }
-
-
-def luna_t2():
-    return load_table("luna/t2", CONF, PAPER)
-
-
-def test_a_measurement_stands_beside_the_printed_ratios_with_exponents():
-    measured = {"m-cpu-0": measurement()}
-    page = luna_t2().page(measured)
-    by_cell = {(row["row"], row["column"]): row for row in page.tidy}
-    fast = by_cell["Luna-16", "speed, 2K"]
-    assert float(fast["ours_mean"]) == pytest.approx(4e-6 * 2048 / 2e-3) and fast["paper_value"] == "1.7"
-    assert float(by_cell["Luna-16", "memory, 1K"]["ours_mean"]) == pytest.approx(0.125)
-    assert by_cell["Linformer", "speed, 1K"]["status"] == "not measured"
-    text = markdown.render(page)
-    assert "| Luna-16" in text and "1.00 |" in text and "2.00 |" in text, "exponents 1 and 2"
-    assert "Not in this measurement: Local Attention" in text
-    assert luna_t2().page(measured) == page, "the same bytes"
-    latex.render(page)
-
-
-def test_a_table_without_a_measurement_shows_the_paper_and_the_command():
-    page = luna_t2().page({})
-    assert page.answer == ("Not measured yet: python run.py do=bench table=luna/t2",)
-    assert not any(row["paper_value"] for row in page.tidy), "no number stands beside ours"
-    assert "python run.py do=bench table=luna/t2 bench.run=train" in markdown.render(page)
-
-
-@pytest.mark.parametrize("settings", [{"task": "lra/image"}, {"protocol": "luna"}, {"set": {"backbone.layers": "2"}}])
-def test_a_measurement_of_something_else_is_in_no_table(settings):
-    assert of_run(luna_t2().spec.runs["train"], {"m-cpu-0": measurement(**settings)}) == []
-
-
-def test_machines_are_never_in_one_ratio():
-    other = copy.deepcopy(measurement(scale=0.5)) | {"name": "m-cpu-1"}
-    page = luna_t2().page({"m-cpu-0": measurement(), "m-cpu-1": other})
-    found = [row["ours_mean"] for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
-    assert [float(each) for each in found] == pytest.approx([2.048, 4.096])
-
-
-def test_hostile_names_are_text():
-    hostile = measurement(label="<script>alert(1)</script>|")
-    hostile["absent"] = {"<b>": "\\input{x} | <img>"}
-    page = luna_t2().page({"m-cpu-0": hostile})
-    assert "<script>" not in markdown.render(page) and "<img>" not in markdown.render(page)
-    assert "\\input{x}" not in latex.render(page)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"reference": "Transformr"}, "did you mean 'Transformer'"),
-        ({"columns": {"a": {"run": "train", "value": "ms", "length": 7, "column": None}}}, "has no length 7"),
-        ({"columns": {"a": {"run": "test", "value": "ms", "length": 1024}}}, "there is no 'test'"),
-        ({"columns": {"a": {"run": "train", "value": "ms", "length": 1024, "column": "speed"}}}, "has no speed"),
-        ({"rows": {"Transformr": "vanilla", "Transformer": "vanilla"}}, "there is no 'Transformr'"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(change, says):
-    raw = RAW | {"rows": {"Transformer": "vanilla"}, "columns": {}} | change
-    with pytest.raises((UsageError, ValueError), match=says) as caught:
-        load_measured(raw, PAPER)
-    assert "\n" not in str(caught.value)
-
-
-def test_numbers_of_points():
-    base = [{"length": 8, "ms": 6.0, "memory_mb": 4.0, "status": "extrapolated: n^2"}]
-    own = [{"length": 8, "ms": 2.0, "memory_mb": 1.0, "status": "ok"}, {"length": 16, "status": "oom"}]
-    fast = number_at(own, base, 8, "speedup")
-    assert fast.value == 3 and fast.mark == " ~", "half of the ratio was not measured"
-    assert number_at(own, base, 8, "memory_ratio").value == 0.25 and number_at(own, [], 8, "ms").value == 2
-    assert number_at(own, base, 16, "ms").status == "oom" and number_at(own, base, 32, "ms").value is None
-    assert number_at(own, [], 8, "speedup").status == "no reference"
-    sizes = [{"length": n, "ms": 5.0 * n**1.5, "status": "ok"} for n in (4, 8, 16, 32)]
-    assert slope(sizes, "time_exponent").value == pytest.approx(1.5)
-    along = [{"length": 8, "value": v, "ms": 2.0 * v, "status": "ok"} for v in (16, 32, 64)]
-    assert slope(along, "time_exponent").value == pytest.approx(1.0), "over the axis where there is one"
-
-
-def test_printed_formulas_have_exponents():
-    at, sizes = [1024, 2048, 4096], {"L": 128, "D": 128, "W": 128}
-    assert printed_slope("O(T^2 D)", "T", sizes, at) == pytest.approx(2)
-    assert printed_slope("O(TLD+TWD)", "T", sizes, at) == pytest.approx(1)
-    assert printed_slope("O(TL+LD)", "T", sizes, at) == pytest.approx(math.log(4224 / 1152) / math.log(4), abs=0.02)
-    assert printed_slope("linear", "T", sizes, at) is None
-
-
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
@@ -315,7 +211,7 @@ def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys
     (path,) = (tmp_path / "bench").glob("*.json")
     measured = json.loads(path.read_text())
     assert list(measured["models"]) == ["Transformer", "Linformer"], "the reference stands beside every row"
-    run = luna_t2().spec.runs["train"]
+    run = load_table("luna/t2", CONF, PAPER).spec.runs["train"]
     assert of_run(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
     sizes = {key: int(value) for key, value in (each.split("=") for each in SMALL)}
     assert of_run(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
@@ -329,40 +225,3 @@ def test_every_measured_entry_loads_and_sets_keys_that_there_are():
     keys = {key for spec in specs for run in spec.runs.values() for key in run.set if key.startswith("bench.")}
     known = {f"bench.{key}" for key in compose().bench}
     assert keys <= known and specs[-1].runs["causal"].axis == "model.latents"
-
-
-def test_figures_show_measurements_or_what_they_lack(tmp_path):
-    figure = load_figure("latte/f8", CONF, PAPER)
-    (empty,) = measured_figure.panels(figure, {})
-    assert empty.notes == ("Not measured yet: python run.py do=bench figure=latte/f8 bench.run=causal",)
-    settings = {"pattern": "causal_self", "dim": 128, "heads": 4, "batch": 2, "layers": None, "precision": "float32"}
-    points = [
-        {"model": label, "what": "forward", "length": n, "status": status, "ms": float(n), "memory_mb": 2.0 * n}
-        for label in ("softmax attention", "Latte causal")
-        for n, status in ((8, "ok"), (16, "ok"), (32, "extrapolated: n^1.00"))
-    ]
-    made = measurement() | {
-        "settings": settings,
-        "points": points,
-        "models": {"softmax attention": {}, "Latte causal": {}},
-    }
-    made["rows"] = {label: {"model": row.model, "set": row.set} for label, row in figure.rows.items()}
-    shown = measured_figure.panels(figure, {"m-cpu-0": made})
-    assert [panel.y_label for panel in shown] == ["time, ms", "memory, MiB"]
-    line = shown[0].lines[-1]
-    assert line.x == (8, 16, 32) and line.solid == (True, True, False) and line.exponent == "1.00"
-    path = tmp_path / "f8.png"
-    measured_figure.draw(figure, shown, [path])
-    assert measured_figure.drawn.is_current(path, measured_figure.digest_of(figure, shown))
-    pending = load_figure("latte/f7", CONF, PAPER)
-    assert "python run.py table=latte/t1" in measured_figure.panels(pending, {})[0].notes[1]
-
-
-def test_a_run_says_what_a_user_would_type():
-    run = Run(what="forward", lengths=(5000,), axis="model.latents", values=(8, 16), set={"bench.dim": 32})
-    assert run.overrides == [
-        *("bench.lengths=[5000]", "bench.what=[forward]", "bench.axis=model.latents", "bench.axis_values=[8,16]"),
-        "bench.dim=32",
-    ]
-    with pytest.raises(ValueError, match="axis comes with values and one length"):
-        Run(what="forward", lengths=(1, 2), axis="model.latents", values=(8,))

@@ -52,8 +52,16 @@ def test_names_that_fit(typed, meant):
 def test_what_is_no_name_to_run_fits_nothing():
     (found,) = overrides.rewrite(["model=*"])
     assert "custom" not in found.split("=")[1].split(",")
-    (found,) = overrides.rewrite(["table=*"])
-    assert "all" not in found.split("=")[1].split(",")
+    flag, found = overrides.rewrite(["table=*"])
+    assert flag == "-m" and "all" not in found.split("=")[1].split(",")
+
+
+def test_a_pattern_runs_tables_that_have_cells_and_shows_all():
+    """`kind: formulas` has none; a typed name is an error instead."""
+    _, run = overrides.rewrite(["table=llp/*"])
+    shown = overrides.rewrite(["do=report", "table=llp/*"])
+    assert "llp/t5" in run and "llp/t8" not in run
+    assert any("llp/t5" in each and "llp/t8" in each for each in shown)
 
 
 @pytest.mark.parametrize("typed", ["model=none*", "task=lra/nothing*", "model=glob(none*)"])

@@ -24,7 +24,7 @@ WRONG = {
     "rerun=al": "expected one of [missing, failed, all]",
     "do=trian": "did you mean 'train'",
     "do=bench model=lavoo": "did you mean 'lavo'",
-    "do=bench model=local what=backward": "there is: decode, forward, train",
+    "do=bench model=local what=backward": "there is: decode, forward, generate, train",
     "model=perceiver_ar": "PerceiverAR has no noncausal_self form (it has: causal_self); these would fit: ",
     "model=lavo,vanilla": "add -m to sweep",
     "table=lavo/t99": "did you mean 'lavo/t",

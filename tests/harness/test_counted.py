@@ -1,0 +1,92 @@
+"""Parameters of published rows, counted from their recipes at the paper's budget."""
+
+import math
+import runpy
+from pathlib import Path
+
+import pytest
+
+from harness.config.places import CONF, ROOT
+from harness.records import ledger
+from harness.records.collect import frame
+from harness.report import counted
+from harness.report.groups import group_scores
+from harness.report.render import markdown
+from harness.report.select import select
+from harness.report.spec import TableSpec
+from harness.report.spec_files import available, load_table
+from harness.report.table import build_table
+
+PAPER = ROOT / "results" / "paper"
+made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
+
+
+def columns_of_parameters():
+    """(table, column) of all columns of parameters that a paper prints."""
+    specs = (load_table(name, CONF, PAPER) for name in available(CONF))
+    for spec in (spec for spec in specs if isinstance(spec, TableSpec)):
+        for name in spec.compared_columns:
+            if spec.columns[name].record_field == counted.FIELD:
+                yield spec, name
+
+
+def printed_rows(spec, column):
+    return [row for row in spec.rows if (row, column) in spec.published and spec.has(row, column)]
+
+
+def test_every_printed_number_of_parameters_has_a_row_of_ours():
+    entries = [entry for name in ledger.tables(PAPER) for entry in ledger.entries(name, PAPER)]
+    printed = [entry for entry in entries if entry["column"] == "params" and not math.isnan(entry["number"])]
+    ours = [row for spec, column in columns_of_parameters() for row in printed_rows(spec, column)]
+    # PerceiverAR's 60 layers are a quotation that LLP's table has no row of ours for
+    assert (len(printed), len(ours)) == (81, 80)
+
+
+@pytest.mark.parametrize(("table", "exact"), [("lavo/t2", 8), ("lavo/t4", 6), ("latte/t2", 0), ("llp/t3", 3)])
+def test_our_counts_are_the_printed_ones_or_a_footnote_says_why(table, exact):
+    """`exact`: rows that agree in every printed digit; some tables round, some cut."""
+    spec = load_table(table, CONF, PAPER)
+    rows = printed_rows(spec, "parameters")
+    scores, notes = counted.count(spec, "parameters", rows)
+    assert notes == (counted.COUNTED,) and [score.row for score in scores] == rows
+    same = 0
+    for score in scores:
+        printed, ours = spec.published[score.row, "parameters"], score.by_seed[0]
+        same += abs(ours - printed.number) < 10 ** -ledger.decimals(printed.text)
+        if abs(ours - printed.number) > 0.01 * printed.number:
+            assert spec.all_footnotes(score.row, "parameters"), f"{score.row}: {ours:.2f}, printed {printed.text}"
+    assert same == exact
+
+
+def test_a_page_shows_what_was_counted_and_what_was_not():
+    spec = load_table("lavo/t2", CONF, PAPER)
+    none = select(frame([]), spec)
+    rows = {name: spec.rows[name] for name in ("vanilla", "lavo")}
+    small = spec.model_copy(update={"rows": rows})
+
+    def page(asked):
+        return build_table(asked, group_scores(none, asked, counts={counted.FIELD: counted.count}))
+
+    text = markdown.render(page(small))
+    assert "122.91<sup>X22</sup> | 122.91 (counted) | +0.00 | reproduced |" in text and counted.COUNTED in text
+    tidy = {(row["row"], row["column"]): row for row in page(small).tidy}
+    assert tidy["lavo", "parameters"]["status"] == "counted" and tidy["lavo", "N"]["status"] == "not run"
+    broken = rows["lavo"].model_copy(update={"set": {"model.bases": -1}})
+    notes = markdown.render(page(small.model_copy(update={"rows": rows | {"lavo": broken}})))
+    assert "lavo: not counted: " in notes
+
+
+def test_a_row_that_was_run_is_not_counted():
+    spec = load_table("latte/t2", CONF, PAPER)
+    asked = []
+
+    def count(of, column, rows):
+        asked.append((column, list(rows)))
+        return [], ()
+
+    changed = {key: [None, value] for key, value in spec.columns["parameters"].set.items()}
+    metric = {"name": "ppl", "higher_is_better": False}
+    run = made("retnet", "lm/openwebtext", protocol="latte", changed=changed, metric=metric)
+    group_scores(select(frame([run]), spec), spec, counts={counted.FIELD: count})
+    ((column, rows),) = asked
+    assert column == "parameters" and rows == [row for row in spec.rows if row != "Retnet"]

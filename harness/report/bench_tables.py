@@ -205,7 +205,12 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
         memory = "state, MiB" if kind == "decode" else "memory, MiB" if "-" in what else "peak memory, MiB"
         for row, unit in enumerate(("ms a token" if kind in ("decode", "token") else "ms", memory)):
             axis = axes[row, column]
-            axis.set(xscale="log", yscale="log", ylabel=unit)
+            axis.set_ylabel(unit)
+            if not axis.lines:  # a logarithm has no place for 0, and what is extrapolated is no measurement
+                axis.text(0.5, 0.5, "nothing measured above 0", ha="center", transform=axis.transAxes, color="0.4")
+                axis.set_yticks([])
+                continue
+            axis.set(xscale="log", yscale="log")
             axis.grid(True, which="major", alpha=0.3)
             axis.legend(fontsize=7)
         axes[0, column].set_title(title_of(what), fontsize=10)

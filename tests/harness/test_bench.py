@@ -65,6 +65,19 @@ def test_a_page_is_the_same_each_time(bench, tmp_path):
     assert texts[0] == texts[1]
 
 
+def test_points_without_a_place_on_a_logarithm_are_left_out_of_the_picture(bench, tmp_path):
+    """A call may take no memory beyond what is held, and all points of a text may be extrapolated."""
+    measured = measure(*bench("bench.models=[local]", "bench.lengths=[32]"))
+    for point in measured["points"]:
+        point["memory_mb"] = 0.0
+    (picture,) = [path for path in page(measured, tmp_path, tmp_path) if path.suffix == ".png"]
+    for point in measured["points"]:
+        point["status"] = "extrapolated: too long"
+    before = picture.read_bytes()
+    page(measured, tmp_path, tmp_path)
+    assert picture.read_bytes() != before
+
+
 def test_report_makes_and_checks_the_pages(bench, tmp_path, capsys, monkeypatch):
     for name in ("report_tables", "draw_figures"):  # all tables take half a minute
         monkeypatch.setattr(report, name, lambda *asked, **settings: [])

@@ -85,7 +85,7 @@ def texts(
         milliseconds = added_up(own, cfg.bench.prompt, length)
         point |= {"ms": milliseconds, "memory_mb": own[-1]["memory_mb"]}
         if any(cost["status"] != OK for cost in own):
-            point["status"] = f"{EXTRAPOLATED}: its longest tokens are"
+            point["status"] = f"{EXTRAPOLATED}: the cost of its longest tokens is"
         elif milliseconds / 1e3 > cfg.bench.limit_s:
             point["status"] = f"{INTEGRATED}: over the cost of a token after {_listed(own)} others"
         else:

@@ -13,6 +13,7 @@ from typing import Any
 from harness.config.validation import parse
 from harness.errors import UsageError
 from harness.records import ledger
+from harness.report.answer import listed
 from harness.report.measured_points import (
     Number,
     has_series,
@@ -37,6 +38,11 @@ MEMORY = (
     "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
     "the allocations; of generation, the state, or with recompute the call alone."
 )
+# status of a point -> what it means
+HOW = {
+    "extrapolated": "extrapolated from shorter texts",
+    "integrated": "added up over the measured costs of single tokens",
+}
 MARK = "~: extrapolated from shorter texts, or added up over the measured costs of single tokens; notes say which."
 
 
@@ -118,6 +124,8 @@ class MeasuredTable:
         labels = {name: label_of(row, name, measured) for name, row in spec.rows_of(run).items()}
         points = {name: series(measured, label, what, mode, batch) for name, label in labels.items() if label}
         base = points.get(spec.reference, [])
+        slopes = {} if first.value in EXPONENTS else {name: slope(own, first.value) for name, own in points.items()}
+        with_slopes = any(each.value is not None for each in slopes.values())
         for name in [n for n in spec.rows if n in labels or any((n, key) in spec.published for key in columns)]:
             own, cells, notes = points.get(name, []), [], self._notes(name, None)
             for key, column in columns.items():
@@ -135,8 +143,8 @@ class MeasuredTable:
                         pairs += [(number.value, ledger.number(printed))] * (name != spec.reference)
                         orders.setdefault(key, []).append((number.value, ledger.number(printed)))
                 tidy.append(self._tidy(name, key, measured, number, delta))
-            if first.value not in EXPONENTS:
-                cells.append(_text(slope(own, first.value), 2))
+            if with_slopes:
+                cells.append(_text(slopes.get(name, slope([], first.value)), 2))
             rows.append((TableEntry(_row_name(name, spec), notes), *cells))
         header = [TableEntry("model")]
         for key, column in columns.items():
@@ -145,7 +153,7 @@ class MeasuredTable:
             if self._has_formulas(key):
                 header.append(TableEntry(f"its exponent of {column.over}"))
             header.append(TableEntry(f"{key}: ours"))
-        if first.value not in EXPONENTS:
+        if with_slopes:
             header.append(TableEntry(f"{'time' if KEYS[first.value] == 'ms' else 'memory'} ~ n^"))
         lines = [f"{describe_setting(dict(measured))}.", *_statuses(points.values())]
         if missing := [name for name in labels if name not in points]:
@@ -307,13 +315,19 @@ def _text(number: Number, decimals: int) -> TableEntry:
 
 
 def _statuses(points: Any) -> list[str]:
-    """How the numbers with a mark came about."""
-    return [
-        f"{point['model']} at {point['length']:,}: {point['status']}."
-        for own in points
-        for point in own
-        if point["status"] != "ok"
-    ]
+    """How the numbers with a mark came about, and why others are missing; the measurement has the details."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for point in (point for own in points for point in own if point["status"] != "ok"):
+        status = point["status"].split(":")[0]
+        found.setdefault(HOW.get(status, status), {}).setdefault(point["model"], []).append(f"{point['length']:,}")
+    lines = []
+    for how, lengths_of in found.items():
+        models_of: dict[str, list[str]] = {}
+        for model, lengths in lengths_of.items():
+            models_of.setdefault(listed(lengths), []).append(model)
+        where = (f"{', '.join(models)} at {lengths} tokens" for lengths, models in models_of.items())
+        lines.append(f"{how.capitalize()}: {'; '.join(where)}.")
+    return lines
 
 
 def _tau(numbers: Sequence[tuple[float, float]]) -> float | None:

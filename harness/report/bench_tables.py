@@ -14,6 +14,8 @@ from harness.report.render.markdown import escape
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 TITLES |= {"token": "One token of a text", "generate": "A whole text"}
+INSIDE = 7  # series whose legend has room among the lines
+COLOURS, MARKERS = 10, "os^"  # matplotlib's colours begin again, with the next marker
 Series = list[dict[str, Any]]
 
 
@@ -185,12 +187,15 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
     import matplotlib.pyplot as plt
 
     chosen = list(measures(measured))
-    figure, axes = plt.subplots(2, len(chosen), figsize=(1 + 4.5 * len(chosen), 7.5), squeeze=False, sharex="col")
+    crowded = any(len(series) > INSIDE for _, series in chosen)
+    legend = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "frameon": False} if crowded else {}
+    size = (1 + (4.5 + 2.5 * crowded) * len(chosen), 7.5)
+    figure, axes = plt.subplots(2, len(chosen), figsize=size, squeeze=False, sharex="col")
     for column, (what, series) in enumerate(chosen):
-        for name, points in series.items():
+        for place_in_legend, (name, points) in enumerate(series.items()):
             good = [point for point in points if point["status"] == "ok"]
             sizes = [place(point) for point in good]
-            look = {"marker": "o", "markersize": 4}
+            look = {"marker": MARKERS[place_in_legend // COLOURS % len(MARKERS)], "markersize": 4}
             if name == measured["settings"]["peer"]:
                 look |= {"color": "0.4", "linestyle": "--"}
             for row, key in enumerate(("ms", "memory_mb")):
@@ -212,7 +217,7 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
                 continue
             axis.set(xscale="log", yscale="log")
             axis.grid(True, which="major", alpha=0.3)
-            axis.legend(fontsize=7)
+            axis.legend(fontsize=7, **legend)
         axes[0, column].set_title(title_of(what), fontsize=10)
         axes[1, column].set_xlabel(measured["settings"].get("axis") or "length, tokens")
     figure.suptitle(describe_setting(measured), fontsize=8)

@@ -18,7 +18,7 @@ from harness.records import ledger
 from harness.report.formula import evaluate
 from harness.report.render.layout import TIDY_COLUMNS, Block, Section, Table, TableEntry
 from harness.report.settings_values import is_same
-from harness.report.spec_parts import Footnote, require_known
+from harness.report.spec_parts import Footnote, NamedBySpec, require_known
 
 SAME, EXPLAINED, UNEXPLAINED = "same", "differs", "differs, unexplained"
 TONES = {SAME: "good", EXPLAINED: "fair", UNEXPLAINED: "bad"}
@@ -126,18 +126,10 @@ def value_of(formula: str, sizes: Mapping[str, float]) -> float:
 
 
 @dataclass(frozen=True)
-class FormulasTable:
+class FormulasTable(NamedBySpec):
     """A `harness.report.kinds.TableWithoutCells`."""
 
     spec: FormulasSpec
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def title(self) -> str:
-        return self.spec.title
 
     def page(self) -> Table:
         spec, printed, own, values, tidy, differ = self.spec, [], [], [], [], []
@@ -188,20 +180,12 @@ class FormulasTable:
 
 
 @dataclass(frozen=True)
-class CountsTable:
+class CountsTable(NamedBySpec):
     """A `harness.report.kinds.TableWithoutCells`."""
 
     spec: CountsSpec
     formulas: FormulasTable
     printed: Mapping[tuple[str, str], str]
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def title(self) -> str:
-        return self.spec.title
 
     def numbers(self, row: str, column: str) -> tuple[float, float, float]:
         """What the paper's formula gives, what our code computes and what its masks leave, in the column's unit."""

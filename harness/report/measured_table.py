@@ -29,7 +29,7 @@ from harness.report.measured_points import (
 from harness.report.measured_spec import EXPONENTS, KEYS, MeasuredColumn, MeasuredSpec
 from harness.report.measurements import describe_setting
 from harness.report.render.layout import TIDY_COLUMNS, Block, Section, Table, TableEntry
-from harness.report.spec_parts import require_known
+from harness.report.spec_parts import NamedBySpec, require_known
 
 UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
 UNITS |= dict.fromkeys(EXPONENTS, "exponents")
@@ -67,18 +67,10 @@ def load_measured(raw: dict[str, Any], paper_root: str | os.PathLike[str], read:
 
 
 @dataclass(frozen=True)
-class MeasuredTable:
+class MeasuredTable(NamedBySpec):
     """A `harness.report.kinds.TableWithoutCells` whose page shows measurements, too."""
 
     spec: MeasuredSpec
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def title(self) -> str:
-        return self.spec.title
 
     def page(self, measurements: Mapping[str, Mapping[str, Any]] | None = None) -> Table:
         spec, sections, tidy, said = self.spec, [], [], []

@@ -14,7 +14,7 @@ from harness.records import ledger
 from harness.report.render.layout import TIDY_COLUMNS, Block, Section, Table, TableEntry
 from harness.report.settings_spec import SettingsSpec
 from harness.report.settings_values import Ours, Recipes, csv_value, is_number, is_same, meaning
-from harness.report.spec_parts import require_known
+from harness.report.spec_parts import NamedBySpec, require_known
 
 SAME, EXPLAINED, UNEXPLAINED = "same", "differs", "differs, unexplained"
 ABSENT, WORDS = "not here", "in words"
@@ -49,18 +49,10 @@ def load(raw: dict[str, Any], paper_root: str | os.PathLike[str], read: object =
 
 
 @dataclass(frozen=True)
-class SettingsTable:
+class SettingsTable(NamedBySpec):
     """A `harness.report.kinds.TableWithoutCells`."""
 
     spec: SettingsSpec
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def title(self) -> str:
-        return self.spec.title
 
     def settings(self) -> list[Setting]:
         """Row by row, in the order of the columns. Raises UsageError for a source that a recipe does not have."""

@@ -170,3 +170,17 @@ def require_known(where: str, names: Iterable[str], known: Iterable[str]) -> Non
     for name in names:
         if name not in known:
             raise ValueError(f"{where}: there is no '{name}': {did_you_mean(str(name), map(str, known))}")
+
+
+class NamedBySpec:
+    """A table without cells, whose `spec` has its name and title."""
+
+    spec: Any
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def title(self) -> str:
+        return self.spec.title

@@ -143,7 +143,7 @@ def timings_of(
 
 def over_limit(cfg: DictConfig, points: Sequence[dict[str, Any]], length: int, device: torch.device) -> str:
     """Why a call is not made: what it is expected to take; empty for one that is made."""
-    seconds = seconds_at(points, length)
+    seconds = seconds_at(points, length, alone=2)  # softmax attention after one long call is known to be too long
     if seconds > cfg.bench.limit_s:
         return f"about {seconds:.0f} s a call, bench.limit_s={cfg.bench.limit_s:g}"
     # a GPU says itself that it is full; on a CPU the kernel would end the process
@@ -152,9 +152,9 @@ def over_limit(cfg: DictConfig, points: Sequence[dict[str, Any]], length: int, d
     return f"about {gigabytes:.0f} GiB, more than {limit:.0f}" if gigabytes > limit else ""
 
 
-def seconds_at(points: Sequence[dict[str, Any]], length: int) -> float:
-    """What a call is expected to take, from those that were measured."""
-    return expected([(p["length"], p["ms"] / 1e3) for p in points if p["status"] == OK], length)
+def seconds_at(points: Sequence[dict[str, Any]], length: int, alone: int = 1) -> float:
+    """What a call is expected to take, from those that were measured; `alone` as in `expected`."""
+    return expected([(p["length"], p["ms"] / 1e3) for p in points if p["status"] == OK], length, alone)
 
 
 def free_gb() -> float:
@@ -166,11 +166,16 @@ def free_gb() -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
-def expected(measured: Sequence[tuple[int, float]], length: int) -> float:
-    """What is expected at `length`: quadratic if the last two values grew faster than n^1.5, else linear."""
+def expected(measured: Sequence[tuple[int, float]], length: int, alone: int = 1) -> float:
+    """What is expected at `length`: quadratic if the last two values grew faster than n^1.5, else linear.
+
+    A single value grows with the power `alone`.
+    """
     if not measured:
         return 0.0
     last_length, value = measured[-1]
+    if len(measured) == 1:
+        return value * (length / last_length) ** alone
     growth = max([1.0, *(b[1] / a[1] / (b[0] / a[0]) for a, b in pairwise(measured[-2:]) if a[1] > 0)])
     return value * (length / last_length) * (length / last_length if growth > 1.5 else 1.0)
 

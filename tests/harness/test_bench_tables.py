@@ -168,6 +168,14 @@ def test_a_call_that_would_not_fit_is_not_made(places):
     assert not bench_measure.over_limit(cfg, points, 3, CPU)
 
 
+def test_a_single_long_call_is_taken_for_quadratic(places):
+    cfg = compose([*places, "bench.limit_s=120"])
+    points = [{"length": 65_536, "status": "ok", "ms": 20e3, "memory_mb": 1.0}]
+    assert "about 320 s" in bench_measure.over_limit(cfg, points, 262_144, CPU)
+    points.append({"length": 131_072, "status": "ok", "ms": 40e3, "memory_mb": 2.0})
+    assert not bench_measure.over_limit(cfg, points, 262_144, CPU)
+
+
 def test_a_layer_reads_a_long_text_in_chunks_and_gives_what_it_gives_at_once(places):
     cfg = compose([*places, "model=longnet", "bench.dim=16", "bench.heads=2", "bench.chunk=32", "bench.lengths=[96]"])
     from harness.config.compose import default_arguments

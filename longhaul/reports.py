@@ -88,7 +88,7 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     report_tables(
         [table],
         _all_records() if records is None else records,
-        conf_root=CONF,
+        conf=CONF,
         paths={"paper": paths.paper, "records": paths.records, "tables": paths.tables},
         measurements=load_measurements(Path(paths.bench)),
         formats=(),
@@ -107,7 +107,7 @@ def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:
 
     cells = _all_records() if records is None else records
     with tempfile.TemporaryDirectory() as folder, _backend_kept():
-        draw_figures(name, cells, conf_root=CONF, paths={"paper": Paths().paper, "figures": folder})
+        draw_figures(name, cells, conf=CONF, paths={"paper": Paths().paper, "figures": folder})
         return Picture((Path(folder) / f"{name}.png").read_bytes())
 
 

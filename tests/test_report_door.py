@@ -26,7 +26,7 @@ def page(cells):
 def test_it_is_the_page_of_do_report(page, cells, tmp_path):
     paths = {"paper": LEDGER, "records": ROOT / "results" / "records", "tables": tmp_path / "results" / "tables"}
     quiet = Console(quiet=True)
-    report_tables(["lavo/t11"], cells, conf_root=CONF, paths=paths, plots=False, console=quiet, formats=["md", "csv"])
+    report_tables(["lavo/t11"], cells, conf=CONF, paths=paths, plots=False, console=quiet, formats=["md", "csv"])
     folder = paths["tables"] / "lavo"
     assert page.markdown == page._repr_markdown_() == (folder / "t11.md").read_text(encoding="utf-8")
     assert page.title.startswith("LAVO Table 11") and any(line.startswith("ListOps: ") for line in page.answer)

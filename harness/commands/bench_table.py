@@ -11,9 +11,8 @@ from omegaconf import DictConfig
 
 from harness.commands.bench_command import keep, measure
 from harness.commands.bench_subjects import Subject, device_type
-from harness.config.compose import compose, search_path
+from harness.config.compose import compose, folders, search_path
 from harness.config.overrides import key_of, typed_values
-from harness.config.places import CONF
 from harness.errors import UsageError, did_you_mean
 from harness.report.kinds import MeasuredTable
 from harness.report.measured_spec import MeasuredRows, Run
@@ -58,7 +57,7 @@ def spec_of(cfg: DictConfig, group: str, name: str) -> MeasuredRows:
     load = load_table if group == "table" else load_figure
     if name == "all":
         raise UsageError(f"do=bench takes one {group}: {group}=luna/t2")
-    found = load(name, CONF, cfg.paths.paper)
+    found = load(name, folders(), cfg.paths.paper)
     spec = found.spec if isinstance(found, MeasuredTable) else found
     if isinstance(spec, MeasuredRows):
         return spec

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from harness.report.answer import ColumnAnswer
     from harness.report.render.layout import Table
+    from harness.report.spec_files import Folders
     from harness.report.table_plot import TablePlot
 
 FORMATS = ("md", "tex", "csv")
@@ -32,7 +33,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
 
     Exit status 1 if `check=true` finds a difference, or a file among the records that is none.
     """
-    from harness.config.places import CONF
+    from harness.config.compose import folders
     from harness.records.collect import frame, valid_records
     from harness.report.bench_tables import draw, pages, pictures
     from harness.report.measurements import load_measurements
@@ -51,7 +52,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     )
     cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
-    settings = {"conf_root": CONF, "paths": cfg.paths, "check": cfg.check}
+    settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}
     texts, draws = [name for name in FORMATS if name in formats], PICTURES in formats
     gathered: list[Any] = []
     written, drawn = [], []
@@ -105,26 +106,26 @@ def _site(
 
     None where a check has no site to check: none was asked for, and none is there.
     """
-    from harness.config.places import CONF
+    from harness.config.compose import folders
     from harness.report.site import make
     from harness.report.site.data import Material
 
     if cfg.check and SITE not in (cfg.get("format") or ()) and not make.exists(cfg.paths):
         return None
     answers = [answer for _, found in gathered for answer in found or ()]
-    material = Material([table for table, _ in gathered], answers, records, cells, measurements, Path(CONF), cfg.paths)
+    material = Material([table for table, _ in gathered], answers, records, cells, measurements, folders(), cfg.paths)
     return partial(make.stale if cfg.check else make.make, material)
 
 
 def tasks_of(tables: Sequence[str], figures: Sequence[str], paper: str) -> set[str] | None:
     """The tasks that these tables show; None for all, or where a figure is among what is asked for."""
-    from harness.config.places import CONF
+    from harness.config.compose import folders
     from harness.report.spec import TableSpec
     from harness.report.spec_files import available, load_table
 
-    if figures or not tables or not set(tables) <= set(available(CONF)):
+    if figures or not tables or not set(tables) <= set(available(folders())):
         return None
-    specs = [load_table(name, CONF, paper) for name in tables]
+    specs = [load_table(name, folders(), paper) for name in tables]
     of_cells = [spec for spec in specs if isinstance(spec, TableSpec)]
     return {column.task for spec in of_cells for column in spec.columns.values() if column.task}
 
@@ -133,7 +134,7 @@ def report_tables(
     names: str | Sequence[str],
     cells: "pd.DataFrame",
     *,
-    conf_root: str | Path,
+    conf: "Folders",
     paths: Mapping[str, Any],
     measurements: Mapping[str, Mapping[str, Any]] | None = None,
     check: bool = False,
@@ -158,13 +159,13 @@ def report_tables(
     renderers = {"md": markdown.render, "tex": latex.render, "csv": tidy_csv.render}
     if unknown := [name for name in formats if name not in renderers]:
         raise UsageError(f"there is no format '{unknown[0]}': {did_you_mean(unknown[0], renderers)}")
-    names = available(conf_root) if names in ("all", ["all"]) else [names] if isinstance(names, str) else list(names)
+    names = available(conf) if names in ("all", ["all"]) else [names] if isinstance(names, str) else list(names)
     if not names:
-        raise UsageError(f"there is no table in {Path(conf_root) / 'table'}")
+        raise UsageError("there is no table: add conf/table/<name>.yaml (CONTRIBUTING.md)")
     smoke = int((cells["budget"] == "smoke").sum())
     files, every, pages = [], [], []
     for name in names:
-        table, found, plot = _page_of(name, cells, measurements, conf_root, paths)
+        table, found, plot = _page_of(name, cells, measurements, conf, paths)
         pages.append(table)
         if gathered is not None:
             gathered.append((table, found))
@@ -191,7 +192,7 @@ def report_tables(
             )
     if not check:
         lines = [totals(every), ""] * (len(names) > 1)
-        if lines and names == available(conf_root):
+        if lines and names == available(conf):
             lines = [totals(every), beside(pages, paths["paper"]), ""]
         lines += [str(path) for path in files]
         if len(names) == 1 and len(every) <= VERDICTS:
@@ -204,7 +205,7 @@ def _page_of(
     name: str,
     cells: "pd.DataFrame",
     measurements: Mapping[str, Mapping[str, Any]] | None,
-    conf_root: str | Path,
+    conf: "Folders",
     paths: Mapping[str, Any],
 ) -> "tuple[Table, list[ColumnAnswer] | None, TablePlot | None]":
     """A table's page, what its columns tell, and the plot that the page shows, if it shows one.
@@ -223,7 +224,7 @@ def _page_of(
     from harness.report.table_plot import plot_of
 
     page = Path(paths["tables"]) / f"{name}.md"
-    spec = load_table(name, conf_root, paths["paper"])
+    spec = load_table(name, conf, paths["paper"])
     if not isinstance(spec, TableSpec):
         return page_of(spec, measurements), None, None
     selected = select(cells, spec)
@@ -238,7 +239,7 @@ def draw_figures(
     names: str | Sequence[str],
     cells: "pd.DataFrame",
     *,
-    conf_root: str | Path,
+    conf: "Folders",
     paths: Mapping[str, Any],
     check: bool = False,
     trusted: Sequence[str] = (),
@@ -254,10 +255,10 @@ def draw_figures(
     from harness.report.spec_files import available, load_figure
 
     if names in ("all", ["all"]):
-        names = available(conf_root, "figure")
+        names = available(conf, "figure")
     files = []
     for name in [names] if isinstance(names, str) else names:
-        figure = load_figure(name, conf_root, paths["paper"])
+        figure = load_figure(name, conf, paths["paper"])
         if isinstance(figure, lines.LineFigure):
             plot, panels = line_plot, lines.panels(figure, cells)
         elif isinstance(figure, matrices.MatrixFigure):

@@ -1,14 +1,18 @@
-"""Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml` and looks up the published numbers that they name."""
+"""Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml` and looks up the published numbers that they name.
+
+`conf` is a folder of configuration, or several in the order in which they are looked into (`--config-dir` adds some).
+"""
 
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from harness.config import resolvers
 from harness.config.validation import parse
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
@@ -19,67 +23,73 @@ from harness.report.measured_figure import MeasuredFigure, PendingFigure
 from harness.report.spec import TableSpec
 from harness.report.spec_parts import PublishedNumber, require_known
 
+Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 ALL = "all"  # `table=all` is no table: it stands for all of them
 
 
-def available(conf_root: str | os.PathLike[str], group: str = "table") -> list[str]:
+def available(conf: Folders, group: str = "table") -> list[str]:
     """Names of the tables or figures."""
-    folder = Path(conf_root) / group
-    found = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
-    return sorted(name for name in found if name != ALL)
+    found = set()
+    for folder in (folder / group for folder in _folders(conf)):
+        found |= {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
+    return sorted(found - {ALL})
 
 
-def load_table(name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]) -> Any:
-    """The table `<conf_root>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit.
+def _folders(conf: Folders) -> list[Path]:
+    return [Path(conf)] if isinstance(conf, str | os.PathLike) else [Path(folder) for folder in conf]
+
+
+def load_table(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> Any:
+    """The table `<conf>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit.
 
     A `TableSpec`, or a `harness.report.kinds.TableWithoutCells` where the yaml has a `kind`.
     """
-    with _reading(name, conf_root, "table") as raw:
+    with _reading(name, conf, "table") as raw:
         if "kind" in raw:
             from harness.report import kinds  # composes recipes, which a table of cells does not need
 
-            return kinds.load(raw, paper_root, lambda other: raw_table(other, conf_root))
-        spec = parse(TableSpec, raw | {"elsewhere": _others(raw.get("elsewhere", ()), conf_root)}, "")
+            return kinds.load(raw, paper_root, lambda other: raw_table(other, conf))
+        spec = parse(TableSpec, raw | {"elsewhere": _others(raw.get("elsewhere", ()), conf)}, "")
         if spec.ledger is None:
             return spec
-        published, sizes = _published_numbers(spec, spec.ledger, paper_root), _test_sizes(spec, Path(conf_root))
+        published, sizes = _published_numbers(spec, spec.ledger, paper_root), _test_sizes(spec, conf)
         return spec.model_copy(update={"published": published, "test_sizes": sizes | spec.test_sizes})
 
 
-def raw_table(name: str, conf_root: str | os.PathLike[str]) -> dict[str, Any]:
+def raw_table(name: str, conf: Folders) -> dict[str, Any]:
     """The keys of a table's yaml with its name, unchecked. Raises UsageError."""
-    with _reading(name, conf_root, "table") as raw:
+    with _reading(name, conf, "table") as raw:
         return raw
 
 
-def _others(names: Any, conf_root: str | os.PathLike[str]) -> tuple[TableSpec, ...]:
+def _others(names: Any, conf: Folders) -> tuple[TableSpec, ...]:
     """Tables whose rows alone are asked for: without their published numbers, and without others of their own."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ValueError("elsewhere: a list of tables' names expected")
     others = []
     for name in names:
-        with _reading(name, conf_root, "table") as raw:
+        with _reading(name, conf, "table") as raw:
             others.append(parse(TableSpec, raw | {"elsewhere": ()}, ""))
     return tuple(others)
 
 
 def load_figure(
-    name: str, conf_root: str | os.PathLike[str], paper_root: str | os.PathLike[str]
+    name: str, conf: Folders, paper_root: str | os.PathLike[str]
 ) -> FigureSpec | LineFigure | MatrixFigure | MeasuredFigure | PendingFigure:
-    """The figure `<conf_root>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
-    with _reading(name, conf_root, "figure") as raw:
+    """The figure `<conf>/figure/<name>.yaml`. Raises UsageError for what does not fit its table or the ledger."""
+    with _reading(name, conf, "figure") as raw:
         if isinstance(raw.get("table"), str):
-            raw["table"] = load_table(raw["table"], conf_root, paper_root)
+            raw["table"] = load_table(raw["table"], conf, paper_root)
         kinds = {"lines": LineFigure, "matrices": MatrixFigure, "measured": MeasuredFigure, "pending": PendingFigure}
         return parse(kinds.get(raw.get("kind"), FigureSpec), raw, "")
 
 
 @contextlib.contextmanager
-def _reading(name: str, conf_root: str | os.PathLike[str], group: str) -> Iterator[dict[str, Any]]:
-    """The keys of `<conf_root>/<group>/<name>.yaml` with its name; a UsageError inside the block names the file."""
-    path = Path(conf_root) / group / f"{name}.yaml"
-    if not path.is_file():
-        known = did_you_mean(name, available(conf_root, group))
+def _reading(name: str, conf: Folders, group: str) -> Iterator[dict[str, Any]]:
+    """The keys of `<conf>/<group>/<name>.yaml` with its name; a UsageError inside the block names the file."""
+    path = next(resolvers.existing(f"{group}/{name}.yaml", _folders(conf)), None)
+    if path is None:
+        known = did_you_mean(name, available(conf, group))
         raise UsageError(f"there is no {group} '{name}': {known} (python run.py do=list)")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -93,12 +103,12 @@ def _reading(name: str, conf_root: str | os.PathLike[str], group: str) -> Iterat
         raise UsageError(f"{path}: {error}") from error
 
 
-def _test_sizes(spec: TableSpec, conf_root: Path) -> dict[str, int]:
+def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:
     """Column -> examples in the test split of its task, where the task's yaml says so."""
     sizes = {}
     for name, column in spec.columns.items():
-        path = conf_root / "task" / f"{column.task}.yaml"
-        if column.task is not None and path.is_file():
+        path = next(resolvers.existing(f"task/{column.task}.yaml", _folders(conf)), None)
+        if path is not None:
             n = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("test")
             sizes |= {name: n} if isinstance(n, int) else {}
     return sizes

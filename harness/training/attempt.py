@@ -176,6 +176,11 @@ class Attempt:
         number = self.callback.stop_signal.number
         if number is not None and trainer.global_step < train.max_steps and not self.callback.out_of_patience:
             raise self._interrupted(number)
+        if trainer.global_step < train.max_steps and not self.callback.out_of_patience:
+            raise UsageError(
+                f"trainer: a setting of it, such as max_time, ended training at step {trainer.global_step} of "
+                f"{train.max_steps}. train.max_steps alone says how long a cell is; leave the setting out"
+            )
         self.module.check_finite(trainer)
 
     def _loader(self) -> TrainLoader | TokenLoader:

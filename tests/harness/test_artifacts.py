@@ -232,7 +232,7 @@ def test_columns_of_one_run_show_it_once_and_columns_that_set_something_are_plac
 def test_the_page_links_it_and_check_sees_a_new_one(tmp_path):
     records = [kept(tmp_path, made("lavo", "lra/text", 1)), kept(tmp_path, made("vanilla", "lra/text", 1), drawn=())]
     places = {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
-    settings = {"conf_root": CONF, "paths": places, "console": Console(file=io.StringIO())}
+    settings = {"conf": CONF, "paths": places, "console": Console(file=io.StringIO())}
 
     def report(**more):
         return report_tables("lavo/t11", frame(load_records(places["records"])), **settings, **more)

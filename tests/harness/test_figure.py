@@ -231,7 +231,7 @@ def places(tmp_path):
 
 
 def draw(names, places, **settings):
-    return verb.draw_figures(names, frame(load_records(places["records"])), conf_root=CONF, paths=places, **settings)
+    return verb.draw_figures(names, frame(load_records(places["records"])), conf=CONF, paths=places, **settings)
 
 
 def test_drawn_checked_and_out_of_date(places):

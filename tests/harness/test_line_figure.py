@@ -129,17 +129,17 @@ def test_drawn_and_checked(conf, tmp_path):
     paths = {"paper": PAPER, "figures": tmp_path / "figures"}
     cells = frame([needle("vanilla", 1, 100.0, 90.0), needle("lavo", 1, 99.0, 20.0)])
     names = ["distance", "state"]
-    files = verb.draw_figures(names, cells, conf_root=conf, paths=paths, check=True)
+    files = verb.draw_figures(names, cells, conf=conf, paths=paths, check=True)
     assert len(files) == 4 and not paths["figures"].exists()
-    assert verb.draw_figures(names, cells, conf_root=conf, paths=paths) == files
-    assert verb.draw_figures(names, cells, conf_root=conf, paths=paths, check=True) == []
+    assert verb.draw_figures(names, cells, conf=conf, paths=paths) == files
+    assert verb.draw_figures(names, cells, conf=conf, paths=paths, check=True) == []
     times = [path.stat().st_mtime_ns for path in files]
     files[0].write_bytes(b"cut short")
-    assert verb.draw_figures(names, cells, conf_root=conf, paths=paths) == files
+    assert verb.draw_figures(names, cells, conf=conf, paths=paths) == files
     assert [path.stat().st_mtime_ns == time for path, time in zip(files, times, strict=True)] == [False] + [True] * 3
     figure = load("distance", conf)
     assert all(drawn.is_current(path, digest_of(figure, panels(figure, cells))) for path in files[:2])
-    assert verb.draw_figures(names, cells[:1], conf_root=conf, paths=paths, check=True) == files[:2]  # by LAVO
+    assert verb.draw_figures(names, cells[:1], conf=conf, paths=paths, check=True) == files[:2]  # by LAVO
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_every_figure_is_built_from_the_code(name):
 
 
 def draw(conf, folder, **settings):
-    return verb.draw_figures("small", frame([]), conf_root=conf, paths={"paper": PAPER, "figures": folder}, **settings)
+    return verb.draw_figures("small", frame([]), conf=conf, paths={"paper": PAPER, "figures": folder}, **settings)
 
 
 def test_drawn_checked_and_out_of_date(conf, tmp_path):

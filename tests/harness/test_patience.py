@@ -49,6 +49,12 @@ def test_goes_to_the_end_without_patience(run, scripted):
     assert entries_of(run("train.patience=20"))["steps"] == 40
 
 
+@pytest.mark.parametrize("setting", ["+trainer.max_time=00:00:00:00", "+trainer.max_steps=3"])
+def test_a_setting_of_the_trainer_that_ends_it_is_named(run, setting):
+    result = run(setting)
+    assert result.code and "such as max_time, ended training at step" in result.detail
+
+
 def test_a_run_killed_before_its_record_does_not_train_on(run, scripted, monkeypatch, tmp_path):
     whole = entries_of(run("train.patience=3"))
     for path in (tmp_path / "records").rglob("*.json"):

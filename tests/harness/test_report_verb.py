@@ -30,7 +30,7 @@ def places(tmp_path):
 
 
 def report(names, places, **settings):
-    return verb.report_tables(names, frame(load_records(places["records"])), conf_root=CONF, paths=places, **settings)
+    return verb.report_tables(names, frame(load_records(places["records"])), conf=CONF, paths=places, **settings)
 
 
 def quiet():
@@ -55,6 +55,19 @@ def test_report_writes_shows_and_checks(places):
     assert report("lavo/t11", places, check=True) == [wanted[1]]
     write(made("skyformer", "lra/text", 1, 0.6), places["records"] / "new.json")
     assert report("lavo/t11", places, check=True) == wanted
+
+
+def test_a_table_of_a_further_folder_is_one_more(tmp_path, places):
+    own = tmp_path / "mine" / "table" / "own.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text((CONF / "table" / "lavo" / "t11.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    conf = [CONF, tmp_path / "mine"]
+    assert set(spec_files.available(conf)) == {*spec_files.available(CONF), "own"}
+    cells = frame(load_records(places["records"]))
+    files = verb.report_tables("own", cells, conf=conf, paths=places, formats=["csv"], console=quiet())
+    assert files == [places["tables"] / "own.csv"] and "lavo,own,LAVO," in files[0].read_text(encoding="utf-8")
+    with pytest.raises(UsageError, match="there is no table 'own'"):
+        report("own", places)
 
 
 def test_all_is_every_table_and_only_the_formats_asked_for(places):

@@ -65,7 +65,7 @@ def test_a_report_links_draws_and_checks_it(tmp_path):
     paths = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "tables", "figures": tmp_path / "figures"}
 
     def report(found, **settings):
-        return verb.report_tables("lavo/t11", frame(found), conf_root=CONF, paths=paths, formats=["md"], **settings)
+        return verb.report_tables("lavo/t11", frame(found), conf=CONF, paths=paths, formats=["md"], **settings)
 
     console, plot = Console(file=io.StringIO(), width=100), tmp_path / "figures" / "lavo" / "t11-scores.png"
     page = tmp_path / "tables" / "lavo" / "t11.md"
@@ -85,7 +85,7 @@ def test_several_tables_are_shown_as_a_line_a_column(tmp_path):
     paths = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "tables"}
     console = Console(file=io.StringIO(), width=100)
     names = ["lavo/t11", "lavo/t7"]
-    verb.report_tables(names, frame(records()), conf_root=CONF, paths=paths, formats=["csv"], console=console)
+    verb.report_tables(names, frame(records()), conf=CONF, paths=paths, formats=["csv"], console=console)
     shown = console.file.getvalue().splitlines()
     (line,) = [line for line in shown if line.startswith("ListOps")]
     assert line.split()[:4] == ["ListOps", "reduced", "3", "2"] and "no mixing 31.33" in line and "of 3" in line

@@ -222,7 +222,7 @@ def test_a_key_that_the_recipe_lacks_is_named(own):
 
 def test_the_verb_writes_shows_and_checks(tmp_path):
     places = {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
-    settings = {"conf_root": CONF, "paths": places}
+    settings = {"conf": CONF, "paths": places}
     files = [tmp_path / "tables" / f"latte/t6.{suffix}" for suffix in ("md", "tex", "csv")]
     page = Console(file=io.StringIO(), width=100)
     assert verb.report_tables("latte/t6", frame([]), console=page, **settings) == files

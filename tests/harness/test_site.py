@@ -88,7 +88,7 @@ def material_of(folder, records, **changes):
         T11, results, pictures_of(selected, T11, paths["records"], page), changes.pop("plot", None)
     )
     given = {"tables": [shown], "measurements": {}} | changes
-    return Material(answers=answer.answers(results), records=read_back, cells=cells, conf_root=conf_of(folder / "conf"),
+    return Material(answers=answer.answers(results), records=read_back, cells=cells, conf=conf_of(folder / "conf"),
                     paths=paths, **given)  # fmt: skip
 
 
@@ -356,7 +356,7 @@ def test_what_a_page_has_is_what_its_first_line_says(tmp_path):
 
 def test_a_figure_that_cannot_be_drawn_yet_says_what_it_needs_in_words(tmp_path):
     material = material_of(tmp_path, [])
-    path = material.conf_root / "figure/latte/f7.yaml"
+    path = material.conf / "figure/latte/f7.yaml"
     path.parent.mkdir(parents=True)
     path.write_text((CONF / "figure/latte/f7.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     assert "57 GPU-hours on an A100" in Reader(make_pages(document(material))["latte.html"]).text

@@ -15,7 +15,7 @@ from harness.report.measurements import describe_setting
 from harness.report.render.layout import Block, Picture, Table, TableEntry
 from harness.report.site import audit, charts, matrix, runs
 from harness.report.spec import TableSpec
-from harness.report.spec_files import available, load_figure, load_table
+from harness.report.spec_files import Folders, available, load_figure, load_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ class Material:
     records: Sequence[Mapping[str, Any]]
     cells: "pd.DataFrame"
     measurements: Mapping[str, Mapping[str, Any]]
-    conf_root: Path
+    conf: Folders
     paths: Mapping[str, Any]
 
     @property
@@ -49,8 +49,8 @@ def document(material: Material) -> str:
 def site_data(material: Material) -> dict[str, Any]:
     """The document. Raises UsageError for a file of conf/ or of the ledger that is none."""
     known, paper_root = audit.load(material.paths["paper"]), material.paths["paper"]
-    specs = [load_table(table.name, material.conf_root, paper_root) for table in material.tables]
-    figures = {name: load_figure(name, material.conf_root, paper_root) for name in _figures(material)}
+    specs = [load_table(table.name, material.conf, paper_root) for table in material.tables]
+    figures = {name: load_figure(name, material.conf, paper_root) for name in _figures(material)}
     root = Path(material.paths["records"])
     drawn = [chart for figure in figures.values() for chart in charts.of_figure(figure, material.cells, paper_root)]
     measured = material.measurements.items()
@@ -68,7 +68,7 @@ def site_data(material: Material) -> dict[str, Any]:
 
 
 def _figures(material: Material) -> list[str]:
-    return available(material.conf_root, "figure")
+    return available(material.conf, "figure")
 
 
 def _papers(known: Mapping[str, str], tables: Sequence[str], figures: Sequence[str]) -> list[dict[str, Any]]:

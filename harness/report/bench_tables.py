@@ -9,12 +9,15 @@ from typing import Any
 from harness.records.atomic import write_atomic
 from harness.records.timing import crossover, exponent
 from harness.report import drawn
+from harness.report.bubble_plot import wrapped
+from harness.report.cost_axes import LOOK, cost_axes
 from harness.report.measurements import describe_setting
 from harness.report.render.markdown import escape
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 TITLES |= {"token": "One token of a text", "generate": "A whole text"}
-INSIDE = 7  # series whose legend has room among the lines
+LETTERS = 15  # of the title, an inch of the page
+INSIDE = 4  # series whose legend has room among the lines
 COLOURS, MARKERS = 10, "os^"  # matplotlib's colours begin again, with the next marker
 Series = list[dict[str, Any]]
 
@@ -33,7 +36,7 @@ def pictures(measurements: Mapping[str, dict[str, Any]], figures: Path) -> dict[
 
 def digest_of(measured: Mapping[str, Any]) -> str:
     """What its picture shows, as 64 hexadecimal digits, which the file holds."""
-    return hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([LOOK, measured], sort_keys=True).encode()).hexdigest()
 
 
 def _pictures_of(name: str, figures: Path) -> list[Path]:
@@ -215,12 +218,13 @@ def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
                 axis.text(0.5, 0.5, "nothing measured above 0", ha="center", transform=axis.transAxes, color="0.4")
                 axis.set_yticks([])
                 continue
-            axis.set(xscale="log", yscale="log")
-            axis.grid(True, which="major", alpha=0.3)
-            axis.legend(fontsize=7, **legend)
+            shown = [point for line in axis.lines for point in zip(*line.get_data(), strict=True)]
+            cost_axes(axis, shown, legend=0 if crowded else len(axis.lines))
+            axis.tick_params(labelsize=8)
+            axis.legend(fontsize=7, **({"loc": "upper left"} | legend))
         axes[0, column].set_title(title_of(what), fontsize=10)
         axes[1, column].set_xlabel(measured["settings"].get("axis") or "length, tokens")
-    figure.suptitle(describe_setting(measured), fontsize=8)
+    figure.suptitle(wrapped(describe_setting(measured), int(LETTERS * size[0])), fontsize=8)
     figure.tight_layout()
     for path in paths:
         drawn.save(figure, path, digest_of(measured), dpi=150)

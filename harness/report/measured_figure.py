@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from harness.config.validation import StrictModel
 from harness.report import drawn
 from harness.report.bubble_plot import wrapped
+from harness.report.cost_axes import LOOK, cost_axes
 from harness.report.line_plot import COLOURS, MARKERS, REFERENCE, WIDTH
 from harness.report.measured_points import has_series, label_of, of_run, series, slope
 from harness.report.measured_spec import MeasuredRows
@@ -82,7 +83,7 @@ def _of_run(figure: MeasuredFigure, name: str, measurements: Mapping[str, Mappin
         need = {"cuda": "It needs a GPU."}.get(run.needs, run.needs)
         command = f"Not measured yet: python run.py do=bench figure={figure.name} bench.run={name}"
         yield CostPanel(name, "", (), tuple(filter(None, [command, need])))
-    for measured in found:
+    for measured in _fullest(figure, name, found):
         there = [each for each in run.modes if has_series(measured, run.what, *each)]
         for mode, batch in there:
             notes = [f"{describe_setting(dict(measured))}."]
@@ -92,6 +93,16 @@ def _of_run(figure: MeasuredFigure, name: str, measurements: Mapping[str, Mappin
                 lines = tuple(_lines(figure, name, measured, mode, batch, key))
                 title = ", ".join(filter(None, [name, mode, f"batch {batch}" if batch else ""]))
                 yield CostPanel(title, y_label, lines, tuple(notes))
+
+
+def _fullest(figure: MeasuredFigure, run: str, found: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Of each machine's measurements those with the most rows: one of a single model is part of a whole one."""
+    rows = figure.rows_of(run).items()
+    counts = [sum(label_of(row, name, each) is not None for name, row in rows) for each in found]
+    for each, count in zip(found, counts, strict=True):
+        pairs = zip(found, counts, strict=True)
+        if count == max(many for other, many in pairs if other["hardware"] == each["hardware"]):
+            yield each
 
 
 def _lines(
@@ -116,7 +127,7 @@ def _rounded(value: float) -> float:
 
 def digest_of(figure: MeasuredFigure | PendingFigure, shown: Sequence[CostPanel]) -> str:
     """What these panels show, as 64 hexadecimal digits, which the files hold."""
-    content = [figure.title, getattr(figure, "x_label", ""), *(asdict(panel) for panel in shown)]
+    content = [LOOK, figure.title, getattr(figure, "x_label", ""), *(asdict(panel) for panel in shown)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -163,9 +174,9 @@ def _panel(axis: "Axes", panel: CostPanel, x_label: str, upcast: int) -> None:
             look = {"color": colour, "marker": marker, "markerfacecolor": face, "markersize": 4.5, "linestyle": "none"}
             axis.plot(x, y, **look)
         axis.plot([], [], color=colour, marker=marker, linestyle="--" if line.reference else "-", label=label)
-    axis.set(xscale="log", yscale="log")
-    axis.grid(True, which="major", alpha=0.3)
-    axis.tick_params(labelsize=8)
+    points = [point for line in panel.lines for point in zip(line.x, line.y, strict=True)]
+    cost_axes(axis, points, legend=len(panel.lines))
+    axis.tick_params(labelsize=7)
     axis.set_xlabel(x_label, fontsize=8)
     axis.set_ylabel(panel.y_label, fontsize=8)
     axis.legend(fontsize=6.5, loc="upper left")

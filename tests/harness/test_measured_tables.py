@@ -4,11 +4,13 @@ import copy
 import math
 
 import pytest
+from matplotlib.figure import Figure
 
 from harness.config.places import CONF, ROOT
 from harness.errors import UsageError
 from harness.report import measured_figure
 from harness.report.beside import beside
+from harness.report.cost_axes import cost_axes
 from harness.report.measured_points import number_at, of_run, printed_slope, slope
 from harness.report.measured_spec import Run
 from harness.report.measured_table import load_measured
@@ -227,8 +229,25 @@ def test_figures_show_measurements_or_what_they_lack(tmp_path):
     path = tmp_path / "f8.png"
     measured_figure.draw(figure, shown, [path])
     assert measured_figure.drawn.is_current(path, measured_figure.digest_of(figure, shown))
+    one = made | {"name": "m-cpu-1", "models": {"Latte causal": {}}, "points": points[3:]}
+    assert measured_figure.panels(figure, {"m-cpu-0": made, "m-cpu-1": one}) == shown, "a part of a whole one"
+    elsewhere = one | {"hardware": made["hardware"] | {"cpu": "another"}}
+    assert len(measured_figure.panels(figure, {"m-cpu-0": made, "m-cpu-1": elsewhere})) == 4
     pending = load_figure("latte/f7", CONF, PAPER)
     assert "python run.py table=latte/t1" in measured_figure.panels(pending, {})[0].notes[1]
+
+
+def test_the_axes_of_a_cost_have_its_sizes_and_room_for_the_legend():
+    figure = Figure()
+    axis, narrow = figure.subplots(1, 2)
+    cost_axes(axis, [(1024, 1.0), (4096, 10.0), (4100, 50.0)], legend=4)
+    labels = [axis.xaxis.get_major_formatter()(x) for x in axis.get_xticks()]
+    assert labels == ["1,024", "4,100"], "4,096 is too near"
+    low, high = axis.get_ylim()
+    assert math.log(50 / low) / math.log(high / low) < 1 - 4 * 0.06
+    cost_axes(narrow, [(1, 365.0), (2, 364.0)])
+    low, high = narrow.get_ylim()
+    assert low < 200 and high > 700, "what is nearly the same looks so"
 
 
 def test_a_run_says_what_a_user_would_type():

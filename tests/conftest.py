@@ -33,6 +33,13 @@ def places(tmp_path):
 
 
 @pytest.fixture
+def few_tables(monkeypatch):
+    """`all` is a table of cells, a table of formulas and two figures; the true all is what `make check` reads."""
+    names = {"table": ["lavo/t11", "llp/t6"], "figure": ["lavo/t11", "luna/f1"]}
+    monkeypatch.setattr("harness.report.spec_files.available", lambda conf, group="table": names[group])
+
+
+@pytest.fixture
 def run_here(monkeypatch):
     """run.py in this process, which imports torch once for all commands; Hydra's singletons are put back."""
     singletons = copy.deepcopy(Singleton.get_state())

@@ -260,7 +260,7 @@ def made_up(monkeypatch):
     monkeypatch.setattr("harness.records.collect.recipe_problem", lambda entries: None)
 
 
-def test_the_verb(places, capsys):
+def test_the_verb(places, capsys, few_tables):
     def cfg(check):
         return OmegaConf.create({"check": check, "paths": {key: str(path) for key, path in places.items()}})
 

@@ -1,5 +1,7 @@
 """Every cell of every published table: it builds at the paper's budget, and it trains."""
 
+import os
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -63,7 +65,9 @@ def test_path_x_trains(places):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("cells")
+    """One for all processes of pytest-xdist: data are made once, and so is a cell that tables share."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cells"
 
 
 @pytest.mark.slow
@@ -74,4 +78,4 @@ def test_every_cell_trains(table, folder):
     found = cells(table, "smoke", "trainer=cpu", *places)
     for name, planned in (few_of_each(found) if table.startswith("probes") else found).items():
         result = run_cell(CellRequest(planned.cfg))
-        assert result.state in ("done", "skipped"), f"{name}: {result.detail}"
+        assert result.state in ("done", "skipped", "running"), f"{name}: {result.detail}"  # running: in another process

@@ -349,9 +349,9 @@ def test_a_title_names_few_models():
 def test_what_a_page_has_is_what_its_first_line_says(tmp_path):
     data = json.loads(document(material_of(tmp_path, made["example"]())))
     found = make_pages(json.dumps(data))
-    assert "1 table and 1 figure of the paper, ours beside the printed numbers" in Reader(found["lavo.html"]).text
+    assert "1 table and 1 figure, ours beside the printed numbers" in Reader(found["lavo.html"]).text
     data["papers"][0]["tables"] = []
-    assert "1 figure of the paper. " in Reader(make_pages(json.dumps(data))["lavo.html"]).text
+    assert "1 figure. " in Reader(make_pages(json.dumps(data))["lavo.html"]).text
 
 
 def test_a_figure_that_cannot_be_drawn_yet_says_what_it_needs_in_words(tmp_path):

@@ -5,6 +5,7 @@ Places of files are relative to the site: `figures/`, `records/` and `bench/` ar
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,10 +84,10 @@ def _papers(known: Mapping[str, str], tables: Sequence[str], figures: Sequence[s
 
 
 def _order(name: str) -> tuple[bool, int, str]:
-    """Published tables first, `t2` before `t10`."""
+    """Published tables and figures first, `t2` before `t2_costs` and `t10`."""
     last = name.rpartition("/")[2]
-    number = last[1:] if last[0] == "t" and last[1:].isdigit() else ""
-    return not number, int(number or 0), last
+    number = re.match(r"[tf](\d+)", last)
+    return not number, int(number[1]) if number else 0, last
 
 
 def _table(table: Table, paths: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from harness.errors import UsageError
 from harness.progress import Progress
 from harness.records.atomic import write_atomic
 from harness.records.provenance import git, hardware, versions
+from harness.training.kernels import choose_kernels
 
 SCHEMA_VERSION = 2
 # what is timed, of a layer or decoder of ours, and of a recipe
@@ -59,6 +60,7 @@ def measure(
     `subjects` and the label of their `peer`: those that were typed and `bench.peer`, unless given.
     """
     device = torch.device(device_type(cfg))
+    choose_kernels(cfg)
     if cfg.resources.cpus:
         torch.set_num_threads(cfg.resources.cpus)
     check_settings(cfg.bench)
@@ -100,6 +102,8 @@ def settings_of(command: Command) -> dict[str, Any]:
     if GENERATE in bench.what:
         settings |= {"mode": list(bench.mode), "batches": list(bench.batches), "prompt": bench.prompt}
         settings |= {"top_k": bench.top_k}
+    if cfg.resources.native:
+        settings |= {"native": True}
     return settings | ({} if bench.axis is None else {"axis": bench.axis})
 
 

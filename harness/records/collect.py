@@ -139,7 +139,7 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
             "attention_parameters": parameters.get("attention"),
             "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
             "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
-            "hardware": hardware["gpu"] or f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores)",
+            "hardware": hardware["gpu"] or _processor(hardware),
             "source": data["source"],
             "origin": _origin(entries["config"]["task"].get("source"), data["source"]),
             "fingerprint": data["fingerprint"],
@@ -184,3 +184,8 @@ def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
 def _hours(entries: dict[str, Any], units: int) -> float | None:
     """Wall hours times cores or GPUs; None for a cell that broke off before it could tell."""
     return None if entries["wall_s"] is None else entries["wall_s"] * units / 3600
+
+
+def _processor(hardware: dict[str, Any]) -> str:
+    kernels = ", compiled kernels" if hardware.get("native") else ""
+    return f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores{kernels})"

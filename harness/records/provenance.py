@@ -47,7 +47,8 @@ def hardware(device: Any) -> dict[str, Any]:
     import torch
 
     cuda = device.type == "cuda"
-    return {
+    native = {"native": True} if not cuda and os.environ.get("LONGHAUL_NATIVE") == "1" else {}
+    return native | {
         "device": device.type,
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),

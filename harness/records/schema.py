@@ -103,6 +103,7 @@ class Hardware(StrictModel):
     memory_gb: float
     gpu: str | None
     threads: int
+    native: bool = False  # compiled kernels
 
 
 class Versions(StrictModel):

@@ -28,6 +28,7 @@ from harness.training.callback import TrainingCallback
 from harness.training.checkpoint import Resumption, read_weights, resumption, weights_sha256
 from harness.training.dependency import Dependency, load_weights
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
+from harness.training.kernels import choose_kernels
 from harness.training.loader import TrainLoader
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.signals import stop_status
@@ -88,6 +89,7 @@ class Attempt:
         cfg = self.cfg
         torch.utils.deterministic.fill_uninitialized_memory = False
         keep_freed_memory()
+        choose_kernels(cfg)
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = refuse_what_cannot_run(cfg, build)
@@ -131,7 +133,8 @@ class Attempt:
     def place(self) -> str:
         """Where it runs, for the user: `1 of 2 CPU threads`, or nothing on a GPU."""
         chosen = self.callback.state.threads
-        return f"{chosen} of {threads.AVAILABLE} CPU threads" if chosen and self.on_cpu else ""
+        kernels = ", compiled kernels" if self.cfg.resources.native else ""
+        return f"{chosen} of {threads.AVAILABLE} CPU threads{kernels}" if chosen and self.on_cpu else ""
 
     @property
     def on_cpu(self) -> bool:

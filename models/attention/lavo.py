@@ -23,10 +23,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
+from models.ops import native
 from models.ops.banded import banded_attention
 from models.ops.dropout import apply_dropout, draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.prefix_sums import prefix_sums
 from models.ops.ring import attend_to_ring
 
 CROSS_SOURCES = ("raw", "value")
@@ -105,6 +107,9 @@ class _Read(torch.autograd.Function):
     def forward(ctx, q, memory, bases, window: int, dropout: float, scale: float, seed: int) -> Tensor:
         ctx.save_for_backward(q, memory, bases)
         ctx.options = window, dropout, scale, seed
+        ctx.kernels = None if dropout else native.kernels(q, memory, bases)
+        if ctx.kernels is not None:
+            return ctx.kernels.lavo_read_forward(q, memory, bases, window, scale)
         out = torch.empty_like(q)
         for rows, memories in tiles(q.shape[2], window):
             h = spread(memory, memories, rows, window)  # (B, H, T, R)
@@ -117,6 +122,8 @@ class _Read(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, memory, bases = ctx.saved_tensors
         window, dropout, scale, seed = ctx.options
+        if ctx.kernels is not None:
+            return *ctx.kernels.lavo_read_backward(grad, q, memory, bases, window, scale), *(None,) * 4
         with autocast_disabled(q):
             dq, dmemory, dbases = torch.empty_like(q), torch.zeros_like(upcast(memory)), torch.zeros_like(upcast(bases))
             for rows, memories in tiles(q.shape[2], window):
@@ -187,7 +194,7 @@ def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None
         x = upcast(x if key_padding_mask is None else x * valid[:, None, :, None])
         valid = upcast(valid)[:, None, :, None]
         if window is None:
-            return (x @ upcast(bases).mT).cumsum(2) / valid.cumsum(2).clamp(min=1)
+            return prefix_sums(x @ upcast(bases).mT) / valid.cumsum(2).clamp(min=1)
         total = windows_before(x, window) @ upcast(bases).mT  # (B, H, W, R)
         return total / windows_before(valid, window).clamp(min=1)
 

@@ -5,8 +5,9 @@
 Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are made
 tile by tile in what the cache holds, and made again in the backward pass rather than kept: O(N E) memory plus one tile.
 On a CPU, without padding and dropout, torch's fused attention makes them: it takes the band as an additive mask and
-hands out the logarithm of each row's sum, so that backward takes no second softmax. The backward pass is written out,
-because autograd through overlapping key blocks copies them once more per product:
+hands out the logarithm of each row's sum, so that backward takes no second softmax. `models.ops.native` has both passes
+compiled, as an option. The backward pass is written out, because autograd through overlapping key blocks copies them
+once more per product:
 
     P = softmax(S),  dV = P' dO,  dS = P * (dO V' - rowsum(dO * O)),  dQ = dS K,  dK = dS' Q
     dbias_c = sum of dS_ij over j - i + left = c
@@ -22,12 +23,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops import native
 from models.ops.dropout import draw_seed, dropout_mask
 from models.ops.precision import autocast_disabled, upcast, upcast_product
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**19, 2**26)  # scores
 ALIGNED = 16  # a row of scores is a whole number of vectors, for which matrix products are faster
+LONGEST = 4096  # reach whose scores of a block fit the cache of a compiled kernel
 FUSED = (torch.float32, torch.float64)  # what torch's fused attention on a CPU takes together with a mask
 
 
@@ -80,6 +83,13 @@ class _Band:
 class _Banded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
+        kernels = native.kernels(q, k, v) if band.left + band.right <= LONGEST and not band.dropout else None
+        ctx.band, ctx.kernels = band, kernels
+        if kernels is not None:
+            bias = None if bias is None else bias.float()
+            out, sums = kernels.banded_forward(q, k, v, bias, padding, band.left, band.right, band.scale)
+            ctx.save_for_backward(q, k, v, bias, padding, out, sums)
+            return out
         with autocast_disabled(q):
             blocks = _Blocks(q, k, v, bias, padding, band)
             out = torch.empty_like(blocks.q)  # (B, H, G, b, E)
@@ -93,7 +103,6 @@ class _Banded(torch.autograd.Function):
                 keep = blocks.keep(tile, weights)
                 out[tile.index] = (weights if keep is None else weights * keep).to(v.dtype) @ values
             out = blocks.join(out)
-        ctx.band = band
         ctx.save_for_backward(q, k, v, bias, padding, out, sums)
         return out
 
@@ -101,6 +110,10 @@ class _Banded(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias, padding, out, sums = ctx.saved_tensors
+        if ctx.kernels is not None:
+            saved, band = (q, k, v, bias, padding, out, sums), ctx.band
+            *grads, dbias = ctx.kernels.banded_backward(grad, *saved, band.left, band.right, band.scale)
+            return *grads, dbias if bias is not None else None, None, None
         with autocast_disabled(q):
             blocks = _Blocks(q, k, v, bias, padding, ctx.band)
             # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same

@@ -1,0 +1,122 @@
+// Vectors of floats, products of small matrices and the exponential, shared by all kernels of this folder.
+//
+// A matrix is a pointer and the distance of its rows, in floats. A number of columns is a multiple of LANES.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace longhaul {
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+constexpr int WIDE = 4;  // vectors of a block of columns: with 4 rows, what the registers hold
+#elif defined(__AVX2__)
+constexpr int LANES = 8;
+constexpr int WIDE = 2;
+#else
+constexpr int LANES = 4;
+constexpr int WIDE = 4;
+#endif
+
+constexpr float NONE = -std::numeric_limits<float>::infinity();  // the score of a hidden key
+
+typedef float Vec __attribute__((vector_size(LANES * 4)));
+typedef float Loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(LANES * 4)));
+
+inline Vec load(const float* p) { return *reinterpret_cast<const Loose*>(p); }
+inline void store(float* p, Vec x) { *reinterpret_cast<Loose*>(p) = x; }
+inline Vec all(float x) { return x - Vec{}; }
+inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+
+inline float sum(Vec x) {
+  float total = 0.0f;
+  for (int i = 0; i < LANES; ++i) total += x[i];
+  return total;
+}
+
+inline float largest(Vec x) {
+  float top = x[0];
+  for (int i = 1; i < LANES; ++i) top = std::max(top, x[i]);
+  return top;
+}
+
+// e^x for x <= 88, to 2 units in the last place; 0 below -87, minus infinity included.
+inline Vec exponential(Vec x) {
+  const Vec low = all(-87.0f);
+  const Ints tiny = x < low;
+  x = larger(x, low);
+  const Vec magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
+  const Vec rounded = x * 1.44269504088896341f + magic;
+  const Vec n = rounded - magic;
+  const Vec r = (x - n * 0.693145751953125f) - n * 1.42860682030941723212e-6f;
+  Vec y = all(1.9875691500e-4f);
+  y = y * r + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * r * r + r + 1.0f;
+  const Ints power = (reinterpret_cast<Ints>(rounded) - 0x4B400000 + 127) << 23;
+  y = y * reinterpret_cast<Vec>(power);
+  return tiny ? Vec{} : y;
+}
+
+// A block of ROWS x (COLS LANES) of C (+)= A B, with A[i, k] = a[i * ai + k * ak].
+template <int ROWS, int COLS>
+inline void block(int64_t inner, const float* a, int64_t ai, int64_t ak, const float* b, int64_t ldb, float* c,
+                  int64_t ldc, bool add) {
+  Vec sums[ROWS][COLS];
+#pragma GCC unroll 8
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < COLS; ++j) sums[i][j] = add ? load(c + i * ldc + j * LANES) : Vec{};
+  for (int64_t k = 0; k < inner; ++k) {
+    Vec row[COLS];
+#pragma GCC unroll 8
+    for (int j = 0; j < COLS; ++j) row[j] = load(b + k * ldb + j * LANES);
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i) {
+      const Vec x = all(a[i * ai + k * ak]);
+#pragma GCC unroll 8
+      for (int j = 0; j < COLS; ++j) sums[i][j] += x * row[j];
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < COLS; ++j) store(c + i * ldc + j * LANES, sums[i][j]);
+}
+
+template <int COLS>
+inline void column_block(int64_t rows, int64_t inner, const float* a, int64_t ai, int64_t ak, const float* b,
+                         int64_t ldb, float* c, int64_t ldc, bool add) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) block<4, COLS>(inner, a + i * ai, ai, ak, b, ldb, c + i * ldc, ldc, add);
+  for (; i < rows; ++i) block<1, COLS>(inner, a + i * ai, ai, ak, b, ldb, c + i * ldc, ldc, add);
+}
+
+// C (rows x columns) = A (rows x inner) B (inner x columns), or added to C. A[i, k] = a[i * ai + k * ak].
+inline void product(int64_t rows, int64_t inner, int64_t columns, const float* a, int64_t ai, int64_t ak,
+                    const float* b, int64_t ldb, float* c, int64_t ldc, bool add) {
+  int64_t j = 0;
+  for (; j + WIDE * LANES <= columns; j += WIDE * LANES)
+    column_block<WIDE>(rows, inner, a, ai, ak, b + j, ldb, c + j, ldc, add);
+  for (; j < columns; j += LANES) column_block<1>(rows, inner, a, ai, ak, b + j, ldb, c + j, ldc, add);
+}
+
+// out (columns x rows, rows padded to `ldo` with zeros) = in (rows x columns) transposed.
+inline void transpose(int64_t rows, int64_t columns, const float* in, int64_t ldi, float* out, int64_t ldo) {
+  // in squares: whole rows of `in` may fall on the same lines of the cache
+  for (int64_t i = 0; i < rows; i += LANES)
+    for (int64_t j = 0; j < columns; j += LANES)
+      for (int64_t c = j; c < std::min(j + LANES, columns); ++c)
+        for (int64_t r = i; r < std::min(i + LANES, rows); ++r) out[c * ldo + r] = in[r * ldi + c];
+  for (int64_t j = 0; j < columns; ++j)
+    for (int64_t i = rows; i < ldo; ++i) out[j * ldo + i] = 0.0f;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,55 @@
+"""resources.native: a cell and a measurement with compiled kernels."""
+
+import pytest
+import torch
+
+from harness.config.compose import compose
+from harness.records import record
+from harness.records.source_code import code_of
+from harness.training.kernels import choose_kernels
+from harness.training.run_cell import CellRequest, run_cell
+from tests.helpers.kernels import compiled
+
+CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu"]
+NATIVE = "resources.native=true"
+
+
+@pytest.fixture(autouse=True)
+def torch_again():
+    yield
+    choose_kernels(compose([]))
+
+
+@compiled
+def test_a_cell_is_the_same_cell_with_other_kernels(places, tmp_path, capsys):
+    """Its identity does not change, and the code of its record does: losses differ by rounding."""
+    run = lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, *overrides])))  # noqa: E731
+    done = run(NATIVE)
+    assert done.state == "done" and "1 of" in (said := capsys.readouterr().err) and "compiled kernels" in said
+    (path,) = (tmp_path / "records").rglob("*.json")
+    native = record.read(path)
+    assert native["code_sha256"] != code_of(compose([*CELL, *places])) and native["hardware"]["native"]
+    assert "already done by other code" in run().detail, "the same cell"
+    assert run("rerun=all").state == "done" and "compiled" not in capsys.readouterr().err
+    plain = record.read(path)
+    assert plain["cell"] == native["cell"] and not plain["hardware"].get("native")
+    assert plain["metrics"]["last"]["val"]["loss"] == pytest.approx(native["metrics"]["last"]["val"]["loss"], rel=1e-3)
+
+
+@compiled
+def test_kernels_are_called(monkeypatch):
+    choose_kernels(compose([NATIVE]))
+    from models.attention.lavo import LAVO
+
+    layer = LAVO(64, 2, pattern="causal_self", max_length=256, bases=32, window=64)
+    x = torch.randn(2, 256, 64, generator=torch.Generator().manual_seed(0))
+
+    def operators():
+        with torch.profiler.profile() as profile:
+            layer(x)[0].sum().backward()
+        return {event.key for event in profile.key_averages() if event.key.startswith("longhaul::")}
+
+    four = {f"longhaul::{name}_{way}" for name in ("banded", "lavo_read") for way in ("forward", "backward")}
+    assert operators() == four
+    choose_kernels(compose([]))
+    assert operators() == set()

@@ -1,0 +1,31 @@
+"""What tests of compiled kernels share: whether they can be compiled here, and how far they are from float64."""
+
+import pytest
+import torch
+
+from models.ops import native
+
+compiled = pytest.mark.skipif(not native.can_compile(), reason="compiled kernels require a C++ compiler and ninja")
+
+
+def relative_errors(monkeypatch, function, leaves, *, unused=False):
+    """Largest differences, as a share of the largest entry, of the output and of all gradients of float64 leaves.
+
+    `unused`: a further argument, of which there is no gradient.
+    """
+    more = (None,) if unused else ()
+
+    def evaluate(leaves):
+        leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+        y = function(*leaves, *more)
+        cotangent = torch.randn(y.shape, generator=torch.Generator().manual_seed(9))
+        return [y, *torch.autograd.grad(y, leaves, cotangent.to(y.dtype))]
+
+    rounded = [leaf.float() for leaf in leaves]  # both sides read the same numbers
+    monkeypatch.setenv(native.SWITCH, "0")
+    expected = evaluate([leaf.double() for leaf in rounded])
+    monkeypatch.setenv(native.SWITCH, "1")
+    measured = evaluate(rounded)
+    floor = 0.1 * max(entry.abs().max().item() for entry in expected)  # some are zero but for rounding
+    pairs = zip(measured, expected, strict=True)
+    return [((m - e).abs().max() / e.abs().max().clamp(min=floor)).item() for m, e in pairs]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError, did_you_mean
+from harness.report.drawing import Draw, here
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     """
     from harness.config.compose import folders
     from harness.records.collect import frame, valid_records
-    from harness.report.bench_tables import draw, pages, pictures
+    from harness.report import bench_tables, drawing
     from harness.report.measurements import load_measurements
 
     formats = formats_of(cfg.get("format") or ())
@@ -56,19 +57,22 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     texts, draws = [name for name in FORMATS if name in formats], PICTURES in formats
     gathered: list[Any] = []
     written, drawn = [], []
-    if tables:
-        more = {"formats": texts, "plots": draws, "gathered": gathered}
-        written = report_tables(tables, cells, measurements=measurements, **more, **settings)
-    if figures and draws:
-        trusted = cfg.get("trusted_packages") or ()
-        drawn = draw_figures(figures, cells, trusted=trusted, measurements=measurements, **settings)
-    bench = pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
-    plots = pictures(measurements, Path(cfg.paths.figures)) if tables == ["all"] and draws else {}
+    with drawing.beside() as draw:
+        settings |= {"measurements": measurements, "draw": draw}
+        if figures and draws:  # their files are made while the tables are
+            drawn = draw_figures(figures, cells, trusted=cfg.get("trusted_packages") or (), **settings)
+        plots = bench_tables.pictures(measurements, Path(cfg.paths.figures)) if tables == ["all"] and draws else {}
+        if not cfg.check:
+            for name in {measured["name"]: None for measured in plots.values()}:
+                paths = [path for path, measured in plots.items() if measured["name"] == name]
+                draw(partial(bench_tables.draw, measurements[name], paths), paths)
+        if tables:
+            more = {"formats": texts, "plots": draws, "gathered": gathered}
+            written = report_tables(tables, cells, **more, **settings)
+    bench = bench_tables.pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
     site = _site(gathered, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)
-        for path, measured in plots.items():
-            draw(measured, [path])
         made = site() if site and SITE in formats else []
         print("\n".join(map(str, [*drawn, *bench, *plots, *made])))
         return 0
@@ -141,13 +145,14 @@ def report_tables(
     formats: Sequence[str] = FORMATS,
     console: "Console | None" = None,
     plots: bool = True,
+    draw: Draw = here,
     gathered: "list[tuple[Table, list[ColumnAnswer] | None]] | None" = None,
 ) -> list[Path]:
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}`.
 
     One table is shown as a whole, several as a line for each of their columns. `cells`: the frame of all records;
-    `measurements`: those of do=bench by their names. `plots`: draw the plot of each table, too. `gathered` takes each
-    table's page and what its columns tell. `paths` names the folders `paper` (the ledger), `records`,
+    `measurements`: those of do=bench by their names. `plots`: draw the plot of each table, too, by `draw`. `gathered`
+    takes each table's page and what its columns tell. `paths` names the folders `paper` (the ledger), `records`,
     `tables` and, for the plot of each table, `figures`. Returns the files of these tables; with `check`, writes and
     shows nothing and returns the files that differ from the records. Raises UsageError.
     """
@@ -172,7 +177,7 @@ def report_tables(
         page = Path(paths["tables"]) / f"{name}.md"
         made = {page.with_name(f"{page.stem}.{suffix}"): renderers[suffix](table) for suffix in formats}
         stale = [path for path, text in made.items() if not _is_current(path, text)]
-        drawn = plot.files(check) if plot and plots else []
+        drawn = plot.files(check, draw) if plot and plots else []
         if check:
             files += [*stale, *drawn]
             continue
@@ -244,12 +249,13 @@ def draw_figures(
     check: bool = False,
     trusted: Sequence[str] = (),
     measurements: Mapping[str, Mapping[str, Any]] | None = None,
+    draw: Draw = here,
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
     A file that shows the same already is left as it is. With `check`, draws nothing and returns the files that differ
     from the records. `trusted`: packages whose functions may draw, too. `measurements`: those of do=bench by their
-    names. Raises UsageError.
+    names. `draw` takes what writes the files. Raises UsageError.
     """
     from harness.report import bubble_plot, drawn, line_plot, lines, matrices, matrix_plot, measured_figure, tradeoff
     from harness.report.spec_files import available, load_figure
@@ -271,7 +277,7 @@ def draw_figures(
         digest = plot.digest_of(figure, panels)
         old = [path for path in made if not drawn.is_current(path, digest)]
         if old and not check:
-            plot.draw(figure, panels, old)
+            draw(partial(plot.draw, figure, panels, old), old)
         files += old if check else made
     return files
 

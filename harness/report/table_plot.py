@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from harness.report import drawn, heat_map, score_plot
 from harness.report.answer import ColumnAnswer
+from harness.report.drawing import Draw, here
 from harness.report.groups import ProtocolResults
 from harness.report.ranking import ranking
 from harness.report.render.layout import Picture
@@ -21,13 +22,13 @@ class TablePlot(NamedTuple):
     digest: str
     draw: Callable[[], None]
 
-    def files(self, check: bool) -> list[Path]:
-        """Draw it, unless it is there already. With `check`, the file if it is out of date."""
+    def files(self, check: bool, draw: Draw = here) -> list[Path]:
+        """Draw it by `draw`, unless it is there already. With `check`, the file if it is out of date."""
         current = drawn.is_current(self.path, self.digest)
         if check:
             return [] if current else [self.path]
         if not current:
-            self.draw()
+            draw(self.draw, [self.path])
         return [self.path]
 
 

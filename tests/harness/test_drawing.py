@@ -1,0 +1,71 @@
+"""Pictures drawn by further processes: the same bytes and the same errors as drawn here."""
+
+import runpy
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.records.collect import frame
+from harness.report import answer, drawing, groups, score_plot, select
+
+GOLDEN = Path(__file__).parent / "golden_report"
+synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
+T11 = runpy.run_path(str(GOLDEN / "pages.py"))["T11"]
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return answer.answers(groups.group_scores(select.select(frame(synthetic["example"]()), T11), T11))
+
+
+def plot(shown, path):
+    return partial(score_plot.draw, "a title", shown, path), [path]
+
+
+def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp_path, shown):
+    (tmp_path / "file").write_text("no folder")
+    expected, made = tmp_path / "here.png", [tmp_path / "pool" / f"{place}.png" for place in range(drawing.FEW + 2)]
+    bad = [tmp_path / "file" / f"{name}.png" for name in ("first", "second")]
+    drawing.here(*plot(shown, expected))
+    with pytest.raises(OSError, match=r"file") as refused_here:
+        drawing.here(*plot(shown, bad[0]))
+    with pytest.raises(OSError, match=r"file") as refused, drawing.beside(2) as draw:
+        for path in [*made, *bad]:
+            draw(*plot(shown, path))
+            assert not path.is_file() or path in made, "nothing waits for a picture"
+    assert {path.read_bytes() for path in made} == {expected.read_bytes()}
+    assert (refused.value.errno, refused.value.filename) == (refused_here.value.errno, refused_here.value.filename)
+
+
+def test_few_pictures_and_one_core_need_no_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawing, "process_pool", None)
+    made = [tmp_path / f"{place}" for place in range(drawing.FEW + 2)]
+    with drawing.beside(2) as draw:
+        for path in made[: drawing.FEW]:
+            draw(path.touch, [path])
+    with drawing.beside(1) as draw:
+        for path in made[drawing.FEW :]:
+            draw(path.touch, [path])
+            assert path.exists()
+    assert all(path.exists() for path in made)
+
+
+def test_an_error_names_the_picture():
+    def fail(error):
+        raise error
+
+    with pytest.raises(OSError) as full:
+        drawing.here(partial(fail, OSError(28, "No space left on device")), [Path("a.png")])
+    assert full.value.filename == "a.png"
+    with pytest.raises(ZeroDivisionError) as bug:
+        drawing.here(partial(fail, ZeroDivisionError()), [Path("a.png"), Path("a.pdf")])
+    assert bug.value.__notes__ == ["while a.png was drawn"]
+
+
+def test_a_process_that_is_killed_ends_the_command_in_one_line(monkeypatch):
+    monkeypatch.setattr(drawing, "FEW", 0)
+    with pytest.raises(UsageError, match=r"^a\.png: a process that draws died \(memory\?\)"), drawing.beside(2) as draw:
+        draw(partial(signal.raise_signal, signal.SIGKILL), [Path("a.png")])

@@ -5,14 +5,17 @@
 
 import contextlib
 import functools
+import io
+import os
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
 import omegaconf.base
+import yaml
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathElement
@@ -54,6 +57,8 @@ def register() -> None:
         OmegaConf.register_new_resolver(name, resolver, replace=True)
     # OmegaConf parses the text of an interpolation each time that it is read: three quarters of the time of planning
     omegaconf.base.parse = functools.lru_cache(maxsize=4096)(omegaconf.base.parse)
+    # and a yaml each time that it is read: a quarter of the time of composing
+    OmegaConf.load = staticmethod(parsed_once(OmegaConf.load))
     compose_config = Hydra.compose_config
 
     def checked(self: Hydra, *arguments: Any, **settings: Any) -> DictConfig:
@@ -62,6 +67,27 @@ def register() -> None:
         return cfg
 
     Hydra.compose_config = checked  # before Hydra acts on what it composed
+
+
+def parsed_once(load: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`OmegaConf.load`, which parses the same text once in a process; the caller may change what it is given."""
+
+    @functools.lru_cache(maxsize=1024)
+    def parsed(text: str) -> bytes:
+        return pickle.dumps(load(io.StringIO(text)))
+
+    @functools.wraps(load)
+    def load_parsed(file: Any) -> Any:
+        if isinstance(file, (str, os.PathLike)):
+            with open(os.path.abspath(file), encoding="utf-8") as opened:
+                return load_parsed(opened)
+        try:
+            return pickle.loads(parsed(file.read()))
+        except yaml.YAMLError:
+            file.seek(0)
+            return load(file)  # whose error names the file
+
+    return load_parsed
 
 
 def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictConfig:

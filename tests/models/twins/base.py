@@ -64,9 +64,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, keys: list[int], bias: dict[int, Ten
     """Softmax attention of one query q (E) to the rows `keys` of k and v; nothing seen gives zeros."""
     if not keys:
         return torch.zeros_like(q)
-    scores = torch.stack([q @ k[j] / math.sqrt(len(q)) + (bias[j] if bias else 0.0) for j in keys])
-    weights = scores.softmax(0)
-    return sum(w * v[j] for w, j in zip(weights, keys, strict=True))
+    scores = k[keys] @ q / math.sqrt(len(q))
+    if bias:
+        scores = scores + torch.stack([bias[j] for j in keys])
+    return scores.softmax(0) @ v[keys]
 
 
 def projections(dim: int) -> int:

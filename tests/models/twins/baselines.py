@@ -85,8 +85,8 @@ def performer(model, h, q, k, v, padding, causal):
     rows = []
     for x in q:
         phi_q = phi(x, along(x).max())
-        scores = {j: phi_q @ phi_k[j] for j in tokens}
-        rows.append(sum(scores[j] * v[j] for j in tokens) / sum(scores.values()).clamp(min=model.floor))
+        scores = torch.stack([phi_q @ phi_k[j] for j in tokens])
+        rows.append(scores @ v[tokens] / scores.sum().clamp(min=model.floor))
     return torch.stack(rows)
 
 

@@ -16,7 +16,8 @@ def weighted_mean(scores, v, guard):
     """sum_j scores_j v_j / guard(sum_j scores_j) of a dictionary of scores; zeros if it is empty."""
     if not scores:
         return torch.zeros_like(v[0])
-    return sum(score * v[j] for j, score in scores.items()) / guard(sum(scores.values()))
+    weights = torch.stack(list(scores.values()))
+    return weights @ v[list(scores)] / guard(weights.sum())
 
 
 @per_head
@@ -24,9 +25,9 @@ def linear_transformer(model, h, q, k, v, padding, causal):
     def phi(x):
         return torch.where(x > 0, x + 1, torch.exp(x))
 
-    rows = []
+    q, k, rows = phi(q), phi(k), []
     for i in range(len(q)):
-        scores = {j: phi(q[i]) @ phi(k[j]) for j in seen(i, k, padding, causal)}
+        scores = {j: q[i] @ k[j] for j in seen(i, k, padding, causal)}
         rows.append(weighted_mean(scores, v, lambda total: total + 1e-6))
     return torch.stack(rows)
 
@@ -129,9 +130,9 @@ def performer_relu(model, h, q, k, v, padding, causal):
     def phi(x):
         return (x if model.directions is None else model.directions[h] @ x).clamp(min=0) + 1e-3
 
-    rows = []
+    q, k, rows = [phi(row) for row in q], [phi(row) for row in k], []
     for i in range(len(q)):
-        scores = {j: phi(q[i]) @ phi(k[j]) for j in seen(i, k, padding, causal)}
+        scores = {j: q[i] @ k[j] for j in seen(i, k, padding, causal)}
         rows.append(weighted_mean(scores, v, lambda total: total.clamp(min=model.floor)))
     return torch.stack(rows)
 

@@ -13,8 +13,8 @@ def llp(model, x, source, padding, causal):
     c, out = model.half_segment, []
     for q, kv in zip(heads_of(model.q_proj(x), model.heads), heads_of(model.kv_proj(x), model.heads), strict=True):
         rows = []
-        turn = [turned(kv[j], j) if model.rotary else kv[j] for j in range(len(x))]
-        normed = [model.key_norm(key) for key in turn]
+        turn = torch.stack([turned(kv[j], j) if model.rotary else kv[j] for j in range(len(x))])
+        normed = torch.stack([model.key_norm(key) for key in turn])
         values = turn if model.rotate_values else kv
         for i in range(len(x)):
             if bidirectional:

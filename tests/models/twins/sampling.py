@@ -61,7 +61,8 @@ def reformer(model, x, source, padding, causal):
     for h, (q, v) in enumerate(
         zip(heads_of(model.qk_proj(x), model.heads), heads_of(model.v_proj(x), model.heads), strict=True)
     ):
-        k = [row / (row @ row / len(row) + 1e-6).sqrt() for row in q]  # attend divides by sqrt(E) once more
+        # attend divides by sqrt(E) once more
+        k = torch.stack([row / (row @ row / len(row) + 1e-6).sqrt() for row in q])
         met = neighbours(model, h, q, tokens)
         rows = [attend(q[i], k, v, met[i]) if i in met else torch.zeros_like(v[i]) for i in range(len(x))]
         out.append(torch.stack(rows))
@@ -89,10 +90,11 @@ def sinkhorn(model, h, q, k, v, padding, causal):
 
         def mixed(x, shares=shares):
             """One row for each slot that any block fills."""
-            return [
+            slots = [
                 sum(share * x[other[s]] for share, other in zip(shares, blocks, strict=True) if s < len(other))
                 for s in range(max(map(len, blocks)))
             ]
+            return torch.stack(slots)
 
         sorted_k, sorted_v = mixed(k), mixed(v)
         for i in block:

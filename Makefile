@@ -38,8 +38,8 @@ demo: setup
 	$(BIN)/python run.py do=report table=demo $(DEMO)
 
 MARK ?= not slow and not slurm and not gpu
-test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup --durations 15 -m "$(MARK)"
+test: setup  # bytecode is kept: a hundred processes would compile the tests and the project anew
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup --durations 15 -m "$(MARK)"
 
 # the oldest versions that pyproject.toml allows, but for torch, whose older builds bring gigabytes of CUDA
 OLDEST := tests/harness/test_train.py tests/harness/test_report.py tests/harness/test_report_verb.py \

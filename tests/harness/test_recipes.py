@@ -56,9 +56,13 @@ def test_a_model_put_in_is_a_model_composed(model):
     assert with_model(composed("skyformer", "lra/listops", "reduced"), model) == whole
 
 
-@pytest.mark.parametrize(("protocol", "task"), RECIPES)
-def test_trains(protocol, task, places):
-    overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places]
+@pytest.mark.parametrize(
+    ("protocol", "task"), [pytest.param(*recipe, marks=pytest.mark.xdist_group(recipe[1])) for recipe in RECIPES]
+)
+def test_trains(protocol, task, places, tmp_path_factory):
+    """The recipes of a task in one process, which makes its data once."""
+    data = f"paths.data={tmp_path_factory.getbasetemp() / 'smoke'}"
+    overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places, data]
     cfg = compose([*overrides, *FROM_NOTHING.get(protocol, ())])
     result = run_cell(CellRequest(cfg))
     assert result.state == "done", result.detail

@@ -1,5 +1,7 @@
 """Every model in `conf/model/`, in a size for tests."""
 
+import copy
+import functools
 import importlib
 from typing import Any
 
@@ -34,9 +36,13 @@ TINY = {
 }
 
 
+# thousands of models are built, many of them while tests are collected
+default_arguments = functools.cache(default_arguments)
+
+
 def load(name: str, *, tiny: bool = True) -> tuple[type[Attention], dict[str, Any]]:
     """(class, its own hyper-parameters, in the tiny size or its own) of a yaml."""
-    hyper = default_arguments(name)
+    hyper = copy.deepcopy(default_arguments(name))
     module, _, cls = hyper.pop("_target_").rpartition(".")
     if tiny:
         hyper.update({key: value for key, value in TINY.items() if key in hyper})

@@ -1,15 +1,18 @@
 """Speed, memory and accuracy goals of the core algorithms on a CPU, each beside its peer in the same run.
 
-    python -m benchmarks.attention [--only C4 C6] [--rounds 5] [--threads 2] [--out results/bench/goals-cpu.json]
+    python -m benchmarks.attention [--only C4 C6] [--rounds 5] [--threads 2] [--native] [--out FILE.json]
 
-Every line is a ratio of medians of alternating samples (harness/records/timing.py), a slope, a byte count or an
-error, with its goal. Sequence lengths are in tokens. A `core` is the mixing alone, a `layer` has projections. The JAX
-scan is timed in a process of its own if jax is installed (pip install "jax[cpu]").
+`--native` measures the compiled kernels of models.ops.native in place of torch's forms. The result is one file of
+results/bench for each processor and kind of kernels. Every line is a ratio of medians of alternating samples
+(harness/records/timing.py), a slope, a byte count or an error, with its goal. Sequence lengths are in tokens. A `core`
+is the mixing alone, a `layer` has projections. The JAX scan is timed in a process of its own if jax is installed
+(pip install "jax[cpu]").
 """
 
 import argparse
 import json
 import os
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -31,8 +34,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="ids of goals: C1 .. C14; replaces these in --out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("results/bench/goals-cpu.json"))
+    parser.add_argument("--native", action="store_true", help="compiled kernels, which require a C++ compiler")
+    parser.add_argument("--out", type=Path, help="default: results/bench/goals-<processor>[-native]-cpu.json")
     args = parser.parse_args()
+    os.environ["LONGHAUL_NATIVE"] = str(int(args.native))
     if any(os.environ.get(key) != value for key, value in MALLOC.items()):
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.attention", *sys.argv[1:]], os.environ | MALLOC)
     import torch
@@ -40,9 +45,13 @@ def main() -> None:
     from benchmarks.attention import decoding, memory_and_accuracy, speed
     from benchmarks.attention.workloads import Measurement, Timer
     from harness.records.atomic import write_atomic
-    from harness.records.provenance import git, hardware, versions
+    from harness.records.provenance import cpu_name, git, hardware, versions
+    from models.ops import native
 
     torch.set_num_threads(args.threads)
+    out = args.out or Path("results/bench") / f"{name_of(cpu_name(), args.native)}.json"
+    if args.native:
+        native.load()  # the minute that compiling takes is nobody's time
     lines: list[Measurement] = []
     print(f"{'':5}{'':78}{'measured':>12}{'goal':>12}")
     goals = decoding.GOALS | memory_and_accuracy.GOALS | speed.GOALS  # those that compile for minutes come last
@@ -54,18 +63,18 @@ def main() -> None:
         except ModuleNotFoundError as error:
             print(f"{id:5}not measured: {error} (pip install -e .[bench])")
     print(f"{sum(line.met for line in lines)} of {len(lines)} goals met")
-    machine = hardware(torch.device("cpu"))
-    if args.only and args.out.is_file():  # lines are ratios within a run, so runs of one machine may be combined
-        kept = json.loads(args.out.read_text(encoding="utf-8"))
+    machine = hardware(torch.device("cpu"), "native" if args.native else "torch")
+    if args.only and out.is_file():  # lines are ratios within a run, so runs of one machine may be combined
+        kept = json.loads(out.read_text(encoding="utf-8"))
         if kept["hardware"] != machine:
-            raise SystemExit(f"{args.out} was measured on another machine: measure all goals, or name another --out")
+            raise SystemExit(f"{out} was measured on another machine: measure all goals, or name another --out")
         lines += [
             Measurement(**{key: old[key] for key in FIELDS}) for old in kept["lines"] if old["id"] not in args.only
         ]
     measured = {
         "schema": 1,
         "kind": "goals",
-        "name": args.out.stem,
+        "name": out.stem,
         "lines": [asdict(line) | {"met": line.met} for line in sorted(lines, key=lambda line: int(line.id[1:]))],
         "rounds": args.rounds,
         "hardware": machine,
@@ -73,8 +82,14 @@ def main() -> None:
         "git": git(Path(__file__).resolve().parents[2]),
         "environment": MALLOC,
     }
-    write_atomic(args.out, json.dumps(measured, indent=1) + "\n")
-    print(f"written to {args.out}")
+    write_atomic(out, json.dumps(measured, indent=1) + "\n")
+    print(f"written to {out}")
+
+
+def name_of(processor: str, native: bool) -> str:
+    """goals-intel-xeon-native-cpu: of a processor, without what all names have."""
+    plain = re.sub(r"\((R|TM)\)|\b(CPU|Processor|\d+-Core)\b|@.*", "", processor, flags=re.IGNORECASE).lower()
+    return "-".join(["goals", *re.findall(r"[a-z0-9]+", plain), *(["native"] if native else []), "cpu"])
 
 
 def show(line: "Measurement") -> str:

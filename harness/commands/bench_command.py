@@ -24,6 +24,7 @@ from harness.commands.bench_subjects import (
 )
 from harness.config.overrides import recipe_settings, typed_values
 from harness.config.places import ROOT
+from harness.config.schema import Kernels
 from harness.errors import UsageError
 from harness.progress import Progress
 from harness.records.atomic import write_atomic
@@ -84,7 +85,7 @@ def measure(
         "timed": {what: TIMED[what][command.of_recipe] for what in cfg.bench.what},
         "kernels": used,
         "points": points,
-        "hardware": hardware(device),
+        "hardware": hardware(device, cfg.resources.kernels.name),
         "versions": versions(),
         "git": git(ROOT),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -102,8 +103,6 @@ def settings_of(command: Command) -> dict[str, Any]:
     if GENERATE in bench.what:
         settings |= {"mode": list(bench.mode), "batches": list(bench.batches), "prompt": bench.prompt}
         settings |= {"top_k": bench.top_k}
-    if cfg.resources.native:
-        settings |= {"native": True}
     return settings | ({} if bench.axis is None else {"axis": bench.axis})
 
 
@@ -126,6 +125,8 @@ def name_of(
     bench = command.cfg.bench
     lengths, what = sorted(set(bench.lengths)), [*bench.what, *bench.axis_values]
     identity = [settings, hyperparameters, rows, lengths, what, str(command.device)]
+    if command.cfg.resources.kernels is not Kernels.torch:
+        identity.append(command.cfg.resources.kernels.name)
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
     models = list(dict.fromkeys(s.model for s in command.subjects if s.label in hyperparameters))
     label = "-".join(models if len(models) <= 3 else [*models[:2], f"{len(models) - 2}-more"])

@@ -14,6 +14,7 @@ from omegaconf import MISSING
 from harness.config.places import CLONE, LEDGER
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
+Kernels = Enum("Kernels", ["torch", "native"])
 Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
 
 
@@ -77,7 +78,7 @@ class Resources:
     devices: int = 1  # on each node: GPUs, or processes on the CPU; an update is divided between them
     accelerator: str = "auto"  # auto | cpu | gpu
     cpus: int | None = None  # for each device: threads of torch; null: harness.training.threads chooses
-    native: bool = False  # on a CPU: the compiled kernels of models.ops.native, which require a compiler
+    kernels: Kernels = Kernels.torch  # native: those of models.ops.native, on a CPU; they require a C++ compiler
     memory_gb: float | None = None  # on each node of a job; null: the cluster's default
     minutes: int = 60  # after which a job is asked to save what it has; it is requeued and resumes
     cells_per_job: int = 1

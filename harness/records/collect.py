@@ -187,5 +187,5 @@ def _hours(entries: dict[str, Any], units: int) -> float | None:
 
 
 def _processor(hardware: dict[str, Any]) -> str:
-    kernels = ", compiled kernels" if hardware.get("native") else ""
+    kernels = f", kernels={hardware['kernels']}" if hardware.get("kernels") else ""
     return f"{hardware['cpu']} ({hardware['threads']} of {hardware['cores']} cores{kernels})"

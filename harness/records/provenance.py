@@ -43,18 +43,19 @@ def versions() -> dict[str, str]:
     return found
 
 
-def hardware(device: Any) -> dict[str, Any]:
+def hardware(device: Any, kernels: str = "torch") -> dict[str, Any]:
+    """`kernels`: those of `resources.kernels`."""
     import torch
 
     cuda = device.type == "cuda"
-    native = {"native": True} if not cuda and os.environ.get("LONGHAUL_NATIVE") == "1" else {}
-    return native | {
+    return {
         "device": device.type,
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "gpu": torch.cuda.get_device_name(device) if cuda else None,
         "threads": torch.get_num_threads(),
+        **({} if kernels == "torch" else {"kernels": kernels}),
     }
 
 

@@ -103,7 +103,7 @@ class Hardware(StrictModel):
     memory_gb: float
     gpu: str | None
     threads: int
-    native: bool = False  # compiled kernels
+    kernels: str | None = None  # `native`; None: torch's
 
 
 class Versions(StrictModel):

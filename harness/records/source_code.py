@@ -1,8 +1,8 @@
 """A digest of the source that a cell's numbers come from: of its model, backbone and task.
 
 It covers the modules that define these classes and all modules of `models` and `tasks` that they import, in turn, and
-with `resources.native` the compiled kernels. Of a class from elsewhere it covers its file alone. Comments, docstrings
-and the layout of the text change nothing.
+what `resources.kernels` compiles. Of a class from elsewhere it covers its file alone. Comments, docstrings and the
+layout of the text change nothing.
 """
 
 import ast
@@ -18,23 +18,23 @@ from omegaconf import DictConfig
 from harness.config.places import ROOT
 
 OWN = ("models", "tasks")
-KERNELS = "models/ops/native"  # what `resources.native` compiles
+NATIVE = "models/ops/native"  # what `resources.kernels=native` compiles
 PARTS = ("model", "backbone", "task")  # of a configuration, which have a class
 
 
 def code_of(cfg: DictConfig) -> str | None:
     """The digest of a cell's source: 16 hexadecimal digits; None where a file of it cannot be found or read."""
-    return digest_of(tuple(str(cfg[part].get("_target_")) for part in PARTS), native=cfg.resources.native)
+    return digest_of(tuple(str(cfg[part].get("_target_")) for part in PARTS), kernels=cfg.resources.kernels.name)
 
 
 @functools.cache
-def digest_of(targets: tuple[str, ...], root: Path = ROOT, *, native: bool = False) -> str | None:
+def digest_of(targets: tuple[str, ...], root: Path = ROOT, *, kernels: str = "torch") -> str | None:
     files: dict[str, Path] = {}
     try:
         for target in targets:
             files |= closure(target, root)
         shapes = [(name, shape_of(file)) for name, file in sorted(files.items())]
-        if native:
+        if kernels == "native":
             shapes += [(file.name, file.read_text(encoding="utf-8")) for file in kernel_sources(root)]
     except (OSError, SyntaxError, ValueError, ImportError):
         return None
@@ -42,7 +42,7 @@ def digest_of(targets: tuple[str, ...], root: Path = ROOT, *, native: bool = Fal
 
 
 def kernel_sources(root: Path) -> list[Path]:
-    return sorted(file for file in (root / KERNELS).iterdir() if file.suffix in (".cpp", ".h"))
+    return sorted(file for file in (root / NATIVE).iterdir() if file.suffix in (".cpp", ".h"))
 
 
 def closure(target: str, root: Path) -> dict[str, Path]:

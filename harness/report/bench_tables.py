@@ -165,6 +165,7 @@ def goals(measured: dict[str, Any]) -> str:
     machine = measured["hardware"]
     lines = ["<!-- Made by `python run.py do=report` from what benchmarks.attention measured; changes are lost. -->"]
     where = f"{machine['gpu'] or machine['cpu']}, {machine['threads']} threads, torch {measured['versions']['torch']}"
+    where += f", kernels={machine['kernels']}" if machine.get("kernels") else ""
     met = sum(line["met"] for line in measured["lines"])
     lines += ["# Goals of the core algorithms", "", f"{escape(where)}: {met} of {len(measured['lines'])} met.", ""]
     lines += [_row(["", "what", "measured", "goal", ""]), _row(["---", "---", "---:", "---:", "---"])]

@@ -78,8 +78,8 @@ def describe_setting(measured: dict[str, Any]) -> str:
         what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
         what += f", {s['pattern']}, width {s['dim']}, {s['heads']} heads"
     batches = " and ".join(map(str, s.get("batches") or [s["batch"]]))
-    how = f"{s['precision']}{_drawn(s)}{', compiled kernels' if s.get('native') else ''}"
-    return f"{what}, batch {batches}, {how}; {where}; torch {measured['versions']['torch']}"
+    where += f", kernels={machine['kernels']}" if machine.get("kernels") else ""
+    return f"{what}, batch {batches}, {s['precision']}{_drawn(s)}; {where}; torch {measured['versions']['torch']}"
 
 
 def _drawn(settings: Mapping[str, Any]) -> str:

@@ -133,8 +133,12 @@ class Attempt:
     def place(self) -> str:
         """Where it runs, for the user: `1 of 2 CPU threads`, or nothing on a GPU."""
         chosen = self.callback.state.threads
-        kernels = ", compiled kernels" if self.cfg.resources.native else ""
-        return f"{chosen} of {threads.AVAILABLE} CPU threads{kernels}" if chosen and self.on_cpu else ""
+        parts = [f"{chosen} of {threads.AVAILABLE} CPU threads"] if chosen and self.on_cpu else []
+        return ", ".join(parts if self.kernels == "torch" else [*parts, f"kernels={self.kernels}"])
+
+    @property
+    def kernels(self) -> str:
+        return self.cfg.resources.kernels.name
 
     @property
     def on_cpu(self) -> bool:
@@ -335,7 +339,7 @@ class Attempt:
             "examples_per_s": round(state.examples / state.train_s, 3) if state.train_s else 0.0,
             "tokens_per_s": round(state.tokens / state.train_s, 3) if state.train_s else 0.0,
             "peak_memory_mb": round(self.callback.peak_memory.total(), 1),
-            "hardware": provenance.hardware(device),
+            "hardware": provenance.hardware(device, self.kernels),
             "versions": provenance.versions(),
             "git": self.git,
             **({"code_sha256": self.code} if self.code else {}),

@@ -1,4 +1,4 @@
-"""resources.native: a cell and a measurement with compiled kernels."""
+"""resources.kernels: cells with compiled kernels."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from harness.training.run_cell import CellRequest, run_cell
 from tests.helpers.kernels import compiled
 
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu"]
-NATIVE = "resources.native=true"
+NATIVE = "resources.kernels=native"
 
 
 @pytest.fixture(autouse=True)
@@ -25,14 +25,14 @@ def test_a_cell_is_the_same_cell_with_other_kernels(places, tmp_path, capsys):
     """Its identity does not change, and the code of its record does: losses differ by rounding."""
     run = lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, *overrides])))  # noqa: E731
     done = run(NATIVE)
-    assert done.state == "done" and "1 of" in (said := capsys.readouterr().err) and "compiled kernels" in said
+    assert done.state == "done" and "1 of" in (said := capsys.readouterr().err) and "kernels=native" in said
     (path,) = (tmp_path / "records").rglob("*.json")
     native = record.read(path)
-    assert native["code_sha256"] != code_of(compose([*CELL, *places])) and native["hardware"]["native"]
+    assert native["code_sha256"] != code_of(compose([*CELL, *places])) and native["hardware"]["kernels"] == "native"
     assert "already done by other code" in run().detail, "the same cell"
-    assert run("rerun=all").state == "done" and "compiled" not in capsys.readouterr().err
+    assert run("rerun=all").state == "done" and "kernels=" not in capsys.readouterr().err
     plain = record.read(path)
-    assert plain["cell"] == native["cell"] and not plain["hardware"].get("native")
+    assert plain["cell"] == native["cell"] and "kernels" not in plain["hardware"]
     assert plain["metrics"]["last"]["val"]["loss"] == pytest.approx(native["metrics"]["last"]["val"]["loss"], rel=1e-3)
 
 

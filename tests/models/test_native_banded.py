@@ -114,6 +114,6 @@ def test_a_compiler_that_is_missing_is_one_line(monkeypatch):
     monkeypatch.setattr("torch.utils.cpp_extension.load", fail)
     with pytest.raises(RuntimeError) as caught:
         native.load.__wrapped__()
-    assert str(caught.value).startswith("resources.native=true: ")
+    assert str(caught.value).startswith("resources.kernels=native: ")
     assert "pip install -e .[native]" in str(caught.value)
     assert "\n" not in str(caught.value)

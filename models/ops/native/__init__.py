@@ -1,6 +1,6 @@
 """Compiled kernels for the CPU, beside the forms in torch: the same functions, one pass over memory in place of many.
 
-They are an option: `resources.native=true` sets LONGHAUL_NATIVE=1 before anything is built. Each function of
+They are an option: `resources.kernels=native` sets LONGHAUL_NATIVE=1 before anything is built. Each function of
 `models.ops` that has a compiled form asks `kernels` for it, and keeps its own for what that form does not take: other
 types, devices, dropout. Both differ by rounding alone, which tests hold, so a cell's identity does not depend on it.
 
@@ -58,8 +58,8 @@ def load() -> Any:
             cpp_extension.load(f"longhaul_{digest()[:12]}", sources, extra_cflags=list(FLAGS), is_python_module=False)
     except (RuntimeError, OSError) as error:  # no compiler, no ninja, no place to write
         raise RuntimeError(
-            f"resources.native=true: the kernels of {FOLDER.name} were not compiled: {str(error).splitlines()[0]}; "
-            "they require a C++ compiler and ninja (pip install -e .[native]); resources.native=false needs none"
+            f"resources.kernels=native: the kernels of {FOLDER.name} were not compiled: {str(error).splitlines()[0]}; "
+            "they require a C++ compiler and ninja (pip install -e .[native]); resources.kernels=torch needs none"
         ) from error
     return torch.ops.longhaul
 

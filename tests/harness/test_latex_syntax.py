@@ -1,6 +1,6 @@
 """Tables in LaTeX: each committed one has a syntax that TeX takes, and so has one whose labels are hostile.
 
-Where pdflatex is installed, `test_render` compiles a table, too.
+Where pdflatex is installed, `test_latex_compiles` compiles them, too.
 """
 
 import re

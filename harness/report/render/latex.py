@@ -1,11 +1,12 @@
-r"""A table in LaTeX: one `table` float for each block, with booktabs' rules.
+r"""A table in LaTeX: one `table` float for each block, more for one that is wider than a page; booktabs' rules.
 
 The file is a fragment: `\usepackage{booktabs}` in the preamble, `\input{t11}` where it belongs. pdfLaTeX, XeLaTeX and
 LuaLaTeX accept it; it is plain ASCII.
 """
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from harness.report.render.layout import CONTROL, Block, Table, TableEntry
 
@@ -43,6 +44,10 @@ SPECIAL = {
     "†": r"$\dagger$",
 }
 
+WIDEST = 490  # points: 50 are left on both sides of A4, and 60 of letter paper
+LETTER, GAP = 4.1, 8  # points: of a text in \footnotesize, on average, and between two columns
+SMALLER = 0.7  # a superscript
+
 
 def render(table: Table) -> str:
     lines = [
@@ -53,13 +58,55 @@ def render(table: Table) -> str:
         lines += ["", r"\begin{flushleft}", *(rf"{escape(line)}\par" for line in table.answer), r"\end{flushleft}"]
     for section in table.sections:
         for block in section.blocks:
-            lines += ["", *_block(f"{table.title}: {section.title}. ", block)]
+            for part in _parts(block):
+                lines += ["", *_block(f"{table.title}: {section.title}. ", part)]
     notes = [f"{name}: {text}." for name, text in table.footnotes]
     facts = [f"{section.title}: {line}" for section in table.sections for line in section.lines]
     lines += ["", r"\begin{flushleft}", r"\footnotesize"]
     lines_below = [f"Published numbers: {table.summary}.", *facts, *table.caption, *notes]
     lines += [rf"{escape(line)}\par" for line in lines_below]
     return "\n".join([*lines, r"\end{flushleft}"]) + "\n"
+
+
+def _parts(block: Block) -> Iterator[Block]:
+    """The block, or what of its columns fits on a page, each time behind the first column; what stands below, once."""
+    widths = [max(map(_width, column)) for column in zip(block.header, *block.rows, strict=True)]
+    chosen = _split(widths, WIDEST)
+    if len(chosen) < 2:
+        yield block
+        return
+    for limit in range(WIDEST, 0, -10):  # as many parts, of about the same width
+        if len(narrower := _split(widths, limit)) > len(chosen):
+            break
+        chosen = narrower
+    for number, places in enumerate(chosen, 1):
+
+        def cut(row: tuple[TableEntry, ...], kept: tuple[int, ...] = (0, *places)) -> tuple[TableEntry, ...]:
+            return tuple(row[place] for place in kept)
+
+        yield replace(
+            block,
+            title=f"{block.title}, part {number} of {len(chosen)}",
+            header=cut(block.header),
+            rows=tuple(map(cut, block.rows)),
+            align="".join(block.align[place] for place in (0, *places)),
+            lines=block.lines if number == len(chosen) else (),
+        )
+
+
+def _split(widths: Sequence[float], limit: float) -> list[list[int]]:
+    """The columns behind the first one, in parts that are not wider with it where that is possible."""
+    parts: list[list[int]] = []
+    for place in range(1, len(widths)):
+        if not parts or sum(widths[each] for each in (0, *parts[-1], place)) > limit:
+            parts.append([])
+        parts[-1].append(place)
+    return parts
+
+
+def _width(entry: TableEntry) -> float:
+    """In points, about; with the gap before the next column."""
+    return LETTER * (len(entry.text) + SMALLER * len(", ".join(entry.notes))) + GAP
 
 
 def _block(start: str, block: Block) -> list[str]:

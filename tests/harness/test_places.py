@@ -37,10 +37,11 @@ def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(pla
 
 
 @pytest.mark.parametrize(("place", "words"), [("tables", "table=lavo/t11"), ("figures", "figure=luna/f1")])
-def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, place, words):
+def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, place, words, run_here, capfd):
     file = tmp_path / "a file"
     file.touch()
-    status, _, printed = run("do=report", words, *places, f"paths.{place}='{file}'")
+    status = run_here(["do=report", words, *places, f"paths.{place}='{file}'"])
+    printed = capfd.readouterr().err
     assert status == 2 and printed.count("\n") == 1 and printed.startswith(f"error: {file}")
 
 

@@ -1,10 +1,5 @@
 """Which cells a command means, and what a sweep does when one of them cannot run."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from omegaconf import OmegaConf
 
@@ -17,7 +12,6 @@ from harness.launch import local
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 from harness.training.run_cell import CellResult
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLE = ["table=lavo/t11", "budget=smoke"]
 
 
@@ -138,16 +132,14 @@ def test_a_table_names_its_protocols():
         cells("protocol=google")
 
 
-def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), "-m", "model=linformer,local", "task.pattern=causal_self",
-         "budget=smoke", "trainer=cpu", *places],
-        capture_output=True, text=True, cwd=tmp_path, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("refused")]
+def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places, run_here, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    causal = ["task.pattern=causal_self", "budget=smoke", "trainer=cpu"]
+    assert run_here(["-m", "model=linformer,local", *causal, *places]) == 2
+    stdout, stderr = capfd.readouterr()
+    (line,) = [line for line in stderr.splitlines() if line.startswith("refused")]
     assert line.startswith("refused: linformer") and "model (Linformer)" in line
-    assert "done: local" in done.stdout and "1 refused, 1 done" in done.stdout
+    assert "done: local" in stdout and "1 refused, 1 done" in stdout
 
 
 def test_a_row_costs_the_same_in_every_table():

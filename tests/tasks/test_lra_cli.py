@@ -1,9 +1,6 @@
 """Broken data at the command line: exit status 2, one line with the file and its line, no cache, no record."""
 
 import gzip
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,6 @@ from harness.commands.cli import dispatch
 from harness.config.compose import compose
 from tests.helpers.tasks import tar
 
-ROOT = Path(__file__).resolve().parents[2]
 PAIR, REVIEW, EXPRESSION = "1.0\ta\tb\tone\ttwo\n", '{"text": "fine", "label": 1}\n', "( ( ( [MAX 2 ) 9 ) ] )\t9\n"
 
 
@@ -115,18 +111,12 @@ def test_where_the_official_files_are(task, places, capsys):
     assert "long-range-arena/lra_release.gz" in output and " ".join(typed[:2]) in output
 
 
-def test_a_run_on_broken_data(tmp_path, places):
+def test_a_run_on_broken_data(tmp_path, places, run_here, monkeypatch, capfd):
     path = pairs(tmp_path / "input", PAIR + PAIR[:9])
+    monkeypatch.chdir(tmp_path)
     typed = ["model=vanilla", "task=lra/retrieval", "task.source=slice", f"task.path={path}", "budget=smoke", *places]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), *typed],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 2, done.stderr
-    assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == done.stderr.splitlines()[-1:]
-    assert f"{path}/new_aan_pairs.train.tsv:2: 4 columns" in done.stderr and "Traceback" not in done.stderr
+    status, stderr = run_here(typed), capfd.readouterr().err
+    assert status == 2, stderr
+    assert [line for line in stderr.splitlines() if line.startswith("error: ")] == stderr.splitlines()[-1:]
+    assert f"{path}/new_aan_pairs.train.tsv:2: 4 columns" in stderr and "Traceback" not in stderr
     assert not list(tmp_path.glob("data/**/*.arrow")) and not list(tmp_path.glob("records/**/*.json"))

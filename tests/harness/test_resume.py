@@ -1,5 +1,6 @@
 """A run that dies anywhere and is started again gives the numbers of one that did not, to the bit."""
 
+import functools
 import json
 import os
 import random
@@ -33,34 +34,48 @@ def run_here(folder, *overrides):
     return run_cell(CellRequest(compose([*CELL, *places, data, *overrides])))
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """settings -> the folder of a run that nothing stops; each is run once, and its data lie beside it."""
+    shared = tmp_path_factory.mktemp("whole")
+
+    @functools.cache
+    def run(*settings):
+        folder = shared / str(len(list(shared.iterdir())))
+        assert run_here(folder, *settings).state == "done"
+        return folder
+
+    return run
+
+
 @pytest.mark.parametrize("rule", ["best_val", "last"])
 @pytest.mark.parametrize("micro", [16, 4])
 @pytest.mark.parametrize("at", [1, 4, 6, 12])
-def test_a_stopped_run_is_resumed_exactly(tmp_path, monkeypatch, rule, micro, at):
+def test_a_stopped_run_is_resumed_exactly(tmp_path, monkeypatch, whole, rule, micro, at):
     """SIGTERM at a step with and without an evaluation, with and without accumulated gradients."""
-    check_stopped_run(tmp_path, monkeypatch, at, f"train.select.rule={rule}", f"train.micro_batch_size={micro}")
+    check_stopped_run(tmp_path, monkeypatch, whole, at, f"train.select.rule={rule}", f"train.micro_batch_size={micro}")
 
 
-def test_running_means_and_own_rates_are_resumed_too(tmp_path, monkeypatch):
+def test_running_means_and_own_rates_are_resumed_too(tmp_path, monkeypatch, whole):
     """S5's recipe: batch norm, and a parameter group beside the first."""
-    check_stopped_run(tmp_path, monkeypatch, 6, "model=s5", "protocol=s5")
+    check_stopped_run(tmp_path, monkeypatch, whole, 6, "model=s5", "protocol=s5")
 
 
-def test_random_draws_of_a_step_are_resumed_too(tmp_path, monkeypatch):
+def test_random_draws_of_a_step_are_resumed_too(tmp_path, monkeypatch, whole):
     """Informer draws its sample of keys anew."""
-    check_stopped_run(tmp_path, monkeypatch, 6, "task=forecasting/etth1")
+    check_stopped_run(tmp_path, monkeypatch, whole, 6, "task=forecasting/etth1")
 
 
 @pytest.mark.slow
-def test_apollo_and_weights_to_average_are_resumed_too(tmp_path, monkeypatch):
+def test_apollo_and_weights_to_average_are_resumed_too(tmp_path, monkeypatch, whole):
     """Luna's translation, in the middle of an epoch of updates by tokens."""
     translation = ["task=mt/wmt14_ende", "protocol=luna", "model=luna", "model.slots=4", "train.batch_tokens=900"]
-    check_stopped_run(tmp_path, monkeypatch, 6, *translation)
+    check_stopped_run(tmp_path, monkeypatch, whole, 6, *translation)
 
 
-def check_stopped_run(tmp_path, monkeypatch, at, *settings):
-    whole = run_here(tmp_path / "whole", *settings)
-    assert whole.state == "done"
+def check_stopped_run(tmp_path, monkeypatch, whole, at, *settings):
+    undisturbed = whole(*settings)
+    settings = (*settings, f"paths.data={undisturbed.parent / 'data'}")
 
     finish = TrainingCallback.on_train_batch_end
 
@@ -75,10 +90,11 @@ def check_stopped_run(tmp_path, monkeypatch, at, *settings):
         assert stopped.state == "interrupted" and stopped.code == 128 + signal.SIGTERM
         assert not list((tmp_path / "parts" / "records").rglob("*.json"))
         assert run_here(tmp_path / "parts", *settings).state == "done"
-    first, second = the_record(tmp_path / "whole"), the_record(tmp_path / "parts")
+    first, second = the_record(undisturbed), the_record(tmp_path / "parts")
     assert {key: first[key] for key in SAME} == {key: second[key] for key in SAME}
     assert second["resumes"] == int(at < 12)
-    curves = [next((tmp_path / part / "outputs").rglob("metrics.csv")).read_text() for part in ("whole", "parts")]
+    folders = (undisturbed, tmp_path / "parts")
+    curves = [next((folder / "outputs").rglob("metrics.csv")).read_text() for folder in folders]
     assert curves[0] == curves[1]
 
 

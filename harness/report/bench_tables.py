@@ -13,6 +13,7 @@ from harness.report.bubble_plot import wrapped
 from harness.report.cost_axes import LOOK, cost_axes
 from harness.report.measurements import describe_setting
 from harness.report.render.markdown import escape
+from harness.report.statistics import three_digits
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 TITLES |= {"token": "One token of a text", "generate": "A whole text"}
@@ -115,7 +116,7 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
         both = [point for point in good if place(point) in base]
         sizes, ours = [place(p) for p in both], [p["ms"] for p in both]
         at = crossover(sizes, ours, [base[n] for n in sizes]) if name != peer else None
-        rows.append([*cells, *slopes, f"{good[-1]['memory_mb']:.3g}" if good else "", f"{at:,.0f}" if at else ""])
+        rows.append([*cells, *slopes, three_digits(good[-1]["memory_mb"]) if good else "", f"{at:,.0f}" if at else ""])
     return header, rows
 
 
@@ -127,7 +128,7 @@ def slope(points: Series, key: str) -> str:
 
 
 def milliseconds(value: float) -> str:
-    return f"{value:.3g} ms" if value < 1000 else f"{value / 1000:.3g} s"
+    return f"{value:.3g} ms" if value < 1000 else f"{three_digits(value / 1000)} s"
 
 
 def notes(measured: dict[str, Any]) -> list[str]:

@@ -60,3 +60,8 @@ def verdict(
     if difference <= tolerance["reproduced"] or (explained and difference <= tolerance["close"]):
         return "reproduced"
     return "close" if difference <= tolerance["close"] else "off"
+
+
+def three_digits(value: float) -> str:
+    """`0.0123`, `45.6`, `1,230`: a large number keeps its place, without an exponent."""
+    return f"{float(f'{value:.3g}'):,.15g}"

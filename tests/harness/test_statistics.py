@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.report.statistics import Estimate, estimate, verdict
+from harness.report.statistics import Estimate, estimate, three_digits, verdict
 
 
 def test_statistics_are_the_hand_computed_ones():
@@ -58,3 +58,19 @@ def test_a_verdict_weighs_the_noise_of_both(mean, half, error, word):
 
 def test_verdict_is_decided_by_the_printed_digits():
     assert verdict(61.95, Estimate(60.95, None, 1), {"reproduced": 1.0, "close": 3.0}) == "reproduced"
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (1474.2, "1,470"),
+        (999.6, "1,000"),
+        (450.0, "450"),
+        (45.64, "45.6"),
+        (0.012345, "0.0123"),
+        (1.5, "1.5"),
+        (0, "0"),
+    ],
+)
+def test_three_digits_have_no_exponent(value, text):
+    assert three_digits(value) == text

@@ -362,6 +362,22 @@ def test_a_figure_that_cannot_be_drawn_yet_says_what_it_needs_in_words(tmp_path)
     assert "57 GPU-hours on an A100" in Reader(make_pages(document(material))["latte.html"]).text
 
 
+def test_the_first_page_says_what_it_is_for_and_what_its_words_mean(site):
+    page = readers(site[1])["index.html"]
+    for words in ("To check a number", "To find your model", "R is the resolution of a column"):
+        assert words in page.text
+    assert {"#tables", "audit.html"} <= set(page.links)
+
+
+def test_charts_of_one_title_are_told_apart_by_their_settings(tmp_path):
+    data = json.loads(document(material_of(tmp_path, made["example"]())))
+    one = {"name": "a", "title": "Forward, ms: x", "x": "length", "y": "ms", "log_x": True, "log_y": True,
+           "series": [{"name": "x", "x": [1], "y": [2]}], "note": "causal", "picture": "figures/a.png"}  # fmt: skip
+    data["charts"] = [one, one | {"name": "b", "note": "noncausal"}, one | {"name": "c", "title": "Memory"}]
+    text = Reader(make_pages(json.dumps(data))["charts.html"]).text
+    assert "Forward, ms: x (causal) Forward, ms: x (noncausal) Memory Forward" in text
+
+
 def test_formats():
     assert verb.formats_of(()) == {"md", "tex", "csv", "png"}
     assert verb.formats_of(["md"]) == {"md"} and verb.formats_of(["html"]) == {"html", "png"}

@@ -199,11 +199,12 @@ function cards() {
     number.setAttribute("aria-expanded", "true");
     card.hidden = false;
     card.scrollTop = 0;
+    const place = number.getBoundingClientRect();
     if (matchMedia("(max-width: 40rem)").matches) {
       card.style.left = card.style.top = "";
+      scrollBy(0, Math.max(0, place.bottom + 8 - card.getBoundingClientRect().top)); // the number stays in sight
       return;
     }
-    const place = number.getBoundingClientRect();
     const below = place.bottom + card.offsetHeight + 8 < innerHeight || place.top < card.offsetHeight + 8;
     const left = Math.max(8, Math.min(place.left, document.documentElement.clientWidth - card.offsetWidth - 8));
     card.style.left = `${left + scrollX}px`;

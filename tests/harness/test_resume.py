@@ -41,11 +41,14 @@ def whole(tmp_path_factory):
 
     @functools.cache
     def run(*settings):
-        folder = shared / str(len(list(shared.iterdir())))
-        assert run_here(folder, *settings).state == "done"
-        return folder
+        return undisturbed(shared / str(len(list(shared.iterdir()))), *settings)
 
     return run
+
+
+def undisturbed(folder, *settings):
+    assert run_here(folder, *settings).state == "done"
+    return folder
 
 
 @pytest.mark.parametrize("rule", ["best_val", "last"])
@@ -74,8 +77,9 @@ def test_apollo_and_weights_to_average_are_resumed_too(tmp_path, monkeypatch, wh
 
 
 def check_stopped_run(tmp_path, monkeypatch, whole, at, *settings):
-    undisturbed = whole(*settings)
-    settings = (*settings, f"paths.data={undisturbed.parent / 'data'}")
+    """`whole`: settings -> the folder of a run that nothing stops."""
+    other = whole(*settings)
+    settings = (*settings, f"paths.data={other.parent / 'data'}")
 
     finish = TrainingCallback.on_train_batch_end
 
@@ -90,10 +94,10 @@ def check_stopped_run(tmp_path, monkeypatch, whole, at, *settings):
         assert stopped.state == "interrupted" and stopped.code == 128 + signal.SIGTERM
         assert not list((tmp_path / "parts" / "records").rglob("*.json"))
         assert run_here(tmp_path / "parts", *settings).state == "done"
-    first, second = the_record(undisturbed), the_record(tmp_path / "parts")
+    first, second = the_record(other), the_record(tmp_path / "parts")
     assert {key: first[key] for key in SAME} == {key: second[key] for key in SAME}
     assert second["resumes"] == int(at < 12)
-    folders = (undisturbed, tmp_path / "parts")
+    folders = (other, tmp_path / "parts")
     curves = [next((folder / "outputs").rglob("metrics.csv")).read_text() for folder in folders]
     assert curves[0] == curves[1]
 

@@ -1,5 +1,6 @@
 """Batches by tokens: the bound, the order, the division between devices, and a cell that trains with them."""
 
+import functools
 from itertools import chain
 
 import numpy as np
@@ -12,7 +13,7 @@ from harness.errors import UsageError
 from harness.records import record
 from harness.training.run_cell import CellRequest, run_cell
 from harness.training.token_loader import TokenLoader, update_bounds
-from tests.harness.test_resume import check_stopped_run
+from tests.harness.test_resume import check_stopped_run, undisturbed
 
 SIZES = np.random.Generator(np.random.PCG64(0)).integers(3, 40, size=101)
 BOUND = 200
@@ -109,7 +110,8 @@ def test_what_cannot_be_cut_by_tokens_is_refused(sizes, reason):
 
 @pytest.mark.parametrize("micro", ["null", "300"])
 def test_a_cell_stopped_in_training_is_resumed_exactly(tmp_path, monkeypatch, micro):
-    check_stopped_run(tmp_path, monkeypatch, 6, "train.batch_tokens=640", f"train.micro_batch_tokens={micro}")
+    whole = functools.partial(undisturbed, tmp_path / "whole")
+    check_stopped_run(tmp_path, monkeypatch, whole, 6, "train.batch_tokens=640", f"train.micro_batch_tokens={micro}")
 
 
 def test_micro_batches_of_unequal_size_train_the_same_weights(places):

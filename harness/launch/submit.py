@@ -163,7 +163,7 @@ def group_by_resources(cells: Sequence[CellToSubmit], scheduler: str) -> list[li
     for cell in cells:
         cfg = cell.request.cfg
         if scheduler == SLURM:
-            resources = OmegaConf.to_container(cfg.resources, resolve=True)
+            resources = OmegaConf.to_container(cfg.resources, resolve=True, enum_to_str=True)
             groups[cell.level, json.dumps([resources, sbatch_parameters(cfg)], sort_keys=True)].append(cell)
         else:
             groups[0, str(devices_per_cell(cfg))].append(cell)

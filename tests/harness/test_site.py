@@ -277,23 +277,6 @@ def test_a_footnote_without_an_entry_is_in_the_audit():
     assert found["text"] == "X99" and found["footnotes"] == [{"table": "lavo/t11", "numbers": 1}]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("papers: {}\nentries: [{id: X1, where: a, text: b, tables: [c]}]", r"tables\[0\]: .*'c' is not a table"),
-        ("papers: {}\nentries: [{id: Y, where: a, text: b, tables: []}]", "'Y' is not X and a number"),
-        ("", "a mapping expected"),
-        ("papers: {}\nentries:\n" + 2 * "- {id: X1, where: a, text: b, tables: []}\n", "X1 stands there twice"),
-        ("a: [", "no yaml"),
-    ],
-)
-def test_a_wrong_audit_is_one_line(tmp_path, text, says):
-    (tmp_path / "audit.yaml").write_text(text)
-    with pytest.raises(UsageError, match=says) as error:
-        audit.load(tmp_path)
-    assert "\n" not in str(error.value)
-
-
 def test_states_of_the_matrix():
     seeds, record = made["seeds"], made["record"]
     every = [*seeds("lavo", "lra/text", [0.6] * len(T11.seeds)), record("vanilla", "lra/text", 1, 0.5),

@@ -1,0 +1,23 @@
+"""The audit of the published numbers, `audit.yaml` beside the ledger: what is wrong in it."""
+
+import pytest
+
+from harness.errors import UsageError
+from harness.report.site import audit
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("papers: {}\nentries: [{id: X1, where: a, text: b, tables: [c]}]", r"tables\[0\]: .*'c' is not a table"),
+        ("papers: {}\nentries: [{id: Y, where: a, text: b, tables: []}]", "'Y' is not X and a number"),
+        ("", "a mapping expected"),
+        ("papers: {}\nentries:\n" + 2 * "- {id: X1, where: a, text: b, tables: []}\n", "X1 stands there twice"),
+        ("a: [", "no yaml"),
+    ],
+)
+def test_a_wrong_audit_is_one_line(tmp_path, text, says):
+    (tmp_path / "audit.yaml").write_text(text)
+    with pytest.raises(UsageError, match=says) as error:
+        audit.load(tmp_path)
+    assert "\n" not in str(error.value)

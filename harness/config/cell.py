@@ -200,17 +200,24 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
 
     The keys of a model that `conf/model/` does not have are left out: there is no recipe to compare them with.
     """
-    from harness.config.compose import compose, options
+    from harness.config.compose import compose, options, stands_alone, with_model
     from harness.config.overrides import to_overrides
 
     names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
     known = cell.model in {name for name, _ in options("model")} - {"custom"}  # which has no recipe of its own
-    names += [f"model={cell.model}"] if known else []
-    recipe, used = flatten(cell_of(compose(names, search)).config), flatten(cell.config)
+
+    def composed(*more: str) -> dict[str, Any]:
+        """Cells of a table differ in their models, for which a recipe is not composed anew."""
+        if known and not search and stands_alone("model", cell.model):
+            return flatten(cell_of(with_model(compose([*names, *more]), cell.model)).config)
+        model = [f"model={cell.model}"] if known else []
+        return flatten(cell_of(compose([*names, *model, *more], search)).config)
+
+    recipe, used = composed(), flatten(cell.config)
     chosen = {key: used[key] for key in AXES if used.get(key) not in (None, recipe.get(key))}
     if chosen:  # what the recipe takes from them is no change of its own
         default = {key: recipe.get(key) for key in chosen}
-        recipe = flatten(cell_of(compose([*names, *to_overrides(chosen)], search)).config) | default
+        recipe = composed(*to_overrides(chosen)) | default
     differing = {key for key in recipe.keys() | used.keys() if recipe.get(key) != used.get(key)}
     if not known:
         differing = {key for key in differing if not key.startswith("model.")}

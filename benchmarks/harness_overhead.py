@@ -21,9 +21,9 @@ from harness.config.build import build, parameter_groups
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
+from harness.records.timing import keep_freed_memory
 from harness.training.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
-from harness.training.trainer import keep_freed_memory
 
 CELL = ["model=lavo", "task=lra/listops", "budget=reduced", "trainer=cpu"]
 GOAL = 0.95

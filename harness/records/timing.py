@@ -141,16 +141,19 @@ def peak_mb(function: Callable[[], object], device: Any, *, warm: bool = True) -
     else:
         return_freed_memory()
         before = resident_mb()
-    reset_peak_memory(device)
-    result = function()
-    synchronize(device)
-    peak = peak_memory_mb(device)
-    del result
+    try:
+        reset_peak_memory(device)
+        result = function()
+        synchronize(device)
+        peak = peak_memory_mb(device)
+        del result
+    finally:
+        keep_freed_memory()  # what is timed next is timed as it is trained
     return max(0.0, peak - before)
 
 
 def return_freed_memory() -> None:
-    """Make glibc return freed memory to the kernel, now and later, so that it is not counted. Training keeps it."""
+    """Make glibc return freed memory to the kernel, now and until `keep_freed_memory`, so that it is not counted."""
     trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # malloc.h
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -158,6 +161,19 @@ def return_freed_memory() -> None:
         libc.mallopt(mmap_threshold, 128 * 1024)
         libc.mallopt(trim_threshold, 128 * 1024)
         libc.malloc_trim(0)
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to reuse the memory that a step freed; does nothing on other systems.
+
+    By default glibc returns every large tensor to the kernel, and the next step pays for its pages again: 0.28 of the
+    0.71 seconds of a step on 16 x 512 tokens. No number changes.
+    """
+    trim_threshold, mmap_max = -1, -4  # malloc.h
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(trim_threshold, 2**31 - 1)
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:

@@ -21,6 +21,7 @@ from harness.progress import Progress
 from harness.records import provenance, record, source_code
 from harness.records.predictions import Scores
 from harness.records.run_directory import RunDirectory
+from harness.records.timing import keep_freed_memory
 from harness.training import averaging, fsdp, threads
 from harness.training.artifacts import save_artifacts
 from harness.training.baselines import PREFIX, baseline_evaluations, chance_evaluation
@@ -33,7 +34,7 @@ from harness.training.loader import TrainLoader
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.signals import stop_status
 from harness.training.token_loader import TokenLoader
-from harness.training.trainer import devices_of, keep_freed_memory, make_trainer, micro_batch_size, micro_batches
+from harness.training.trainer import devices_of, make_trainer, micro_batch_size, micro_batches
 from tasks.base import DataInfo, FinalEvaluation
 
 # how libraries below torch say it, whose errors are RuntimeErrors

@@ -14,13 +14,14 @@ that no tensor has N L E numbers. All sums are in float32, or in float64; a >= 0
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops import native
 from models.ops.dropout import draw_seed, dropout_mask
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
@@ -42,6 +43,7 @@ ACTIVATIONS = {
     "softplus": Activation(lambda x: F.softplus(x, beta=LN2, threshold=40.0), lambda a: -torch.expm1(-LN2 * a)),
     "elu": Activation(lambda x: F.elu(x) + 1, lambda a: a.clamp(max=1.0)),
 }
+SOFTPLUS = ACTIVATIONS["softplus"]
 
 
 def packed_prefix(
@@ -59,7 +61,8 @@ def packed_prefix(
 
     `memory` holds the keys and, if it is 2E wide, after them the values. `key_padding_mask` (B, N) is True at tokens
     that are in no sum and in no count t. `slot_mask` (B, L) is True at unused slots. `dropout` is the share
-    of a and of u dropped, whatever the mode of the calling module.
+    of a and of u dropped, whatever the mode of the calling module. Without it there is a compiled form
+    (`models.ops.native`).
     """
     seed = draw_seed(dropout)
     plan = _Plan(activation, q.shape[-1] ** -0.5, dropout, seed)
@@ -127,6 +130,12 @@ class _Plan:
     dropout: float
     seed: int
 
+    def kernels(self, q: Tensor, memory: Tensor, pack_k: Tensor, pack_q: Tensor) -> Any | None:
+        """The compiled form, if it takes these."""
+        if self.dropout or self.activation not in ACTIVATIONS.values() or pack_q.shape[2] % 16:
+            return None
+        return native.kernels(q, memory, pack_k, pack_q)
+
 
 class _PackedPrefix(torch.autograd.Function):
     """Tokens are cut into chunks of C; with S the sum before a chunk, inside it, with 1/t folded into Q and Y,
@@ -142,20 +151,27 @@ class _PackedPrefix(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, memory, pack_k, pack_q, padding, slot_mask, plan):
+        inputs = q, memory, pack_k, pack_q, padding, slot_mask
+        ctx.plan, ctx.kernels = plan, plan.kernels(q, memory, pack_k, pack_q)
+        if ctx.kernels is not None:
+            ctx.save_for_backward(*inputs)
+            return ctx.kernels.packed_prefix_forward(*inputs, plan.scale, plan.activation == SOFTPLUS)
         starts = []
         with autocast_disabled(q):
             call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, plan)
             y = torch.empty_like(q)
             for tiles in call.groups():
                 starts += call.forward(tiles, y, call.empty_sum(tiles[0]))[:-1]
-        ctx.plan = plan
-        ctx.save_for_backward(q, memory, pack_k, pack_q, padding, slot_mask, *starts)
+        ctx.save_for_backward(*inputs, *starts)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
         q, memory, pack_k, pack_q, padding, slot_mask, *starts = ctx.saved_tensors
+        if ctx.kernels is not None:
+            scale, softplus = ctx.plan.scale, ctx.plan.activation == SOFTPLUS
+            return *ctx.kernels.packed_prefix_backward(grad, *ctx.saved_tensors, scale, softplus), None, None, None
         with autocast_disabled(q):
             call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, ctx.plan)
             dq, dmemory, dpack_k = (torch.empty_like(x) for x in (q, memory, pack_k))

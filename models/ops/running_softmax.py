@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops import native
 from models.ops import running_softmax_stable as stable
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
@@ -34,7 +35,7 @@ def running_softmax(weights: Tensor, logits: Tensor, v: Tensor, *, key_padding_m
 
     `weights` are any numbers. `key_padding_mask` (B, N) is True at hidden keys; queries before the first seen
     key get zeros. Sums are taken in float32, or in float64 if v is. Returns (B, H, N, E), a view of (B, N, H, E)
-    memory, in the type of v. Raises ValueError for shapes that do not fit.
+    memory, in the type of v. Raises ValueError for shapes that do not fit. Has a compiled form (`models.ops.native`).
     """
     if weights.shape != logits.shape or logits.shape[:3] != v.shape[:3]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (weights, logits, v))
@@ -119,6 +120,10 @@ class _RunningSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None):
+        ctx.kernels = native.kernels(p, theta, v)
+        if ctx.kernels is not None:
+            ctx.save_for_backward(p, theta, v, padding)
+            return ctx.kernels.running_softmax_forward(p, theta, v, padding)
         carries, ctx.safe = [], []
         with autocast_disabled(v):
             out = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
@@ -139,6 +144,8 @@ class _RunningSoftmax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, do: Tensor) -> tuple[Tensor | None, ...]:
         p, theta, v, padding, *carries = ctx.saved_tensors
+        if ctx.kernels is not None:
+            return *ctx.kernels.running_softmax_backward(do, p, theta, v, padding), None
         safe = list(ctx.safe)
         dp, dtheta, dv = torch.empty_like(p), torch.empty_like(theta), torch.empty_like(v)
         with autocast_disabled(v):

@@ -124,7 +124,8 @@ Tensor forward(const Tensor& q_, const Tensor& memory_, const Tensor& bases_, in
 
 std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_, const Tensor& q_, const Tensor& memory_,
                                             const Tensor& bases_, int64_t window, double scale) {
-  const Tensor grad = with_whole_rows(grad_), q = with_whole_rows(q_), memory = with_whole_rows(memory_), bases = bases_.contiguous();
+  const Tensor grad = with_whole_rows(grad_), q = with_whole_rows(q_), memory = with_whole_rows(memory_);
+  const Tensor bases = bases_.contiguous();
   const Shape s(q, memory, window, scale);
   Tensor dq = like_a_projection(q);
   Tensor dmemory = at::zeros({s.batch, s.heads, s.memories, s.bases}, q.options());

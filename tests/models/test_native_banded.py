@@ -103,6 +103,9 @@ def test_what_kernels_do_not_take_keeps_its_form(monkeypatch):
     assert native.kernels(torch.zeros(1, 16)) is not None
     assert native.kernels(torch.zeros(1, 16, dtype=torch.float64)) is None
     assert native.kernels(torch.zeros(1, 8)) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        assert native.kernels(torch.zeros(1, 16)) is None, "torch.compile knows no form of these operators"
     monkeypatch.setenv(native.SWITCH, "0")
     assert native.kernels(torch.zeros(1, 16)) is None
 

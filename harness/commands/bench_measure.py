@@ -31,7 +31,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 VOCABULARY = 256  # of the decoders
 OK, SKIPPED, OOM, EXTRAPOLATED = "ok", "skipped", "oom", "extrapolated"
 FITTED = 3  # measured points, the longest ones, that an exponent is fitted to
-LONG_CALL_S = 3.0  # beside a call of so long, what is done once in a process is little
+LONG_CALL_S = 5.0  # beside a call of so long, what is done once in a process is little
 LONG_RUN_S = 60.0  # all samples of a length take about so long, or one round does
 LONG = 131072  # tokens; where a command has more, layers read their input in chunks
 CHUNK = 32768
@@ -133,7 +133,14 @@ def first_calls(timed: Timed, expected_s: float, device: torch.device) -> tuple[
 def timings_of(
     cfg: DictConfig, calls: Mapping[str, Callable], device: torch.device, seconds: Mapping[str, float]
 ) -> dict[str, Timing]:
-    """Timings of calls; one call of each takes about `seconds`, which say how many samples there are."""
+    """Timings of calls; one call of each takes about `seconds`, which say how many samples there are.
+
+    A short call is made once before: its pages were returned when memory was measured, and the only sample of a round
+    with long calls would pay for them, twice its time with large tensors.
+    """
+    for name, call in calls.items():
+        if seconds[name] <= LONG_CALL_S:
+            call()
     total = sum(seconds.values())
     rounds = max(1, min(cfg.bench.rounds, int(LONG_RUN_S / max(total, 1e-9))))
     retry = device.type == "cpu" and total * rounds < LONG_RUN_S / 2
@@ -195,7 +202,7 @@ def extrapolate_skipped(points: Sequence[dict[str, Any]]) -> None:
             why = point["status"].removeprefix(f"{SKIPPED}: ")
             ratio = point["length"] / last["length"]
             point |= {key: last[key] * ratio**slope for key, slope in slopes.items()}
-            point["status"] = f"{EXTRAPOLATED}: n^{slopes['ms']:.2f} from {last['length']:,}; {why}"
+            point["status"] = f"{EXTRAPOLATED}: n^{slopes['ms']:z.2f} from {last['length']:,}; {why}"
 
 
 def kernels(call: Callable[[], object], device: torch.device) -> list[str]:

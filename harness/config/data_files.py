@@ -41,6 +41,8 @@ def stand_in(cfg: DictConfig) -> list[str]:
     from harness.config.build import without
     from harness.config.instantiate import instantiate
 
+    if cfg.task.get("tokenizer") == "json":  # the vocabulary of a checkpoint: no other stands in for it
+        return []
     named = [key for key in PLACES if cfg.task.get(key)]
     changed = {"source": "synthetic"} | {key: "synthetic" if key == "vocabulary_text" else None for key in named}
     try:

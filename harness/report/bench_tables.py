@@ -124,7 +124,7 @@ def slope(points: Series, key: str) -> str:
     """Exponent over the upper half of the lengths; fixed costs dominate the lower half."""
     kept = [point for point in points[(len(points) - 1) // 2 :] if point[key] > 0]
     value = exponent([place(point) for point in kept], [point[key] for point in kept])
-    return "" if value is None else f"{value:.2f}"
+    return "" if value is None else f"{value:z.2f}"
 
 
 def milliseconds(value: float) -> str:
@@ -145,8 +145,20 @@ def notes(measured: dict[str, Any]) -> list[str]:
     used = [(name, found) for name, found in measured.get("kernels", {}).items() if found]
     lines += [f"{name}: most of the time in {', '.join(found)}" for name, found in used]
     lines += [f"{name}: {why}" for name, why in measured["absent"].items()]
-    lines += [f"{p['model']} at {p['length']:,}: {p['status']}" for p in measured["points"] if p["status"] != "ok"]
-    return lines
+    return lines + reasons(measured)
+
+
+def reasons(measured: dict[str, Any]) -> list[str]:
+    """Why points are not measured: one line for each reason at a length, with the models that it holds for."""
+    models: dict[tuple[int, str], dict[str, None]] = {}
+    for point in measured["points"]:
+        if point["status"] != "ok":
+            models.setdefault((point["length"], point["status"]), {})[point["model"]] = None
+    everyone = set(measured["models"])
+    return [
+        f"{'all models' if len(names) > 1 and set(names) == everyone else ', '.join(names)} at {length:,}: {status}"
+        for (length, status), names in models.items()
+    ]
 
 
 def curves(measured: dict[str, Any]) -> str:

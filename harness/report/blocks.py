@@ -339,4 +339,4 @@ def _hours(value: float) -> str:
 
 def _signed(value: float, decimals: int) -> str:
     """`+0.42`; zero is `+0.00`, never `-0.00`."""
-    return f"{round(value, decimals) + 0.0:+.{decimals}f}"
+    return f"{value:+z.{decimals}f}"

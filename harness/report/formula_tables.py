@@ -238,7 +238,7 @@ class CountsTable(NamedBySpec):
                     TableEntry(label),
                     TableEntry(f"{float(printed):,.{ledger.decimals(printed)}f}", notes),
                     *map(TableEntry, shown),
-                    TableEntry(f"{round(delta, look.decimals) + 0.0:+,.{look.decimals}f}"),
+                    TableEntry(f"{delta:+z,.{look.decimals}f}"),
                     TableEntry(f"{numbers[2]:,.{look.decimals}f}"),
                     TableEntry(verdict, tone=TONES[verdict]),
                 )

@@ -97,7 +97,7 @@ def _ranks(ranking: Ranking) -> list[tuple[str, str]]:
     found = []
     for one in ranking.rows:
         low, high = one.ranks
-        found.append((f"{round(one.mean, 2) + 0.0:.2f}", f"{one.rank}" + (f" ({low} to {high})" if low < high else "")))
+        found.append((f"{one.mean:z.2f}", f"{one.rank}" + (f" ({low} to {high})" if low < high else "")))
     return found
 
 
@@ -111,7 +111,7 @@ def _squares(axis: "Axes", ranking: Ranking) -> None:
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             if value is not None:
-                text = f"{round(value, 2) + 0.0:.2f}"
+                text = f"{value:z.2f}"
                 axis.text(j, i, text, ha="center", va="center", color=text_colour(image, value))
     for i in range(1, len(values)):
         is_end = i == len(ranking.rows)

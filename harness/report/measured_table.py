@@ -7,7 +7,7 @@ taken on another machine; what can be compared are ratios to one row, the order 
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.config.validation import parse
@@ -80,15 +80,17 @@ class MeasuredTable(NamedBySpec):
             blocks: list[Block] = []
             for measured in found:
                 here = {key: column for key, column in columns.items() if self._fills(column, measured)}
+                of_measured: list[Block] = []
                 for group in _groups(here):
                     block, rows, sentence = self._block(name, measured, group)
-                    blocks.append(block)
+                    of_measured.append(block)
                     tidy += rows
                     said += [sentence] if sentence else []
+                blocks += _lines_once(of_measured)
             empty = {k: c for k, c in columns.items() if not any(self._fills(c, measured) for measured in found)}
             blocks += self._unmeasured(empty)
             tidy += [self._tidy(row, key, None, Number(None, "not measured")) for key in empty for row in spec.rows]
-            sections.append(Section(f"Run {name}", tuple(blocks), self._facts(name, found, bool(empty))))
+            sections.append(Section(f"Run {name}", tuple(blocks), self._facts(name, found, empty)))
         beside = len({(t["row"], t["column"]) for t in tidy if t["paper_value"] and t["ours_mean"]})
         return Table(
             name=spec.name,
@@ -173,7 +175,7 @@ class MeasuredTable(NamedBySpec):
         if any((name, key) in self.spec.published for name in self.spec.rows):
             cells.append(TableEntry(self.spec.published.get((row, key), "–"), self._notes(row, key)))
         if self._has_formulas(key):
-            cells.append(TableEntry("–" if theirs is None else f"{round(theirs, 2) + 0.0:.2f}"))
+            cells.append(TableEntry("–" if theirs is None else f"{theirs:z.2f}"))
         ours = _text(number, self.spec.columns[key].decimals)
         if theirs is None or number.value is None:
             return [*cells, ours]
@@ -207,13 +209,17 @@ class MeasuredTable(NamedBySpec):
         ]
         return [Block("The paper's numbers", tuple(header), tuple(body), "l" + "r" * len(shown))]
 
-    def _facts(self, name: str, found: Sequence[Mapping[str, Any]], missing: bool) -> tuple[str, ...]:
+    def _facts(
+        self, name: str, found: Sequence[Mapping[str, Any]], missing: Mapping[str, MeasuredColumn]
+    ) -> tuple[str, ...]:
         run, lines = self.spec.runs[name], []
         if missing:
             command = f"python run.py do=bench table={self.spec.name} bench.run={name}"
-            cost = f" (about {run.minutes:g} minutes on 2 cores)" if run.minutes else ""
-            need = {"cuda": " It needs a GPU."}.get(run.needs, f" It needs {run.needs}." if run.needs else "")
-            lines.append(f"Not measured yet: {command}{cost}.{need}")
+            on_gpu = run.needs == "cuda" or {column.device for column in missing.values()} == {"cuda"}
+            cost = f" (about {run.minutes:g} minutes on 2 cores)" if run.minutes and not on_gpu else ""
+            need = " It needs a GPU." if on_gpu else f" It needs {run.needs}." if run.needs else ""
+            which = f" ({listed([f'“{key}”' for key in missing])})" if found else ""
+            lines.append(f"Not measured yet{which}: {command}{cost}.{need}")
         if not run.paper_size:
             lines.append(f"Not at the paper's size: {run.why}. So ours stand beside no printed number.")
         for measured in found:
@@ -296,6 +302,15 @@ def _groups(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredCol
     return list(found.values())
 
 
+def _lines_once(blocks: Sequence[Block]) -> list[Block]:
+    """Blocks of one measurement; lines that the next block has as well stand only there."""
+    following = [*blocks[1:], None]
+    return [
+        replace(block, lines=()) if after is not None and after.lines == block.lines else block
+        for block, after in zip(blocks, following, strict=True)
+    ]
+
+
 def _row_name(name: str, spec: MeasuredSpec) -> str:
     return f"{name} (not in the paper)" if spec.rows[name].ours and spec.ledger else name
 
@@ -308,8 +323,10 @@ def _text(number: Number, decimals: int) -> TableEntry:
 
 def _statuses(points: Any) -> list[str]:
     """How the numbers with a mark came about, and why others are missing; the measurement has the details."""
+    points = [point for own in points for point in own]
+    everyone = {point["model"] for point in points}
     found: dict[str, dict[str, list[str]]] = {}
-    for point in (point for own in points for point in own if point["status"] != "ok"):
+    for point in (point for point in points if point["status"] != "ok"):
         status = point["status"].split(":")[0]
         found.setdefault(HOW.get(status, status), {}).setdefault(point["model"], []).append(f"{point['length']:,}")
     lines = []
@@ -317,7 +334,10 @@ def _statuses(points: Any) -> list[str]:
         models_of: dict[str, list[str]] = {}
         for model, lengths in lengths_of.items():
             models_of.setdefault(listed(lengths), []).append(model)
-        where = (f"{', '.join(models)} at {lengths} tokens" for lengths, models in models_of.items())
+        where = (
+            f"{'all rows' if len(models) > 1 and set(models) == everyone else ', '.join(models)} at {lengths} tokens"
+            for lengths, models in models_of.items()
+        )
         lines.append(f"{how.capitalize()}: {'; '.join(where)}.")
     return lines
 

@@ -210,7 +210,7 @@ def _block(spec: "TableSpec", found: Ranking) -> Block:
 
 def _digits(value: float) -> str:
     """Three of them; zero has no sign."""
-    return f"{round(value, 3) + 0.0:.3f}"
+    return f"{value:z.3f}"
 
 
 def _span(ends: tuple[float, float]) -> str:

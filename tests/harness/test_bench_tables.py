@@ -150,6 +150,15 @@ def test_a_long_call_is_made_once_for_time_and_memory(expected, leaves, calls):
     assert bench_measure.first_calls(known, expected, CPU)[1] == 7.0 and len(made) == calls + 1
 
 
+def test_a_short_call_finds_its_pages_in_its_only_sample(places):
+    """They were returned when memory was measured. A long call is not made again for them."""
+    made, cfg = [], compose([*places, "bench.rounds=1"])
+    calls = {name: partial(made.append, name) for name in ("short", "long")}
+    seconds = {"short": 2.0, "long": 70.0}
+    found = bench_measure.timings_of(cfg, calls, CPU, seconds)
+    assert made == ["short", "short", "long"] and {len(one.samples) for one in found.values()} == {1}
+
+
 def test_a_known_long_call_is_not_made_to_learn_how_long_it_is():
     made = []
     found = timing.time_alternating({"a": lambda: made.append(1)}, device=CPU, rounds=2, warm=False, seconds={"a": 9.0})
@@ -166,6 +175,19 @@ def test_a_call_that_would_not_fit_is_not_made(places):
     points = [{"length": n, "status": "ok", "ms": 1e-3, "memory_mb": 64.0 * n * n} for n in (1, 2)]
     assert "GiB, more than 1" in bench_measure.over_limit(cfg, points, 8, CPU)
     assert not bench_measure.over_limit(cfg, points, 3, CPU)
+
+
+def test_a_reason_that_all_models_share_is_one_line():
+    short, long = "extrapolated: n^1.00 from 8", "extrapolated: n^2.00 from 8"
+    found = [("a", 16, short), ("b", 16, short), ("a", 32, short), ("b", 32, long), ("a", 8, "ok"), ("b", 8, "ok")]
+    points = [{"model": model, "length": length, "status": status} for model, length, status in found]
+    lines = bench_tables.reasons({"models": {"a": {}, "b": {}}, "points": points})
+    assert lines == [f"all models at 16: {short}", f"a at 32: {short}", f"b at 32: {long}"]
+
+
+def test_no_exponent_is_minus_zero():
+    points = [{"length": n, "memory_mb": mb} for n, mb in ((8, 1.0), (16, 1.0), (32, 0.9999))]
+    assert bench_tables.slope(points, "memory_mb") == "0.00"
 
 
 def test_a_single_long_call_is_taken_for_quadratic(places):

@@ -123,8 +123,14 @@ def test_a_measurement_without_a_column_s_points_shows_what_is_missing():
         assert found["VAPOR Latte", column]["status"] == "not measured", column
         assert not found["VAPOR Latte", column]["paper_value"]
     text = markdown.render(page)
-    assert "Not measured yet: python run.py do=bench table=latte/t9 bench.run=recompute" in text
+    command = "python run.py do=bench table=latte/t9 bench.run=recompute"
+    assert f"): {command} (about 6 minutes on 2 cores)." in text and "Not measured yet (“CPU, 128”, " in text
     assert "batch 128" not in text, "no block without numbers"
+    made["settings"]["batches"] = [16, 128]
+    made["points"] += [point | {"batch": 128} for point in made["points"]]
+    text = markdown.render(table.page({"m-cpu-0": made}))
+    assert f"Not measured yet (“GPU, 16” and “GPU, 128”): {command}. It needs a GPU." in text
+    assert text.count("batch 16 and 128") == 1, "what was measured stands once, below the last of its grids"
 
 
 def test_a_ratio_is_of_one_measurement():

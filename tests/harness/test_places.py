@@ -85,3 +85,12 @@ def test_a_file_that_is_not_there_is_named_with_what_stands_in_for_it(places, tm
     (typed,) = re.findall(r"; (task\.source=.*) generates a stand-in", result.detail)
     stand_in = ["budget=smoke", *(word for word in text if not word.startswith("budget"))]
     assert run_cell(CellRequest(compose([*stand_in, *typed.split(), *places]))).state == "done"
+
+
+def test_nothing_stands_in_for_the_tokenizer_of_a_checkpoint(places):
+    from harness.config.compose import compose
+    from harness.config.data_files import stand_in
+
+    task = ["task=lm/slimpajama", "model=latte"]
+    assert stand_in(compose([*task, "protocol=latte_extended", *places])) == []
+    assert stand_in(compose([*task, "protocol=latte", *places]))

@@ -31,8 +31,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 VOCABULARY = 256  # of the decoders
 OK, SKIPPED, OOM, EXTRAPOLATED = "ok", "skipped", "oom", "extrapolated"
 FITTED = 3  # measured points, the longest ones, that an exponent is fitted to
-LONG_CALL_S = 5.0  # beside a call of so long, what is done once in a process is little
-LONG_RUN_S = 60.0  # all samples of a length take about so long, or one round does
+LONG_CALL_S = 10.0  # beside a call of so long, what is done once in a process is little
+LONG_RUN_S = 60.0  # all samples of a length take about so long, those of one call a share of it, or there is one
 LONG = 131072  # tokens; where a command has more, layers read their input in chunks
 CHUNK = 32768
 SHARE_OF_MEMORY = 0.7  # of what is free, that a call may take
@@ -41,12 +41,11 @@ KERNELS = 3  # operators that are named
 
 class Timed(NamedTuple):
     """A call to be timed. `memory_mb`: known without a call, as of a state; else that of a call and what `resident`
-    says is held between calls, in MiB. `leaves`: the first call leaves what later ones find, such as gradients."""
+    says is held between calls, in MiB."""
 
     call: Callable[[], object]
     memory_mb: float | None = None
     resident: Callable[[], float] = lambda: 0.0
-    leaves: bool = False
 
 
 Prepare = Callable[[str, int], Timed]  # (what, length) -> what is timed there
@@ -89,20 +88,21 @@ def measure_points(
     points = {name: [] for name in prepare}
     for index, length in enumerate(lengths):
         progress.update(what, index, len(lengths), f"n = {length:,}")
-        calls, status, memory, first = {}, {}, {}, {}
+        calls, status, seconds = {}, {}, {}
         for name, make in prepare.items():
             if too_much := over_limit(cfg, points[name], length, device):
                 status[name] = f"{SKIPPED}: {too_much}"
                 continue
             try:
                 timed = make(what, length)
-                first[name], memory[name] = first_calls(timed, seconds_at(points[name], length), device)
-                calls[name] = timed.call
+                seconds[name] = first_calls(timed, device)
+                calls[name] = timed
             except NotImplementedError as error:
                 status[name] = str(error)
             except (torch.cuda.OutOfMemoryError, MemoryError):
                 status[name] = OOM
-        timings = timings_of(cfg, calls, device, {name: first[name] for name in calls})
+        timings = timings_of(cfg, {name: timed.call for name, timed in calls.items()}, device, seconds)
+        memory = {name: memory_taken(timed, device) for name, timed in calls.items()}
         for name in prepare:
             point = {"model": name, "what": what, **series, "length": length, "status": status.get(name, OK)}
             if name in timings:
@@ -116,34 +116,37 @@ def measure_points(
     return [points[name][index] for index in range(len(lengths)) for name in prepare]
 
 
-def first_calls(timed: Timed, expected_s: float, device: torch.device) -> tuple[float, float]:
-    """Seconds of the first call, and MiB: those of the second call, unless the first one is long and leaves nothing."""
-    at_once = expected_s > LONG_CALL_S and timed.memory_mb is None and not timed.leaves
-    start = time.perf_counter()
-    memory = peak_mb(timed.call, device, warm=False) if at_once else timed.call()
-    synchronize(device)
-    seconds = time.perf_counter() - start
+def first_calls(timed: Timed, device: torch.device) -> float:
+    """Seconds of a call, which is not counted. A short one is made once more.
+
+    The first calls take pages from the kernel, which freed memory then keeps: those of the first step of a model with
+    gigabytes of activations take more than half of its time.
+    """
+    seconds = 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        timed.call()
+        synchronize(device)
+        seconds = time.perf_counter() - start
+        if seconds > LONG_CALL_S:
+            break
+    return seconds
+
+
+def memory_taken(timed: Timed, device: torch.device) -> float:
+    """MiB, measured after all times: what is freed then is returned to the kernel, and a call after it pays for it."""
     if timed.memory_mb is not None:
-        return seconds, timed.memory_mb
-    if not at_once:
-        memory = peak_mb(timed.call, device, warm=False)
-    return seconds, memory + timed.resident()
+        return timed.memory_mb
+    return peak_mb(timed.call, device, warm=False) + timed.resident()
 
 
 def timings_of(
     cfg: DictConfig, calls: Mapping[str, Callable], device: torch.device, seconds: Mapping[str, float]
 ) -> dict[str, Timing]:
-    """Timings of calls; one call of each takes about `seconds`, which say how many samples there are.
-
-    A short call is made once before: its pages were returned when memory was measured, and the only sample of a round
-    with long calls would pay for them, twice its time with large tensors.
-    """
-    for name, call in calls.items():
-        if seconds[name] <= LONG_CALL_S:
-            call()
-    total = sum(seconds.values())
-    rounds = max(1, min(cfg.bench.rounds, int(LONG_RUN_S / max(total, 1e-9))))
-    retry = device.type == "cpu" and total * rounds < LONG_RUN_S / 2
+    """Timings of calls. One call of each takes about `seconds`, and the longer it is, the fewer samples there are."""
+    share = LONG_RUN_S / max(1, len(calls))
+    rounds = {name: max(1, min(cfg.bench.rounds, int(share / max(seconds[name], 1e-9)))) for name in calls}
+    retry = device.type == "cpu" and sum(seconds[name] * rounds[name] for name in calls) < LONG_RUN_S / 2
     once = {"warm": False, "seconds": seconds}
     return time_alternating(calls, device=device, rounds=rounds, retry_disturbed=retry, **once)
 
@@ -283,7 +286,7 @@ def train(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) 
             leaf.grad = None
         output(model, *inputs).sum().backward()
 
-    return Timed(call, leaves=True)
+    return Timed(call)
 
 
 @torch.no_grad()

@@ -80,7 +80,7 @@ def training_step(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) ->
         gradients = [parameter.grad for parameter in model.parameters()]
         return memory_of([*model.parameters(), *model.buffers(), *gradients, list(optimizer.state.values())])
 
-    return Timed(call, resident=resident, leaves=True)
+    return Timed(call, resident=resident)
 
 
 def clip(model: nn.Module, train: DictConfig) -> None:

@@ -55,7 +55,7 @@ def time_alternating(
     candidates: Mapping[str, Callable[[], object]],
     *,
     device: Any,
-    rounds: int = 5,
+    rounds: int | Mapping[str, int] = 5,
     min_sample_s: float = 0.05,
     retry_disturbed: bool = True,
     pause_s: float = 0.0,
@@ -63,7 +63,8 @@ def time_alternating(
     warm: bool = True,
     seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Timing]:
-    """Timings of calls that alternate, `rounds` samples of each. With `warm` the first call of each is not counted.
+    """Timings of calls that alternate, `rounds` samples of each, or as many as it says for each. With `warm` the first
+    call of each is not counted.
 
     `seconds`: what one call took, where that is known; a long call is then not made again to learn it.
     `retry_disturbed`: discard disturbed samples and take them again, at most MAX_RETRIES for each that counts.
@@ -76,9 +77,10 @@ def time_alternating(
             function()
         known = (seconds or {}).get(name, 0.0)
         calls[name] = 1 if known > min_sample_s else max(1, round(min_sample_s / _seconds(function, 1, device)))
-    disturbed, retries = dict.fromkeys(candidates, 0), MAX_RETRIES * rounds * len(candidates)
-    for _ in range(rounds):
-        for name, function in candidates.items():
+    rounds_of = rounds if isinstance(rounds, Mapping) else dict.fromkeys(candidates, rounds)
+    disturbed, retries = dict.fromkeys(candidates, 0), MAX_RETRIES * sum(rounds_of.values())
+    for round_ in range(max(rounds_of.values(), default=0)):
+        for name, function in ((name, candidates[name]) for name in candidates if round_ < rounds_of[name]):
             while True:
                 if pause_s:
                     time.sleep(pause_s)
@@ -173,7 +175,7 @@ def keep_freed_memory() -> None:
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, 2**31 - 1)
+        libc.mallopt(trim_threshold, -1)  # none: the largest number would return what is above 2 GiB
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:

@@ -1,6 +1,8 @@
 """do=bench of recipes, of texts and of tables, and what do=report makes of the measurements."""
 
 import json
+import platform
+import resource
 from functools import partial
 
 import pytest
@@ -16,6 +18,7 @@ from harness.config.overrides import bench_lists
 from harness.config.places import CONF, ROOT
 from harness.config.row_names import row_named
 from harness.errors import UsageError
+from harness.progress import Progress
 from harness.records import timing
 from harness.report import bench_tables
 from harness.report.measured_points import of_run
@@ -136,27 +139,37 @@ def test_too_long_calls_are_extrapolated_by_their_exponent_and_say_so():
     assert "ms" not in alone[1], "one point has no exponent"
 
 
-@pytest.mark.parametrize(("expected", "leaves", "calls"), [(0.0, False, 2), (60.0, False, 1), (60.0, True, 2)])
-def test_a_long_call_is_made_once_for_time_and_memory(expected, leaves, calls):
+@pytest.mark.parametrize(("limit_s", "calls"), [(60.0, 2), (0.0, 1)])
+def test_a_long_call_is_made_once_before_it_is_timed(limit_s, calls, monkeypatch):
+    monkeypatch.setattr(bench_measure, "LONG_CALL_S", limit_s)
     made = []
+    timed = bench_measure.Timed(lambda: made.append(torch.ones(2**22)), resident=lambda: 100.0)  # 16 MiB each, kept
+    assert 0 < bench_measure.first_calls(timed, CPU) < 60 and len(made) == calls
+    assert 112 < bench_measure.memory_taken(timed, CPU) < 130 and len(made) == calls + 1
+    assert bench_measure.memory_taken(timed._replace(memory_mb=7.0), CPU) == 7.0 and len(made) == calls + 1
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep what was freed")
+def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
+    """Not even the only sample of a length; memory, whose pages are returned, is measured after all times."""
+    faults = []
 
     def call():
-        made.append(torch.ones(2**22))  # 16 MiB each, that are kept
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(2**25)  # 128 MiB
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
-    timed = bench_measure.Timed(call, resident=lambda: 100.0, leaves=leaves)
-    seconds, memory = bench_measure.first_calls(timed, expected, CPU)
-    assert len(made) == calls and 0 < seconds < 60 and 112 < memory < 130
-    known = bench_measure.Timed(call, memory_mb=7.0)
-    assert bench_measure.first_calls(known, expected, CPU)[1] == 7.0 and len(made) == calls + 1
-
-
-def test_a_short_call_finds_its_pages_in_its_only_sample(places):
-    """They were returned when memory was measured. A long call is not made again for them."""
-    made, cfg = [], compose([*places, "bench.rounds=1"])
-    calls = {name: partial(made.append, name) for name in ("short", "long")}
-    seconds = {"short": 2.0, "long": 70.0}
-    found = bench_measure.timings_of(cfg, calls, CPU, seconds)
-    assert made == ["short", "short", "long"] and {len(one.samples) for one in found.values()} == {1}
+    timing.peak_mb(call, CPU)
+    faults.clear()
+    cfg = compose([*places, "bench.rounds=1"])
+    prepare = {name: lambda what, length: bench_measure.Timed(call) for name in ("a", "b")}
+    monkeypatch.setattr(timing, "other_cpu_s", lambda pids: 0.0)
+    points = bench_measure.measure_points(cfg, "forward", [1], prepare, CPU, Progress(silent=True))
+    first, *later = faults
+    assert [len(point["samples"]) for point in points] == [1, 1] and all(120 < p["memory_mb"] < 140 for p in points)
+    pages = 2**27 / resource.getpagesize()
+    assert first > 0.9 * pages, "a page costs"
+    assert max(later[3:5]) < pages / 10, "the two samples, after two calls of each"
 
 
 def test_a_known_long_call_is_not_made_to_learn_how_long_it_is():

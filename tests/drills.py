@@ -258,7 +258,7 @@ class Drills:
         entries = copy.deepcopy(record.load_json(self.record_path))
         name, change = self.dice.choice(list(CONTRADICTIONS.items()))
         change(entries, self.dice)
-        if self.dice.random() < 0.5:
+        if name != "another id" and self.dice.random() < 0.5:  # that one is mended by an id that fits
             config = {key: value for key, value in entries["config"].items() if key != "trainer"}
             entries["cell"]["id"] = identity(config)
             fitted = Cell(entries["cell"]["id"], config)

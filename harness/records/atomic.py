@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -75,12 +75,17 @@ def storage_message(error: BaseException) -> str:
 
 def remove_temporaries(folder: Path, name: str = "*") -> None:
     """Delete what a killed process left half written of files with this name, which no other process writes."""
-    for path in folder.glob(f".{name}.*{SUFFIX}"):
+    for path in _temporaries(folder, name):
         path.unlink(missing_ok=True)
 
 
 def has_temporaries(folder: Path) -> bool:
-    return any(folder.glob(f".*{SUFFIX}"))
+    return any(_temporaries(folder))
+
+
+def _temporaries(folder: Path, name: str = "*") -> Iterator[Path]:
+    """A folder with the name of a temporary file is none: it stays."""
+    return (path for path in folder.glob(f".{name}.*{SUFFIX}") if path.is_symlink() or not path.is_dir())
 
 
 def _flush(path: Path) -> None:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from harness.records.atomic import remove_temporaries, replace_atomic, write_atomic, write_bytes_atomic
+from harness.records.atomic import has_temporaries, remove_temporaries, replace_atomic, write_atomic, write_bytes_atomic
 
 
 def test_text_and_bytes_are_written_as_they_are_in_new_folders(tmp_path):
@@ -59,6 +59,10 @@ def test_content_is_on_disk_before_the_name_and_the_name_before_return(tmp_path,
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
     (tmp_path / ".last.ckpt.12.ab.tmp").write_text("half")
+    (tmp_path / ".last.ckpt.12.cd.tmp").symlink_to("/nowhere/at/all")
+    (tmp_path / ".last.ckpt.12.ef.tmp").mkdir()
     (tmp_path / "last.ckpt").write_text("whole")
+    assert has_temporaries(tmp_path)
     remove_temporaries(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
+    left = [".last.ckpt.12.ef.tmp", "last.ckpt"]  # a folder is no file that was written
+    assert sorted(path.name for path in tmp_path.iterdir()) == left and not has_temporaries(tmp_path)

@@ -3,11 +3,12 @@
 The new content is written to a temporary file in the same folder, flushed to the disk, then renamed.
 """
 
+import contextlib
 import errno
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -74,18 +75,24 @@ def storage_message(error: BaseException) -> str:
 
 
 def remove_temporaries(folder: Path, name: str = "*") -> None:
-    """Delete what a killed process left half written of files with this name, which no other process writes."""
-    for path in _temporaries(folder, name):
-        path.unlink(missing_ok=True)
+    """Delete what a killed process left half written of files with this name, which no other process writes.
+
+    A folder of such a name was not written here: it stays if anything is in it.
+    """
+    for path in folder.glob(f".{name}.*{SUFFIX}"):
+        if _is_folder(path):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
 
 
 def has_temporaries(folder: Path) -> bool:
-    return any(_temporaries(folder))
+    return not all(_is_folder(path) for path in folder.glob(f".*{SUFFIX}"))
 
 
-def _temporaries(folder: Path, name: str = "*") -> Iterator[Path]:
-    """A folder with the name of a temporary file is none: it stays."""
-    return (path for path in folder.glob(f".{name}.*{SUFFIX}") if path.is_symlink() or not path.is_dir())
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _flush(path: Path) -> None:

@@ -34,7 +34,7 @@ def bench(places, tmp_path, monkeypatch):
     monkeypatch.setattr(bench_command, "kernels", lambda call, device: [])  # a profile takes longer than all of this
 
     def composed(*overrides):
-        folders = [f"paths.bench={tmp_path / 'bench'}", f"paths.figures={tmp_path / 'figures'}"]
+        folders = [f"paths.{each}={tmp_path / each}" for each in ("bench", "figures", "site")]
         typed = [*SMALL, *overrides]
         return compose([*places, *folders, *typed]), typed
 

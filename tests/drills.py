@@ -253,7 +253,9 @@ class Drills:
 
     def contradictions(self) -> tuple[str, str]:
         """A record with an entry that the others contradict is refused, also with its id made to fit."""
-        if not self.record_path.exists():
+        # of a run without a break: what a resumed one worked is not bounded by when it began and ended
+        if not self.record_path.exists() or record.load_json(self.record_path)["resumes"]:
+            self.fresh()
             self.run()
         entries = copy.deepcopy(record.load_json(self.record_path))
         name, change = self.dice.choice(list(CONTRADICTIONS.items()))

@@ -117,7 +117,7 @@ def _lines(
             continue
         x, y, solid = zip(*shown, strict=True)
         fitted = slope(points, key)
-        exponent = "" if fitted.value is None else f"{fitted.value:z.2f}"
+        exponent = "" if fitted.value is None else f"{fitted.value:z.2f}{fitted.mark}"
         yield CostLine(name, x, tuple(map(_rounded, y)), solid, exponent, name == figure.reference)
 
 

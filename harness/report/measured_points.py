@@ -108,17 +108,27 @@ def number_at(points: Sequence[Point], reference: Sequence[Point], length: int, 
 
 def places(points: Sequence[Point], key: str) -> tuple[list[int], list[float]]:
     """Lengths, or values of the axis, and what was measured there: the upper half, where fixed costs are small."""
-    good = [(p.get("value", p["length"]), p[key]) for p in points if p["status"] == "ok" and p.get(key, 0) > 0]
-    kept = good[(len(good) - 1) // 2 :]
-    return [x for x, _ in kept], [y for _, y in kept]
+    kept = _fitted(points, key)
+    return [p.get("value", p["length"]) for p in kept], [p[key] for p in kept]
 
 
 def slope(points: Sequence[Point], value: str) -> Number:
-    """The exponent of time or memory over the upper half of the lengths, or of the axis's values."""
+    """The exponent of time or memory over the upper half of the lengths, or of the axis's values.
+
+    Its status is that of the first point that was not measured as a whole, if there is one.
+    """
     sizes, values = places(points, KEYS[value])
     if len(sizes) < FEWEST:
         return Number(None, "fewer than 2 points" if points else "not measured")
-    return Number(exponent(sizes, values), "ok", len(sizes))
+    statuses = (p["status"] for p in _fitted(points, KEYS[value]) if p["status"] != "ok")
+    return Number(exponent(sizes, values), next(statuses, "ok"), len(sizes))
+
+
+def _fitted(points: Sequence[Point], key: str) -> list[Point]:
+    """The upper half of what was measured, or, of long texts that were added up, all of them."""
+    known = [p for p in points if p.get(key, 0) > 0]
+    measured = [p for p in known if p["status"] == "ok"]
+    return measured[(len(measured) - 1) // 2 :] if len(measured) >= FEWEST else known
 
 
 def printed_slope(formula: str, over: str, sizes: Mapping[str, int], at: Sequence[int]) -> float | None:

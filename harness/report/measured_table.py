@@ -318,7 +318,7 @@ def _row_name(name: str, spec: MeasuredSpec) -> str:
 def _text(number: Number, decimals: int) -> TableEntry:
     if number.value is None:
         return TableEntry(number.status.split(":")[0], tone="muted" if number.status == "not measured" else "bad")
-    return TableEntry(f"{number.value:,.{decimals}f}{number.mark}")
+    return TableEntry(f"{number.value:z,.{decimals}f}{number.mark}")
 
 
 def _statuses(points: Any) -> list[str]:

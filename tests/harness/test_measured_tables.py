@@ -202,6 +202,9 @@ def test_numbers_of_points():
     assert slope(sizes, "time_exponent").value == pytest.approx(1.5)
     along = [{"length": 8, "value": v, "ms": 2.0 * v, "status": "ok"} for v in (16, 32, 64)]
     assert slope(along, "time_exponent").value == pytest.approx(1.0), "over the axis where there is one"
+    texts = [{"length": n, "ms": 3.0 * n**2, "status": "integrated: over the cost of a token"} for n in (8, 12, 16)]
+    assert slope(texts, "time_exponent").value == pytest.approx(2.0) and slope(texts, "time_exponent").mark == " ~"
+    assert slope([*sizes, *texts], "time_exponent").mark == "", "what was measured goes before"
 
 
 def test_printed_formulas_have_exponents():

@@ -3,9 +3,17 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))
 
-from longhaul.__main__ import main
+try:
+    from longhaul.__main__ import main
+except ModuleNotFoundError as error:
+    package = str(error.name).split(".")[0]
+    if (ROOT / package).is_dir():  # a module of ours
+        raise
+    print(f"error: {package} is not installed for {sys.executable}: make setup && source .venv/bin/activate", file=sys.stderr)
+    sys.exit(2)
 
 if __name__ == "__main__":
     sys.exit(main())

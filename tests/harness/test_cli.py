@@ -33,6 +33,13 @@ def test_nothing_heavy_is_imported(command):
     assert "HEAVY []" in ask(*command.split())
 
 
+def test_a_python_without_the_packages_is_told_in_one_line():
+    bare = [sys.executable, "-S", "run.py", "do=list"]  # -S: without site-packages
+    done = subprocess.run(bare, capture_output=True, text=True, cwd=ROOT)
+    told = f"error: hydra is not installed for {sys.executable}: make setup && source .venv/bin/activate\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
 def test_help_lists_every_verb():
     from harness.commands.cli import VERBS
 

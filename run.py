@@ -12,7 +12,8 @@ except ModuleNotFoundError as error:
     package = str(error.name).split(".")[0]
     if (ROOT / package).is_dir():  # a module of ours
         raise
-    print(f"error: {package} is not installed for {sys.executable}: make setup && source .venv/bin/activate", file=sys.stderr)
+    told = f"error: {package} is not installed for {sys.executable}: make setup && source .venv/bin/activate"
+    print(told, file=sys.stderr)
     sys.exit(2)
 
 if __name__ == "__main__":

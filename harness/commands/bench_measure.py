@@ -24,14 +24,24 @@ from harness.config import build
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from harness.progress import Progress
-from harness.records.timing import Timing, exponent, peak_mb, synchronize, time_alternating
+from harness.records.timing import (
+    MAX_NEW_MEMORY,
+    Timing,
+    exponent,
+    keep_freed_memory,
+    new_memory_s,
+    peak_mb,
+    synchronize,
+    time_alternating,
+)
 from models.attention.base import Attention, Pattern
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 VOCABULARY = 256  # of the decoders
 OK, SKIPPED, OOM, EXTRAPOLATED = "ok", "skipped", "oom", "extrapolated"
 FITTED = 3  # measured points, the longest ones, that an exponent is fitted to
-LONG_CALL_S = 10.0  # beside a call of so long, what is done once in a process is little
+LONG_CALL_S = 10.0  # a call of so long is made once before it is timed, a shorter one until it takes no new memory,
+FIRST_CALLS = 8  # at most so often
 LONG_RUN_S = 60.0  # all samples of a length take about so long, those of one call a share of it, or there is one
 LONG = 131072  # tokens; where a command has more, layers read their input in chunks
 CHUNK = 32768
@@ -86,6 +96,7 @@ def measure_points(
 ) -> list[dict[str, Any]]:
     """Points of one measure, length by length: all models of a length take turns. `series` is part of each point."""
     points = {name: [] for name in prepare}
+    keep_freed_memory()  # as training does
     for index, length in enumerate(lengths):
         progress.update(what, index, len(lengths), f"n = {length:,}")
         calls, status, seconds = {}, {}, {}
@@ -117,18 +128,18 @@ def measure_points(
 
 
 def first_calls(timed: Timed, device: torch.device) -> float:
-    """Seconds of a call, which is not counted. A short one is made once more.
+    """Seconds of a call, which is not counted. A short one is made until it takes no new memory from the kernel.
 
-    The first calls take pages from the kernel, which freed memory then keeps: those of the first step of a model with
-    gigabytes of activations take more than half of its time.
+    What a step frees is kept, but glibc before 2.38 can fit a large tensor into what an equal one left only after
+    several steps. Until then a model with gigabytes of activations takes up to five times as long.
     """
     seconds = 0.0
-    for _ in range(2):
-        start = time.perf_counter()
+    for _ in range(FIRST_CALLS):
+        new, start = new_memory_s(), time.perf_counter()
         timed.call()
         synchronize(device)
         seconds = time.perf_counter() - start
-        if seconds > LONG_CALL_S:
+        if seconds > LONG_CALL_S or new_memory_s() - new <= MAX_NEW_MEMORY * seconds:
             break
     return seconds
 
@@ -147,7 +158,7 @@ def timings_of(
     share = LONG_RUN_S / max(1, len(calls))
     rounds = {name: max(1, min(cfg.bench.rounds, int(share / max(seconds[name], 1e-9)))) for name in calls}
     retry = device.type == "cpu" and sum(seconds[name] * rounds[name] for name in calls) < LONG_RUN_S / 2
-    once = {"warm": False, "seconds": seconds}
+    once = {"warm": False, "seconds": seconds, "retry_cold": True}
     return time_alternating(calls, device=device, rounds=rounds, retry_disturbed=retry, **once)
 
 

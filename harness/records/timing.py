@@ -1,7 +1,8 @@
 """Time and memory of calls on a machine that other processes use too.
 
 Candidates alternate within one run, so whatever slows the machine slows all of them. A sample lasts at least
-`min_sample_s`. A sample during which other processes took more than a tenth of a core is discarded and taken again.
+`min_sample_s`. A sample during which other processes took more than a tenth of a core is discarded and taken again, and
+so is one of which the kernel took more than a tenth to give the process new memory: training reuses what it has.
 Devices are synchronised. Results are medians and quartiles.
 """
 
@@ -9,6 +10,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,18 +21,21 @@ from harness.records.provenance import peak_memory_mb, reset_peak_memory, reside
 
 MAX_OTHER_LOAD = 0.1  # fraction of a core that other processes may use during a sample
 MAX_RETRIES = 4  # discarded samples for each that counts
+MAX_NEW_MEMORY = 0.1  # fraction of a sample that the kernel may take to give the process new memory
+PAGES_PER_S = 500_000  # that a kernel gives, filled with zeros; on a virtual machine 100,000 to 1,000,000
 
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds of one call. `disturbed`: the number of samples during which other processes used the machine.
 
-    `calls`: so many in a row made a sample.
+    `calls`: so many in a row made a sample. `cold`: the number of samples that took new memory from the kernel.
     """
 
     samples: tuple[float, ...]
     disturbed: int = 0
     calls: int = 1
+    cold: int = 0
 
     @property
     def median(self) -> float:
@@ -58,6 +63,7 @@ def time_alternating(
     rounds: int | Mapping[str, int] = 5,
     min_sample_s: float = 0.05,
     retry_disturbed: bool = True,
+    retry_cold: bool = False,
     pause_s: float = 0.0,
     worker_pids: Sequence[int] = (),
     warm: bool = True,
@@ -68,6 +74,8 @@ def time_alternating(
 
     `seconds`: what one call took, where that is known; a long call is then not made again to learn it.
     `retry_disturbed`: discard disturbed samples and take them again, at most MAX_RETRIES for each that counts.
+    `retry_cold`: the same for samples that took new memory from the kernel, each at most once, or in all as often as
+    there are rounds. It asks for `keep_freed_memory`: without it every large tensor is new.
     `pause_s`: seconds of rest before each sample, followed by one uncounted call, for candidates whose threads would
     disturb the next one's. `worker_pids`: processes whose CPU time belongs to the candidates.
     """
@@ -79,23 +87,29 @@ def time_alternating(
         calls[name] = 1 if known > min_sample_s else max(1, round(min_sample_s / _seconds(function, 1, device)))
     rounds_of = rounds if isinstance(rounds, Mapping) else dict.fromkeys(candidates, rounds)
     disturbed, retries = dict.fromkeys(candidates, 0), MAX_RETRIES * sum(rounds_of.values())
+    cold, cold_retries = dict.fromkeys(candidates, 0), {name: retry_cold * rounds_of[name] for name in candidates}
     for round_ in range(max(rounds_of.values(), default=0)):
         for name, function in ((name, candidates[name]) for name in candidates if round_ < rounds_of[name]):
             while True:
                 if pause_s:
                     time.sleep(pause_s)
                     function()
-                before = other_cpu_s(worker_pids)
+                before, new_before = other_cpu_s(worker_pids), new_memory_s()
                 start = time.perf_counter()
                 seconds = _seconds(function, calls[name], device)
+                is_cold = retry_cold and new_memory_s() - new_before > MAX_NEW_MEMORY * seconds
                 used = other_cpu_s(worker_pids) - before
                 undisturbed = used <= MAX_OTHER_LOAD * (time.perf_counter() - start) + _CPU_TIME_RESOLUTION_S
-                if undisturbed or not retry_disturbed or retries == 0:
+                if is_cold and cold_retries[name]:
+                    cold_retries[name] -= 1
+                elif undisturbed or not retry_disturbed or retries == 0:
                     break
-                retries -= 1
+                else:
+                    retries -= 1
             samples[name].append(seconds / calls[name])
             disturbed[name] += retry_disturbed and not undisturbed
-    return {name: Timing(tuple(samples[name]), disturbed[name], calls[name]) for name in candidates}
+            cold[name] += is_cold
+    return {name: Timing(tuple(samples[name]), disturbed[name], calls[name], cold[name]) for name in candidates}
 
 
 def _seconds(function: Callable[[], object], calls: int, device: Any) -> float:
@@ -125,6 +139,11 @@ def other_cpu_s(worker_pids: Sequence[int] = ()) -> float:
     own = os.times()
     busy = (user + nice + system + irq + softirq + steal - workers) / ticks
     return busy - own.user - own.system - own.children_user - own.children_system
+
+
+def new_memory_s() -> float:
+    """About the seconds in which the kernel gave this process the memory that it has taken until now."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt / PAGES_PER_S
 
 
 def peak_mb(function: Callable[[], object], device: Any, *, warm: bool = True) -> float:

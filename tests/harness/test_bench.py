@@ -205,6 +205,19 @@ def test_disturbed_samples_are_counted_when_no_retry_is_left(monkeypatch):
     assert found.disturbed == 3
 
 
+@pytest.mark.parametrize(("cold_samples", "kept", "calls"), [(2, 0, 5), (5, 2, 6)])
+def test_samples_that_took_new_memory_are_taken_again_as_often_as_there_are_rounds(
+    cold_samples, kept, calls, monkeypatch
+):
+    made = []
+    monkeypatch.setattr(timing, "new_memory_s", lambda: 10.0 * min(len(made), cold_samples))
+    settings = {"device": CPU, "rounds": 3, "min_sample_s": 0.0, "warm": False, "seconds": {"a": 1.0}}
+    found = timing.time_alternating({"a": lambda: made.append("a")}, **settings, retry_cold=True)["a"]
+    assert (len(found.samples), found.cold, len(made)) == (3, kept, calls)
+    made.clear()
+    assert timing.time_alternating({"a": lambda: made.append("a")}, **settings)["a"].cold == 0 and len(made) == 3
+
+
 def test_the_time_of_other_processes_is_a_number():
     assert timing.other_cpu_s(()) >= 0
     assert math.isfinite(timing.other_cpu_s(()))

@@ -139,10 +139,11 @@ def test_too_long_calls_are_extrapolated_by_their_exponent_and_say_so():
     assert "ms" not in alone[1], "one point has no exponent"
 
 
-@pytest.mark.parametrize(("limit_s", "calls"), [(60.0, 2), (0.0, 1)])
-def test_a_long_call_is_made_once_before_it_is_timed(limit_s, calls, monkeypatch):
-    monkeypatch.setattr(bench_measure, "LONG_CALL_S", limit_s)
+@pytest.mark.parametrize(("limit_s", "cold", "calls"), [(60.0, 3, 4), (60.0, 100, 8), (0.0, 3, 1)])
+def test_a_call_is_made_until_it_takes_no_new_memory_a_long_one_once(limit_s, cold, calls, monkeypatch):
     made = []
+    monkeypatch.setattr(bench_measure, "LONG_CALL_S", limit_s)
+    monkeypatch.setattr(bench_measure, "new_memory_s", lambda: 10.0 * min(len(made), cold))
     timed = bench_measure.Timed(lambda: made.append(torch.ones(2**22)), resident=lambda: 100.0)  # 16 MiB each, kept
     assert 0 < bench_measure.first_calls(timed, CPU) < 60 and len(made) == calls
     assert 112 < bench_measure.memory_taken(timed, CPU) < 130 and len(made) == calls + 1
@@ -152,24 +153,22 @@ def test_a_long_call_is_made_once_before_it_is_timed(limit_s, calls, monkeypatch
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep what was freed")
 def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
     """Not even the only sample of a length; memory, whose pages are returned, is measured after all times."""
-    faults = []
+    faults = {"a": [], "b": []}
 
-    def call():
+    def call(name):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         torch.ones(2**25)  # 128 MiB
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        faults[name].append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
-    timing.peak_mb(call, CPU)
-    faults.clear()
     cfg = compose([*places, "bench.rounds=1"])
-    prepare = {name: lambda what, length: bench_measure.Timed(call) for name in ("a", "b")}
+    prepare = {name: lambda what, length, name=name: bench_measure.Timed(partial(call, name)) for name in faults}
     monkeypatch.setattr(timing, "other_cpu_s", lambda pids: 0.0)
     points = bench_measure.measure_points(cfg, "forward", [1], prepare, CPU, Progress(silent=True))
-    first, *later = faults
     assert [len(point["samples"]) for point in points] == [1, 1] and all(120 < p["memory_mb"] < 140 for p in points)
     pages = 2**27 / resource.getpagesize()
-    assert first > 0.9 * pages, "a page costs"
-    assert max(later[3:5]) < pages / 10, "the two samples, after two calls of each"
+    for *_, sample, memory in faults.values():
+        assert memory > 0.9 * pages, "a page costs"
+        assert sample < pages / 10, "the sample"
 
 
 def test_a_known_long_call_is_not_made_to_learn_how_long_it_is():

@@ -22,7 +22,8 @@ from harness.records.provenance import peak_memory_mb, reset_peak_memory, reside
 MAX_OTHER_LOAD = 0.1  # fraction of a core that other processes may use during a sample
 MAX_RETRIES = 4  # discarded samples for each that counts
 MAX_NEW_MEMORY = 0.1  # fraction of a sample that the kernel may take to give the process new memory
-PAGES_PER_S = 500_000  # that a kernel gives, filled with zeros; on a virtual machine 100,000 to 1,000,000
+PAGES_PER_S = 100_000  # that a kernel gives at least; on a virtual machine 100,000 to 1,000,000
+COLD_RETRIES = 3  # of a candidate, or as many as it has rounds
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def time_alternating(
 
     `seconds`: what one call took, where that is known; a long call is then not made again to learn it.
     `retry_disturbed`: discard disturbed samples and take them again, at most MAX_RETRIES for each that counts.
-    `retry_cold`: the same for samples that took new memory from the kernel, each at most once, or in all as often as
-    there are rounds. It asks for `keep_freed_memory`: without it every large tensor is new.
+    `retry_cold`: the same for samples that took new memory from the kernel. It asks for `keep_freed_memory`: without
+    it every large tensor is new.
     `pause_s`: seconds of rest before each sample, followed by one uncounted call, for candidates whose threads would
     disturb the next one's. `worker_pids`: processes whose CPU time belongs to the candidates.
     """
@@ -87,7 +88,7 @@ def time_alternating(
         calls[name] = 1 if known > min_sample_s else max(1, round(min_sample_s / _seconds(function, 1, device)))
     rounds_of = rounds if isinstance(rounds, Mapping) else dict.fromkeys(candidates, rounds)
     disturbed, retries = dict.fromkeys(candidates, 0), MAX_RETRIES * sum(rounds_of.values())
-    cold, cold_retries = dict.fromkeys(candidates, 0), {name: retry_cold * rounds_of[name] for name in candidates}
+    cold, cold_retries = dict.fromkeys(candidates, 0), {name: max(COLD_RETRIES, rounds_of[name]) for name in candidates}
     for round_ in range(max(rounds_of.values(), default=0)):
         for name, function in ((name, candidates[name]) for name in candidates if round_ < rounds_of[name]):
             while True:
@@ -142,7 +143,7 @@ def other_cpu_s(worker_pids: Sequence[int] = ()) -> float:
 
 
 def new_memory_s() -> float:
-    """About the seconds in which the kernel gave this process the memory that it has taken until now."""
+    """Seconds, at most, in which the kernel gave this process the memory that it has taken until now."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt / PAGES_PER_S
 
 

@@ -140,7 +140,7 @@ def notes(measured: dict[str, Any]) -> list[str]:
     if disturbed:
         lines.append(f"{disturbed} samples were taken while other processes used this machine.")
     if cold := sum(point.get("cold", 0) for point in measured["points"]):
-        lines.append(f"{cold} samples are too long by the time in which the kernel gave the process new memory.")
+        lines.append(f"{cold} samples may be too long: the kernel gave the process new memory meanwhile.")
     if any("ms" in point and point["status"] != "ok" for point in measured["points"]):
         lines.append("~: not measured at this length; how it came about stands below.")
     lines += [f"{title_of(what)}: {timed}." for what, timed in measured.get("timed", {}).items()]

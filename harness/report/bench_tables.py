@@ -13,7 +13,7 @@ from harness.report.bubble_plot import wrapped
 from harness.report.cost_axes import LOOK, cost_axes
 from harness.report.measurements import describe_setting
 from harness.report.render.markdown import escape
-from harness.report.statistics import three_digits
+from harness.report.statistics import significant
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 TITLES |= {"token": "One token of a text", "generate": "A whole text"}
@@ -109,14 +109,18 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
             if "ms" not in point:
                 cells.append(point["status"].split(":")[0])
                 continue
-            ratio = f" ({base[place(point)] / point['ms']:.2g}×)" if place(point) in base and name != peer else ""
+            ratio = (
+                f" ({significant(base[place(point)] / point['ms'], 2)}×)"
+                if place(point) in base and name != peer
+                else ""
+            )
             cells.append(f"{'~' * (point['status'] != 'ok')}{milliseconds(point['ms'])}{ratio}")
         good = [point for point in points if point["status"] == "ok"]
         slopes = [slope(good, "ms"), slope(good, "memory_mb")]
         both = [point for point in good if place(point) in base]
         sizes, ours = [place(p) for p in both], [p["ms"] for p in both]
         at = crossover(sizes, ours, [base[n] for n in sizes]) if name != peer else None
-        rows.append([*cells, *slopes, three_digits(good[-1]["memory_mb"]) if good else "", f"{at:,.0f}" if at else ""])
+        rows.append([*cells, *slopes, significant(good[-1]["memory_mb"]) if good else "", f"{at:,.0f}" if at else ""])
     return header, rows
 
 
@@ -128,7 +132,7 @@ def slope(points: Series, key: str) -> str:
 
 
 def milliseconds(value: float) -> str:
-    return f"{value:.3g} ms" if value < 1000 else f"{three_digits(value / 1000)} s"
+    return f"{significant(value)} ms" if float(f"{value:.3g}") < 1000 else f"{significant(value / 1000)} s"
 
 
 def notes(measured: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from harness.report.groups import Group
 from harness.report.render.layout import Block, TableEntry
 from harness.report.scores import Score, rank, verdict_of
 from harness.report.spec import TableSpec
-from harness.report.statistics import three_digits
+from harness.report.statistics import significant
 
 TONES = {"reproduced": "good", "close": "fair", "off": "bad", "failed": "bad"}
 EMPTY = TableEntry("–", tone="muted")
@@ -55,7 +55,7 @@ def ranking_block(spec: TableSpec, group: Group) -> Block:
             _tier(group, score),
             above_chance,
             f"{score.parameters:,}" if score.parameters else "–",
-            three_digits(score.examples_per_s) if score.examples_per_s else "–",
+            significant(score.examples_per_s) if score.examples_per_s else "–",
             group.source,
         )
         row = _row_entry(spec, score.row, score.setting), _score_entry(score, decimals, group)

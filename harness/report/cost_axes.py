@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LOOK = 3  # changed with what these pictures look like: older files are drawn again
+LOOK = 4  # changed with what these pictures look like: older files are drawn again
 CLOSE = 0.09  # part of the axis: a tick that is nearer to the one before has no room for its label
 NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
 DECADES = 1000.0  # a range above this factor has powers of ten as ticks, below it 1, 2, 5

@@ -164,7 +164,7 @@ def _panel(axis: "Axes", panel: CostPanel, x_label: str, upcast: int) -> None:
         return
     for place, line in enumerate(panel.lines):
         colour = REFERENCE if line.reference else COLOURS[place % len(COLOURS)]
-        marker = "x" if line.reference else MARKERS[place % len(MARKERS)]
+        marker = "X" if line.reference else MARKERS[place % len(MARKERS)]
         label = line.label.replace("$", r"\$") + (f" (exponent {line.exponent})" if line.exponent else "")
         axis.plot(line.x, line.y, color=colour, linestyle="--" if line.reference else "-", linewidth=1.2)
         for solid in (True, False):
@@ -174,6 +174,8 @@ def _panel(axis: "Axes", panel: CostPanel, x_label: str, upcast: int) -> None:
             look = {"color": colour, "marker": marker, "markerfacecolor": face, "markersize": 4.5, "linestyle": "none"}
             axis.plot(x, y, **look)
         axis.plot([], [], color=colour, marker=marker, linestyle="--" if line.reference else "-", label=label)
+    if not all(all(line.solid) for line in panel.lines):
+        axis.plot([], [], "o", color="0.4", markerfacecolor="none", label="hollow: extrapolated or added up")
     points = [point for line in panel.lines for point in zip(line.x, line.y, strict=True)]
     cost_axes(axis, points, legend=len(panel.lines))
     axis.tick_params(labelsize=7)

@@ -30,6 +30,7 @@ from harness.report.measured_spec import EXPONENTS, KEYS, MeasuredColumn, Measur
 from harness.report.measurements import describe_setting
 from harness.report.render.layout import TIDY_COLUMNS, Block, Section, Table, TableEntry
 from harness.report.spec_parts import NamedBySpec, require_known
+from harness.report.statistics import significant
 
 UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
 UNITS |= dict.fromkeys(EXPONENTS, "exponents")
@@ -250,7 +251,8 @@ class MeasuredTable(NamedBySpec):
         taus = [tau for numbers in orders.values() if (tau := _tau(numbers)) is not None]
         order = f"; order of rows, Kendall's τ in the mean {sum(taus) / len(taus):+.2f}" if taus else ""
         return (
-            f"{title}, on {where}: ours over the paper's {middle:.2g} in the median ({low:.2g} to {high:.2g}){order}."
+            f"{title}, on {where}: ours over the paper's {significant(middle, 2)} in the median "
+            f"({significant(low, 2)} to {significant(high, 2)}){order}."
         )
 
     def _tidy(

@@ -62,6 +62,6 @@ def verdict(
     return "close" if difference <= tolerance["close"] else "off"
 
 
-def three_digits(value: float) -> str:
+def significant(value: float, digits: int = 3) -> str:
     """`0.0123`, `45.6`, `1,230`: a large number keeps its place, without an exponent."""
-    return f"{float(f'{value:.3g}'):,.15g}"
+    return f"{float(f'{value:.{digits}g}'):,.15g}"

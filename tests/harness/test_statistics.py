@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.report.statistics import Estimate, estimate, three_digits, verdict
+from harness.report.statistics import Estimate, estimate, significant, verdict
 
 
 def test_statistics_are_the_hand_computed_ones():
@@ -72,5 +72,5 @@ def test_verdict_is_decided_by_the_printed_digits():
         (0, "0"),
     ],
 )
-def test_three_digits_have_no_exponent(value, text):
-    assert three_digits(value) == text
+def test_significant_have_no_exponent(value, text):
+    assert significant(value) == text

@@ -1,8 +1,8 @@
 """Time and memory of calls on a machine that other processes use too.
 
 Candidates alternate within one run, so whatever slows the machine slows all of them. A sample lasts at least
-`min_sample_s`. A sample during which other processes took more than a tenth of a core is discarded and taken again, and
-so is one of which the kernel took more than a tenth to give the process new memory: training reuses what it has.
+`min_sample_s`. A sample during which other processes took more than a tenth of a core is discarded and taken again. So
+may be one of which the kernel took more than a tenth to give the process new memory: training reuses what it has.
 Devices are synchronised. Results are medians and quartiles.
 """
 

@@ -109,11 +109,8 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
             if "ms" not in point:
                 cells.append(point["status"].split(":")[0])
                 continue
-            ratio = (
-                f" ({significant(base[place(point)] / point['ms'], 2)}×)"
-                if place(point) in base and name != peer
-                else ""
-            )
+            compared = place(point) in base and name != peer
+            ratio = f" ({significant(base[place(point)] / point['ms'], 2)}×)" if compared else ""
             cells.append(f"{'~' * (point['status'] != 'ok')}{milliseconds(point['ms'])}{ratio}")
         good = [point for point in points if point["status"] == "ok"]
         slopes = [slope(good, "ms"), slope(good, "memory_mb")]

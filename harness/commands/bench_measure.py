@@ -8,7 +8,6 @@ or the reason of a refusal.
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -25,14 +24,13 @@ from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from harness.progress import Progress
 from harness.records.timing import (
-    MAX_NEW_MEMORY,
     Timing,
     exponent,
     keep_freed_memory,
-    new_memory_s,
     peak_mb,
     synchronize,
     time_alternating,
+    timed_call,
 )
 from models.attention.base import Attention, Pattern
 
@@ -40,8 +38,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 VOCABULARY = 256  # of the decoders
 OK, SKIPPED, OOM, EXTRAPOLATED = "ok", "skipped", "oom", "extrapolated"
 FITTED = 3  # measured points, the longest ones, that an exponent is fitted to
-LONG_CALL_S = 10.0  # a call of so long is made once before it is timed, a shorter one until it takes no new memory,
-FIRST_CALLS = 8  # at most so often
+FIRST_CALLS = 8  # of a model, at most, before it is timed
+LONG_CALL_S = 10.0  # after a call of so long there is no other first call
 LONG_RUN_S = 60.0  # all samples of a length take about so long, those of one call a share of it, or there is one
 LONG = 131072  # tokens; where a command has more, layers read their input in chunks
 CHUNK = 32768
@@ -131,15 +129,12 @@ def first_calls(timed: Timed, device: torch.device) -> float:
     """Seconds of a call, which is not counted. A short one is made until it takes no new memory from the kernel.
 
     What a step frees is kept, but glibc before 2.38 can fit a large tensor into what an equal one left only after
-    several steps. Until then a model with gigabytes of activations takes up to five times as long.
+    several steps. Until then a model with gigabytes of activations takes two to four times as long.
     """
     seconds = 0.0
     for _ in range(FIRST_CALLS):
-        new, start = new_memory_s(), time.perf_counter()
-        timed.call()
-        synchronize(device)
-        seconds = time.perf_counter() - start
-        if seconds > LONG_CALL_S or new_memory_s() - new <= MAX_NEW_MEMORY * seconds:
+        seconds, cold = timed_call(timed.call, device)
+        if not cold or seconds > LONG_CALL_S:
             break
     return seconds
 

@@ -88,7 +88,7 @@ def remove_temporaries(folder: Path, name: str = "*") -> None:
 
 
 def has_temporaries(folder: Path) -> bool:
-    return not all(_is_folder(path) for path in folder.glob(f".*{SUFFIX}"))
+    return any(not _is_folder(path) for path in folder.glob(f".*{SUFFIX}"))
 
 
 def _is_folder(path: Path) -> bool:

@@ -23,14 +23,14 @@ MAX_OTHER_LOAD = 0.1  # fraction of a core that other processes may use during a
 MAX_RETRIES = 4  # discarded samples for each that counts
 MAX_NEW_MEMORY = 0.1  # fraction of a sample that the kernel may take to give the process new memory
 PAGES_PER_S = 100_000  # that a kernel gives at least; on a virtual machine 100,000 to 1,000,000
-COLD_RETRIES = 3  # of a candidate, or as many as it has rounds
+COLD_RETRIES = 3  # samples of a candidate that are taken again for it; more where it has more rounds
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one call. `disturbed`: the number of samples during which other processes used the machine.
+    """Seconds of one call; a sample is the mean of `calls` in a row.
 
-    `calls`: so many in a row made a sample. `cold`: the number of samples that took new memory from the kernel.
+    `disturbed`: samples during which other processes used the machine. `cold`: samples that took new memory.
     """
 
     samples: tuple[float, ...]
@@ -85,7 +85,7 @@ def time_alternating(
         if warm:
             function()
         known = (seconds or {}).get(name, 0.0)
-        calls[name] = 1 if known > min_sample_s else max(1, round(min_sample_s / _seconds(function, 1, device)))
+        calls[name] = 1 if known > min_sample_s else max(1, round(min_sample_s / timed_call(function, device)[0]))
     rounds_of = rounds if isinstance(rounds, Mapping) else dict.fromkeys(candidates, rounds)
     disturbed, retries = dict.fromkeys(candidates, 0), MAX_RETRIES * sum(rounds_of.values())
     cold, cold_retries = dict.fromkeys(candidates, 0), {name: max(COLD_RETRIES, rounds_of[name]) for name in candidates}
@@ -95,13 +95,12 @@ def time_alternating(
                 if pause_s:
                     time.sleep(pause_s)
                     function()
-                before, new_before = other_cpu_s(worker_pids), new_memory_s()
+                before = other_cpu_s(worker_pids)
                 start = time.perf_counter()
-                seconds = _seconds(function, calls[name], device)
-                is_cold = retry_cold and new_memory_s() - new_before > MAX_NEW_MEMORY * seconds
+                seconds, is_cold = timed_call(function, device, calls[name])
                 used = other_cpu_s(worker_pids) - before
                 undisturbed = used <= MAX_OTHER_LOAD * (time.perf_counter() - start) + _CPU_TIME_RESOLUTION_S
-                if is_cold and cold_retries[name]:
+                if retry_cold and is_cold and cold_retries[name]:
                     cold_retries[name] -= 1
                 elif undisturbed or not retry_disturbed or retries == 0:
                     break
@@ -109,17 +108,19 @@ def time_alternating(
                     retries -= 1
             samples[name].append(seconds / calls[name])
             disturbed[name] += retry_disturbed and not undisturbed
-            cold[name] += is_cold
+            cold[name] += retry_cold and is_cold
     return {name: Timing(tuple(samples[name]), disturbed[name], calls[name], cold[name]) for name in candidates}
 
 
-def _seconds(function: Callable[[], object], calls: int, device: Any) -> float:
+def timed_call(function: Callable[[], object], device: Any, times: int = 1) -> tuple[float, bool]:
+    """Seconds of so many calls, and whether they were cold: new memory took more than MAX_NEW_MEMORY of them."""
     synchronize(device)
-    start = time.perf_counter()
-    for _ in range(calls):
+    new_before, start = new_memory_s(), time.perf_counter()
+    for _ in range(times):
         function()
     synchronize(device)
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    return seconds, new_memory_s() - new_before > MAX_NEW_MEMORY * seconds
 
 
 _CPU_TIME_RESOLUTION_S = 2 / os.sysconf("SC_CLK_TCK")  # of the counters below

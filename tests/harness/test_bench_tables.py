@@ -143,7 +143,7 @@ def test_too_long_calls_are_extrapolated_by_their_exponent_and_say_so():
 def test_a_call_is_made_until_it_takes_no_new_memory_a_long_one_once(limit_s, cold, calls, monkeypatch):
     made = []
     monkeypatch.setattr(bench_measure, "LONG_CALL_S", limit_s)
-    monkeypatch.setattr(bench_measure, "new_memory_s", lambda: 10.0 * min(len(made), cold))
+    monkeypatch.setattr(timing, "new_memory_s", lambda: 10.0 * min(len(made), cold))
     timed = bench_measure.Timed(lambda: made.append(torch.ones(2**22)), resident=lambda: 100.0)  # 16 MiB each, kept
     assert 0 < bench_measure.first_calls(timed, CPU) < 60 and len(made) == calls
     assert 112 < bench_measure.memory_taken(timed, CPU) < 130 and len(made) == calls + 1

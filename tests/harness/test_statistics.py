@@ -72,5 +72,9 @@ def test_verdict_is_decided_by_the_printed_digits():
         (0, "0"),
     ],
 )
-def test_significant_have_no_exponent(value, text):
+def test_significant_digits_have_no_exponent(value, text):
     assert significant(value) == text
+
+
+def test_two_significant_digits():
+    assert [significant(value, 2) for value in (0.0123, 9.96, 123, 1234)] == ["0.012", "10", "120", "1,200"]

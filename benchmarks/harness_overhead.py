@@ -21,8 +21,8 @@ from harness.config.build import build, parameter_groups
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
-from harness.records.timing import keep_freed_memory
-from harness.training.loader import TrainLoader
+from harness.records.machine import keep_freed_memory
+from harness.training.batches.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
 
 CELL = ["model=lavo", "task=lra/listops", "budget=reduced", "trainer=cpu"]

@@ -60,7 +60,7 @@ def main() -> None:
     if options.child:
         print(json.dumps(score(options.child[0], int(options.child[1]), options.layers)))
         return
-    from harness.records.timing import exponent
+    from harness.report.stats.growth import exponent
 
     measured: dict[str, dict[str, float]] = {}
     for name in options.models:

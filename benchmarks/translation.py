@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from benchmarks.decoding import least_seconds
 from harness.config.build import build
 from harness.config.compose import compose
-from harness.training.apollo import Apollo
+from harness.training.optim.apollo import Apollo
 from models.generation.search import Search, search
 from tasks.seq2seq.vocabulary import BOS, EOS, PADDING
 

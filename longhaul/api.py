@@ -15,8 +15,8 @@ from harness.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.compare_cells import Comparison
-    from harness.training.saved_model import SavedModel
+    from harness.report.scores.compare_cells import Comparison
+    from harness.training.checkpoints.saved_model import SavedModel
 
 SWEPT = ("model", "task", "protocol", "budget", "seed", "table")  # of these, a list of values means a sweep
 CellName = str | os.PathLike[str]  # digits of its id, its name in do=status, its record or its run folder
@@ -82,7 +82,7 @@ def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
     `cell`: as in `compare`, or a folder that `export` wrote. Further overrides are those of paths
     (`paths.outputs=...`), and of an exported folder's task (`task.path=...`). Raises UsageError.
     """
-    from harness.training import saved_model
+    from harness.training.checkpoints import saved_model
 
     (command,) = commands_of(overrides, settings)
     if saved_model.is_exported(Path(cell)):
@@ -92,7 +92,7 @@ def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
 
 def export(cell: CellName, folder: CellName | None = None, *overrides: str, **settings: Any) -> Path:
     """Write the weights of a cell as safetensors with its configuration, record and card; returns the folder."""
-    from harness.training import saved_model
+    from harness.training.checkpoints import saved_model
 
     (command,) = commands_of(overrides, settings)
     return saved_model.export(saved_model.load_run(cell, command.cfg), folder and Path(folder), command.cfg)
@@ -103,7 +103,7 @@ def compare(a: CellName, b: CellName, *, root: CellName | None = None) -> "Compa
 
     A cell is six or more digits of its id, its name in `do=status`, its record or its run folder. Raises UsageError.
     """
-    from harness.report.compare_cells import compare
+    from harness.report.scores.compare_cells import compare
 
     return compare(a, b, root or Paths().records)
 

@@ -13,7 +13,7 @@ from harness.config.schema import Paths
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.answer import ColumnAnswer
+    from harness.report.pages.answer import ColumnAnswer
     from harness.report.render.layout import Table
 
 NUMBERS = ("ours_mean", "ours_ci", "n", "ours_min", "ours_max", "chance", "tier", "difference", "difference_ci")
@@ -58,7 +58,7 @@ class Page:
         Raises UsageError where no column has two rows with scores.
         """
         from harness.errors import UsageError, did_you_mean
-        from harness.report import score_plot
+        from harness.report.plots import score_plot
 
         shown = score_plot.panels(self.columns)
         known = {answer.group.column for answer in shown}
@@ -80,8 +80,8 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
 
     from harness.commands.report import report_tables
     from harness.config.places import CONF
-    from harness.report.measurements import load_measurements
     from harness.report.render import markdown
+    from harness.report.scores.measurements import load_measurements
 
     paths = Paths()
     gathered: list[tuple[Table, list[ColumnAnswer] | None]] = []
@@ -119,7 +119,7 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from harness.report.measurements import load_measurements
+    from harness.report.scores.measurements import load_measurements
 
     rows = []
     for name, measured in load_measurements(Path(root or Paths().bench)).items():

@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = (
     *("models.ops", "models.layers", "models.attention", "models.backbones", "models.diagrams", "models.generation"),
     *("tasks", "harness.errors", "harness.progress"),
-    *("harness.config", "harness.records", "harness.report", "harness.training", "harness.launch", "harness.commands"),
+    *("harness.config", "harness.records", "harness.training"),
+    *("harness.report.stats", "harness.report.render", "harness.report.spec", "harness.report.scores"),
+    *("harness.report", "harness.bench", "harness.launch", "harness.commands"),
     "longhaul",
     "run",
 )

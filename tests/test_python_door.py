@@ -12,7 +12,7 @@ import longhaul
 from harness.commands import plan as plan_command
 from harness.config.compose import compose
 from harness.config.sweep import Command
-from harness.training import saved_model
+from harness.training.checkpoints import saved_model
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = {"task": "lra/listops", "budget": "smoke", "trainer": "cpu", "resources.cpus": 1}

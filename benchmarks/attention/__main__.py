@@ -4,7 +4,7 @@
 
 `--native` measures the compiled kernels of models.ops.native in place of torch's forms. The result is one file of
 results/bench for each processor and kind of kernels. Every line is a ratio of medians of alternating samples
-(harness/records/timing.py), a slope, a byte count or an error, with its goal. Sequence lengths are in tokens. A `core`
+(harness/bench/timing.py), a slope, a byte count or an error, with its goal. Sequence lengths are in tokens. A `core`
 is the mixing alone, a `layer` has projections. The JAX scan is timed in a process of its own if jax is installed
 (pip install "jax[cpu]").
 """

@@ -9,7 +9,7 @@ from torch import Tensor
 from benchmarks.attention.speed import global_only
 from benchmarks.attention.workloads import CPU, Measurement, Timer, Workload, longnet, random_heads
 from benchmarks.latte_scan import layer, materialised
-from harness.records.timing import peak_mb
+from harness.bench.timing import peak_mb
 from models.attention.lavo import lavo
 from models.ops.banded import banded_attention
 from models.ops.packed_prefix import ACTIVATIONS, packed_prefix

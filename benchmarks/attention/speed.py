@@ -22,7 +22,7 @@ from benchmarks.attention.workloads import (
 )
 from benchmarks.latte_scan import layer, loop, materialised
 from benchmarks.luna_loop import luna_loop
-from harness.records.timing import exponent
+from harness.report.stats.growth import exponent
 from models.attention.lavo import past_memory, read
 from models.ops.banded import banded_attention
 from models.ops.packed_prefix import packed_prefix

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harness.records.timing import time_alternating
+from harness.bench.timing import time_alternating
 from models.attention.lavo import lavo
 from models.ops.dilated import Branch, dilated_attention, grouped_offsets
 from models.ops.packed_prefix import ACTIVATIONS

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from benchmarks.gpu.models import Case, build, deviations
 from benchmarks.gpu.part import FAILED, OK, SKIPPED, UNFINISHED, OutOfTimeError, Place, Row, row
+from harness.bench.timing import time_alternating
 from harness.errors import one_line
-from harness.records.timing import time_alternating
 from models.attention.base import Pattern
 
 MODELS = ("vanilla", "lavo", "latte", "luna", "longnet")

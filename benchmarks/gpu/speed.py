@@ -22,8 +22,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.attention.speed import global_only
 from benchmarks.attention.workloads import Measurement, Workload, longnet
 from benchmarks.gpu.part import FAILED, MEASURED, SKIPPED, UNFINISHED, OutOfTimeError, Place, Row, row
+from harness.bench.timing import peak_mb
 from harness.errors import one_line
-from harness.records.timing import crossover, exponent, peak_mb
+from harness.report.stats.growth import crossover, exponent
 from models.attention.lavo import lavo
 from models.attention.llp import paired_attention
 from models.ops.banded import banded_attention

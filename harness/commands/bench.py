@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from harness.commands.bench_command import keep, measure
-from harness.commands.bench_table import asked_for, measure_asked
+from harness.bench.asked import asked_for, measure_asked
+from harness.bench.command import keep, measure
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:

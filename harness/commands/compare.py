@@ -17,14 +17,14 @@ from harness.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.report.compare_cells import Comparison, Difference
+    from harness.report.scores.compare_cells import Comparison, Difference
 
 TYPE_TWO = "do=compare takes two cells: python run.py do=compare <a> <b>, or cells=<a>,<b>; do=status lists cells"
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    from harness.report.compare_cells import compare
     from harness.report.render.terminal import console
+    from harness.report.scores.compare_cells import compare
 
     if len(cfg.cells) != 2:
         raise UsageError(f"{TYPE_TWO} (typed: {len(cfg.cells)})")
@@ -39,9 +39,9 @@ def show(comparison: "Comparison", screen: "Console") -> None:
     """Cells, settings and differences, as text."""
     from rich.markup import escape
 
-    from harness.report.compare_cells import described
     from harness.report.render.terminal import show_columns
     from harness.report.render.text_chart import print_line
+    from harness.report.scores.compare_cells import described
 
     for side, cell in (("a", comparison.a), ("b", comparison.b)):
         print_line(f"{side}  {described(cell)}", screen)
@@ -64,7 +64,7 @@ def show(comparison: "Comparison", screen: "Console") -> None:
 
 
 def _line(difference: "Difference", comparison: "Comparison", tested: bool) -> tuple[str, ...]:
-    from harness.report.compare_cells import digits, number
+    from harness.report.scores.compare_cells import digits, number
 
     decimals = digits(difference.a, difference.b)
     name = _name(difference)
@@ -120,7 +120,7 @@ def show_curves(comparison: "Comparison", cfg: DictConfig, screen: "Console") ->
     """Draw the curves of both cells where their run folders are here, and say where the picture is."""
     from harness.commands.curves import show as show_charts
     from harness.records.record import read
-    from harness.report.curves import draw, panels
+    from harness.report.plots.curves import draw, panels
     from harness.report.render.text_chart import print_line
 
     both = comparison.a, comparison.b

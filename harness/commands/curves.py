@@ -17,13 +17,13 @@ from harness.records.collect import valid_records
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.report.curves import Panel
+    from harness.report.plots.curves import Panel
 
 CHART = 24  # characters
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    from harness.report.curves import draw, panels
+    from harness.report.plots.curves import draw, panels
     from harness.report.render.terminal import console
     from harness.report.render.text_chart import print_line
 
@@ -50,7 +50,7 @@ def file_name(typed: Sequence[str]) -> str:
 
 def show(shown: "Sequence[Panel]", screen: "Console") -> None:
     """A chart of characters for each run."""
-    from harness.report.curves import text_rows
+    from harness.report.plots.curves import text_rows
     from harness.report.render.terminal import show_columns
 
     for panel in shown:

@@ -10,7 +10,7 @@ from harness.errors import UsageError
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if not cfg.cells:
         raise UsageError("do=export takes cells=<id>,<id>: six or more digits of each (python run.py do=status)")
-    from harness.training.saved_model import export, load_run
+    from harness.training.checkpoints.saved_model import export, load_run
 
     for cell in cfg.cells:
         print(export(load_run(cell, cfg), None, cfg))

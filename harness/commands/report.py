@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError, did_you_mean
-from harness.report.drawing import Draw, here
+from harness.report.plots.drawing import Draw, here
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from harness.report.answer import ColumnAnswer
+    from harness.report.pages.answer import ColumnAnswer
+    from harness.report.plots.table_plot import TablePlot
     from harness.report.render.layout import Table
     from harness.report.spec_files import Folders
-    from harness.report.table_plot import TablePlot
 
 FORMATS = ("md", "tex", "csv")
 PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so it asks for them, too
@@ -36,8 +36,9 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     """
     from harness.config.compose import folders
     from harness.records.collect import frame, valid_records
-    from harness.report import bench_tables, drawing
-    from harness.report.measurements import load_measurements
+    from harness.report.pages import bench_tables
+    from harness.report.plots import drawing
+    from harness.report.scores.measurements import load_measurements
 
     formats = formats_of(cfg.get("format") or ())
     tables, figures = (_names_in(overrides, group) for group in ("table", "figure"))
@@ -124,7 +125,7 @@ def _site(
 def tasks_of(tables: Sequence[str], figures: Sequence[str], paper: str) -> set[str] | None:
     """The tasks that these tables show; None for all, or where a figure is among what is asked for."""
     from harness.config.compose import folders
-    from harness.report.spec import TableSpec
+    from harness.report.spec.table import TableSpec
     from harness.report.spec_files import available, load_table
 
     if figures or not tables or not set(tables) <= set(available(folders())):
@@ -156,8 +157,8 @@ def report_tables(
     `tables` and, for the plot of each table, `figures`. Returns the files of these tables; with `check`, writes and
     shows nothing and returns the files that differ from the records. Raises UsageError.
     """
-    from harness.report.answer import grid, totals
-    from harness.report.beside import beside
+    from harness.report.pages.answer import grid, totals
+    from harness.report.pages.beside import beside
     from harness.report.render import latex, markdown, terminal, tidy_csv
     from harness.report.spec_files import available
 
@@ -217,16 +218,16 @@ def _page_of(
 
     A table without cells ranks nothing: None in place of what its columns tell.
     """
-    from harness.report import counted
-    from harness.report.answer import answers
-    from harness.report.groups import group_scores
-    from harness.report.kinds import page_of
-    from harness.report.pictures import pictures_of
-    from harness.report.select import select
-    from harness.report.spec import TableSpec
+    from harness.report.pages.answer import answers
+    from harness.report.pages.kinds import page_of
+    from harness.report.pages.pictures import pictures_of
+    from harness.report.pages.table import build_table
+    from harness.report.plots.table_plot import plot_of
+    from harness.report.scores import counted
+    from harness.report.scores.groups import group_scores
+    from harness.report.scores.select import select
+    from harness.report.spec.table import TableSpec
     from harness.report.spec_files import load_table
-    from harness.report.table import build_table
-    from harness.report.table_plot import plot_of
 
     page = Path(paths["tables"]) / f"{name}.md"
     spec = load_table(name, conf, paths["paper"])
@@ -257,7 +258,8 @@ def draw_figures(
     from the records. `trusted`: packages whose functions may draw, too. `measurements`: those of do=bench by their
     names. `draw` takes what writes the files. Raises UsageError.
     """
-    from harness.report import bubble_plot, drawn, line_plot, lines, matrices, matrix_plot, measured_figure, tradeoff
+    from harness.report.plots import bubble_plot, drawn, line_plot, matrix_plot, measured_figure
+    from harness.report.scores import lines, matrices, tradeoff
     from harness.report.spec_files import available, load_figure
 
     if names in ("all", ["all"]):

@@ -16,8 +16,8 @@ from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress
-from harness.training.dependency import Dependency
-from harness.training.long_run import longest
+from harness.training.checkpoints.dependency import Dependency
+from harness.training.extras.long_run import longest
 from harness.training.rank import launched_as_group, rank
 from harness.training.run_cell import CellRequest, CellResult, report_line
 from harness.training.signals import catch_stop_signals

@@ -28,9 +28,9 @@ BASES = {
     "lightning.pytorch.profilers": "lightning.pytorch.profilers.Profiler",
 }
 NAMED = (
-    *("harness.training.apollo.Apollo", "harness.training.fsdp.strategy", "lightning.pytorch.Trainer"),
-    *(f"harness.training.schedules.{name}" for name in ("cosine", "exponential", "inverse_sqrt", "linear")),
-    *(f"harness.training.schedules.{name}" for name in ("milestones", "one_cycle")),
+    *("harness.training.optim.apollo.Apollo", "harness.training.fsdp.strategy", "lightning.pytorch.Trainer"),
+    *(f"harness.training.optim.schedules.{name}" for name in ("cosine", "exponential", "inverse_sqrt", "linear")),
+    *(f"harness.training.optim.schedules.{name}" for name in ("milestones", "one_cycle")),
 )
 MEANT = "a model, backbone or task of this project, torch.optim, or Lightning's Trainer, loggers and strategies"
 # functions of these packages may be called, too: they run a layer on made-up inputs and return what it did

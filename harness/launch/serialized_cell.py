@@ -10,7 +10,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.schema import Config
-from harness.training.dependency import Dependency
+from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
 
 TASK_PATHS = ("data_root", "path")  # keys of a task that hold a path

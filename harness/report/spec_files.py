@@ -16,12 +16,12 @@ from harness.config import resolvers
 from harness.config.validation import parse
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
-from harness.report.figure_spec import FigureSpec
-from harness.report.lines import LineFigure
-from harness.report.matrices import MatrixFigure
-from harness.report.measured_figure import MeasuredFigure, PendingFigure
-from harness.report.spec import TableSpec
-from harness.report.spec_parts import PublishedNumber, require_known
+from harness.report.plots.measured_figure import MeasuredFigure, PendingFigure
+from harness.report.scores.lines import LineFigure
+from harness.report.scores.matrices import MatrixFigure
+from harness.report.spec.figure import FigureSpec
+from harness.report.spec.parts import PublishedNumber, require_known
+from harness.report.spec.table import TableSpec
 
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 ALL = "all"  # `table=all` is no table: it stands for all of them
@@ -42,11 +42,11 @@ def _folders(conf: Folders) -> list[Path]:
 def load_table(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> Any:
     """The table `<conf>/table/<name>.yaml` and its published numbers. Raises UsageError for what does not fit.
 
-    A `TableSpec`, or a `harness.report.kinds.TableWithoutCells` where the yaml has a `kind`.
+    A `TableSpec`, or a `harness.report.pages.kinds.TableWithoutCells` where the yaml has a `kind`.
     """
     with _reading(name, conf, "table") as raw:
         if "kind" in raw:
-            from harness.report import kinds  # composes recipes, which a table of cells does not need
+            from harness.report.pages import kinds  # composes recipes, which a table of cells does not need
 
             return kinds.load(raw, paper_root, lambda other: raw_table(other, conf))
         spec = parse(TableSpec, raw | {"elsewhere": _others(raw.get("elsewhere", ()), conf)}, "")

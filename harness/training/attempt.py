@@ -19,21 +19,22 @@ from harness.config.schema import Rule
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record, source_code
+from harness.records.machine import keep_freed_memory
 from harness.records.predictions import Scores
 from harness.records.run_directory import RunDirectory
-from harness.records.timing import keep_freed_memory
-from harness.training import averaging, fsdp, threads
-from harness.training.artifacts import save_artifacts
-from harness.training.baselines import PREFIX, baseline_evaluations, chance_evaluation
+from harness.training import fsdp, threads
+from harness.training.batches.loader import TrainLoader
+from harness.training.batches.token_loader import TokenLoader
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoint import Resumption, read_weights, resumption, weights_sha256
-from harness.training.dependency import Dependency, load_weights
+from harness.training.checkpoints import averaging
+from harness.training.checkpoints.checkpoint import Resumption, read_weights, resumption, weights_sha256
+from harness.training.checkpoints.dependency import Dependency, load_weights
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
+from harness.training.extras.artifacts import save_artifacts
+from harness.training.extras.baselines import PREFIX, baseline_evaluations, chance_evaluation
 from harness.training.kernels import choose_kernels
-from harness.training.loader import TrainLoader
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
 from harness.training.signals import stop_status
-from harness.training.token_loader import TokenLoader
 from harness.training.trainer import devices_of, make_trainer, micro_batch_size, micro_batches
 from tasks.base import DataInfo, FinalEvaluation
 

@@ -17,10 +17,10 @@ from lightning.pytorch.callbacks import Callback
 from harness.config.schema import Rule
 from harness.progress import Progress
 from harness.records.run_directory import RunDirectory
-from harness.training import averaging
-from harness.training.checkpoint import CALLBACK, FORMAT, write_sealed
+from harness.training.checkpoints import averaging
+from harness.training.checkpoints.checkpoint import CALLBACK, FORMAT, write_sealed
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
-from harness.training.long_run import Pace
+from harness.training.extras.long_run import Pace
 from harness.training.module import TaskModule, validates_on_test
 from harness.training.signals import StopSignal, catch_stop_signals
 

@@ -18,7 +18,7 @@ from torchmetrics import MetricCollection
 
 from harness.records import predictions, provenance
 from harness.training import fsdp
-from harness.training.loader import sequential_indices
+from harness.training.batches.loader import sequential_indices
 from harness.training.module import NonFiniteError, TaskModule
 from tasks.base import Batch, Predictor, Split
 

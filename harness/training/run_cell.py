@@ -24,8 +24,8 @@ from harness.records.listing import summary
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
-from harness.training.dependency import Dependency, chosen_weights
-from harness.training.long_run import refuse_by_records
+from harness.training.checkpoints.dependency import Dependency, chosen_weights
+from harness.training.extras.long_run import refuse_by_records
 from harness.training.rank import rank
 from harness.training.signals import REQUEUED, STOPPED, requeue
 
@@ -219,7 +219,7 @@ def _run(
     """Run the attempt in its claimed run directory and write its record."""
     from harness.records import predictions
     from harness.training.attempt import Interrupted
-    from harness.training.checkpoint import put_back
+    from harness.training.checkpoints.checkpoint import put_back
     from tasks.checks import DataError
 
     started = time.time()
@@ -289,8 +289,8 @@ def _record_failure(
 ) -> CellResult:
     """Write a record with the failure's status, and the traceback to the run directory."""
     from harness.records import predictions
-    from harness.training.artifacts import remove_artifacts
     from harness.training.attempt import failure_status
+    from harness.training.extras.artifacts import remove_artifacts
 
     status = status or failure_status(error)
     text = without_places("".join(traceback.format_exception(error)), attempt.cfg)

@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from harness.records.timing import other_cpu_s
+from harness.records.machine import other_cpu_s
 
 ONE_THREAD_BELOW = 1_000_000  # parameters
 LOOK_S = 0.2  # how long the load of the machine is measured

@@ -14,9 +14,9 @@ from harness.config.instantiate import instantiate
 from harness.errors import UsageError
 from harness.records.run_directory import RunDirectory
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoint import SealedCheckpoints
-from harness.training.loggers import make_loggers
-from harness.training.profiling import make_profiler
+from harness.training.checkpoints.checkpoint import SealedCheckpoints
+from harness.training.extras.loggers import make_loggers
+from harness.training.extras.profiling import make_profiler
 
 
 def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallback) -> pl.Trainer:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from harness.training.apollo import Apollo
+from harness.training.optim.apollo import Apollo
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
 CASES = ("constant_nowd", "constant_l2", "constant_stable", "belief_nowd_beta95", "belief_decoupled")

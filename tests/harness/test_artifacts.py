@@ -19,11 +19,11 @@ from harness.config.compose import compose
 from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
-from harness.report.pictures import pictures_of
+from harness.report.pages.pictures import pictures_of
 from harness.report.render.markdown import _pictures
-from harness.report.select import select
+from harness.report.scores.select import select
 from harness.training import fsdp
-from harness.training.artifacts import MAX_BYTES, MAX_PNG_BYTES, encoded, save_artifacts
+from harness.training.extras.artifacts import MAX_BYTES, MAX_PNG_BYTES, encoded, save_artifacts
 from harness.training.run_cell import CellRequest, run_cell
 from tasks.base import Task
 

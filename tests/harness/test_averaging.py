@@ -8,11 +8,11 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
 from harness.records.run_directory import RunDirectory
-from harness.training import averaging
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoint import state_sha256, write_sealed
+from harness.training.checkpoints import averaging
+from harness.training.checkpoints.checkpoint import state_sha256, write_sealed
+from harness.training.optim.schedules import milestones
 from harness.training.run_cell import CellRequest, run_cell
-from harness.training.schedules import milestones
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.eval_every=4"]
 MEAN = ["train.select.rule=last_mean", "train.mean_of=2"]

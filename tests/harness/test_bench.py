@@ -10,16 +10,20 @@ from itertools import pairwise
 import pytest
 import torch
 
-from harness.commands import bench_command, bench_measure, report
+from harness.bench import command as bench_command
+from harness.bench import measure as bench_measure
+from harness.bench import timing
+from harness.commands import report
 from harness.commands.bench import measure, run
 from harness.commands.report import run as render
 from harness.config.compose import compose
 from harness.config.overrides import bench_lists
 from harness.errors import UsageError
-from harness.records import timing
+from harness.records import machine
 from harness.records.provenance import hardware, versions
-from harness.report.bench_tables import page, pictures
-from harness.report.measurements import load_measurements
+from harness.report.pages.bench_tables import page, pictures
+from harness.report.scores.measurements import load_measurements
+from harness.report.stats import growth
 
 CPU = torch.device("cpu")
 SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "bench.lengths=[32,64,128]"]
@@ -179,12 +183,12 @@ def test_lists_of_bench_are_no_sweep():
 
 def test_exponent_and_crossover():
     sizes = [2**i for i in range(5, 10)]
-    assert timing.exponent(sizes, [3e-6 * n**1.5 for n in sizes]) == pytest.approx(1.5)
-    assert timing.exponent([4], [1.0]) is None
+    assert growth.exponent(sizes, [3e-6 * n**1.5 for n in sizes]) == pytest.approx(1.5)
+    assert growth.exponent([4], [1.0]) is None
     square, line = [float(n * n) for n in sizes], [100.0 * n for n in sizes]
-    assert timing.crossover(sizes, line, square) == pytest.approx(100)
-    assert timing.crossover(sizes, square, line) is None
-    assert timing.crossover(sizes, [x / 1e6 for x in line], square) == sizes[0]
+    assert growth.crossover(sizes, line, square) == pytest.approx(100)
+    assert growth.crossover(sizes, square, line) is None
+    assert growth.crossover(sizes, [x / 1e6 for x in line], square) == sizes[0]
 
 
 def test_candidates_alternate_and_disturbed_samples_are_taken_again(monkeypatch):
@@ -219,8 +223,8 @@ def test_samples_that_took_new_memory_are_taken_again_as_often_as_there_are_roun
 
 
 def test_the_time_of_other_processes_is_a_number():
-    assert timing.other_cpu_s(()) >= 0
-    assert math.isfinite(timing.other_cpu_s(()))
+    assert machine.other_cpu_s(()) >= 0
+    assert math.isfinite(machine.other_cpu_s(()))
 
 
 def test_peak_memory_is_what_a_call_takes():

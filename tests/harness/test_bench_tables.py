@@ -8,21 +8,23 @@ from functools import partial
 import pytest
 import torch
 
-from harness.commands import bench_command, bench_generate, bench_measure
+from harness.bench import command as bench_command
+from harness.bench import generate as bench_generate
+from harness.bench import measure as bench_measure
+from harness.bench import timing
+from harness.bench.recipe import Recipe
+from harness.bench.subjects import typed_subjects
 from harness.commands.bench import measure
 from harness.commands.bench import run as bench_verb
-from harness.commands.bench_recipe import Recipe
-from harness.commands.bench_subjects import typed_subjects
 from harness.config.compose import compose
 from harness.config.overrides import bench_lists
 from harness.config.places import CONF, ROOT
 from harness.config.row_names import row_named
 from harness.errors import UsageError
 from harness.progress import Progress
-from harness.records import timing
-from harness.report import bench_tables
-from harness.report.measured_points import of_run
-from harness.report.measured_spec import Run
+from harness.report.pages import bench_tables
+from harness.report.scores.measured_points import of_run
+from harness.report.spec.measured import Run
 from harness.report.spec_files import available, load_figure, load_table
 
 PAPER = ROOT / "results" / "paper"

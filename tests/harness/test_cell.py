@@ -126,14 +126,14 @@ def test_a_class_that_conf_names_is_known_by_its_name_alone():
 
 
 def test_a_file_that_moves_leaves_the_identity():
-    cfg = compose([*BASE, "train.schedule._target_=harness.training.schedules.cosine"])
+    cfg = compose([*BASE, "train.schedule._target_=harness.training.optim.schedules.cosine"])
     moved = cfg.copy()
     moved.model._target_ = "models.mixers.orthogonal.LAVO"
     moved.train.schedule._target_ = "harness.schedules.cosine"
     assert cell_of(moved) == cell_of(cfg)
     for key, value in {
         "model._target_": "models.attention.lavo.LAVO2",
-        "train.schedule._target_": "harness.training.schedules.linear",
+        "train.schedule._target_": "harness.training.optim.schedules.linear",
         "train.optimizer._target_": "elsewhere.AdamW",  # another package's: the path counts
     }.items():
         other = cfg.copy()

@@ -16,7 +16,7 @@ from harness.records import record
 from harness.records.run_directory import RunDirectory
 from harness.training.attempt import Attempt
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoint import DamagedError, read_sealed, seal_of, write_sealed
+from harness.training.checkpoints.checkpoint import DamagedError, read_sealed, seal_of, write_sealed
 from harness.training.run_cell import CellRequest, run_cell
 from tasks.lra.listops import ListOps
 

@@ -14,8 +14,8 @@ from harness.config.compose import compose
 from harness.config.overrides import rewrite
 from harness.errors import UsageError
 from harness.records import checks
-from harness.report import compare_cells
-from harness.report.compare_cells import UNSET, block_of, compare
+from harness.report.scores import compare_cells
+from harness.report.scores.compare_cells import UNSET, block_of, compare
 from tests.helpers.saved_cells import run_folder, save
 
 A, B = (1, 1, 1, 0), (0, 1, 0, 0)

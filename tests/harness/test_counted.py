@@ -9,13 +9,13 @@ import pytest
 from harness.config.places import CONF, ROOT
 from harness.records import ledger
 from harness.records.collect import frame
-from harness.report import counted
-from harness.report.groups import group_scores
+from harness.report.pages.table import build_table
 from harness.report.render import markdown
-from harness.report.select import select
-from harness.report.spec import TableSpec
+from harness.report.scores import counted
+from harness.report.scores.groups import group_scores
+from harness.report.scores.select import select
+from harness.report.spec.table import TableSpec
 from harness.report.spec_files import available, load_table
-from harness.report.table import build_table
 
 PAPER = ROOT / "results" / "paper"
 made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]

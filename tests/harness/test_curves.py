@@ -12,7 +12,7 @@ from harness.commands.curves import file_name, show
 from harness.config.cell import Cell
 from harness.config.compose import compose
 from harness.errors import UsageError
-from harness.report import curves
+from harness.report.plots import curves
 from harness.report.render.text_chart import ASCII_BLOCKS, sparkline
 from tests.helpers.saved_cells import made, run_folder, save
 

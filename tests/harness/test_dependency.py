@@ -14,7 +14,7 @@ from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.records import record
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoint import write_sealed
+from harness.training.checkpoints.checkpoint import write_sealed
 from harness.training.run_cell import run_cell
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]

@@ -9,7 +9,9 @@ import pytest
 
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report import answer, drawing, groups, score_plot, select
+from harness.report.pages import answer
+from harness.report.plots import drawing, score_plot
+from harness.report.scores import groups, select
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))

@@ -5,7 +5,7 @@ import os
 import matplotlib
 import pytest
 
-from harness.report import drawn
+from harness.report.plots import drawn
 
 matplotlib.use("Agg")
 SHOWS = "ab" * 32

@@ -14,7 +14,9 @@ from harness.errors import UsageError
 from harness.records import ledger
 from harness.records.collect import frame, load_records
 from harness.records.record import write
-from harness.report import bubble_plot, spec_files, tradeoff
+from harness.report import spec_files
+from harness.report.plots import bubble_plot
+from harness.report.scores import tradeoff
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"

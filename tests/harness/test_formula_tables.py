@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from harness.errors import UsageError
 from harness.report import spec_files
-from harness.report.formula_tables import value_of
+from harness.report.pages.formula_tables import value_of
 from models.attention.llp import LLP
 from models.attention.vanilla import Vanilla
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3

@@ -12,7 +12,7 @@ from harness.config.compose import compose
 from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.record import RecordError
-from harness.report.measurements import load_measurements
+from harness.report.scores.measurements import load_measurements
 from harness.training.run_cell import without_places
 
 made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]

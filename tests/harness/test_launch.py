@@ -14,7 +14,7 @@ from harness.errors import UsageError
 from harness.launch import serialized_cell, submit
 from harness.launch.cell_state import CellState
 from harness.launch.queue import LOCAL, SLURM
-from harness.training.dependency import Dependency
+from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
 
 composed = functools.cache(lambda *overrides: compose(overrides))  # for tests that do not change it

@@ -8,9 +8,10 @@ import pytest
 from harness.commands import report as verb
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report import drawn, spec_files
-from harness.report.line_plot import digest_of
-from harness.report.lines import LineFigure, Point, panels
+from harness.report import spec_files
+from harness.report.plots import drawn
+from harness.report.plots.line_plot import digest_of
+from harness.report.scores.lines import LineFigure, Point, panels
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from harness.training.loader import TrainLoader, sequential_indices
+from harness.training.batches.loader import TrainLoader, sequential_indices
 
 
 class Numbers:

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import Logger
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
-from harness.training.loggers import EXTRA, OptionalLogger, make_loggers
+from harness.training.extras.loggers import EXTRA, OptionalLogger, make_loggers
 from harness.training.run_cell import CellRequest, run_cell
 
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]

@@ -8,7 +8,7 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import record
-from harness.training import long_run
+from harness.training.extras import long_run
 from harness.training.run_cell import CellRequest, run_cell
 
 CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]

@@ -9,8 +9,10 @@ from harness.commands import report as verb
 from harness.config.allowed import is_allowed
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report import drawn, graph_plot, matrices, matrix_plot, spec_files
-from harness.report.matrices import MatrixFigure
+from harness.report import spec_files
+from harness.report.plots import drawn, graph_plot, matrix_plot
+from harness.report.scores import matrices
+from harness.report.scores.matrices import MatrixFigure
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"

@@ -8,14 +8,14 @@ from matplotlib.figure import Figure
 
 from harness.config.places import CONF, ROOT
 from harness.errors import UsageError
-from harness.report import measured_figure
-from harness.report.beside import beside
-from harness.report.cost_axes import cost_axes
-from harness.report.measured_points import number_at, of_run, printed_slope, slope
-from harness.report.measured_spec import Run
-from harness.report.measured_table import load_measured
-from harness.report.measurements import load_measurements
+from harness.report.pages.beside import beside
+from harness.report.pages.measured_table import load_measured
+from harness.report.plots import measured_figure
+from harness.report.plots.cost_axes import cost_axes
 from harness.report.render import latex, markdown
+from harness.report.scores.measured_points import number_at, of_run, printed_slope, slope
+from harness.report.scores.measurements import load_measurements
+from harness.report.spec.measured import Run
 from harness.report.spec_files import load_figure, load_table
 
 PAPER = ROOT / "results" / "paper"

@@ -56,7 +56,7 @@ def old_record(cell, **entries):
 @pytest.fixture
 def old(tmp_path):
     """A cell of today, and the record, the picture and the run directory that version 1 left of it."""
-    cell = cell_of(compose([*COMMAND, "train.schedule._target_=harness.training.schedules.cosine"]))
+    cell = cell_of(compose([*COMMAND, "train.schedule._target_=harness.training.optim.schedules.cosine"]))
     entries = old_record(cell)
     name = f"lavo-s1-{entries['cell']['id'][:8]}"
     path = tmp_path / "records" / cell.path.parent / f"{name}.json"

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from harness.report.ordering import agreement, binomial_error, kendall, told_apart
+from harness.report.stats.ordering import agreement, binomial_error, kendall, told_apart
 
 THEIRS = {"a": 1.0, "b": 2.0, "c": 3.0, "x": 9.0}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.report.paired import BY_EXAMPLE, BY_SEED, UNPAIRED, compare, compare_with, holm, seed_noise, tiers
-from harness.report.scores import Score
+from harness.report.scores.paired import BY_EXAMPLE, BY_SEED, UNPAIRED, compare, compare_with, holm, seed_noise, tiers
+from harness.report.scores.scores import Score
 
 
 def row(label, x, data="d"):

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from harness.report.ranking import MIN_ROWS, complete_block
-from harness.report.ranks import DRAWS, bootstrap, interquartile_mean, rank_rows
+from harness.report.pages.ranking import MIN_ROWS, complete_block
+from harness.report.stats.ranks import DRAWS, bootstrap, interquartile_mean, rank_rows
 
 SCORES = np.array([[[0.0, 1.0], [5.0, 9.0]], [[2.0, 2.0], [3.0, 0.0]], [[2.5, 1.0], [1.5, 7.0]]])  # (R 3, T 2, S 2)
 

@@ -31,7 +31,7 @@ S5 = {
     "backbone.norm": "pre", "backbone.norm_kind": "batchnorm", "backbone.ffn": "none", "backbone.positions": "none",
     "backbone.pooling": "masked_mean", "backbone.layers": 6, "backbone.dropout": 0.0, "model.conj_sym": True,
     "model.gate": "half_glu1", "model.slow_lr": 1e-3, "train.clip_norm": None, "train.select.rule": "best_val",
-    "train.schedule._target_": "harness.training.schedules.cosine",
+    "train.schedule._target_": "harness.training.optim.schedules.cosine",
 }  # fmt: skip
 MEGA = {
     "backbone.heads": 1, "backbone.ffn": "silu", "backbone.positions": "none", "backbone.norm": "post",
@@ -39,7 +39,7 @@ MEGA = {
     "backbone.dim": 128, "backbone.ffn_dim": 256, "model.attention": "softmax", "model.chunk": 128, "model.zdim": 64,
     "model.ndim": 16, "model.truncation": 1024, "train.optimizer.betas": [0.9, 0.98],
     "train.optimizer.weight_decay": 0.01, "train.clip_norm": 1.0, "train.select.rule": "best_val",
-    "train.schedule._target_": "harness.training.schedules.linear",
+    "train.schedule._target_": "harness.training.optim.schedules.linear",
 }  # fmt: skip
 MEGA_PIXELS = MEGA | {
     "backbone.norm": "pre", "backbone.norm_kind": "batchnorm", "backbone.final_norm": True, "backbone.dropout": 0.0,
@@ -70,7 +70,7 @@ PUBLISHED = {
         "backbone.heads": 8, "backbone.ffn_dim": 128, "backbone.dropout": 0.3, "backbone.attention_dropout": 0.2,
         "backbone.positions": "learned", "backbone.pooling": "cls", "train.max_steps": 200 * (45_000 // 256),
         "train.batch_size": 256, "train.optimizer.lr": 5e-4, "train.optimizer.weight_decay": 0.0,
-        "train.schedule._target_": "harness.training.schedules.cosine", "train.schedule.warmup": 175,
+        "train.schedule._target_": "harness.training.optim.schedules.cosine", "train.schedule.warmup": 175,
         "train.schedule.steps": 35_000, "train.select.rule": "last",
     },
     ("skyformer", "text"): SKYFORMER | {

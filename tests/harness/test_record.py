@@ -243,9 +243,9 @@ def test_cold_start_stays_light():
     """`do=list` and friends must not pay for pandas, SciPy or torch."""
     code = (
         "import sys, harness.records.record, harness.records.ledger, harness.records.collect\n"
-        "import harness.report.statistics, harness.commands.report\n"
+        "import harness.report.stats.seeds, harness.commands.report\n"
         "assert not {'pandas', 'scipy', 'numpy', 'torch', 'rich'} & set(sys.modules), sorted(sys.modules)\n"
-        "import harness.report.table\n"
+        "import harness.report.pages.table\n"
         "from harness.report.render import latex, markdown, terminal\n"
         "assert 'torch' not in sys.modules and 'lightning' not in sys.modules\n"
     )

@@ -11,8 +11,10 @@ import pytest
 
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report import answer, groups, per_example, select, spec_files, table
-from harness.report.spec_parts import Column
+from harness.report import spec_files
+from harness.report.pages import answer, table
+from harness.report.scores import groups, per_example, select
+from harness.report.spec.parts import Column
 
 GOLDEN = Path(__file__).parent / "golden_report"
 synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))

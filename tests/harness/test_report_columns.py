@@ -7,9 +7,11 @@ import pytest
 
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report import groups, select, spec_files, table
-from harness.report.formula import evaluate
-from harness.report.measurements import load_measurements
+from harness.report import spec_files
+from harness.report.pages import table
+from harness.report.scores import groups, select
+from harness.report.scores.measurements import load_measurements
+from harness.report.spec.formula import evaluate
 
 GOLDEN = Path(__file__).parent / "golden_report"
 made = runpy.run_path(str(GOLDEN / "synthetic.py"))["record"]

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from harness.training import schedules
+from harness.training.optim import schedules
 
 
 def rates(make, steps, lr=0.1):

@@ -9,8 +9,10 @@ from rich.console import Console
 
 from harness.commands import report as verb
 from harness.records.collect import frame
-from harness.report import answer, groups, score_plot, select
-from harness.report.drawn import is_current
+from harness.report.pages import answer
+from harness.report.plots import score_plot
+from harness.report.plots.drawn import is_current
+from harness.report.scores import groups, select
 
 GOLDEN = Path(__file__).parent / "golden_report"
 seeds = runpy.run_path(str(GOLDEN / "synthetic.py"))["seeds"]

@@ -14,11 +14,11 @@ from harness.errors import UsageError
 from harness.records import ledger
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.beside import beside
+from harness.report.pages.beside import beside
+from harness.report.pages.settings_values import Ours, csv_value, display, is_same, meaning
 from harness.report.render import latex, markdown
 from harness.report.render.layout import TIDY_COLUMNS, Table
-from harness.report.settings_spec import Source
-from harness.report.settings_values import Ours, csv_value, display, is_same, meaning
+from harness.report.spec.settings import Source
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"

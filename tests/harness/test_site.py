@@ -21,10 +21,11 @@ from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records.collect import frame, load_records
 from harness.records.record import read, write
-from harness.report import answer, groups, select, table
-from harness.report.pictures import pictures_of
+from harness.report.pages import answer, table
+from harness.report.pages.pictures import pictures_of
 from harness.report.render import latex, markdown, tidy_csv
 from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
+from harness.report.scores import groups, select
 from harness.report.site import audit, charts, make, matrix, pages, runs
 from harness.report.site.data import Material, document
 

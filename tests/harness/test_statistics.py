@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.report.statistics import Estimate, estimate, significant, verdict
+from harness.report.stats.seeds import Estimate, estimate, significant, verdict
 
 
 def test_statistics_are_the_hand_computed_ones():

@@ -11,8 +11,8 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import record
+from harness.training.batches.token_loader import TokenLoader, update_bounds
 from harness.training.run_cell import CellRequest, run_cell
-from harness.training.token_loader import TokenLoader, update_bounds
 from tests.harness.test_resume import check_stopped_run, undisturbed
 
 SIZES = np.random.Generator(np.random.PCG64(0)).integers(3, 40, size=101)

@@ -14,8 +14,11 @@ from harness.config.compose import compose, file_of
 from harness.config.overrides import rewrite
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report import groups, heat_map, ranking, select, spec_files, table
+from harness.report import spec_files
+from harness.report.pages import ranking, table
+from harness.report.plots import heat_map
 from harness.report.render import markdown, tidy_csv
+from harness.report.scores import groups, select
 
 GOLDEN = Path(__file__).parent / "golden_report"
 seeds = runpy.run_path(str(GOLDEN / "synthetic.py"))["seeds"]

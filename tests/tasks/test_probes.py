@@ -12,7 +12,7 @@ from harness.config.build import build
 from harness.config.cell import cell_of, changes
 from harness.config.compose import compose
 from harness.config.places import CONF
-from harness.training.loader import TrainLoader
+from harness.training.batches.loader import TrainLoader
 from harness.training.run_cell import CellRequest, run_cell
 from models.attention.base import Pattern
 from tasks.probe.compression import Compression

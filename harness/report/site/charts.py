@@ -6,9 +6,10 @@ The same panels that `harness.report` draws into pictures, as series of points.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.report import bench_tables, lines, tradeoff
-from harness.report.figure_spec import FigureSpec
-from harness.report.measurements import describe_setting
+from harness.report.pages import bench_tables
+from harness.report.scores import lines, tradeoff
+from harness.report.scores.measurements import describe_setting
+from harness.report.spec.figure import FigureSpec
 
 if TYPE_CHECKING:
     import os

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report import answer, beside
-from harness.report.measurements import describe_setting
+from harness.report.pages import answer, beside
 from harness.report.render.layout import Block, Picture, Table, TableEntry
+from harness.report.scores.measurements import describe_setting
 from harness.report.site import audit, charts, matrix, runs
-from harness.report.spec import TableSpec
+from harness.report.spec.table import TableSpec
 from harness.report.spec_files import Folders, available, load_figure, load_table
 
 if TYPE_CHECKING:

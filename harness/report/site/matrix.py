@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.config.cell import flatten
 from harness.config.table_rows import Settings, settings_key
-from harness.report.answer import ColumnAnswer
-from harness.report.spec import TableSpec
+from harness.report.pages.answer import ColumnAnswer
+from harness.report.spec.table import TableSpec
 
 BUDGETS = ("paper", "reduced")
 DONE, PARTIAL, NONE = "done", "partial", "none"

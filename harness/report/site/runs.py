@@ -10,7 +10,7 @@ from harness.config.overrides import to_overrides
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line
 from harness.records.listing import summary
-from harness.report.curves import read_metrics
+from harness.report.plots.curves import read_metrics
 
 PLAIN_PRECISION = "32-true"  # of a recipe that says nothing else
 MOST_POINTS = 60  # of a curve

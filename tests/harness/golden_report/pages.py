@@ -6,8 +6,10 @@ from pathlib import Path
 from rich.console import Console
 
 from harness.records.collect import frame
-from harness.report import groups, select, spec_files, table
+from harness.report import spec_files
+from harness.report.pages import table
 from harness.report.render import latex, markdown, terminal, tidy_csv
+from harness.report.scores import groups, select
 
 ROOT = Path(__file__).resolve().parents[3]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"

@@ -1,0 +1,1 @@
+"""do=bench: time and memory of layers, recipes and generation against length."""

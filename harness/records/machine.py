@@ -1,0 +1,49 @@
+"""The machine under a measurement or a training step: freed memory, and the CPU time of other processes."""
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Sequence
+
+CPU_TIME_RESOLUTION_S = 2 / os.sysconf("SC_CLK_TCK")  # of the counters in /proc
+
+
+def other_cpu_s(worker_pids: Sequence[int] = ()) -> float:
+    """CPU seconds that this machine has given to other processes; 0 where /proc does not exist."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        workers = 0
+        for pid in worker_pids:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                workers += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))  # user and system ticks
+    except (OSError, ValueError):
+        return 0.0
+    own = os.times()
+    busy = (user + nice + system + irq + softirq + steal - workers) / ticks
+    return busy - own.user - own.system - own.children_user - own.children_system
+
+
+def return_freed_memory() -> None:
+    """Make glibc return freed memory to the kernel, now and until `keep_freed_memory`, so that it is not counted."""
+    trim_threshold, mmap_threshold, mmap_max = -1, -3, -4  # malloc.h
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mmap_max, 65536)
+        libc.mallopt(mmap_threshold, 128 * 1024)
+        libc.mallopt(trim_threshold, 128 * 1024)
+        libc.malloc_trim(0)
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to reuse the memory that a step freed; does nothing on other systems.
+
+    By default glibc returns every large tensor to the kernel, and the next step pays for its pages again: 0.28 of the
+    0.71 seconds of a step on 16 x 512 tokens. No number changes.
+    """
+    trim_threshold, mmap_max = -1, -4  # malloc.h
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(mmap_max, 0)
+        libc.mallopt(trim_threshold, -1)  # none: the largest number would return what is above 2 GiB

@@ -1,0 +1,1 @@
+"""Tables as pages: sections, blocks, sentences."""

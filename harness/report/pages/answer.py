@@ -1,0 +1,217 @@
+"""What a table tells, in sentences for the top of its page and as a line for each of its columns."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.report.scores.comparison import ENOUGH, Comparison
+from harness.report.scores.groups import Group, ProtocolResults
+from harness.report.scores.scores import Score
+from harness.report.spec.table import TableSpec
+from harness.report.stats.seeds import MIN_SEEDS
+
+SHOWN_ROWS = 6  # of a tier, in a sentence
+LARGEST_R = 100
+
+
+@dataclass(frozen=True)
+class ColumnAnswer:
+    """A column under one protocol, at one budget, on one choice of data."""
+
+    spec: TableSpec
+    group: Group
+    protocol: str  # empty if the table has one alone
+    data: str = ""  # empty if the column stands on one choice of data alone
+
+    @property
+    def tests(self) -> Comparison:
+        return self.group.comparison
+
+    @property
+    def name(self) -> str:
+        inside = ", ".join(filter(None, (self.protocol, self.data)))
+        return f"{self.group.column} ({inside})" if inside else self.group.column
+
+    @property
+    def seeds(self) -> str:
+        low, high = self.tests.seeds
+        return f"{low}" if low == high else f"{low} to {high}"
+
+    @property
+    def control(self) -> str:
+        """`no mixing 24.40`, or what is missing."""
+        if self.tests.control:
+            return self._score(self.tests.control)
+        return "none" if self.spec.control_of(self.group.column) is None else "not run"
+
+    @property
+    def resolution(self) -> str:
+        found = self.tests.resolution
+        if found is None:
+            return "–"
+        return f"> {LARGEST_R}" if found > LARGEST_R else f"{found:.1f}"
+
+    @property
+    def stated_resolution(self) -> str:
+        """`R = 4.7`, or `R > 100`."""
+        return f"R {self.resolution}" if self.resolution.startswith(">") else f"R = {self.resolution}"
+
+    @property
+    def pairs(self) -> str:
+        return f"{self.tests.resolved} of {self.tests.possible}"
+
+    @property
+    def sentence(self) -> str:
+        """Which rows are best, what is resolved, and how far the control is from the reference."""
+        tests, parts = self.tests, []
+        best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
+        if len(best) == len(tests.tiers):
+            parts.append(f"no test separates the best row, {self._score(best[0])}, from another")
+        else:
+            means = [f"{score.estimate.mean:.{self.decimals}f}" for score in best]
+            span = means[0] if len(best) == 1 else f"{means[0]} to {means[-1]}"
+            parts.append(f"best {'row' if len(best) == 1 else 'tier'} {listed([score.row for score in best])} ({span})")
+        parts.append(f"{self.pairs} pairs resolved")
+        if tests.resolution is not None:
+            parts.append(f"{self.stated_resolution} ({self._score(tests.reference)}, {self._score(tests.control)})")
+        return f"{self.name}: {'; '.join(parts)}."
+
+    @property
+    def verdict(self) -> str:
+        """The sentence of a column that stands alone: what it ranks, or that it ranks nothing."""
+        return _ranks_nothing([self], ()) if self.tests.ranks_nothing else self.sentence
+
+    @property
+    def decimals(self) -> int:
+        return self.spec.decimals(self.group.column)
+
+    def _score(self, score: Score) -> str:
+        return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
+
+
+def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
+    """The columns of a table that rank rows: means first, then the columns themselves."""
+    found = []
+    for result in results:
+        protocol = f"protocol {result.spec.protocol}" if len(results) > 1 else ""
+        groups = [*result.other_means, *result.others, *result.paper, *result.own]
+        groups = [group for group in groups if group.comparison.rows]
+        places = Counter((group.column, group.budget) for group in groups)
+        for group in groups:
+            data = group.data if places[group.column, group.budget] > 1 else ""
+            found.append(ColumnAnswer(result.spec, group, protocol, data))
+    return found
+
+
+def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
+    """For each budget: columns that rank nothing, what is resolved at which cost, then the best tier of each column."""
+    lines = []
+    for budget, found in _by(answers(results), lambda answer: answer.group.budget):
+        hidden = _parts_of_means(found)
+        nothing = [answer for answer in found if answer.tests.ranks_nothing]
+        for why, answered in _by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
+            lines.append(_ranks_nothing(answered, hidden) + (f" Why: {why}." if why else ""))
+        hours = [result.hours[budget] for result in results if budget in result.hours]
+        lines.append(f"{budget[0].upper()}{budget[1:]} budget: {_overall(found)}{_cost_sentence(hours)}")
+        shown = [answer for answer in found if answer not in nothing and answer.name not in hidden]
+        lines += [answer.sentence for answer in shown if answer.tests.pairs]
+        untested = [answer for answer in found if not answer.tests.pairs]
+        if untested:
+            lines.append(f"{_names(untested)}: no test, because fewer than two rows have {MIN_SEEDS} seeds.")
+        unknown = [answer for answer in found if answer.tests.resolution is None and answer not in untested]
+        for why, answered in _by(unknown, lambda answer: answer.tests.missing):
+            lines.append(f"{_names(answered)}: R is unknown, because {why}.")
+    return tuple(lines)
+
+
+def _names(answered: Sequence[ColumnAnswer]) -> str:
+    return ", ".join(dict.fromkeys(answer.name for answer in answered))
+
+
+def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:
+    text = cost(*(sum(each) for each in zip(*hours, strict=True))) if hours else ""
+    return f" Cost: {text}." if text else ""
+
+
+def _below_enough(resolution: float) -> str:
+    """With one digit, or two where one would round it up to what is enough."""
+    text = f"{resolution:.1f}"
+    return text if float(text) < ENOUGH else f"{resolution:.2f}"
+
+
+def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) -> str:
+    values = [answer.tests.resolution for answer in answered]
+    least, most = _below_enough(min(values)), _below_enough(max(values))
+    span = least if len(values) == 1 else f"{least} to {most}"
+    named = [answer for answer in answered if answer.name not in hidden] or answered
+    names = _names(named) + (f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else "")
+    what = "this column ranks" if len(answered) == 1 else "these columns rank"
+    return f"{names}: the control is not apart: {what} nothing (R = {span}, below {ENOUGH:g})."
+
+
+def _overall(here: Sequence[ColumnAnswer]) -> str:
+    pairs, resolved = sum(a.tests.possible for a in here), sum(a.tests.resolved for a in here)
+    enough = sum(1 for a in here if a.tests.resolution is not None and a.tests.resolution >= ENOUGH)
+    columns = "1 column" if len(here) == 1 else f"{len(here)} columns"
+    return f"{enough} of {columns} with R ≥ {ENOUGH:g}; {resolved} of {pairs} pairs of rows resolved."
+
+
+def _parts_of_means(here: Sequence[ColumnAnswer]) -> set[str]:
+    """Columns whose mean has a sentence of its own and that no paper prints."""
+    means = {answer.group.column for answer in here}
+    return {
+        part
+        for answer in here
+        for name, average in answer.spec.averages.items()
+        if name in means
+        for part in average.parts
+        if part in answer.spec.unpublished
+    }
+
+
+def _by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> list[tuple[str, list[ColumnAnswer]]]:
+    """Items by their key, in the order in which the keys come."""
+    found: dict[str, list[ColumnAnswer]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return list(found.items())
+
+
+def listed(names: Sequence[str]) -> str:
+    """`A, B and C`; a long list is cut."""
+    if len(names) > SHOWN_ROWS:
+        return f"{', '.join(names[: SHOWN_ROWS - 1])} and {len(names) - SHOWN_ROWS + 1} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def cost(core_hours: float, gpu_hours: float) -> str:
+    """`1.3 core-hours`, `12 GPU-hours`, both, or nothing."""
+    hours = {"GPU-hours": gpu_hours, "core-hours": core_hours}
+    return " and ".join(f"{_few_digits(value)} {unit}" for unit, value in hours.items() if value)
+
+
+def _few_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.1g}"
+
+
+def grid(found: Sequence[ColumnAnswer]) -> tuple[list[str], list[list[str]]]:
+    """Header and a line for each column."""
+    header = ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
+    lines = [[a.name, a.group.budget, f"{a.tests.rows}", a.seeds, a.control, a.resolution, a.pairs] for a in found]
+    return header, lines
+
+
+def totals(found: Sequence[ColumnAnswer]) -> str:
+    """All columns of several tables together."""
+    if not found:
+        return "no column has a run yet: python run.py table=all budget=reduced"
+    enough = sum(1 for a in found if a.tests.resolution is not None and a.tests.resolution >= ENOUGH)
+    resolved, pairs = sum(a.tests.resolved for a in found), sum(a.tests.possible for a in found)
+    columns = f"{enough} of {len(found)} ({_percent(enough, len(found))})"
+    return (
+        f"columns with R ≥ {ENOUGH:g}: {columns}; pairs resolved: {resolved} of {pairs} ({_percent(resolved, pairs)})"
+    )
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.0f} %"

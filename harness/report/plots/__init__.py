@@ -1,0 +1,1 @@
+"""Pictures: data, digest, drawing."""

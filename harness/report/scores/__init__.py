@@ -1,0 +1,1 @@
+"""From records to the scores of rows and columns, and their comparisons."""

@@ -1,0 +1,54 @@
+"""Parameters of the rows of a table, counted: the model of a row's recipe at the paper's budget, built without memory.
+
+Nothing is trained for them, so that they stand beside the printed numbers before any row was run.
+"""
+
+import functools
+from collections.abc import Sequence
+
+from harness.config.compose import search_path
+from harness.config.overrides import to_overrides
+from harness.config.sweep import compose_with_model
+from harness.errors import UsageError
+from harness.report.scores.scores import Score
+from harness.report.spec.parts import UNITS
+from harness.report.spec.table import TableSpec
+
+FIELD = "parameters"  # of the columns that can be counted
+COUNTED = (
+    "Counted: the parameters of the model that the row's recipe builds at the paper's budget; nothing was trained for "
+    "them."
+)
+
+
+def count(spec: TableSpec, column: str, rows: Sequence[str]) -> tuple[list[Score], tuple[str, ...]]:
+    """The scores of `rows`, which have no run, in a column of parameters of the table of one protocol, and what a
+    reader must know of them. A row whose model cannot be built here has no score, and a note says why."""
+    scores, notes = [], []
+    for row in rows:
+        if not spec.has(row, column):
+            continue
+        try:
+            total = parameters(spec, column, row)
+        except UsageError as error:
+            notes.append(f"{row}: not counted: {error}.")
+            continue
+        in_unit = total / UNITS.get(spec.unit_of(column), 1)
+        scores.append(Score(row, "", {0: in_unit}, {}, parameters=total, counted=True))
+    return scores, (*([COUNTED] if scores else ()), *notes)
+
+
+def parameters(spec: TableSpec, column: str, row: str) -> int:
+    """Raises UsageError for a row that is no model here, or whose model cannot be built."""
+    of, own = spec.columns[column], spec.rows[row]
+    settings = to_overrides({**own.set, **of.set})
+    recipe = (f"task={of.task}", f"protocol={of.protocol or own.protocol}", "budget=paper", *settings)
+    return _total(own.model, recipe, tuple(search_path()))
+
+
+@functools.cache
+def _total(model: str, recipe: tuple[str, ...], search: tuple[str, ...]) -> int:
+    """Once in a process for each recipe; `search`: the folders that it is composed from."""
+    from harness.config.build import on_meta  # torch takes seconds to import
+
+    return on_meta(compose_with_model(model, recipe)).parameters()["total"]

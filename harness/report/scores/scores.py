@@ -1,0 +1,199 @@
+"""The score of a row: its seeds that ended, its seeds that failed, their mean, the verdict on the published number."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.errors import UsageError
+from harness.records.collect import differences
+from harness.report.spec.table import TableSpec
+from harness.report.stats.seeds import Estimate, estimate, verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+NO_SCORE = "no test score"
+LEAK = "[test leak]"
+COUNTED = "counted"
+
+
+@dataclass(frozen=True)
+class Score:
+    """A row in one configuration. `by_seed`: seed -> score in the column's unit; `failures`: status -> seeds.
+
+    `examples`: seed -> scores of the test examples in the column's unit, where they were kept; their mean is the score.
+    `data`: seed -> fingerprint of the examples. `cells`: ids of the records, failed ones too, or the name of a
+    measurement. `counted`: the number follows from the recipe, and nothing was run.
+    """
+
+    row: str  # label of the paper's row, or the name of a model that its table lacks
+    setting: str  # what was set beyond the meaning of the row; empty for the recipe
+    by_seed: dict[int, float]
+    failures: dict[str, int]
+    leak: bool = False
+    parameters: int | None = None
+    examples_per_s: float | None = None
+    peak_memory_mb: float | None = None
+    examples: Mapping[int, "np.ndarray"] = field(default_factory=dict, compare=False, repr=False)
+    data: Mapping[int, str] = field(default_factory=dict, compare=False, repr=False)
+    cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    counted: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.row, self.setting
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return estimate(list(self.by_seed.values())) if self.by_seed else None
+
+    @property
+    def failure_text(self) -> str:
+        """`oom`, `2 nan, 1 failed`; empty if every seed ended well."""
+        if len(self.failures) == 1 and not self.by_seed and sum(self.failures.values()) == 1:
+            return next(iter(self.failures))
+        return ", ".join(f"{count} {status}" for status, count in sorted(self.failures.items()))
+
+    @property
+    def status(self) -> str:
+        if self.counted:
+            return COUNTED
+        if not self.failures:
+            return "done"
+        return f"{len(self.by_seed)} done, {self.failure_text}" if self.by_seed else self.failure_text
+
+    def text(self, decimals: int) -> str:
+        """`61.23 ± 0.45 (3)`, `51.30 to 54.00 (2)`, `122.32 (counted)`; failures are named, never averaged over."""
+        ours = self.estimate
+        if ours is None:
+            return self.failure_text
+        count = f"{ours.n}; {self.failure_text}" if self.failures else COUNTED if self.counted else f"{ours.n}"
+        return f"{self.number(decimals)} ({count}){' ' + LEAK if self.leak else ''}"
+
+    def number(self, decimals: int) -> str:
+        """The mean with its interval; below MIN_SEEDS the range of the seeds; alone if all seeds are equal."""
+        ours = self.estimate
+        low, high = (f"{end(self.by_seed.values()):,.{decimals}f}" for end in (min, max))
+        if ours.half_width is not None and not self.is_fixed:
+            return f"{ours.mean:,.{decimals}f} ± {ours.half_width:,.{decimals}f}"
+        return low if low == high else f"{low} to {high}"
+
+    @property
+    def is_fixed(self) -> bool:
+        """Equal for all seeds, as a number of parameters."""
+        return len(set(self.by_seed.values())) == 1
+
+
+def score_rows(cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None" = None) -> list[Score]:
+    """One score for each row and configuration among the selected cells of one column.
+
+    `examples`: id of a cell -> scores of its test examples, where they were kept.
+
+    Cells of a row are averaged only if they differ in nothing but the seed, and come from the same code. The latest
+    code has the row's own setting. Raises UsageError for two cells that do not even differ in their seed.
+    """
+    found = []
+    for row, of_row in cells.groupby("row", sort=True):
+        variants = [variant for _, variant in of_row.groupby("variant", sort=True)]
+        settings = [variant["setting"].iloc[0] for variant in variants]
+        if len(set(settings)) < len(variants):  # a recipe that was edited since, or a key that a user may set freely
+            settings = differences([variant["config"].iloc[0] for variant in variants])
+        both = zip(settings, variants, strict=True)
+        parts = [(", ".join(filter(None, [setting, code])), part) for setting, v in both for code, part in by_code(v)]
+        for setting, part in sorted(parts, key=lambda pair: pair[0]):
+            twice = part[part["seed"].duplicated(keep=False)]
+            if len(twice):
+                ids = " and ".join(twice["id"])
+                raise UsageError(f"{row}: records {ids} are one cell, with one seed and configuration; remove one")
+            found.append(_score(row, setting, part, examples or {}))
+    return found
+
+
+def by_code(cells: "pd.DataFrame") -> "Iterator[tuple[str, pd.DataFrame]]":
+    """The cells of each code, and what to call it: nothing for the latest one.
+
+    Records from before their code was known stand with the only known one. Where there are several, they stand alone.
+    """
+    known = cells[cells["code"].notna()]
+    if known["code"].nunique() < 2:
+        yield "", cells
+        return
+    latest = known.loc[known["finished"].idxmax(), "code"]
+    for code, part in known.groupby("code", sort=True):
+        yield "" if code == latest else f"code {code[:8]}", part
+    if len(unknown := cells[cells["code"].isna()]):
+        yield "unknown code", unknown
+
+
+def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray]") -> Score:
+    ended = (cells["status"] == "done") & cells["score"].notna()
+    failed = cells["status"][~ended].replace("done", NO_SCORE)
+    speed, memory = (cells[key][ended].dropna() for key in ("examples_per_s", "peak_memory_mb"))
+    parameters = cells["parameters"].dropna()
+    done = cells[ended].sort_values("seed")
+    return Score(
+        row=row,
+        setting=setting,
+        by_seed={int(seed): float(score) for seed, score in zip(done["seed"], done["score"], strict=True)},
+        failures=dict(Counter(failed)),
+        leak=bool(cells["leak"][ended].any()),
+        parameters=int(parameters.max()) if len(parameters) else None,
+        examples_per_s=float(speed.mean()) if len(speed) else None,
+        peak_memory_mb=float(memory.mean()) if len(memory) else None,
+        examples={
+            int(seed): examples[cell] for seed, cell in zip(done["seed"], done["id"], strict=True) if cell in examples
+        },
+        data={int(seed): data for seed, data in zip(done["seed"], done["fingerprint"], strict=True)},
+        cells=tuple(cells.sort_values(["seed", "id"])["id"]),
+    )
+
+
+def chances(cells: "pd.DataFrame") -> dict[str, float]:
+    """What a guess that ignores the input scores on each test set: {fingerprint: score}, that of most cells first."""
+    known = cells[cells["baseline"].notna() & cells["fingerprint"].notna()]
+    by_data = known.groupby("fingerprint")["baseline"].agg(["size", "first"]).reset_index()
+    by_data = by_data.sort_values(["size", "fingerprint"], ascending=[False, True])
+    return {data: float(score) for data, score in zip(by_data["fingerprint"], by_data["first"], strict=True)}
+
+
+def average(columns: Sequence[Sequence[Score]]) -> Score | None:
+    """The mean of one row's scores over columns, seed by seed.
+
+    Every column must have a score, in the recipe's configuration alone. A seed counts if it ended in every column.
+    None if no seed did.
+    """
+    if not all(len(scores) == 1 and scores[0].by_seed and not scores[0].setting for scores in columns):
+        return None
+    parts = [scores[0] for scores in columns]
+    shared = sorted(set.intersection(*(set(part.by_seed) for part in parts)))
+    if not shared:
+        return None
+    by_seed = {seed: sum(part.by_seed[seed] for part in parts) / len(parts) for seed in shared}
+    failures = dict(sum((Counter(part.failures) for part in parts), Counter()))
+    data = {seed: " ".join(str(part.data.get(seed)) for part in parts) for seed in shared}
+    cells = tuple(dict.fromkeys(cell for part in parts for cell in part.cells))
+    return Score(parts[0].row, "", by_seed, failures, leak=any(part.leak for part in parts), data=data, cells=cells)
+
+
+def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
+    """Best first, or lowest first where neither way is better; rows without a score last."""
+    sign = -1 if higher_is_better else 1
+
+    def key(score: Score) -> tuple[bool, float, str, str]:
+        ours = score.estimate
+        return ours is None, sign * ours.mean if ours else 0.0, score.row, score.setting
+
+    return sorted(scores, key=key)
+
+
+def verdict_of(spec: TableSpec, row: str, column: str, score: Score | None) -> str:
+    """reproduced, close, off, failed or not run; empty if the paper prints no number there."""
+    published = spec.published.get((row, column))
+    if published is None:
+        return ""
+    if score is not None and score.estimate is None:
+        return "failed"
+    ours, error = score.estimate if score else None, spec.published_error(row, column)
+    return verdict(published.number, ours, spec.tolerances(published.number), error)

@@ -1,0 +1,174 @@
+"""Which cells belong to which row and column of a table.
+
+A cell belongs to a row by its model and its changes to the recipe. One cell may measure several columns, which differ
+in their metric alone. A cell that fits no row stands under the name of its model, unless it fits a row of a table that
+this one names in `elsewhere`, or the table has `only_rows`.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from harness.config.cell import flatten
+from harness.config.table_rows import Settings, format_settings, settings_key
+from harness.report.spec.formula import evaluate
+from harness.report.spec.parts import UNITS, Column
+from harness.report.spec.table import TableSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_SOURCE = "none"  # of a column without a run
+UNKNOWN_SOURCE = "unknown"  # of a run that broke off before it had its data
+PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
+
+
+def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.DataFrame]]":
+    """{protocol: {column: its cells}} out of the frame of all records. Smoke runs and other protocols are left out.
+
+    A column's cells have `row`, the label of their row or the name of a model that the table lacks; `setting`, what was
+    set beyond the meaning of row and column, empty for the recipe; and `score`, their number in this column. Columns
+    of bench measurements have no cells.
+    """
+    cells = _with_table_settings(cells[cells["budget"] != "smoke"], spec)
+    selected, tasks = {}, [name for name, column in spec.columns.items() if column.task]
+    for protocol in spec.protocols:
+        part, own = spec.for_protocol(protocol), {}
+        for name, of_protocol in cells.groupby("protocol"):
+            own[name] = of_protocol.assign(elsewhere=_elsewhere(of_protocol, part))
+        none = cells[:0].assign(elsewhere=[])
+        selected[protocol] = {
+            c: _column_cells(own.get(spec.columns[c].protocol or protocol, none), part, c) for c in tasks
+        }
+    return selected
+
+
+def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFrame":
+    """The cells with `changed` as the table sees it: what a column or a row sets counts as changed in its cells, even
+    in a recipe that has this value anyway."""
+    columns: dict[str, list[set[tuple[str, str]]]] = {}
+    for column in spec.columns.values():
+        if column.task and column.set:
+            columns.setdefault(column.task, []).append(set(settings_key(column.set)))
+    rows: dict[str, list[set[tuple[str, str]]]] = {}
+    for row in spec.rows.values():
+        if row.set:
+            rows.setdefault(row.model, []).append(set(settings_key(row.set)))
+    meanings = {column.task: spec.meanings(column.task) for column in spec.columns.values() if column.task}
+    changed = []
+    for config, task, model, already in zip(
+        cells["config"], cells["task"], cells["model"], cells["changed"], strict=True
+    ):
+        if task in meanings and (task in columns or model in rows):
+            used = {(key, json.dumps(value, sort_keys=True)) for key, value in flatten(config).items()}
+            already = _union(already, *(own for own in columns.get(task, ()) if own <= used))
+            if (model, already) not in meanings[task]:
+                candidates = (_union(already, own) for own in rows.get(model, ()) if own <= used)
+                already = next((key for key in candidates if (model, key) in meanings[task]), already)
+        changed.append(already)
+    return cells.assign(changed=changed)
+
+
+def _elsewhere(cells: "pd.DataFrame", spec: TableSpec) -> list[bool]:
+    """Whether each cell is a row's of another table that `spec` names, all of one protocol."""
+    found = [False] * len(cells)
+    for table in spec.elsewhere:
+        other = table.for_protocol(spec.protocol)
+        seen = _with_table_settings(cells, other)
+        pairs = zip(found, seen["task"], seen["model"], seen["changed"], strict=True)
+        found = [already or (model, changed) in other.meanings(task) for already, task, model, changed in pairs]
+    return found
+
+
+def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
+    return tuple(sorted(set(settings).union(*more)))
+
+
+def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.DataFrame":
+    """The cells of one protocol that measure a column.
+
+    A cell that broke off before its task was built has no metric yet; it stands in every column of its task. The
+    settings of the columns decide which one of a task a cell belongs to. The baseline is known for one metric.
+    """
+    column = spec.columns[name]
+    same_task = [other for other in spec.columns.values() if other.task == column.task]
+    cells = cells[cells["task"] == column.task]
+    if metrics := {other.metric for other in same_task if other.metric and other.evaluation is None}:
+        cells = cells[cells["metric"].isna() | cells["metric"].isin(metrics)]
+    own, others = set(settings_key(column.set)), [set(settings_key(other.set)) for other in same_task]
+    meanings = spec.meanings(column.task)
+    kept, rows, settings = [], [], []
+    for index, model, changed, elsewhere in zip(
+        cells.index, cells["model"], cells["changed"], cells["elsewhere"], strict=True
+    ):
+        owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
+        exact = [row for row, owner in owners if owner == name]
+        pairs = set(changed)
+        if exact:
+            row, setting = exact[0], ""
+        elif spec.every and (label is not None or model in spec.without or not pairs <= own):
+            continue  # its rows are plain
+        elif spec.only_rows or elsewhere or owners or not own <= pairs or any(own < other <= pairs for other in others):
+            continue  # another row, column or table has it
+        else:
+            beyond = format_settings(pair for pair in changed if pair not in own)
+            row, setting = (model, beyond) if label is None else (label, beyond or PLAIN_RECIPE)
+        kept.append(index)
+        rows.append(row)
+        settings.append(setting)
+    cells = cells.loc[kept].assign(row=rows, setting=settings)
+    return _with_score(cells, column, spec.unit_of(name))
+
+
+def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFrame":
+    """The cells with their number in a column, in its unit.
+
+    An evaluation that did not end well gives its status to the cell.
+    """
+    if column.evaluation is not None:
+        found = [evaluations.get(column.evaluation) or {} for evaluations in cells["evaluations"]]
+        ended = zip(cells["status"], found, strict=True)
+        cells["status"] = [each.get("status", status) if status == "done" else status for status, each in ended]
+        cells["score"] = [(each.get("metrics") or {}).get(column.metric) for each in found]
+    elif column.metric is not None:
+        cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
+    elif column.formula is not None:
+        cells["score"] = [evaluate(column.formula, config) for config in cells["config"]]
+    else:
+        cells["score"] = cells[column.record_field] / UNITS.get(unit, 1)
+    if column.evaluation is not None or column.metric is None:
+        cells[["baseline", "baseline_name"]] = None
+    else:
+        cells.loc[cells["metric"] != column.metric, ["baseline", "baseline_name"]] = None
+    return cells
+
+
+def source_choices(known: dict[str, list[str]]) -> list[dict[str, str]]:
+    """Data that a comparison over several columns may use, {column: source}; `known` are the sources of each column.
+
+    For each source there is one choice, which takes it in every column that has it.
+    """
+    choices = []
+    for source in sorted({source for sources in known.values() for source in sources}) or [NO_SOURCE]:
+        choice = {column: source if source in own else (*own, NO_SOURCE)[0] for column, own in known.items()}
+        choices += [choice] * (choice not in choices)
+    return choices
+
+
+def by_sources(columns: "dict[str, pd.DataFrame]") -> "list[tuple[dict[str, str], dict[str, pd.DataFrame]]]":
+    """For each choice of data: the choice, and the cells of each column on it or on unknown data."""
+    known = {column: sorted(set(cells["source"]) - {UNKNOWN_SOURCE}) for column, cells in columns.items()}
+    return [
+        (choice, {c: cells[cells["source"].isin([choice[c], UNKNOWN_SOURCE])] for c, cells in columns.items()})
+        for choice in source_choices(known)
+    ]
+
+
+def describe_sources(sources: dict[str, str]) -> str:
+    """`full data`, or `synthetic (ListOps, Image); slice:imdb-2k (Text)`."""
+    columns: dict[str, list[str]] = {}
+    for column, source in sources.items():
+        columns.setdefault(source, []).append(column)
+    columns.pop(NO_SOURCE, None)
+    if len(columns) == 1:
+        return f"{next(iter(columns))} data"
+    return "; ".join(f"{source} ({', '.join(names)})" for source, names in columns.items()) or "no data"

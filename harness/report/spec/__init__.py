@@ -1,0 +1,1 @@
+"""What conf/table/ and conf/figure/ may say."""

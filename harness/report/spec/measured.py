@@ -1,0 +1,183 @@
+"""Tables and figures of what do=bench measures: `conf/table/<name>.yaml` or `conf/figure/<name>.yaml` with
+`kind: measured`.
+
+runs:                       # each is one command's measurement, in which all rows take turns
+  train: {task: lra/text, protocol: google, what: train, lengths: [1024, 2048], set: {bench.batch: 2}}
+reference: Transformer      # the row that speed and memory are relative to, within one measurement
+rows:
+  Transformer: vanilla_math
+  Luna-16: {model: luna, set: {model.slots: 16}}
+columns:
+  speed, 1K: {run: train, length: 1024, value: speedup, column: steps_per_second_relative, condition: input_length=1K}
+
+A run with a task measures the whole model of its recipe, one without the layer or decoder that its `bench.` keys say.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from harness.config.overrides import to_overrides
+from harness.config.validation import StrictModel, TupleOf
+from harness.report.spec.parts import Footnote, require_known
+
+VALUES = ("ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent")
+Value = Literal["ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent"]
+RELATIVE = ("speedup", "memory_ratio")
+EXPONENTS = ("time_exponent", "memory_exponent")
+# value -> key of a point
+KEYS = {"ms": "ms", "s": "ms", "speedup": "ms", "time_exponent": "ms"}
+KEYS |= dict.fromkeys(("memory_mb", "memory_ratio", "memory_exponent"), "memory_mb")
+
+
+class Run(StrictModel):
+    """One command of do=bench. `values` of `axis`, a setting of the models, at one length, or several `lengths`.
+
+    `what`: forward, train, decode or generate. `minutes`: what it takes on two CPU cores, as measured or expected.
+    `paper_size`: all sizes are the paper's, so that its numbers may stand beside ours; else `why` says what is not.
+    `needs`: what it cannot be measured without, such as a GPU.
+    """
+
+    task: str | None = None
+    protocol: str | None = None
+    what: Literal["forward", "train", "decode", "generate"]
+    lengths: TupleOf[int]
+    axis: str | None = None
+    values: TupleOf[int] = ()
+    set: dict[str, Any] = Field(default_factory=dict)
+    minutes: float | None = None
+    paper_size: bool = True
+    why: str = ""
+    needs: str = ""
+
+    @model_validator(mode="after")
+    def _is_one_command(self) -> "Run":
+        if (self.task is None) != (self.protocol is None):
+            raise ValueError("task and protocol come together")
+        if (self.axis is None) == bool(self.values) or (self.axis is not None and len(self.lengths) != 1):
+            raise ValueError("axis comes with values and one length")
+        if not self.lengths:
+            raise ValueError("lengths: none")
+        return self
+
+    @property
+    def overrides(self) -> list[str]:
+        """What a user would type for it, without the models."""
+        recipe = {} if self.task is None else {"task": self.task, "protocol": self.protocol}
+        bench = {"bench.lengths": list(self.lengths), "bench.what": [self.what]}
+        if self.axis is not None:
+            bench |= {"bench.axis": self.axis, "bench.axis_values": list(self.values)}
+        return to_overrides({**recipe, **bench, **self.set})
+
+    @property
+    def modes(self) -> tuple[tuple[str | None, int | None], ...]:
+        """(mode, batch) of its series; (None, None) where it has one alone."""
+        if self.what != "generate":
+            return ((None, None),)
+        batches = self.set.get("bench.batches") or [self.set.get("bench.batch", 1)]
+        return tuple((mode, batch) for mode in self.set.get("bench.mode", ["incremental"]) for batch in batches)
+
+
+class MeasuredRow(StrictModel):
+    """`set`: the row's own settings. `runs`: the runs that it is in, None for all. `ours`: the paper lacks it.
+
+    `model: null`: a row of the paper's that there is no model of here.
+    """
+
+    model: str | None
+    set: dict[str, Any] = Field(default_factory=dict)
+    runs: TupleOf[str] | None = None
+    ours: bool = False
+
+
+class MeasuredColumn(StrictModel):
+    """A value of a run at a `length`, of its series `mode` and `batch`; of an exponent, over all of its lengths.
+
+    `column` and `condition` are the ledger's, `column: null` where the paper prints no such number. `device`: cpu or
+    cuda, where the paper prints numbers of both; other devices leave it empty. `sizes`: of the letters of printed
+    formulas other than the one that the run changes, `over`; `formula_of`: the column that has the formula.
+    """
+
+    run: str
+    value: Value
+    length: int | None = None
+    mode: str | None = None
+    batch: int | None = None
+    device: Literal["cpu", "cuda"] | None = None
+    column: str | None = ""
+    condition: str = ""
+    decimals: int = 2
+    over: str = "T"
+    formula_of: str | None = None
+    sizes: dict[str, int] = Field(default_factory=dict)
+
+
+class MeasuredRows(StrictModel):
+    """What tables and figures have in common."""
+
+    name: str
+    kind: Literal["measured"]
+    title: str
+    reference: str
+    runs: dict[str, Run]
+    rows: dict[str, MeasuredRow]
+    footnotes: TupleOf[Footnote] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_rows(cls, raw: Any) -> Any:
+        if not isinstance(raw, Mapping) or not isinstance(raw.get("rows"), Mapping):
+            return raw
+        rows = {label: {"model": each} if isinstance(each, str) else each for label, each in raw["rows"].items()}
+        return {**raw, "rows": rows}
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "MeasuredRows":
+        require_known("reference", [self.reference], self.rows)
+        if self.rows[self.reference].runs is not None:
+            raise ValueError(f"rows.{self.reference}.runs: the reference is in every run")
+        for label, row in self.rows.items():
+            require_known(f"rows.{label}.runs", row.runs or (), self.runs)
+        for note in self.footnotes:
+            require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
+        return self
+
+    def rows_of(self, run: str) -> dict[str, MeasuredRow]:
+        return {
+            label: row
+            for label, row in self.rows.items()
+            if row.model is not None and (row.runs is None or run in row.runs)
+        }
+
+
+class MeasuredSpec(MeasuredRows):
+    """A table. `published`: (row, column) -> what the paper prints; `units` and `better` of its columns."""
+
+    paper: str
+    ledger: str | None
+    columns: dict[str, MeasuredColumn]
+    published: dict[tuple[str, str], str] = Field(default_factory=dict)
+    units: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> "MeasuredSpec":
+        for name, column in self.columns.items():
+            require_known(f"columns.{name}.run", [column.run], self.runs)
+            require_known(f"columns.{name}.formula_of", [column.formula_of] if column.formula_of else (), self.columns)
+            run = self.runs[column.run]
+            if (column.length is None) != (column.value in EXPONENTS):
+                raise ValueError(f"columns.{name}: a length is what a value has and an exponent has not")
+            if column.length is not None and column.length not in run.lengths:
+                raise ValueError(f"columns.{name}: the run {column.run} has no length {column.length}")
+            series = {mode for mode in run.modes if column.mode in (None, mode[0]) and column.batch in (None, mode[1])}
+            if len(series) != 1:
+                known = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes)
+                raise ValueError(f"columns.{name}: mode and batch choose one series of the run ({known})")
+        for note in self.footnotes:
+            require_known(f"footnotes.{note.id}.columns", note.columns or (), self.columns)
+        return self
+
+    def series_of(self, column: MeasuredColumn) -> tuple[str | None, int | None]:
+        modes = self.runs[column.run].modes
+        return next(mode for mode in modes if column.mode in (None, mode[0]) and column.batch in (None, mode[1]))

@@ -1,0 +1,281 @@
+"""What `conf/table/<name>.yaml` says. `harness.report.spec_files` reads it and adds the published numbers."""
+
+import math
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from harness.config.table_rows import Settings, row_hours, runs, settings_key
+from harness.config.validation import StrictModel, TupleOf
+from harness.records.ledger import decimals
+from harness.report.spec.parts import (
+    Average,
+    Column,
+    Footnote,
+    Limit,
+    PublishedNumber,
+    RowSpec,
+    Tolerance,
+    limit_in_unit,
+    one_or_more,
+    require_known,
+)
+from harness.report.stats.ordering import binomial_error
+
+Pattern = Literal["noncausal_self", "causal_self", "noncausal_cross", "causal_cross"]
+
+
+class TableSpec(StrictModel):
+    """A table: the keys of its yaml, its `name`, and the `published` numbers of its (row, column) pairs.
+
+    `ledger: null`: a table of ours without published numbers. `rows`: the ledger's label -> what runs there.
+    `protocol`: of the rows that name none. `gpu_hours`: of one row and seed, or {protocol: of one of its rows}.
+    `unit`: of every column; without it each has the ledger's. `only_rows`: of an ablation, whose cells are of another
+    table's task: what fits no row is left out, and does not stand under the name of its model. `elsewhere`: tables of
+    the same cells, named in the yaml, whose rows stand there alone.
+
+    `control`: the models that stand for no method at all, `reference`: those that the others are compared with; of
+    each, the first that has a row under a protocol. `why`: why the control is not apart, where that is known.
+    `every`: patterns; the table has a row for every model with one of them, also for those that `rows` does not name,
+    and its rows are ranked over its columns (`harness.report.pages.ranking`). `without`: {model: why it has no row}.
+    `budget`: what its cells run at where none is typed, and what is ranked.
+
+    `block`: neighbouring test examples that are resampled together, because they overlap. `published_noise`: standard
+    error of a published number, in its unit or as a percentage; without it, an accuracy has the binomial one of
+    `test_sizes`, the examples in the test split of the tasks' full data.
+    """
+
+    name: str
+    title: str
+    ledger: str | None
+    protocol: str
+    rows: dict[str, RowSpec]
+    columns: dict[str, Column]
+    seeds: TupleOf[int]
+    gpu_hours: float | dict[str, float] | None = None
+    paper: str = ""
+    tolerance: Tolerance | None = None
+    unit: str = ""
+    gpu: str = "GPU"
+    chance: bool = False
+    only_rows: bool = False
+    elsewhere: "tuple[TableSpec, ...]" = ()
+    averages: dict[str, Average] = Field(default_factory=dict)
+    footnotes: TupleOf[Footnote] = ()
+    control: TupleOf[str] = ()
+    reference: TupleOf[str] = ()
+    why: str = ""
+    every: TupleOf[Pattern] = ()
+    without: dict[str, str] = Field(default_factory=dict)
+    budget: str = "reduced"
+    block: int = Field(default=1, ge=1)
+    published_noise: Limit | None = None
+    test_sizes: dict[str, int] = Field(default_factory=dict)
+    published: dict[tuple[str, str], PublishedNumber] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, raw: Any) -> Any:
+        """A row may be the name of its model, an average the list of its parts."""
+        if not isinstance(raw, dict):
+            return raw
+        raw = dict(raw)
+        if isinstance(raw.get("rows"), dict):
+            default = {"protocol": raw["protocol"]} if "protocol" in raw else {}
+            rows = {label: {"model": row} if isinstance(row, str) else row for label, row in raw["rows"].items()}
+            raw["rows"] = {label: default | row if isinstance(row, dict) else row for label, row in rows.items()}
+        if isinstance(raw.get("averages"), dict):
+            averages = raw["averages"].items()
+            raw["averages"] = {name: {"parts": each} if isinstance(each, list) else each for name, each in averages}
+        return one_or_more(raw, "control", "reference")
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "TableSpec":
+        for name, average in self.averages.items():
+            require_known(f"averages.{name}", average.parts, self.columns)
+        for note in self.footnotes:
+            require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
+            require_known(f"footnotes.{note.id}.columns", note.columns or (), self.all_columns)
+        for label, row in self.rows.items():
+            require_known(f"rows.{label}.columns", row.columns or (), self.columns)
+        models = {row.model for row in self.rows.values()}
+        for key in ("control", "reference"):
+            require_known(key, getattr(self, key), models)
+            for name, column in self.columns.items():
+                require_known(f"columns.{name}.{key}", getattr(column, key) or (), models)
+        if isinstance(self.gpu_hours, dict):
+            require_known("gpu_hours", self.protocols, self.gpu_hours)
+        for key in ("tolerance", "gpu_hours"):
+            if self.ledger is not None and getattr(self, key) is None:
+                raise ValueError(f"{key}: missing")
+        for name in self.own_columns:
+            column = self.columns[name]
+            if column.metric is not None and (column.unit is None or column.higher_is_better is None):
+                raise ValueError(
+                    f"columns.{name}: a metric that is published neither here nor in an average (column: null) takes "
+                    "unit and higher_is_better"
+                )
+        for name in self._published_names:
+            if self.columns[name].bench is not None:
+                raise ValueError(f"columns.{name}: a bench column is ours: add column: null")
+        return self
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        """Columns and averages, in order."""
+        return (*self.columns, *self.averages)
+
+    @property
+    def unpublished(self) -> tuple[str, ...]:
+        """Columns that are published in their average alone."""
+        parts = {part for average in self.averages.values() for part in average.parts}
+        return tuple(name for name in self.columns if name in parts and name not in self._published_names)
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        """Columns of ours: neither published nor part of an average."""
+        return tuple(name for name in self.columns if name not in {*self._published_names, *self.unpublished})
+
+    @property
+    def compared_columns(self) -> tuple[str, ...]:
+        """Columns that are published, alone or in their average."""
+        return tuple(name for name in self.columns if name not in self.own_columns)
+
+    @property
+    def _published_names(self) -> set[str]:
+        return {name for name, column in self.columns.items() if self.ledger is not None and column.column is not None}
+
+    @property
+    def verdict_columns(self) -> tuple[str, ...]:
+        """Columns and averages whose printed numbers count; a mean of printed numbers says nothing new."""
+        unpublished = set(self.unpublished)
+        means = (name for name, average in self.averages.items() if unpublished & set(average.parts))
+        return (*(name for name in self.columns if name in self._published_names), *means)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.protocol for row in self.rows.values()))
+
+    def for_protocol(self, protocol: str) -> "TableSpec":
+        """The rows of one protocol as a table of their own: rows of two are never compared."""
+        rows = {label: row for label, row in self.rows.items() if row.protocol == protocol}
+        return self.model_copy(update={"protocol": protocol, "rows": rows})
+
+    def hours_of(self, columns: Iterable[str]) -> float:
+        """GPU-hours of one row and seed in these columns."""
+        return row_hours(self.gpu_hours or 0.0, self.protocol) * self._runs(columns) / self._runs(self.columns)
+
+    def _runs(self, columns: Iterable[str]) -> int:
+        chosen = (self.columns[name] for name in columns)
+        return runs((column.task, column.set) for column in chosen if column.task)
+
+    def meanings(self, task: str) -> dict[tuple[str, Settings], list[tuple[str, str]]]:
+        """(model, what its cells set) -> the (row, column) pairs of a task that mean just that."""
+        found: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
+        for label, row in self.rows.items():
+            for name, column in self.columns.items():
+                if column.task == task:
+                    found.setdefault((row.model, settings_key({**row.set, **column.set})), []).append((label, name))
+        return found
+
+    def row_of_model(self, model: str) -> str | None:
+        """The paper's name of a model, of its plainest row; None if its table has no such row."""
+        labels = [label for label, row in self.rows.items() if row.model == model]
+        return min(labels, key=lambda label: len(self.rows[label].set), default=None)
+
+    def control_of(self, column: str) -> str | None:
+        """The row of the control in a column, in the table of one protocol; None if there is none."""
+        return self._row_of("control", column)
+
+    def reference_of(self, column: str) -> str | None:
+        """The row that the others of a column are compared with; None if there is none."""
+        return self._row_of("reference", column)
+
+    def _row_of(self, key: str, column: str) -> str | None:
+        first = self.averages[column].parts[0] if column in self.averages else column
+        models = getattr(self.columns[first], key) or getattr(self, key)
+        return next((row for model in models if (row := self.row_of_model(model)) is not None), None)
+
+    def why_not_apart(self, column: str) -> str:
+        return (self.columns[column].why if column in self.columns else "") or self.why
+
+    def published_error(self, row: str, column: str) -> float | None:
+        """Standard error of a published number, which is of one seed; None if nothing says how large it is."""
+        published = self.published.get((row, column))
+        if published is None:
+            return None
+        if self.published_noise is not None:
+            return limit_in_unit(self.published_noise, published.number)
+        if not self.unit_of(column).startswith("accuracy"):
+            return None
+        parts = self.averages[column].parts if column in self.averages else (column,)
+        if any(part not in self.test_sizes for part in parts):
+            return None
+        numbers = (self.published.get((row, part), published).number for part in parts)
+        errors = (binomial_error(number, self.test_sizes[part]) for number, part in zip(numbers, parts, strict=True))
+        return math.hypot(*errors) / len(parts)
+
+    def has(self, row: str, column: str) -> bool:
+        """Is a row run in a column; in every part of an average?"""
+        parts = self.averages[column].parts if column in self.averages else (column,)
+        return self.rows[row].columns is None or set(parts) <= set(self.rows[row].columns)
+
+    def is_ours(self, row: str) -> bool:
+        """A row that the paper's table lacks: a control, or a model of ours."""
+        return row not in self.rows or self.rows[row].ours
+
+    def short_name(self, column: str) -> str:
+        """`ETTh1 S` of `ETTh1 S MSE`: without the last words that it shares with all parts of its mean."""
+        parts = next((average.parts for average in self.averages.values() if column in average.parts), ())
+        if column not in self.unpublished or len(parts) < 2:
+            return column
+        from_behind = zip(*(part.split()[::-1] for part in parts), strict=False)
+        shared = sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, from_behind))
+        return " ".join(column.split()[:-shared]) if shared else column
+
+    def _published_in(self, column: str) -> list[PublishedNumber]:
+        """The paper's numbers of a column; of the means that it is part of, where it has none."""
+        names = {column}
+        if column in self.unpublished:
+            names = {name for name, average in self.averages.items() if column in average.parts}
+        return [number for (_, name), number in self.published.items() if name in names]
+
+    def decimals(self, column: str) -> int:
+        if column in self.own_columns:
+            return self.columns[column].display[1]
+        if column in self.columns and self.columns[column].decimals is not None:
+            return self.columns[column].decimals
+        return max(decimals(number.text) for number in self._published_in(column))
+
+    def higher_is_better(self, column: str) -> bool | None:
+        if column in self.own_columns:
+            return self.columns[column].display[2]
+        return self._published_in(column)[0].higher_is_better
+
+    def unit_of(self, column: str) -> str:
+        if column in self.own_columns:
+            return self.columns[column].display[0]
+        return self.unit or self._published_in(column)[0].unit
+
+    def tolerances(self, paper: float) -> dict[str, float]:
+        """How far from a published number `reproduced` and `close` reach, in its unit."""
+        return {verdict: limit_in_unit(limit, paper) for verdict, limit in self.tolerance}
+
+    def footnotes_of(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
+        """Footnotes of a row, of a column, or, with both given, of that one number alone."""
+        found = []
+        for note in self.footnotes:
+            by_row, by_column = note.rows is not None, note.columns is not None
+            if (by_row, by_column) != (row is not None, column is not None):
+                continue
+            if (not by_row or row in note.rows) and (not by_column or column in note.columns):
+                found.append(note.id)
+        return tuple(found)
+
+    def all_footnotes(self, row: str, column: str) -> tuple[str, ...]:
+        """Every footnote that bears on one published number."""
+        of_lines = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
+        found = (*of_lines, *self.footnotes_of(row=row, column=column))
+        return tuple(dict.fromkeys(found))

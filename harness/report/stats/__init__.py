@@ -1,0 +1,1 @@
+"""Formulas over numbers: intervals, tests, ranks, growth. They know no table."""

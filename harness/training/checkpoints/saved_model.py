@@ -1,0 +1,195 @@
+"""The trained model of a record: from its run directory, or from a folder that can be published.
+
+An exported folder holds
+    model.safetensors   the weights that the cell was tested with
+    config.json         model, task and backbone, resolved; no path of the machine that it was trained on
+    record.json         the cell's record
+    README.md           a card: what it is, its scores, how to load it
+
+A configuration from elsewhere builds what `harness.config.instantiate` allows and nothing else; weights are tensors.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from harness.config.cell import PLACES, Cell, cell_of, last_names
+from harness.config.compose import arguments, compose
+from harness.errors import UsageError, one_line
+from harness.records import record
+from harness.records.atomic import replace_atomic, write_atomic
+from harness.records.collect import valid_records
+from harness.records.listing import summary
+from harness.records.named import find
+from harness.records.run_directory import RunDirectory
+from harness.training.checkpoints.dependency import MODULE, chosen_weights
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tasks.base import Task
+
+WEIGHTS, CONFIG, RECORD, CARD = "model.safetensors", "config.json", "record.json", "README.md"
+PARTS = ("model", "task", "backbone")  # of a configuration: what a model is built from
+NO_SAFETENSORS = "exported weights take safetensors: pip install -e '.[export]', or longhaul[export]"
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """`model`: in evaluation mode, on the CPU. `task.prepare` and `task.load` open its data, which `load` has not done.
+
+    `config`: the resolved `model`, `task` and `backbone`.
+    """
+
+    model: "nn.Module"
+    task: "Task"
+    record: Mapping[str, Any]
+    config: Mapping[str, Any] = field(repr=False)
+
+
+def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
+    """From the run directory below `cfg.paths.outputs`. `cell`: as `records.named.find` takes it. Raises UsageError."""
+    from harness.training.checkpoints.checkpoint import DamagedError, read_sealed
+
+    entries = find(cell, valid_records(cfg.paths.records)[0], cfg.paths.records)
+    if entries["status"] != "done":
+        raise UsageError(f"{entries['file']}: the cell ended as {entries['status']}, so it has no chosen weights")
+    run_dir = RunDirectory(Path(cfg.paths.outputs) / "cells" / cell_in(entries).path)
+    weights = chosen_weights(run_dir, entries)
+    again = f"{rerun_command(entries)} trains them again"
+    if not weights.exists():
+        raise UsageError(f"the weights of {name_of(entries)} are not there ({weights}): {again}")
+    try:
+        saved = read_sealed(weights, entries["cell"]["id"])
+    except DamagedError as error:
+        raise UsageError(f"{error}: {again}") from error
+    state = {name.removeprefix(MODULE): tensor for name, tensor in saved.get("state_dict", saved).items()}
+    return build_saved(config_of(entries, run_dir, cfg), lambda model: model.load_state_dict(state), entries, cfg)
+
+
+def config_of(entries: Mapping[str, Any], run_dir: RunDirectory, cfg: DictConfig) -> dict[str, Any]:
+    """The resolved parts that a model is built from, composed anew from what was typed. Raises UsageError."""
+    file = run_dir.path / ".hydra" / "overrides.yaml"
+    if not file.is_file():
+        raise UsageError(f"{file} is not there, so the model cannot be built: {rerun_command(entries)}")
+    typed = [*OmegaConf.load(file), f"paths.data={cfg.paths.data}"]
+    composed = compose(typed)
+    if cell_of(composed, entries["config"].get("dependencies", ())).id != entries["cell"]["id"]:
+        raise UsageError(f"{file}: these overrides are another cell by now; its configuration was changed since")
+    return {part: OmegaConf.to_container(composed[part], resolve=True, enum_to_str=True) for part in PARTS}
+
+
+def build_saved(
+    config: Mapping[str, Any], fill: "Callable[[nn.Module], object]", entries: Mapping[str, Any], cfg: DictConfig
+) -> SavedModel:
+    """Build task and model and `fill` in weights, which must be those that were tested. Raises UsageError."""
+    from harness.config.build import build_model, without
+    from harness.config.instantiate import instantiate, target
+    from harness.training.checkpoints.checkpoint import weights_sha256
+
+    trusted = list(cfg.trusted_packages)
+    parts = OmegaConf.create({part: config[part] for part in PARTS} | {"trusted_packages": trusted})
+    task = instantiate(without(parts.task, "name", "protocol"), "task", trusted)
+    model = build_model(target(arguments(parts.model), "model", trusted), parts, task.backbone_kwargs())
+    try:
+        fill(model)
+    except (RuntimeError, KeyError) as error:
+        raise UsageError(f"the weights do not fit {name_of(entries)}: {one_line(error)[:200]}") from error
+    if weights_sha256(model) != entries["tested_weights_sha256"]:
+        raise UsageError(f"the weights are not those that {name_of(entries)} was tested with")
+    return SavedModel(model.eval(), task, entries, config)
+
+
+def export(saved: SavedModel, folder: Path | None, cfg: DictConfig) -> Path:
+    """Write the four files; returns the folder, `<paths.outputs>/exports/<run>` by default. Raises UsageError."""
+    try:
+        from safetensors.torch import save_model
+    except ImportError as error:
+        raise UsageError(NO_SAFETENSORS) from error
+    folder = folder or Path(cfg.paths.outputs) / "exports" / cell_in(saved.record).path
+    config = {part: without_places(saved.config[part]) for part in PARTS}
+    entries = {key: value for key, value in saved.record.items() if key != "file"}
+    replace_atomic(folder / WEIGHTS, lambda path: save_model(saved.model, str(path)))
+    write_atomic(folder / CONFIG, json.dumps(config, indent=1) + "\n")
+    record.write(entries, folder / RECORD)
+    write_atomic(folder / CARD, card(entries))
+    return folder
+
+
+def is_exported(folder: Path) -> bool:
+    return (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file()
+
+
+def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:
+    """`typed`: overrides; those of `task.<key>` that name files are taken over. Raises UsageError for a broken folder.
+
+    Trust what you load: model and task are built from `config.json`, by classes of the allowed packages alone.
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_model
+    except ImportError as error:
+        raise UsageError(NO_SAFETENSORS) from error
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = {part: dict(config[part]) for part in PARTS}
+        entries = record.read(folder / RECORD)
+        config["task"] |= {key: typed[f"task.{key}"] for key in PLACES if f"task.{key}" in typed}
+        config["task"] |= {"data_root": cfg.paths.data} if "data_root" in config["task"] else {}
+        return build_saved(config, lambda model: load_model(model, folder / WEIGHTS), entries, cfg)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, record.RecordError) as error:
+        raise UsageError(f"{folder}: no exported model ({one_line(error)[:200]})") from error
+
+
+def without_places(part: Any) -> dict[str, Any]:
+    """A part of a configuration in which no file of the user has more than its last name."""
+    named = {key: last_names(part[key]) for key in PLACES if part.get(key)}
+    part = {key: value for key, value in part.items() if key not in ("budgets", "checkpoint")}  # all weights are here
+    return part | named | ({"data_root": None} if "data_root" in part else {})
+
+
+def card(entries: Mapping[str, Any]) -> str:
+    """A page about the exported model."""
+    cell, data, git, result = entries["cell"], entries["data"], entries["git"], summary(dict(entries))
+    point = entries["metrics"]["best"] or entries["metrics"]["last"]
+    scores = "\n".join(f"| {name} | {value} |" for name, value in point["test"].items())
+    changed = [
+        f"`{key}` is {used}, {of_recipe} in the recipe." for key, (of_recipe, used) in entries["changed"].items()
+    ]
+    prepare = f"python run.py do=list task={cell['task']}"
+    return f"""# {cell["model"]} on {cell["task"]}
+
+One run of the recipe `{cell["protocol"]}` at the budget `{cell["budget"]}`, seed {cell["seed"]}: {result}.
+{" ".join(changed) or "The recipe is unchanged."}
+
+| score on the test split | |
+| --- | ---: |
+{scores}
+
+Data: {data["source"]}, fingerprint `{data["fingerprint"][:16]}`; `{prepare}` names their licence.
+Code: commit {git["sha"]}{" with changes" if git["dirty"] else ""}, digest of the source {entries.get("code_sha256")}.
+
+```python
+import longhaul
+
+trained = longhaul.load("this folder")  # trained.model, trained.task, trained.record
+```
+"""
+
+
+def cell_in(entries: Mapping[str, Any]) -> Cell:
+    return Cell(entries["cell"]["id"], entries["config"])
+
+
+def name_of(entries: Mapping[str, Any]) -> str:
+    return str(cell_in(entries))
+
+
+def rerun_command(entries: Mapping[str, Any]) -> str:
+    """The command that runs a cell of a recipe again."""
+    names = " ".join(f"{key}={entries['cell'][key]}" for key in ("model", "task", "protocol", "budget", "seed"))
+    return f"python run.py {names} rerun=all"

@@ -1,0 +1,1 @@
+"""Loggers, profilers, artifacts, and what is said before and after a run."""

@@ -1,0 +1,1 @@
+"""Schedules and an optimiser."""

@@ -21,8 +21,6 @@ from torch.utils._pytree import tree_leaves
 
 from harness.bench.timing import (
     Timing,
-    exponent,
-    keep_freed_memory,
     peak_mb,
     synchronize,
     time_alternating,
@@ -32,6 +30,8 @@ from harness.config import build
 from harness.config.instantiate import instantiate, target
 from harness.errors import UsageError
 from harness.progress import Progress
+from harness.records.machine import keep_freed_memory
+from harness.report.stats.growth import exponent
 from models.attention.base import Attention, Pattern
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}

@@ -2,14 +2,13 @@
 
 import io
 import json
-import runpy
 from hashlib import sha256
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from helpers import crosses, pages, synthetic
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -27,12 +26,8 @@ from harness.training.extras.artifacts import MAX_BYTES, MAX_PNG_BYTES, encoded,
 from harness.training.run_cell import CellRequest, run_cell
 from tasks.base import Task
 
-GOLDEN = Path(__file__).parent / "golden_report"
-synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
-crosses = runpy.run_path(str(GOLDEN / "crosses.py"))
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
-CONF, PAPER, T11 = pages["CONF"], pages["PAPER"], pages["T11"]
-made = synthetic["record"]
+CONF, PAPER, T11 = pages.CONF, pages.PAPER, pages.T11
+made = synthetic.record
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 
 
@@ -221,8 +216,8 @@ def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
 
 def test_columns_of_one_run_show_it_once_and_columns_that_set_something_are_places_of_their_own(tmp_path):
     t7, t8 = (spec_files.load_table(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
-    assert len(shown(tmp_path, t7, [kept(tmp_path, crosses["completion"]("lavo"))])) == 1
-    records = [kept(tmp_path, crosses["forecast"]("no_cross", "ETTh1", features)) for features in "MS"]
+    assert len(shown(tmp_path, t7, [kept(tmp_path, crosses.completion("lavo"))])) == 1
+    records = [kept(tmp_path, crosses.forecast("no_cross", "ETTh1", features)) for features in "MS"]
     assert shown(tmp_path, t8, records) == [
         (f"forecasting/etth1, task.features={features}", "no cross attention (not in the paper) · seed 1 · paper budget"
          ", full data") for features in "SM"

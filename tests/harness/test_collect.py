@@ -1,15 +1,12 @@
 """Records -> frame: nothing skipped, nothing twice, what failed stays a gap."""
 
 import math
-import runpy
-from pathlib import Path
 
 import pytest
+from helpers.synthetic import record as made
 
 from harness.records.collect import COLUMNS, differences, frame, load_records, variant
 from harness.records.record import RecordError, write
-
-made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 
 
 def test_every_record_once_in_an_order_of_its_own(tmp_path):

@@ -1,10 +1,9 @@
 """Parameters of published rows, counted from their recipes at the paper's budget."""
 
 import math
-import runpy
-from pathlib import Path
 
 import pytest
+from helpers.synthetic import record as made
 
 from harness.config.places import CONF, ROOT
 from harness.records import ledger
@@ -18,7 +17,6 @@ from harness.report.spec.table import TableSpec
 from harness.report.spec_files import available, load_table
 
 PAPER = ROOT / "results" / "paper"
-made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 
 
 def columns_of_parameters():

@@ -1,11 +1,12 @@
 """Pictures drawn by further processes: the same bytes and the same errors as drawn here."""
 
-import runpy
 import signal
 from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import synthetic
+from helpers.pages import T11
 
 from harness.errors import UsageError
 from harness.records.collect import frame
@@ -13,14 +14,10 @@ from harness.report.pages import answer
 from harness.report.plots import drawing, score_plot
 from harness.report.scores import groups, select
 
-GOLDEN = Path(__file__).parent / "golden_report"
-synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
-T11 = runpy.run_path(str(GOLDEN / "pages.py"))["T11"]
-
 
 @pytest.fixture(scope="module")
 def shown():
-    return answer.answers(groups.group_scores(select.select(frame(synthetic["example"]()), T11), T11))
+    return answer.answers(groups.group_scores(select.select(frame(synthetic.example()), T11), T11))
 
 
 def plot(shown, path):

@@ -3,10 +3,10 @@
 import copy
 import itertools
 import math
-import runpy
 from pathlib import Path
 
 import pytest
+from helpers import synthetic
 from omegaconf import OmegaConf
 
 from harness.commands import report as verb
@@ -20,8 +20,7 @@ from harness.report.scores import tradeoff
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
-synthetic = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))
-made, seeds, BASE = synthetic["record"], synthetic["seeds"], synthetic["BASE"]
+made, seeds, BASE = synthetic.record, synthetic.seeds, synthetic.BASE
 F1 = spec_files.load_figure("luna/f1", CONF, PAPER)
 T11 = spec_files.load_figure("lavo/t11", CONF, PAPER)
 REDUCED = {"budget": "reduced", "source": "synthetic"}

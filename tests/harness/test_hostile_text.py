@@ -1,10 +1,10 @@
 """Text of others is data: neither markup nor a heading nor a command to a terminal, and no name leaves its folder."""
 
 import json
-import runpy
 from pathlib import Path
 
 import pytest
+from helpers.synthetic import record as made
 
 from harness.commands import status
 from harness.config.cell import Cell, cell_of
@@ -15,7 +15,6 @@ from harness.records.record import RecordError
 from harness.report.scores.measurements import load_measurements
 from harness.training.run_cell import without_places
 
-made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 GLOO = "[/__w/pytorch/pytorch/third_party/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4321"
 HOSTILE = (
     *(GLOO, "a\n# heading\n\n| a | b |", "\x1b]0;title\x07\x1b[2J", "[link=https://x]y[/link]"),

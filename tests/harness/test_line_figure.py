@@ -1,9 +1,9 @@
 """Figures of lines: which scores are points, where they stand, what is named as missing, and the verb."""
 
-import runpy
 from pathlib import Path
 
 import pytest
+from helpers.synthetic import record as made
 
 from harness.commands import report as verb
 from harness.errors import UsageError
@@ -15,7 +15,6 @@ from harness.report.scores.lines import LineFigure, Point, panels
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
-made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 
 TABLE = """
 title: Two methods

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-import runpy
 from pathlib import Path
 
 import pytest
+from helpers.synthetic import record as made
 from omegaconf import OmegaConf
 
 from harness.config.cell import cell_of, identity
@@ -15,7 +15,6 @@ from harness.records.migrate import converted, main
 from harness.records.record import RecordError
 from harness.records.run_directory import RunDirectory
 
-made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 COMMAND = ["model=lavo", "task=lra/listops", "budget=smoke"]
 # where these classes and functions were in version 1
 PATHS = {

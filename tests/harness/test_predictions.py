@@ -1,10 +1,8 @@
 """Predictions beside a record: what is kept, that damage is one line, and that they follow their record."""
 
-import runpy
-from pathlib import Path
-
 import numpy as np
 import pytest
+from helpers.synthetic import record as made
 
 from harness.config.compose import compose
 from harness.records import predictions, record
@@ -12,7 +10,6 @@ from harness.records.collect import frame, load_records
 from harness.records.record import RecordError
 from harness.training.run_cell import CellRequest, run_cell
 
-made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 CELL = ["model=vanilla", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1"]
 SCORES = {
     "test": {"acc": np.array([100.0, 0.0, 100.0]), "loss": np.array([0.1, 2.0, 1 / 3])},

@@ -4,18 +4,16 @@ import copy
 import hashlib
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.synthetic import record as made
 
 from harness.config.cell import identity
 from harness.config.places import ROOT
 from harness.records.record import SCHEMA_VERSION, RecordError, read, validate, write
-
-made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 
 
 def changed(key, value, **kwargs):

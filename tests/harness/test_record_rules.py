@@ -3,7 +3,6 @@
 import copy
 import json
 import random
-import runpy
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from harness.training.run_cell import CellRequest, run_cell
 from tests.helpers.hostile import CONTRADICTIONS, RELABELLED
 from tests.helpers.saved_cells import save
 
-made = runpy.run_path(str(Path(__file__).parent / "golden_report" / "synthetic.py"))["record"]
 CELL = ("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=4")
 
 

@@ -6,23 +6,21 @@ After an intended change: `UPDATE_GOLDEN=1 python -m pytest tests/harness/test_r
 import csv
 import io
 import os
-import runpy
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from helpers import pages, synthetic
 from rich.console import Console
 
 from harness.report.render import latex, markdown, terminal, tidy_csv
 from harness.report.render.layout import Block, Section, Table, TableEntry
 
 GOLDEN = Path(__file__).parent / "golden_report"
-synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
-build = pages["build"]
-T11, RENDER, plain = (pages["T11"], pages["RENDER"], pages["plain"])
-example = synthetic["example"]
+build = pages.build
+T11, RENDER, plain = (pages.T11, pages.RENDER, pages.plain)
+example = synthetic.example
 EXAMPLE = build(T11, example())
 
 

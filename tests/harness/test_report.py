@@ -1,20 +1,15 @@
 """The report: the rules that keep a table honest."""
 
-import runpy
-from pathlib import Path
-
 import pytest
+from helpers import pages, synthetic
 
 from harness.errors import UsageError
 from harness.report import spec_files
 from harness.report.render import latex, markdown
 
-GOLDEN = Path(__file__).parent / "golden_report"
-synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
-build = pages["build"]
-CONF, PAPER, T11, RENDER, plain = (pages["CONF"], pages["PAPER"], pages["T11"], pages["RENDER"], pages["plain"])
-made, seeds, example = synthetic["record"], synthetic["seeds"], synthetic["example"]
+build = pages.build
+CONF, PAPER, T11, RENDER, plain = (pages.CONF, pages.PAPER, pages.T11, pages.RENDER, pages.plain)
+made, seeds, example = synthetic.record, synthetic.seeds, synthetic.example
 EXAMPLE = build(T11, example())
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 REDUCED_DATA = {"source": "synthetic", "sizes": {"train": 1000, "val": 200, "test": 200}}

@@ -3,11 +3,11 @@
 import csv
 import io
 import re
-import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import pages, synthetic
 
 from harness.errors import UsageError
 from harness.records.collect import frame
@@ -16,9 +16,6 @@ from harness.report.pages import answer, table
 from harness.report.scores import groups, per_example, select
 from harness.report.spec.parts import Column
 
-GOLDEN = Path(__file__).parent / "golden_report"
-synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
 made, seeds, example, BASE = (synthetic[name] for name in ("record", "seeds", "example", "BASE"))
 build, CONF, PAPER, T11, RENDER = (pages[name] for name in ("build", "CONF", "PAPER", "T11", "RENDER"))
 CPU = BASE["hardware"] | {"device": "cpu", "gpu": None, "threads": 1}

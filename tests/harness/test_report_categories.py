@@ -2,16 +2,14 @@
 
 import csv
 import io
-import runpy
-from pathlib import Path
+
+from helpers import pages
+from helpers.crosses import completion
 
 from harness.report import spec_files
 
-GOLDEN = Path(__file__).parent / "golden_report"
-completion = runpy.run_path(str(GOLDEN / "crosses.py"))["completion"]
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
-build = pages["build"]
-T7 = spec_files.load_table("lavo/t7", pages["CONF"], pages["PAPER"])
+build = pages.build
+T7 = spec_files.load_table("lavo/t7", pages.CONF, pages.PAPER)
 REDUCED = {"budget": "reduced", "source": "slice:a"}
 MODELS = [("lavo", 6.0, 8.0), ("vanilla", 7.0, 8.0)]  # score of chairs and of boxes
 
@@ -72,7 +70,7 @@ def test_a_record_without_one_category_has_no_score_in_it():
 
 def test_the_long_csv_has_them_as_columns_that_the_paper_lacks():
     table = build(T7, [cell("lavo")])
-    rows = list(csv.DictReader(io.StringIO(pages["RENDER"]["csv"](table))))
+    rows = list(csv.DictReader(io.StringIO(pages.RENDER["csv"](table))))
     (chair,) = (row for row in rows if row["column"] == "CD-L1/chair")
     assert (chair["row"], chair["ours_mean"], chair["n"], chair["status"]) == ("lavo", "6.0000", "1", "done")
     assert chair["paper_value"] == chair["delta"] == chair["verdict"] == chair["chance"] == ""

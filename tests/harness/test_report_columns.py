@@ -1,9 +1,8 @@
 """Columns other than test metrics: a record's field, an evaluation, a formula, a measurement; list settings."""
 
-import runpy
-from pathlib import Path
-
 import pytest
+from helpers import pages
+from helpers.synthetic import record as made
 
 from harness.errors import UsageError
 from harness.records.collect import frame
@@ -13,10 +12,7 @@ from harness.report.scores import groups, select
 from harness.report.scores.measurements import load_measurements
 from harness.report.spec.formula import evaluate
 
-GOLDEN = Path(__file__).parent / "golden_report"
-made = runpy.run_path(str(GOLDEN / "synthetic.py"))["record"]
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
-CONF, PAPER, RENDER, ROOT = pages["CONF"], pages["PAPER"], pages["RENDER"], pages["ROOT"]
+CONF, PAPER, RENDER, ROOT = pages.CONF, pages.PAPER, pages.RENDER, pages.ROOT
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 HEAD = """
 title: t

@@ -1,10 +1,9 @@
 """Tables whose cells measure several columns, and whose paper prints means alone: LAVO's 7 and 8."""
 
 import math
-import runpy
-from pathlib import Path
 
 import pytest
+from helpers import crosses, pages
 from omegaconf import OmegaConf
 
 from harness.config import sweep
@@ -12,12 +11,9 @@ from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.report import spec_files
 
-GOLDEN = Path(__file__).parent / "golden_report"
-crosses = runpy.run_path(str(GOLDEN / "crosses.py"))
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
-build = pages["build"]
-CONF, PAPER, RENDER, plain = pages["CONF"], pages["PAPER"], pages["RENDER"], pages["plain"]
-forecast, everywhere, completion = crosses["forecast"], crosses["everywhere"], crosses["completion"]
+build = pages.build
+CONF, PAPER, RENDER, plain = pages.CONF, pages.PAPER, pages.RENDER, pages.plain
+forecast, everywhere, completion = crosses.forecast, crosses.everywhere, crosses.completion
 T7, T8 = (spec_files.load_table(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
 REDUCED = {"budget": "reduced", "source": "slice:a"}
 CONTROL = "no cross attention (not in the paper)"

@@ -2,10 +2,10 @@
 
 import io
 import itertools
-import runpy
 from pathlib import Path
 
 import pytest
+from helpers import pages, synthetic
 from rich.console import Console
 
 from harness.commands import report as verb
@@ -16,10 +16,8 @@ from harness.records.record import write
 from harness.report import spec_files
 
 GOLDEN = Path(__file__).parent / "golden_report"
-synthetic = runpy.run_path(str(GOLDEN / "synthetic.py"))
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
-CONF, PAPER, T11, RENDER, plain = (pages["CONF"], pages["PAPER"], pages["T11"], pages["RENDER"], pages["plain"])
-made, seeds, example = synthetic["record"], synthetic["seeds"], synthetic["example"]
+CONF, PAPER, T11, RENDER, plain = (pages.CONF, pages.PAPER, pages.T11, pages.RENDER, pages.plain)
+made, seeds, example = synthetic.record, synthetic.seeds, synthetic.example
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 """The plot of a table: what it shows, its bytes, and when do=report draws it again."""
 
 import io
-import runpy
-from pathlib import Path
 
 import pytest
+from helpers import pages
+from helpers.synthetic import seeds
 from rich.console import Console
 
 from harness.commands import report as verb
@@ -14,10 +14,7 @@ from harness.report.plots import score_plot
 from harness.report.plots.drawn import is_current
 from harness.report.scores import groups, select
 
-GOLDEN = Path(__file__).parent / "golden_report"
-seeds = runpy.run_path(str(GOLDEN / "synthetic.py"))["seeds"]
-pages = runpy.run_path(str(GOLDEN / "pages.py"))
-CONF, PAPER, T11 = pages["CONF"], pages["PAPER"], pages["T11"]
+CONF, PAPER, T11 = pages.CONF, pages.PAPER, pages.T11
 REDUCED = {"budget": "reduced", "source": "synthetic"}
 SCORES = {"vanilla": [0.50, 0.51, 0.52], "lavo": [0.40, 0.46], "no_mixing": [0.30, 0.31, 0.33]}
 

@@ -6,7 +6,6 @@ import dataclasses
 import io
 import json
 import re
-import runpy
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -14,6 +13,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from helpers import pages as golden
+from helpers import synthetic as made
 
 from harness.commands import report as verb
 from harness.config.cell import cell_of
@@ -29,10 +30,7 @@ from harness.report.scores import groups, select
 from harness.report.site import audit, charts, make, matrix, pages, runs
 from harness.report.site.data import Material, document
 
-GOLDEN = Path(__file__).parent / "golden_report"
-made = runpy.run_path(str(GOLDEN / "synthetic.py"))
-golden = runpy.run_path(str(GOLDEN / "pages.py"))
-CONF, PAPER, T11, ROOT = golden["CONF"], golden["PAPER"], golden["T11"], golden["ROOT"]
+CONF, PAPER, T11, ROOT = golden.CONF, golden.PAPER, golden.T11, golden.ROOT
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = (
     SCRIPT,
@@ -97,7 +95,7 @@ def material_of(folder, records, **changes):
 def site(tmp_path_factory):
     """A site on the disk: its material and its folder."""
     folder = tmp_path_factory.mktemp("site")
-    material = material_of(folder, made["example"]())
+    material = material_of(folder, made.example())
     for name in ("lavo/t11.png",):
         (folder / "figures" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "figures" / name).write_bytes(b"a picture")
@@ -169,7 +167,7 @@ def test_the_same_records_give_the_same_bytes_and_a_check_sees_others(site, tmp_
     assert make.stale(material) == []
     make.make(material)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    more = material_of(tmp_path, [*made["example"](), made["record"]("skyformer", "lra/text", 1, 0.6)])
+    more = material_of(tmp_path, [*made.example(), made.record("skyformer", "lra/text", 1, 0.6)])
     assert document(more) != document(material)
     more.paths["site"].mkdir()
     (more.paths["site"] / "data.json").write_bytes(before[folder / "data.json"])
@@ -189,7 +187,7 @@ def hostile_table(text):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_text_stays_text(tmp_path, text):
     shown = hostile_table(text)
-    material = material_of(tmp_path, [made["record"]("lavo", "lra/text", 1, 0.6)], tables=[shown])
+    material = material_of(tmp_path, [made.record("lavo", "lra/text", 1, 0.6)], tables=[shown])
     text_of = document(material)
     hostile = make_pages(text_of)["lavo.html"]
     calm = make_pages(text_of.replace(json.dumps(text)[1:-1], "calm"))["lavo.html"]
@@ -209,7 +207,7 @@ def make_pages(text, curves=None, missing=frozenset(), interactive=False):
 
 def test_a_record_whose_model_is_a_script_is_text_everywhere(tmp_path, monkeypatch):
     """Such a record is refused when it is read; here it is let through."""
-    material = material_of(tmp_path, [made["record"]("lavo", "lra/text", 1, 0.6, budget="reduced")])
+    material = material_of(tmp_path, [made.record("lavo", "lra/text", 1, 0.6, budget="reduced")])
     entries = copy.deepcopy(material.records[0])
     entries["cell"]["model"] = entries["config"]["model"]["name"] = SCRIPT
     hostile = Material(**(vars(material) | {"records": [entries], "tables": [hostile_table(SCRIPT)]}))
@@ -245,7 +243,7 @@ def test_chart_data_cannot_close_their_script(tmp_path):
 
 
 def test_a_missing_picture_is_said(tmp_path, capsys):
-    material = material_of(tmp_path, made["example"]())
+    material = material_of(tmp_path, made.example())
     make.make(material)
     (line,) = capsys.readouterr().err.splitlines()
     assert (
@@ -279,7 +277,7 @@ def test_a_footnote_without_an_entry_is_in_the_audit():
 
 
 def test_states_of_the_matrix():
-    seeds, record = made["seeds"], made["record"]
+    seeds, record = made.seeds, made.record
     every = [*seeds("lavo", "lra/text", [0.6] * len(T11.seeds)), record("vanilla", "lra/text", 1, 0.5),
              record("vanilla", "lra/text", 2, status="oom"), record("mixer_x", "lra/listops", 1, 0.5, budget="reduced"),
              record("vanilla", "lra/image", 1, 0.5, changed={"train.max_steps": [50000, 10]})]  # fmt: skip
@@ -297,7 +295,7 @@ def test_states_of_the_matrix():
 
 
 def test_curves_of_run_folders_are_kept_short(tmp_path):
-    material = material_of(tmp_path, [made["record"]("lavo", "lra/text", 1, 0.6)])
+    material = material_of(tmp_path, [made.record("lavo", "lra/text", 1, 0.6)])
     assert runs.curves(material.records, tmp_path / "outputs") == {}
     (entries,) = material.records
     folder = tmp_path / "outputs/cells" / runs.Cell(entries["cell"]["id"], entries["config"]).path
@@ -318,7 +316,7 @@ def test_the_printed_command_runs_the_same_cell():
 
 
 def test_commands_quote_what_a_shell_would_read():
-    entries = made["record"]("lavo", "lra/text", changed={"model.segments": [None, [16, 32]], "model.x": [1, "a b"]})
+    entries = made.record("lavo", "lra/text", changed={"model.segments": [None, [16, 32]], "model.x": [1, "a b"]})
     assert runs.command(entries) == (
         "model=lavo task=lra/text protocol=skyformer budget=paper '++model.segments=[16,32]' "
         """'model.x='"'"'a b'"'"''"""
@@ -331,7 +329,7 @@ def test_a_title_names_few_models():
 
 
 def test_what_a_page_has_is_what_its_first_line_says(tmp_path):
-    data = json.loads(document(material_of(tmp_path, made["example"]())))
+    data = json.loads(document(material_of(tmp_path, made.example())))
     found = make_pages(json.dumps(data))
     assert "1 table and 1 figure, ours beside the printed numbers" in Reader(found["lavo.html"]).text
     data["papers"][0]["tables"] = []
@@ -354,7 +352,7 @@ def test_the_first_page_says_what_it_is_for_and_what_its_words_mean(site):
 
 
 def test_charts_of_one_title_are_told_apart_by_their_settings(tmp_path):
-    data = json.loads(document(material_of(tmp_path, made["example"]())))
+    data = json.loads(document(material_of(tmp_path, made.example())))
     one = {"name": "a", "title": "Forward, ms: x", "x": "length", "y": "ms", "log_x": True, "log_y": True,
            "series": [{"name": "x", "x": [1], "y": [2]}], "note": "causal", "picture": "figures/a.png"}  # fmt: skip
     data["charts"] = [one, one | {"name": "b", "note": "noncausal"}, one | {"name": "c", "title": "Memory"}]

@@ -1,10 +1,10 @@
 """Tables of every model: what they plan, whose cells they share, and their pages with ranks and a heat map."""
 
 import io
-import runpy
-from pathlib import Path
 
 import pytest
+from helpers.pages import PAPER
+from helpers.synthetic import seeds
 from omegaconf import OmegaConf
 from rich.console import Console
 
@@ -20,9 +20,6 @@ from harness.report.plots import heat_map
 from harness.report.render import markdown, tidy_csv
 from harness.report.scores import groups, select
 
-GOLDEN = Path(__file__).parent / "golden_report"
-seeds = runpy.run_path(str(GOLDEN / "synthetic.py"))["seeds"]
-PAPER = runpy.run_path(str(GOLDEN / "pages.py"))["PAPER"]
 UNION = ["union/causal", "union/cross", "union/noncausal"]
 TABLE = """
 title: all of them

@@ -1,7 +1,6 @@
 """Records with predictions and run folders with evaluations, made up and written in milliseconds. Nothing is run."""
 
 import copy
-import runpy
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +8,14 @@ import numpy as np
 from harness.config.cell import Cell
 from harness.records import predictions, record
 from harness.records.run_directory import RunDirectory
-
-SYNTHETIC = Path(__file__).parents[1] / "harness" / "golden_report" / "synthetic.py"
-made = runpy.run_path(str(SYNTHETIC))["record"]
+from helpers.synthetic import record as made
 
 
 def save(root, right, model="vanilla", seed=1, *, task="lra/text", score="acc", more=(), keep=True, **changes):
     """A record of a cell that got these test examples right (1) or wrong (0); returns its entries with `file`.
 
     `score`: the metric. `more`: {evaluation: {score: values}} beside the test. Without `keep`, scores of examples are
-    not kept. `changes` are those of `golden_report/synthetic.py`.
+    not kept. `changes` are those of `helpers/synthetic.py`.
     """
     entries = made(model, task, seed, float(np.mean(right)), **changes)
     entries = copy.deepcopy(entries)

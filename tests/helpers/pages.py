@@ -11,7 +11,7 @@ from harness.report.pages import table
 from harness.report.render import latex, markdown, terminal, tidy_csv
 from harness.report.scores import groups, select
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
 T11 = spec_files.load_table("lavo/t11", CONF, PAPER)
 

@@ -1,12 +1,9 @@
 """Records made up for LAVO's Tables 7 and 8, where one cell measures several columns. No number here was measured."""
 
 import copy
-import runpy
-from pathlib import Path
 
 from harness.config.cell import identity
-
-made = runpy.run_path(str(Path(__file__).parent / "synthetic.py"))["record"]
+from helpers.synthetic import record as made
 
 SETS = {"ETTh1": "etth1", "ETTh2": "etth2", "ETTm1": "ettm1", "Weather": "weather"}
 LAST = {"name": "last value", "val": 0.9, "test": 0.8}

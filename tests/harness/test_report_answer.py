@@ -16,8 +16,8 @@ from harness.report.pages import answer, table
 from harness.report.scores import groups, per_example, select
 from harness.report.spec.parts import Column
 
-made, seeds, example, BASE = (synthetic[name] for name in ("record", "seeds", "example", "BASE"))
-build, CONF, PAPER, T11, RENDER = (pages[name] for name in ("build", "CONF", "PAPER", "T11", "RENDER"))
+made, seeds, example, BASE = (getattr(synthetic, name) for name in ("record", "seeds", "example", "BASE"))
+build, CONF, PAPER, T11, RENDER = (getattr(pages, name) for name in ("build", "CONF", "PAPER", "T11", "RENDER"))
 CPU = BASE["hardware"] | {"device": "cpu", "gpu": None, "threads": 1}
 REDUCED = {"budget": "reduced", "source": "synthetic", "hardware": CPU, "wall_s": 360.0}
 NOISE = np.array([-0.004, 0.0, 0.004])

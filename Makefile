@@ -11,12 +11,12 @@ INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -
 
 help:
 	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (three minutes on two cores): a verdict and a picture"
-	@echo "make test    the tests that need seconds; make test MARK=slow or MARK=slurm for the others"
-	@echo "make lint    ruff            make check   the committed tables still follow from the records"
+	@echo "make test    the fast tests; make test MARK=slow or MARK=slurm for the others"
+	@echo "make lint    ruff            make check   do the committed tables follow from the records?"
 	@echo "make docs    the documentation as a site, below outputs/docs"
 	@echo "make gpu     does Longhaul work on this GPU, and how fast? Ten minutes at most; MINUTES=5 for less"
 	@echo "make lock    constraints.txt and requirements.lock from this environment"
-	@echo "make oldest  some tests with the oldest versions of libraries that are allowed"
+	@echo "make oldest  some tests with the oldest allowed libraries"
 
 setup: $(VENV)/.ready
 

@@ -39,7 +39,7 @@ A whole decoder (no parameters/layer) has {DECODER_LAYERS} layers and {DECODER_L
 
 
 @dataclass
-class Row:
+class ModelRow:
     """The measurements of one model. `patterns` holds REFUSED, OK or LEAK for each of COLUMNS."""
 
     patterns: list[str]
@@ -72,13 +72,14 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return 1 if faults else 0
 
 
-def verify_model(cfg: DictConfig, model: DictConfig) -> Row:
+def verify_model(cfg: DictConfig, model: DictConfig) -> ModelRow:
+    """The measurements of one model of `conf/model/` at the sizes of `cfg`."""
     cfg = cfg.copy()
     OmegaConf.set_struct(cfg, False)
     cfg.model = model
     if not is_attention(target(arguments(cfg.model), "model", list(cfg.trusted_packages))):
         return verify_decoder(cfg)
-    row, accepted, refusal = Row([]), [], ""
+    row, accepted, refusal = ModelRow([]), [], ""
     for pattern in COLUMNS:
         torch.manual_seed(0)
         try:
@@ -104,7 +105,7 @@ def verify_model(cfg: DictConfig, model: DictConfig) -> Row:
     return row
 
 
-def verify_decoding(cfg: DictConfig, layer: Attention, row: Row) -> None:
+def verify_decoding(cfg: DictConfig, layer: Attention, row: ModelRow) -> None:
     """Measure the size of a layer's decoding state, and whether decoding gives what `forward` gives."""
     try:
         if layer.pattern is Pattern.CAUSAL_SELF:
@@ -122,13 +123,13 @@ def verify_decoding(cfg: DictConfig, layer: Attention, row: Row) -> None:
     ]
 
 
-def verify_decoder(cfg: DictConfig) -> Row:
+def verify_decoder(cfg: DictConfig) -> ModelRow:
     """The row of a model that replaces the whole backbone, from its logits."""
     sizes = {"vocab_size": VOCABULARY, "dim": cfg.backbone.dim, "heads": cfg.backbone.heads, "ffn_dim": 128}
     sizes |= {"layers": DECODER_LAYERS, "max_length": 2 * DECODER_LENGTH, "dropout": 0.0}
     torch.manual_seed(0)
     model = instantiate(arguments(cfg.model), "model", list(cfg.trusted_packages), **sizes).double().eval()
-    row = Row([REFUSED, OK, REFUSED, REFUSED], model_parameters=f"{sum(map(torch.numel, model.parameters())):,}")
+    row = ModelRow([REFUSED, OK, REFUSED, REFUSED], model_parameters=f"{sum(map(torch.numel, model.parameters())):,}")
     tokens, replacement = torch.randint(VOCABULARY, (2, 2, DECODER_LENGTH))
     cut = DECODER_LENGTH - DECODER_LENGTH // 8
     changed = checks.change_after_cut(tokens, replacement, cut)

@@ -85,7 +85,7 @@ class Difference:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the cells and all their seeds agree, without scores of examples: mostly a size of the data."""
+        """Whether the scores of both cells and of all their seeds are equal, as the size of the data mostly is."""
         seeds = self.seeds is None or (self.seeds.difference, self.seeds.half_width) == (0, 0)
         return self.a == self.b and self.half_width is None and seeds
 

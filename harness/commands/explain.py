@@ -25,7 +25,7 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
         return f"'{error.override}' is not key=value (python run.py --help)"
     if isinstance(error, OverrideParseException) or "Config group override" in text:
         return f"cannot read {typed}: settings are typed key=value, quoted if they hold special characters"
-    # of these, Hydra tells the override in its text alone
+    # Hydra names the override of the following errors only in their text
     if match := re.match(r"Could not override '([^']+)'", text):
         return unknown_key(match[1])
     if match := re.match(r"Error merging override (\S+)", text):

@@ -14,7 +14,7 @@ KEYS = ("task", "protocol", "budget", "model", "seed")
 def narrow(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> list[str]:
     """The runs, `<task>/<protocol>/<budget>/<model>-s<seed>-<id>`, with the typed names and of the typed table.
 
-    A path that names no run is left out. Raises UsageError for a table of which no cell can run.
+    A path that names no run is left out. Raises UsageError for a table without a cell that can run.
     """
     typed = typed_values(overrides)
     parts = {name: run_name.parts(name) or {} for name in names}

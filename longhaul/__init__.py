@@ -1,4 +1,4 @@
-"""Longhaul from Python: each function does what a command of `run.py` does, and gives back data.
+"""Longhaul from Python: each function does what a command of `run.py` does, and returns data.
 
     import longhaul
 
@@ -11,7 +11,7 @@
     longhaul.figure("lavo/f2")                                          # one of the figures, as a PNG
     longhaul.measurements()                                             # what do=bench measured, as a DataFrame
 
-Overrides are typed as on the command line, or given as keywords: `seed=[1, 2]` sweeps.
+Overrides are strings as on the command line, or keywords: `seed=[1, 2]` sweeps.
 """
 
 from harness.errors import UsageError

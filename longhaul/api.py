@@ -1,4 +1,4 @@
-"""What `import longhaul` offers. torch is imported by `run` and `load` alone, and only once they need it."""
+"""The functions of `import longhaul`. Only `run` and `load` import torch, and only when they need it."""
 
 import contextlib
 import os
@@ -15,18 +15,18 @@ from harness.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.scores.compare_cells import Comparison
+    from harness.report.scores.compare_cells import CellComparison
     from harness.training.checkpoints.saved_model import SavedModel
 
-SWEPT = ("model", "task", "protocol", "budget", "seed", "table")  # of these, a list of values means a sweep
+SWEPT = ("model", "task", "protocol", "budget", "seed", "table")  # keys whose list of values means a sweep
 CellName = str | os.PathLike[str]  # digits of its id, its name in do=status, its record or its run folder
 
 
 def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
     """Run the cells of a command here, as `python run.py` does, and return their records (see `records`).
 
-    Cells that are done are not run again. A cell that failed has a record with its status. Raises UsageError where the
-    command would be refused, KeyboardInterrupt after Ctrl-C, which saves the run.
+    Cells that are done are not run again. A cell that failed has a record with its status. Raises UsageError where
+    `run.py` would refuse the command, and KeyboardInterrupt after Ctrl-C, which saves the run.
     """
     from harness.commands import train
     from harness.records import record
@@ -44,43 +44,40 @@ def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
 
 
 def plan(*overrides: str, **settings: Any) -> "pd.DataFrame":
-    """The cells of a command, a row each: names, state and estimated seconds with their source. Nothing is run."""
+    """The cells of a command, one per row: names, state and estimated seconds with their source. Nothing is run."""
     import pandas as pd
 
     from harness.commands.plan import plan_rows
 
-    rows = plan_rows(commands_of(overrides, settings))
-    return pd.DataFrame(
-        [
-            one.cell.names() | {"state": one.state}
-            | {"seconds": one.estimate and one.estimate.seconds, "source": one.estimate and one.estimate.source}
-            for one in rows
-        ]
-    )  # fmt: skip
+    rows = []
+    for planned in plan_rows(commands_of(overrides, settings)):
+        seconds, source = (planned.estimate.seconds, planned.estimate.source) if planned.estimate else (None, None)
+        rows.append(planned.cell.names() | {"state": planned.state, "seconds": seconds, "source": source})
+    return pd.DataFrame(rows)
 
 
 def records(root: CellName | None = None, **where: Any) -> "pd.DataFrame":
-    """All records below a folder, by default those of `paths.records`; a row each, columns of `records.collect.frame`.
+    """All records below a folder, by default `paths.records`, one per row; columns of `records.collect.frame`.
 
-    `where`: values that columns must have, `task="lra/listops", budget="reduced"`. Raises UsageError for a column that
-    there is not.
+    `where`: values that columns must have, `task="lra/listops", budget="reduced"`. Raises UsageError for an unknown
+    column.
     """
     from harness.errors import did_you_mean
     from harness.records.collect import frame, valid_records
 
-    found = frame(valid_records(root or Paths().records)[0])
+    cells = frame(valid_records(root or Paths().records)[0])
     for column, value in where.items():
-        if column not in found:
-            raise UsageError(f"records have no column '{column}': {did_you_mean(column, found.columns)}")
-        found = found[found[column].isin(value) if isinstance(value, (list, tuple, set)) else found[column] == value]
-    return found.reset_index(drop=True)
+        if column not in cells:
+            raise UsageError(f"records have no column '{column}': {did_you_mean(column, cells.columns)}")
+        cells = cells[cells[column].isin(value) if isinstance(value, (list, tuple, set)) else cells[column] == value]
+    return cells.reset_index(drop=True)
 
 
 def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
-    """The trained model of a cell with the weights that it was tested with, its task and its record.
+    """The trained model of a cell with its tested weights, its task and its record.
 
-    `cell`: as in `compare`, or a folder that `export` wrote. Further overrides are those of paths
-    (`paths.outputs=...`), and of an exported folder's task (`task.path=...`). Raises UsageError.
+    `cell`: as in `compare`, or a folder that `export` wrote. Overrides may set paths (`paths.outputs=...`) and, for an
+    exported folder, its task (`task.path=...`). Raises UsageError.
     """
     from harness.training.checkpoints import saved_model
 
@@ -91,25 +88,25 @@ def load(cell: CellName, *overrides: str, **settings: Any) -> "SavedModel":
 
 
 def export(cell: CellName, folder: CellName | None = None, *overrides: str, **settings: Any) -> Path:
-    """Write the weights of a cell as safetensors with its configuration, record and card; returns the folder."""
+    """Write the weights of a cell as safetensors with its configuration, record and card. Returns the folder."""
     from harness.training.checkpoints import saved_model
 
     (command,) = commands_of(overrides, settings)
     return saved_model.export(saved_model.load_run(cell, command.cfg), folder and Path(folder), command.cfg)
 
 
-def compare(a: CellName, b: CellName, *, root: CellName | None = None) -> "Comparison":
-    """The settings in which two cells differ, and the paired difference of their scores, as `do=compare` tells.
+def compare(a: CellName, b: CellName, *, root: CellName | None = None) -> "CellComparison":
+    """The settings in which two cells differ, and the paired differences of their scores, as in `do=compare`.
 
     A cell is six or more digits of its id, its name in `do=status`, its record or its run folder. Raises UsageError.
     """
-    from harness.report.scores.compare_cells import compare
+    from harness.report.scores.compare_cells import compare_cells
 
-    return compare(a, b, root or Paths().records)
+    return compare_cells(a, b, root or Paths().records)
 
 
 def commands_of(overrides: Sequence[str], settings: dict[str, Any]) -> list[Command]:
-    """The composed commands of overrides and keywords. Raises UsageError, in one line, as the command line does."""
+    """The composed commands of overrides and keywords. Raises UsageError with the line that `run.py` would print."""
     words = [*overrides, *(typed(key, value) for key, value in settings.items())]
     if (do := typed_values(words).get("do", "train")) != "train":
         raise UsageError(f"do={do}: longhaul has functions for it (help(longhaul)); leave do= out")
@@ -118,7 +115,7 @@ def commands_of(overrides: Sequence[str], settings: dict[str, Any]) -> list[Comm
 
 
 def typed(key: str, value: Any) -> str:
-    """A keyword as it would be typed: `seed=[1, 2]` as `seed=1,2`, `n_jobs=2` as it is."""
+    """A keyword as typed on the command line: `seed=1,2` for `seed=[1, 2]`, `n_jobs=2` for `n_jobs=2`."""
     if key in SWEPT and isinstance(value, (list, tuple, range)):
         return f"{key}={','.join(map(in_grammar, value))}"
     return f"{key}={in_grammar(str(value) if isinstance(value, os.PathLike) else value)}"
@@ -126,7 +123,7 @@ def typed(key: str, value: Any) -> str:
 
 @contextlib.contextmanager
 def in_one_line(words: Sequence[str]) -> Iterator[None]:
-    """Turn Hydra's errors of composition into a UsageError of one line."""
+    """Turn Hydra's errors of composition into a UsageError with one line."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 

@@ -1,4 +1,4 @@
-"""Tables and figures as data: what `do=report` writes to files, returned. Nothing is written, nothing is trained."""
+"""Tables and figures as data: returns what `do=report` writes to files. Nothing is written, nothing is trained."""
 
 import contextlib
 import importlib
@@ -38,8 +38,8 @@ class Picture:
 class Page:
     """A table as `do=report` renders it. A notebook shows its Markdown.
 
-    `answer`: the sentences that it opens with. `frame`: a row for each published or measured number, the columns of
-    the CSV; those of `NUMBERS` are numbers, NaN where there is none, and the others are text.
+    `answer`: its first sentences. `frame`: one row per published or measured number, with the columns of the CSV; those
+    in `NUMBERS` hold numbers, NaN where there is none, and the others hold text.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Page:
         return self.markdown
 
     def plot(self, *columns: str) -> Picture:
-        """Each row's seeds, mean, interval and tier, a panel for each column, or for those that are named.
+        """Each row's seeds, mean, interval and tier, with one panel per column, or per named column.
 
         Raises UsageError where no column has two rows with scores.
         """
@@ -61,9 +61,9 @@ class Page:
         from harness.report.plots import score_plot
 
         shown = score_plot.panels(self.columns)
-        known = {answer.group.column for answer in shown}
-        if missing := [name for name in columns if name not in known]:
-            raise UsageError(f"{self.name} has no scores in '{missing[0]}': {did_you_mean(missing[0], known)}")
+        names = {answer.group.column for answer in shown}
+        if missing := [name for name in columns if name not in names]:
+            raise UsageError(f"{self.name} has no scores in '{missing[0]}': {did_you_mean(missing[0], names)}")
         shown = [answer for answer in shown if not columns or answer.group.column in columns]
         if not shown:
             raise UsageError(f"{self.name} has no column with two rows to compare: python run.py table={self.name}")
@@ -112,9 +112,9 @@ def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:
 
 
 def measurements(root: str | Path | None = None) -> "pd.DataFrame":
-    """What `do=bench` measured, a row a point: the measurement's name and settings, model, what, length, ms, MB.
+    """The measurements of `do=bench`, one row per point: name and settings, model, what, length, ms, MB.
 
-    `status` is `ok`, or says why there is no number. Numbers of different names were not measured in one run; their
+    `status` is `ok`, or says why there is no number. Numbers of different names come from different runs, so their
     ratios mean nothing. `root`: the folder, by default `paths.bench`. Raises UsageError.
     """
     import pandas as pd
@@ -131,7 +131,7 @@ def measurements(root: str | Path | None = None) -> "pd.DataFrame":
 
 
 def _all_records() -> "pd.DataFrame":
-    """Those that a report takes: at the paper's budget a record has to follow from its recipe."""
+    """The records that a report uses: at the paper's budget, a record must follow from its recipe."""
     from harness.records.collect import frame, valid_records
 
     return frame(valid_records(Paths().records, recipes=True)[0])
@@ -156,7 +156,7 @@ def _drawn(draw: Callable[[Path], None]) -> Picture:
 
 @contextlib.contextmanager
 def _backend_kept() -> Iterator[None]:
-    """The plots of a report choose a backend without a window. A notebook goes on with its own."""
+    """Restore the backend of a notebook: the plots of a report choose one without a window."""
     import matplotlib
 
     before = matplotlib.get_backend()

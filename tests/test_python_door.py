@@ -94,21 +94,21 @@ def test_a_folder_that_is_no_exported_model_is_one_line(ran, places, tmp_path, f
 
 def test_weights_of_another_run_are_refused(ran, places):
     run_folders = [path.parent.parent for path in Path(places["paths.outputs"]).rglob("best.pt")]
-    one, other = (next(each for each in run_folders if f"vanilla-s{seed}" in each.name) for seed in (1, 2))
-    own, weights = other / "checkpoints" / "best.pt", (one / "checkpoints" / "best.pt").read_bytes()
-    kept = own.read_bytes()
-    own.write_bytes(weights)
+    first, second = (next(folder for folder in run_folders if f"vanilla-s{seed}" in folder.name) for seed in (1, 2))
+    file, weights = second / "checkpoints" / "best.pt", (first / "checkpoints" / "best.pt").read_bytes()
+    kept = file.read_bytes()
+    file.write_bytes(weights)
     with pytest.raises(longhaul.UsageError, match="belongs to another cell"):
         longhaul.load(ran["id"][3], **places)
-    own.unlink()
+    file.unlink()
     with pytest.raises(longhaul.UsageError, match="rerun=all trains them again"):
         longhaul.load(ran["id"][3], **places)
-    own.write_bytes(kept)
+    file.write_bytes(kept)
 
 
 def test_compare_is_paired(ran, places):
-    found = longhaul.compare(ran["id"][0], ran["id"][2], root=places["paths.records"])
-    (acc,) = (one for one in found.differences if one.metric == "acc")
+    comparison = longhaul.compare(ran["id"][0], ran["id"][2], root=places["paths.records"])
+    (acc,) = (difference for difference in comparison.differences if difference.metric == "acc")
     assert acc.difference == pytest.approx(ran["score"][0] - ran["score"][2]) and acc.n == 96
 
 

@@ -1,13 +1,14 @@
-"""do=check: every rule for every record below paths.records, and for the files beside them. A line for each problem.
+"""do=check: every rule for every record below paths.records, and for the files beside them. One line per problem.
 
 Anyone can run it on a folder of records: paths.records=FOLDER. It writes nothing and needs neither data nor weights.
-The exit status is 1 if a rule is broken. Readers of records apply the rules of `harness.records.checks`, and that of
-`recipe` to the paper's budget; the others are asked for here.
+The exit status is 1 if a rule is broken. Every reader of records applies the rules of `harness.records.checks`, and
+applies `recipe` to the paper's budget; only this command applies the other rules below.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,15 @@ from harness.records.recipe import unstated_changes
 from harness.records.record import RecordError
 from harness.records.schema import Record
 
-Entries = dict[str, Any]
+
+@dataclass(frozen=True)
+class RecordFile:
+    """A record below `root`: its `entries` as they are in the file, and `parsed`."""
+
+    path: Path
+    root: Path
+    entries: dict[str, Any]
+    parsed: Record
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
@@ -46,70 +55,66 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return int(bool(broken))
 
 
-def problems_of(file: Path, root: Path) -> Iterator[tuple[str, str]]:
-    """(rule, what is wrong) of one record."""
+def problems_of(path: Path, root: Path) -> Iterator[tuple[str, str]]:
+    """(rule, what is wrong) for each problem of one record."""
     try:
-        entries = record.load_json(file)
-        parsed = record.parsed(entries)
+        entries = record.load_json(path)
+        file = RecordFile(path, root, entries, record.parsed(entries))
     except RecordError as error:
         yield "schema", str(error)
         return
     for rule in checks.RULES:
-        yield from ((rule.__name__, problem) for problem in rule(parsed))
+        yield from ((rule.__name__, problem) for problem in rule(file.parsed))
     for rule in FILE_RULES:
-        yield from ((rule.__name__, problem) for problem in rule(file, root, entries, parsed))
+        yield from ((rule.__name__, problem) for problem in rule(file))
 
 
-def place(file: Path, root: Path, entries: Entries, parsed: Record) -> Iterator[str]:
-    """It lies where its names say."""
-    meant = cell_in(entries).path
-    if file.relative_to(root) != meant.with_name(f"{meant.name}.json"):
-        yield f"it belongs at {meant}.json"
+def place(file: RecordFile) -> Iterator[str]:
+    """Its path follows from its names."""
+    expected = f"{Cell(file.entries['cell']['id'], file.entries['config']).path}.json"
+    if file.path.relative_to(file.root) != Path(expected):
+        yield f"it belongs at {expected}"
 
 
-def recent(file: Path, root: Path, entries: Entries, parsed: Record) -> Iterator[str]:
+def recent(file: RecordFile) -> Iterator[str]:
     """It did not end in the future."""
-    ended = datetime.fromisoformat(parsed.finished)
+    ended = datetime.fromisoformat(file.parsed.finished)
     if (ended if ended.tzinfo else ended.replace(tzinfo=UTC)) > datetime.now(UTC) + timedelta(days=1):
-        yield f"finished: {parsed.finished} is in the future"
+        yield f"finished: {file.parsed.finished} is in the future"
 
 
-def scores(file: Path, root: Path, entries: Entries, parsed: Record) -> Iterator[str]:
-    """The scores of its examples are those that it has a digest of."""
-    if not any(evaluation.predictions for evaluation in parsed.evaluations.values()):
+def scores(file: RecordFile) -> Iterator[str]:
+    """The scores of its examples match its digests."""
+    if not any(evaluation.predictions for evaluation in file.parsed.evaluations.values()):
         return
     try:
-        predictions.read(file, entries)
+        predictions.read(file.path, file.entries)
     except RecordError as error:
         yield str(error)
 
 
-def artifacts(file: Path, root: Path, entries: Entries, parsed: Record) -> Iterator[str]:
-    """Pictures and texts beside it that it names are the ones that it made; they may be missing."""
-    for name, digest in parsed.artifacts.items():
-        path = file.with_name(name)
+def artifacts(file: RecordFile) -> Iterator[str]:
+    """The pictures and texts that it names are those of the run; they may be missing."""
+    for name, digest in file.parsed.artifacts.items():
+        path = file.path.with_name(name)
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             yield f"{name} is not what the run made"
 
 
-def recipe(file: Path, root: Path, entries: Entries, parsed: Record) -> Iterator[str]:
-    """It states all changes to its recipe, as this clone has it."""
-    for key, (by_recipe, used) in unstated_changes(entries).items():
+def recipe(file: RecordFile) -> Iterator[str]:
+    """It states all changes to its recipe, as the recipe is in this clone."""
+    for key, (by_recipe, used) in unstated_changes(file.entries).items():
         yield f"{key}: {used!r}, but {by_recipe!r} by the recipe, which `changed` does not say"
 
 
-Rule = Callable[[Path, Path, Entries, Record], Iterator[str]]
-FILE_RULES: tuple[Rule, ...] = (place, recent, scores, artifacts, recipe)
+FILE_RULES: tuple[Callable[[RecordFile], Iterator[str]], ...] = (place, recent, scores, artifacts, recipe)
 
 
 def orphans(root: Path, files: Sequence[Path]) -> Iterator[Path]:
-    """Files that belong to no record: predictions and artifacts have the name of theirs and an ending."""
+    """Files that belong to no record: predictions and artifacts share the stem of their record."""
     stems = {(file.parent, file.stem) for file in files}
     for path in sorted(root.rglob("*")):
-        known = any((path.parent, path.name[:end]) in stems for end, letter in enumerate(path.name) if letter == ".")
-        if path.is_file() and path.suffix != ".json" and path.name[0] != "." and not known:
+        prefixes = (path.name[:end] for end, letter in enumerate(path.name) if letter == ".")
+        has_record = any((path.parent, prefix) in stems for prefix in prefixes)
+        if path.is_file() and path.suffix != ".json" and path.name[0] != "." and not has_record:
             yield path
-
-
-def cell_in(entries: Entries) -> Cell:
-    return Cell(entries["cell"]["id"], entries["config"])

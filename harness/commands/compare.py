@@ -4,48 +4,43 @@ Each cell is the first six or more digits of its id, its name in do=status, or t
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import DictConfig
+from rich.console import Console
+from rich.markup import escape
 
+from harness.commands import curves
 from harness.config.cell import Cell
 from harness.config.table_rows import shown
 from harness.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from harness.report.scores.compare_cells import Comparison, Difference
+from harness.records.record import read
+from harness.report.plots.curves import draw, panels
+from harness.report.render.terminal import console, show_columns
+from harness.report.render.text_chart import print_line
+from harness.report.scores.compare_cells import CellComparison, ComparedCell, Difference, compare_cells
+from harness.report.scores.scores import LEAK
 
 TYPE_TWO = "do=compare takes two cells: python run.py do=compare <a> <b>, or cells=<a>,<b>; do=status lists cells"
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    from harness.report.render.terminal import console
-    from harness.report.scores.compare_cells import compare
-
     if len(cfg.cells) != 2:
         raise UsageError(f"{TYPE_TWO} (typed: {len(cfg.cells)})")
-    comparison = compare(*cfg.cells, cfg.paths.records)
+    comparison = compare_cells(*cfg.cells, cfg.paths.records)
     screen = console()
     show(comparison, screen)
     show_curves(comparison, cfg, screen)
     return 0
 
 
-def show(comparison: "Comparison", screen: "Console") -> None:
+def show(comparison: CellComparison, screen: Console) -> None:
     """Cells, settings and differences, as text."""
-    from rich.markup import escape
-
-    from harness.report.render.terminal import show_columns
-    from harness.report.render.text_chart import print_line
-    from harness.report.scores.compare_cells import described
-
-    for side, cell in (("a", comparison.a), ("b", comparison.b)):
-        print_line(f"{side}  {described(cell)}", screen)
-    rows = [(key, *(escape(_text(value)) for value in both)) for key, both in comparison.settings.items()]
+    print_line(f"a  {describe(comparison.a)}", screen)
+    print_line(f"b  {describe(comparison.b)}", screen)
+    rows = [(key, *(escape(setting_text(value)) for value in pair)) for key, pair in comparison.settings.items()]
     if rows:
         show_columns("Settings that differ", ("setting", "a", "b"), rows, screen)
     else:
@@ -54,91 +49,98 @@ def show(comparison: "Comparison", screen: "Console") -> None:
         print_line(f"\nNo score is compared: {comparison.reason}.", screen)
         return
     different = [difference for difference in comparison.differences if not difference.is_equal]
-    tested = any(difference.seeds for difference in different)
-    header = ("score", "a", "b", "a - b ± over examples", *(("a - b ± over seeds", "p") if tested else ()))
     if different:
-        show_columns("Scores", header, [_line(each, comparison, tested) for each in different], screen)
+        header = ["score", "a", "b", "a - b ± over examples"]
+        if any(difference.seeds for difference in different):
+            header += ["a - b ± over seeds", "p"]
+        rows = [line(difference, comparison.a)[: len(header)] for difference in different]
+        show_columns("Scores", header, rows, screen)
     print_line("", screen)
-    for text in _notes(comparison):
+    for text in notes(comparison, different):
         print_line(text, screen, "dim")
 
 
-def _line(difference: "Difference", comparison: "Comparison", tested: bool) -> tuple[str, ...]:
-    from harness.report.scores.compare_cells import digits, number
-
-    decimals = digits(difference.a, difference.b)
-    name = _name(difference)
-    if (difference.evaluation, difference.metric) == ("test", comparison.a.metric):
-        name += " ↑" if comparison.a.higher_is_better else " ↓"
-    first = f"{difference.difference:+,.{decimals}f}"
-    if difference.half_width is not None:
-        first += f" ± {number(difference.half_width, decimals)}"
-    row = (name, number(difference.a, decimals), number(difference.b, decimals), first)
-    if not tested:
-        return row
-    pair = difference.seeds
-    if pair is None:
-        return (*row, "", "")
-    return (*row, f"{pair.difference:+,.{decimals}f} ± {number(pair.half_width, decimals)}", f"{pair.p:.2g}")
+def describe(cell: ComparedCell) -> str:
+    """One line: name, score, number of test examples, date, code, id."""
+    score = cell.status
+    if cell.status == "done" and cell.score is not None:
+        score = f"{cell.metric} {cell.score:,.{decimals_of(cell.score)}f} on {cell.n_test:,} test examples"
+    if cell.leak:
+        score += f" {LEAK}"
+    code = f"code {cell.code[:8]}" if cell.code else "code unknown"
+    return " · ".join([cell.name, score, cell.finished[:10], code, f"cell {cell.id[:8]}"])
 
 
-def _name(difference: "Difference") -> str:
+def decimals_of(*values: float) -> int:
+    """Digits after the point that show four digits of the largest value."""
+    largest = max(map(abs, values))
+    return min(6, max(0, 4 - len(f"{int(largest)}"))) if largest >= 1 else 4
+
+
+def line(difference: Difference, a: ComparedCell) -> tuple[str, ...]:
+    """A row of the scores: name, a, b, the difference over examples, the one over seeds and its p."""
+
+    def with_interval(value: float, half_width: float | None) -> str:
+        return f"{value:+,.{decimals}f}" + ("" if half_width is None else f" ± {half_width:,.{decimals}f}")
+
+    decimals = decimals_of(difference.a, difference.b)
+    name = name_of(difference)
+    if (difference.evaluation, difference.metric) == ("test", a.metric):
+        name += " ↑" if a.higher_is_better else " ↓"
+    numbers = (f"{value:,.{decimals}f}" for value in (difference.a, difference.b))
+    over_examples = with_interval(difference.difference, difference.half_width)
+    seeds = difference.seeds
+    over_seeds = (with_interval(seeds.difference, seeds.half_width), f"{seeds.p:.2g}") if seeds else ("", "")
+    return (name, *numbers, over_examples, *over_seeds)
+
+
+def name_of(difference: Difference) -> str:
     return difference.metric if difference.evaluation == "test" else f"{difference.evaluation} {difference.metric}"
 
 
-def _notes(comparison: "Comparison") -> list[str]:
+def notes(comparison: CellComparison, different: Sequence[Difference]) -> Iterator[str]:
     """What the intervals are, and what is missing."""
-    differences = [difference for difference in comparison.differences if not difference.is_equal]
-    lines = []
-    if equal := [_name(difference) for difference in comparison.differences if difference.is_equal]:
-        lines.append(f"Equal in both: {', '.join(equal)}.")
+    if equal := [name_of(difference) for difference in comparison.differences if difference.is_equal]:
+        yield f"Equal in both: {', '.join(equal)}."
     if of_task := [key for key in comparison.settings if key.startswith("task.")]:
-        lines.append(f"The task's settings differ ({', '.join(of_task)}): check that both scores measure the same.")
-    if any(difference.half_width is not None for difference in differences):
+        yield f"The task's settings differ ({', '.join(of_task)}): check that both scores measure the same."
+    if any(difference.half_width is not None for difference in different):
         blocks = f" ({comparison.block} neighbouring ones as one)" if comparison.block > 1 else ""
-        lines.append(
+        yield (
             f"Over examples: 95 % interval of the mean difference of these two cells, paired by test example{blocks}. "
             "It is the noise of the test examples alone, not of seeds."
         )
-    whys: dict[str, list[str]] = {}
-    for difference in differences:
-        if difference.why:
-            whys.setdefault(difference.why, []).append(_name(difference))
-    lines += [f"No interval for {', '.join(names)}: {why}." for why, names in whys.items()]
+    for why in dict.fromkeys(difference.why for difference in different if difference.why):
+        names = [name_of(difference) for difference in different if difference.why == why]
+        yield f"No interval for {', '.join(names)}: {why}."
     if comparison.no_seeds:
-        lines.append(f"No test over seeds: {comparison.no_seeds}.")
-    elif pairs := [difference.seeds for difference in differences if difference.seeds]:
+        yield f"No test over seeds: {comparison.no_seeds}."
+    elif pairs := [difference.seeds for difference in different if difference.seeds]:
         kinds = ", or by ".join(dict.fromkeys(pair.pairing for pair in pairs))
-        lines.append(
+        yield (
             f"Over seeds: 95 % interval of the mean difference over the {pairs[0].seeds} seeds that both variants "
             f"have, paired by {kinds}. p is not corrected for the number of scores."
         )
-    return lines
 
 
-def show_curves(comparison: "Comparison", cfg: DictConfig, screen: "Console") -> None:
+def show_curves(comparison: CellComparison, cfg: DictConfig, screen: Console) -> None:
     """Draw the curves of both cells where their run folders are here, and say where the picture is."""
-    from harness.commands.curves import show as show_charts
-    from harness.records.record import read
-    from harness.report.plots.curves import draw, panels
-    from harness.report.render.text_chart import print_line
-
-    both = comparison.a, comparison.b
-    names = [Cell(cell.id, dict(cell.config)).path for cell in both]
-    places = [Path(cfg.paths.outputs) / "cells" / name for name in names]
-    places = [Path(typed) if Path(typed).is_dir() else place for typed, place in zip(cfg.cells, places, strict=True)]
-    folders = {name.as_posix(): place for name, place in zip(names, places, strict=True)}
-    found = panels(folders, [read(cell.file) for cell in both], average=False)
-    drawn = {curve.name for panel in found for line in panel.lines for curve in line.curves}
-    if found:
+    folders = {}
+    for cell, typed in zip((comparison.a, comparison.b), cfg.cells, strict=True):
+        name = Cell(cell.id, dict(cell.config)).path
+        folder = Path(typed) if Path(typed).is_dir() else Path(cfg.paths.outputs) / "cells" / name
+        folders[name.as_posix()] = folder
+    charts = panels(folders, [read(cell.file) for cell in (comparison.a, comparison.b)], average=False)
+    if charts:
         path = Path(cfg.paths.outputs) / "curves" / f"{comparison.a.id[:8]}-{comparison.b.id[:8]}.png"
-        draw(f"{comparison.a.name}\n{comparison.b.name}", found, path)
-        show_charts(found, screen)
+        draw(f"{comparison.a.name}\n{comparison.b.name}", charts, path)
+        curves.show(charts, screen)
         print_line(f"\n{path}", screen)
+    drawn = {curve.name for panel in charts for line in panel.lines for curve in line.curves}
     for side, (name, folder) in zip("ab", folders.items(), strict=False):
         if name not in drawn:
             print_line(f"No curve of {side}: no evaluation in {folder / 'metrics.csv'}", screen)
 
 
-def _text(value: Any) -> str:
+def setting_text(value: Any) -> str:
     return value if isinstance(value, str) else shown(json.dumps(value))

@@ -1,43 +1,37 @@
 """do=curves: validation metric and training loss of runs against the step, as a PNG and in the terminal.
 
-Reads `metrics.csv` of the run folders below paths.outputs/cells, also of runs that have not ended. `model=`, `task=`,
-`protocol=`, `budget=`, `seed=` and `table=` narrow it as in do=status.
+Reads `metrics.csv` of the run folders below paths.outputs/cells, including those of runs that have not ended. `model=`,
+`task=`, `protocol=`, `budget=`, `seed=` and `table=` narrow it as in do=status.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
+from rich.console import Console
 
-from harness.commands.narrow import as_typed, meant
+from harness.commands.narrow import as_typed, narrow
 from harness.errors import UsageError
 from harness.records.collect import valid_records
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from harness.report.plots.curves import Panel
+from harness.report.plots.curves import Panel, draw, panels, text_rows
+from harness.report.render.terminal import console, show_columns
+from harness.report.render.text_chart import print_line
 
 CHART = 24  # characters
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    from harness.report.plots.curves import draw, panels
-    from harness.report.render.terminal import console
-    from harness.report.render.text_chart import print_line
-
     root, typed = Path(cfg.paths.outputs) / "cells", as_typed(overrides)
     names = sorted(path.parent.relative_to(root).as_posix() for path in root.rglob("metrics.csv"))
-    names = meant(names, cfg, overrides)
-    shown = panels({name: root / name for name in names}, valid_records(cfg.paths.records)[0]) if names else []
-    if not shown:
-        what = f" of {' '.join(typed)}" if typed else ""
-        raise UsageError(f"no curves{what}: no metrics.csv below {root} has an evaluation; python run.py do=status")
+    names = narrow(names, cfg, overrides)
+    charts = panels({name: root / name for name in names}, valid_records(cfg.paths.records)[0]) if names else []
+    if not charts:
+        curves = " of ".join(filter(None, ["no curves", " ".join(typed)]))
+        raise UsageError(f"{curves}: no metrics.csv below {root} has an evaluation; python run.py do=status")
     path = Path(cfg.paths.outputs) / "curves" / f"{file_name(typed)}.png"
-    draw(f"Learning curves · {' '.join(typed) or 'all runs'}", shown, path)
+    draw(f"Learning curves · {' '.join(typed) or 'all runs'}", charts, path)
     screen = console()
-    show(shown, screen)
+    show(charts, screen)
     print_line(f"\n{path}", screen)
     return 0
 
@@ -48,12 +42,9 @@ def file_name(typed: Sequence[str]) -> str:
     return "-".join(value.replace("/", "-") for value in values) or "all"
 
 
-def show(shown: "Sequence[Panel]", screen: "Console") -> None:
-    """A chart of characters for each run."""
-    from harness.report.plots.curves import text_rows
-    from harness.report.render.terminal import show_columns
-
-    for panel in shown:
+def show(charts: Sequence[Panel], screen: Console) -> None:
+    """One chart of characters per run."""
+    for panel in charts:
         arrow = "↑" if panel.higher_is_better else "↓"
         header = ("run", f"val {panel.metric} {arrow}", "first", "best", "last", "step", "train loss")
         rows = text_rows(panel, CHART, ascii_only=screen.options.ascii_only)

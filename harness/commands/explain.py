@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -14,74 +14,63 @@ from harness.errors import did_you_mean, one_line
 
 
 def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
-    """One line for an error of composition, or None for one that no override causes."""
-    text, cause = str(error), error.__cause__
+    """One line for an error of composition; None for an error that no override causes."""
+    text, typed = str(error), " ".join(arguments)
     if isinstance(error, YAMLError):
-        return not_yaml(error)
-    if found := re.search(r"Could not find '([^']+)'", text):
-        return unknown_option(found[1], text)
-    if found := re.search(r"Could not override '([^']+)'", text):
-        return unknown_key(found[1])
-    if found := re.search(r"Error merging override (\S+)", text):
-        return f"{found[1]}: {first_line(cause or error)} (python run.py --cfg job shows every key and its value)"
-    if found := re.search(r"Ambiguous value for argument '([^']+)'", text):
-        return f"{found[1]} names several values: add -m to sweep over them, python run.py -m {' '.join(arguments)}"
-    if found := re.search(r"Error parsing override '([^']*)'", text):
-        return f"'{found[1]}' is not key=value (python run.py --help)"
-    if "LexerNoViableAlt" in text or "OverrideParse" in type(error).__name__ or "Config group override" in text:
-        return (
-            f"cannot read {' '.join(arguments)}: settings are typed key=value, quoted if they hold special characters"
-        )
+        mark = getattr(error, "problem_mark", None)
+        return f"{mark.name}:{mark.line + 1}: {one_line(error.problem)}" if mark else first_line(error)
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        return unknown_option(error.missing_cfg_file, error.options)
+    if isinstance(error, OverrideParseException) and text.startswith("Error parsing override"):
+        return f"'{error.override}' is not key=value (python run.py --help)"
+    if isinstance(error, OverrideParseException) or "Config group override" in text:
+        return f"cannot read {typed}: settings are typed key=value, quoted if they hold special characters"
+    # Hydra names the override of the following errors only in their text
+    if match := re.match(r"Could not override '([^']+)'", text):
+        return unknown_key(match[1])
+    if match := re.match(r"Error merging override (\S+)", text):
+        reason = first_line(error.__cause__ or error)
+        return f"{match[1]}: {reason} (python run.py --cfg job shows every key and its value)"
+    if match := re.match(r"Ambiguous value for argument '([^']+)'", text):
+        return f"{match[1]} names several values: add -m to sweep over them, python run.py -m {typed}"
     if isinstance(error, OmegaConfBaseException):
         key = getattr(error, "full_key", None)
         return f"{key + ': ' if key else ''}{first_line(error)} (python run.py --cfg job shows every key)"
-    if isinstance(error, HydraException):
-        return first_line(error)
-    return None
-
-
-def not_yaml(error: YAMLError) -> str:
-    """Where a file of the configuration cannot be read."""
-    mark = getattr(error, "problem_mark", None)
-    return f"{mark.name}:{mark.line + 1}: {one_line(error.problem)}" if mark else first_line(error)
+    return first_line(error) if isinstance(error, HydraException) else None
 
 
 def first_line(error: BaseException) -> str:
     return one_line(str(error).split("\n")[0])
 
 
-def unknown_option(path: str, text: str) -> str:
+def unknown_option(path: str, available: Sequence[str]) -> str:
     """`model/lavoo`, `protocol/google/lm/pg19`, `task/lra/listop`, `hydra/launcher/slrum`."""
-    for group in NAMED:
-        if not path.startswith(group + "/"):
-            continue
-        name = path[len(group) + 1 :]
-        known = [option for option, _ in options(group)]
-        if name.startswith(UNNAMED):
-            task = name.removeprefix(UNNAMED + "/")
+    group = next((group for group in NAMED if path.startswith(group + "/")), None)
+    if group is None:
+        group, _, name = path.rpartition("/")
+        return f"there is no {group} '{name}': {did_you_mean(name, available)}"
+    name = path[len(group) + 1 :]
+    names = [option for option, _ in options(group)]
+    if name.startswith(UNNAMED):
+        task = name.removeprefix(UNNAMED + "/")
+        fitting = ", ".join(recipes(task)) or "none"
+        return f"task '{task}' names no protocol: add protocol=...; protocols that have a recipe for it: {fitting}"
+    for option in names:
+        if group in ("protocol", "budget") and name.startswith(option + "/"):
+            task = name[len(option) + 1 :]
             fitting = ", ".join(recipes(task)) or "none"
-            return f"task '{task}' names no protocol: add protocol=...; protocols that have a recipe for it: {fitting}"
-        for option in known:
-            if group in ("protocol", "budget") and name.startswith(option + "/"):
-                task = name[len(option) + 1 :]
-                fitting = ", ".join(recipes(task)) or "none"
-                return f"{group} '{option}' has no recipe for task '{task}'; protocols that have: {fitting}"
-        return f"there is no {group} '{name}': {did_you_mean(name, known)} (python run.py do=list)"
-    group, _, name = path.rpartition("/")
-    listed = re.findall(r"^\t(\S+)$", text, flags=re.MULTILINE)
-    known = [option for option in listed if not option.startswith("provider=")]
-    return f"there is no {group} '{name}': {did_you_mean(name, known)}"
+            return f"{group} '{option}' has no recipe for task '{task}'; protocols that have: {fitting}"
+    return f"there is no {group} '{name}': {did_you_mean(name, names)} (python run.py do=list)"
 
 
 def unknown_key(key: str) -> str:
-    """A key outside the schema. It is compared with the keys of its own node first, then with all of them."""
+    """A key outside the schema. It is compared with the keys of its own node first, then with all keys."""
     from harness.config.cell import flatten
 
-    values = OmegaConf.to_container(compose(), enum_to_str=True)
-    known = {name.rpartition(".")[0] for name in flatten(values)} | set(flatten(values)) | set(NAMED)
-    known.discard("")
+    leaves = set(flatten(OmegaConf.to_container(compose(), enum_to_str=True)))
+    keys = {name.rpartition(".")[0] for name in leaves} - {""} | leaves | set(NAMED)
     parent = key.rpartition(".")[0]
-    siblings = {name for name in known if parent and name.rpartition(".")[0] == parent}
-    listed = siblings or {name for name in known if "." not in name}
-    meant = did_you_mean(key, siblings or known, listed)
-    return f"there is no key '{key}': {meant} (python run.py --cfg job shows them all)"
+    siblings = {name for name in keys if parent and name.rpartition(".")[0] == parent}
+    listed = siblings or {name for name in keys if "." not in name}
+    hint = did_you_mean(key, siblings or keys, listed)
+    return f"there is no key '{key}': {hint} (python run.py --cfg job shows them all)"

@@ -1,4 +1,4 @@
-"""do=list: every name that can be typed, each with the comment that opens its yaml file; with task=, its data card."""
+"""do=list: every name that can be typed, with the first comment of its yaml file; with task=..., its data card."""
 
 from collections.abc import Sequence
 
@@ -28,8 +28,8 @@ TITLES = {
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     typed = [key for key in map(key_of, overrides) if key.split(".")[0] == "task"]
-    if inside := [key for key in typed if key != "task"]:
-        raise UsageError(f"do=list does not read {inside[0]}=: task=... prints a task's data card")
+    if settings := [key for key in typed if key != "task"]:
+        raise UsageError(f"do=list does not read {settings[0]}=: task=... prints a task's data card")
     if typed:
         print_card(cfg.task.name)
         return 0
@@ -48,13 +48,13 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 
 def print_card(task: str) -> None:
-    """What is known of a task's data. Its modules, and torch with them, are imported for the hashes of files."""
-    known = cards()
+    """Print the data card of a task. The hashes of files come from its modules, which import torch."""
+    card = cards().get(task)
     print(f"{task}  {dict(options('task')).get(task, '')}".rstrip())
     print(f"  protocols: {', '.join(recipes(task)) or 'those that serve every task'}\n")
-    if task not in known:
+    if card is None:
         print("it has no data card: harness/config/data_cards.py says how to write one")
         return
-    if known[task].files:
+    if card.files:
         announce_torch()
     print(printed(task))

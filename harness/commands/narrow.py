@@ -1,4 +1,4 @@
-"""Which runs a command means: `model=`, `task=`, `protocol=`, `budget=`, `seed=` and `table=` narrow them."""
+"""The runs that a command is about: `model=`, `task=`, `protocol=`, `budget=`, `seed=` and `table=` narrow them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,25 +11,21 @@ from harness.records import run_name
 KEYS = ("task", "protocol", "budget", "model", "seed")
 
 
-def meant(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> list[str]:
-    """Those of the runs, `<task>/<protocol>/<budget>/<model>-s<seed>-<id>`, that the typed names and table mean.
+def narrow(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """The runs, `<task>/<protocol>/<budget>/<model>-s<seed>-<id>`, with the typed names and of the typed table.
 
-    Raises UsageError for a table of which no cell can run.
+    A path that names no run is left out. Raises UsageError for a table without a cell that can run.
     """
-    found = [name for name in names if is_meant(name, overrides)]
-    if cfg.table is not None:
-        cells = {planned.cell.path.as_posix() for planned in expand_all([Command(cfg, tuple(overrides))]).cells}
-        found = [name for name in found if name in cells]
-    return found
-
-
-def is_meant(name: str, overrides: Sequence[str]) -> bool:
-    """Whether a run has the names that were typed; a path that names no run has none."""
-    names, typed = run_name.parts(name), typed_values(overrides)
-    return names is not None and all(typed.get(key, names[key]) == names[key] for key in KEYS)
+    typed = typed_values(overrides)
+    parts = {name: run_name.parts(name) or {} for name in names}
+    names = [name for name, part in parts.items() if part and part == part | {k: typed[k] for k in KEYS if k in typed}]
+    if cfg.table is None:
+        return names
+    cells = {planned.cell.path.as_posix() for planned in expand_all([Command(cfg, tuple(overrides))]).cells}
+    return [name for name in names if name in cells]
 
 
 def as_typed(overrides: Sequence[str]) -> list[str]:
-    """`model=lavo task=lra/text`: what narrows, as it was typed."""
+    """`model=lavo task=lra/text`: the typed overrides that narrow."""
     typed = typed_values(overrides)
     return [f"{key}={typed[key]}" for key in ("table", *KEYS) if key in typed]

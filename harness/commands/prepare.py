@@ -15,7 +15,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
 
 
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
-    """Prepare each task of these commands once, on this machine: compute nodes may have no internet."""
+    """Prepare each task of these commands once, on this machine, because compute nodes may lack internet."""
     plan = expand_all(commands)
     tasks = {json.dumps(planned.cell.config["task"], sort_keys=True): planned.cfg for planned in plan.cells}
     for cfg in tasks.values():
@@ -24,7 +24,7 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 
 
 def prepare(cfg: DictConfig) -> None:
-    """Raises UsageError for data that are missing or broken."""
+    """Prepare the data of one task. Raises UsageError for missing or broken data."""
     announce_torch()
     from harness.config.build import without
     from harness.config.instantiate import instantiate

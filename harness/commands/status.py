@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from harness.commands.narrow import meant
+from harness.commands.narrow import narrow
 from harness.config.cell import NAMES, path_of
 from harness.errors import one_line
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
@@ -23,25 +23,25 @@ from harness.records.run_directory import JOB
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root, queue = Path(cfg.paths.outputs) / "cells", Queue()
-    found = listing(cfg.paths.records)
-    say_left_out(found.problems)
-    runs: dict[str, Listed | None] = {name_of(listed): listed for listed in found.records}
+    records = listing(cfg.paths.records)
+    say_left_out(records.problems)
+    runs: dict[str, Listed | None] = {name_of(listed): listed for listed in records.records}
     for file in (HEARTBEAT, JOB):
         for path in root.rglob(file):
             runs.setdefault(path.parent.relative_to(root).as_posix(), None)
     if not runs:
         print("no run yet: python run.py model=lavo task=lra/listops budget=smoke")
         return 0
-    runs = {name: runs[name] for name in meant(runs, cfg, overrides)}
-    if not runs:
+    names = sorted(narrow(runs, cfg, overrides))
+    if not names:
         print(f"no run of {' '.join(overrides)} yet")
         return 0
-    states = {name: current_state(listed, cfg, root / name, queue) for name, listed in sorted(runs.items())}
-    names = {state.name for state in states.values()}
-    widths = [max(map(len, column)) for column in (("run", *states), ("state", *names))]
-    print(f"{'run':{widths[0]}}  state")
+    states = {name: current_state(runs[name], cfg, root / name, queue) for name in names}
+    columns = ("run", *names), ("state", *(state.name for state in states.values()))
+    width, state_width = (max(map(len, column)) for column in columns)
+    print(f"{'run':{width}}  state")
     for name, state in states.items():
-        print(f"{name:{widths[0]}}  {state.name:{widths[1]}}  {state.detail}".rstrip())
+        print(f"{name:{width}}  {state.name:{state_width}}  {state.detail}".rstrip())
     for run_folder in (root / name for name, state in states.items() if state.name == "dead"):
         print(f"\ndead: {run_folder}, its last log lines:")
         for line in last_log_lines(run_folder):
@@ -56,7 +56,7 @@ def name_of(listed: Listed) -> str:
 
 
 def current_state(listed: Listed | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:
-    """The state of a run; where its record decides, the detail is the record's score or error."""
+    """The state of a run. Where its record decides, the detail is the record's score or error."""
     record_path = Path(cfg.paths.records) / run_folder.relative_to(Path(cfg.paths.outputs) / "cells")
     file = listed.file if listed else record_path.with_name(f"{record_path.name}.json")
     state = cell_state_at(file, run_folder, queue, listed.status if listed else None)

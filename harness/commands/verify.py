@@ -1,17 +1,21 @@
 """do=verify: patterns, decoding, memory and parameters of each model, measured instead of read from its declaration.
 
-Memory is how the largest tensor of a forward and backward pass grows when the length doubles: 2 is linear, 4 is
+Memory is the growth of the largest tensor of a forward and backward pass when the length doubles: 2 is linear, 4 is
 quadratic. The exit status is 1 if a model fails one of the checks in `harness.commands.verify_checks`.
 """
 
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
 
 from harness.commands import verify_checks as checks
+from harness.commands.verify_checks import LENGTH, TOLERANCE, growth_of_memory, max_difference, state_size
 from harness.config.build import is_attention, on_meta
 from harness.config.compose import arguments, file_of, options
 from harness.config.instantiate import instantiate, target
@@ -26,11 +30,16 @@ COLUMNS = {
 }
 REFUSED, OK, LEAK = "-", "ok", "LEAK"
 CANNOT_DECODE = "none"
-DECODER_LAYERS, DECODER_LENGTH, VOCABULARY = 2, 1280, 64  # of a model that is a whole decoder
+DECODER_LAYERS, DECODER_LENGTH, VOCABULARY = 2, 1280, 64  # for a model that is a whole decoder
+LEGEND = f"""\
+NS CS NC CC: noncausal and causal self, noncausal and causal cross. ok: the checks hold, -: refused,
+LEAK: depends on hidden input. memory: growth of the largest tensor, forward and backward, as length doubles.
+decode state: numbers that a layer keeps to decode {LENGTH} / {2 * LENGTH} tokens; {CANNOT_DECODE}: it has no step.
+A whole decoder (no parameters/layer) has {DECODER_LAYERS} layers and {DECODER_LENGTH:,} tokens here."""
 
 
 @dataclass
-class Row:
+class ModelRow:
     """The measurements of one model. `patterns` holds REFUSED, OK or LEAK for each of COLUMNS."""
 
     patterns: list[str]
@@ -40,14 +49,8 @@ class Row:
     model_parameters: str = "refused"
     faults: list[str] = field(default_factory=list)
 
-    def entries(self) -> list[str]:
-        return [*self.patterns, self.state, self.memory, self.layer_parameters, self.model_parameters]
-
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     torch.set_num_threads(1)
     if any(override.startswith("model=") for override in overrides):
         models = {cfg.model.name: cfg.model}
@@ -60,60 +63,54 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     faults = []
     for name, model in models.items():
         row = verify_model(cfg, model)
-        table.add_row(name, *row.entries())
+        table.add_row(name, *row.patterns, row.state, row.memory, row.layer_parameters, row.model_parameters)
         faults += [f"{name}: {fault}" for fault in row.faults]
     Console(width=None if Console().is_terminal else 140, highlight=False, markup=False).print(table)
-    print("NS CS NC CC: noncausal and causal self, noncausal and causal cross. ok: the checks hold, -: refused,")
-    print(
-        "LEAK: depends on hidden input. memory: growth of the largest tensor, forward and backward, as length doubles."
-    )
-    tokens = f"{checks.LENGTH} / {2 * checks.LENGTH} tokens"
-    print(f"decode state: numbers that a layer keeps to decode {tokens}; {CANNOT_DECODE}: it has no step.")
-    print(f"A whole decoder (no parameters/layer) has {DECODER_LAYERS} layers and {DECODER_LENGTH:,} tokens here.")
+    print(LEGEND)
     for fault in faults:
         print(f"broken: {fault}")
     return 1 if faults else 0
 
 
-def verify_model(cfg: DictConfig, model: DictConfig) -> Row:
+def verify_model(cfg: DictConfig, model: DictConfig) -> ModelRow:
+    """The measurements of one model of `conf/model/` at the sizes of `cfg`."""
     cfg = cfg.copy()
     OmegaConf.set_struct(cfg, False)
     cfg.model = model
     if not is_attention(target(arguments(cfg.model), "model", list(cfg.trusted_packages))):
         return verify_decoder(cfg)
-    row, accepted, why = Row([]), [], ""
+    row, accepted, refusal = ModelRow([]), [], ""
     for pattern in COLUMNS:
         torch.manual_seed(0)
         try:
             layer = build_layer(cfg, pattern)
-        except UsageError as refusal:
+        except UsageError as error:
             row.patterns.append(REFUSED)
-            why = str(refusal)
+            refusal = str(error)
             continue
         accepted.append(pattern)
-        leaks = [source for source, change in checks.leaks(layer).items() if not change <= checks.TOLERANCE]
+        leaks = [source for source, change in checks.leaks(layer).items() if not change <= TOLERANCE]
         row.patterns.append(LEAK if leaks else OK)
         row.faults += [f"{pattern} depends on {source}" for source in leaks]
         if pattern is not Pattern.NONCAUSAL_SELF:
             verify_decoding(cfg, layer, row)
     if not accepted:
-        row.faults = [f"no pattern can be built at these sizes: {why}"]
+        row.faults = [f"no pattern can be built at these sizes: {refusal}"]
         return row
     layer = build_layer(cfg, accepted[0])
-    sizes = [checks.largest_layer_tensor(layer, length) for length in (2 * checks.LENGTH, 4 * checks.LENGTH)]
-    row.memory = f"{sizes[1] / sizes[0]:.1f}"
-    row.layer_parameters = f"{sum(p.numel() for p in layer.parameters()):,}"
+    row.memory = growth_of_memory(partial(checks.call_layer, layer), 2 * LENGTH)
+    row.layer_parameters = f"{sum(map(torch.numel, layer.parameters())):,}"
     with contextlib.suppress(UsageError):
         row.model_parameters = f"{on_meta(cfg).parameters()['total']:,}"
     return row
 
 
-def verify_decoding(cfg: DictConfig, layer: Attention, row: Row) -> None:
-    """The size of the state that a layer keeps, and whether it decodes what it computes at once."""
+def verify_decoding(cfg: DictConfig, layer: Attention, row: ModelRow) -> None:
+    """Measure the size of a layer's decoding state, and whether decoding gives what `forward` gives."""
     try:
         if layer.pattern is Pattern.CAUSAL_SELF:
-            lengths = (checks.LENGTH, 2 * checks.LENGTH)
-            sizes = [checks.state_size(build_layer(cfg, layer.pattern, length).init_state(1)) for length in lengths]
+            lengths = (LENGTH, 2 * LENGTH)
+            sizes = [state_size(build_layer(cfg, layer.pattern, length).init_state(1)) for length in lengths]
             row.state = " / ".join(f"{size:,}" for size in sizes)
         differences = checks.decoding_differences(layer)
     except NotImplementedError:
@@ -122,39 +119,34 @@ def verify_decoding(cfg: DictConfig, layer: Attention, row: Row) -> None:
     row.faults += [
         f"{layer.pattern}: {method} differs from forward by {difference:.1e}"
         for method, difference in differences.items()
-        if not difference <= checks.TOLERANCE
+        if not difference <= TOLERANCE
     ]
 
 
-def verify_decoder(cfg: DictConfig) -> Row:
+def verify_decoder(cfg: DictConfig) -> ModelRow:
     """The row of a model that replaces the whole backbone, from its logits."""
     sizes = {"vocab_size": VOCABULARY, "dim": cfg.backbone.dim, "heads": cfg.backbone.heads, "ffn_dim": 128}
     sizes |= {"layers": DECODER_LAYERS, "max_length": 2 * DECODER_LENGTH, "dropout": 0.0}
     torch.manual_seed(0)
     model = instantiate(arguments(cfg.model), "model", list(cfg.trusted_packages), **sizes).double().eval()
-    parameters = f"{sum(p.numel() for p in model.parameters()):,}"
-    row = Row([REFUSED, OK, REFUSED, REFUSED], model_parameters=parameters)
-    tokens, other = torch.randint(VOCABULARY, (2, 2, DECODER_LENGTH))
+    row = ModelRow([REFUSED, OK, REFUSED, REFUSED], model_parameters=f"{sum(map(torch.numel, model.parameters())):,}")
+    tokens, replacement = torch.randint(VOCABULARY, (2, 2, DECODER_LENGTH))
     cut = DECODER_LENGTH - DECODER_LENGTH // 8
-    changed = torch.cat([tokens[:, :cut], other[:, cut:]], dim=1)
+    changed = checks.change_after_cut(tokens, replacement, cut)
     past = cut - model.logit_positions(DECODER_LENGTH).start  # logits of tokens before the cut
     with torch.no_grad():
-        if not checks.max_difference(model(tokens)[:, :past], model(changed)[:, :past]) <= checks.TOLERANCE:
+        if not max_difference(model(tokens)[:, :past], model(changed)[:, :past]) <= TOLERANCE:
             row.patterns[1] = LEAK
             row.faults.append("causal_self depends on the future")
         logits, state = model.prefill(tokens)
-        if not (difference := checks.max_difference(logits, model(tokens)[:, -1])) <= checks.TOLERANCE:
+        if not (difference := max_difference(logits, model(tokens)[:, -1])) <= TOLERANCE:
             row.faults.append(f"prefill differs from forward by {difference:.1e}")
-    row.state = f"{checks.state_size(state):,}"
-    largest = []
-    for length in (DECODER_LENGTH, 2 * DECODER_LENGTH):
-        longer = tokens[:, :1].expand(2, length)
-        largest.append(checks.largest_tensor(lambda longer=longer: model(longer).sum().backward()))
-    row.memory = f"{largest[1] / largest[0]:.1f}"
+    row.state = f"{state_size(state):,}"
+    row.memory = growth_of_memory(lambda length: model(tokens[:, :1].expand(2, length)), DECODER_LENGTH)
     return row
 
 
-def build_layer(cfg: DictConfig, pattern: Pattern, max_length: int = 4 * checks.LENGTH) -> Attention:
+def build_layer(cfg: DictConfig, pattern: Pattern, max_length: int = 4 * LENGTH) -> Attention:
     """A layer in float64. Raises UsageError for a pattern that the model refuses."""
     sizes = {"pattern": pattern.value, "max_length": max_length}
     trusted = list(cfg.trusted_packages)

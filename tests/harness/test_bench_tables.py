@@ -23,7 +23,7 @@ from harness.config.row_names import row_named
 from harness.errors import UsageError
 from harness.progress import Progress
 from harness.report.pages import bench_tables
-from harness.report.scores.measured_points import of_run
+from harness.report.scores.measurements import of_run
 from harness.report.spec.measured import Run
 from harness.report.spec_files import available, load_figure, load_table
 
@@ -200,7 +200,7 @@ def test_a_reason_that_all_models_share_is_one_line():
 
 
 def test_no_exponent_is_minus_zero():
-    points = [{"length": n, "memory_mb": mb} for n, mb in ((8, 1.0), (16, 1.0), (32, 0.9999))]
+    points = [{"length": n, "memory_mb": mb, "status": "ok"} for n, mb in ((8, 1.0), (16, 1.0), (32, 0.9999))]
     assert bench_tables.slope(points, "memory_mb") == "0.00"
 
 

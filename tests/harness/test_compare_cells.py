@@ -14,8 +14,8 @@ from harness.config.compose import compose
 from harness.config.overrides import rewrite
 from harness.errors import UsageError
 from harness.records import checks
-from harness.report.scores import compare_cells
-from harness.report.scores.compare_cells import UNSET, block_of, compare
+from harness.report.scores import compare_cells as module
+from harness.report.scores.compare_cells import UNSET, block_of, compare_cells
 from tests.helpers.saved_cells import run_folder, save
 
 A, B = (1, 1, 1, 0), (0, 1, 0, 0)
@@ -34,21 +34,21 @@ def two(tmp_path):
 
 
 def test_the_difference_over_examples_by_hand(two, tmp_path):
-    found = compare(*map(id_of, two), tmp_path)
-    (difference,) = found.differences
+    comparison = compare_cells(*map(id_of, two), tmp_path)
+    (difference,) = comparison.differences
     # 100, 0, 100, 0: mean 50, standard deviation sqrt(4 x 50^2 / 3)
     assert (difference.evaluation, difference.metric, difference.n) == ("test", "acc", 4)
     assert (difference.a, difference.b, difference.difference) == (75, 25, 50)
     assert difference.half_width == pytest.approx(T3 * math.sqrt(4 * 50**2 / 3) / 2)
-    back = compare(*map(id_of, reversed(two)), tmp_path).differences[0]
+    back = compare_cells(*map(id_of, reversed(two)), tmp_path).differences[0]
     assert (back.difference, back.half_width) == (-50, difference.half_width)
 
 
 def test_settings_that_differ(two, tmp_path):
-    assert dict(compare(*map(id_of, two), tmp_path).settings) == {
+    assert dict(compare_cells(*map(id_of, two), tmp_path).settings) == {
         "model.name": ("lavo", "vanilla"), "model.norm": (None, UNSET), "model.window": (8, True),
     }  # fmt: skip
-    assert compare_cells.differing({"x": {"y": 1, "z": [1]}}, {"x": {"y": True, "z": [1]}}) == {"x.y": (1, True)}
+    assert module.differing({"x": {"y": 1, "z": [1]}}, {"x": {"y": True, "z": [1]}}) == {"x.y": (1, True)}
 
 
 def test_the_difference_over_seeds_by_hand(tmp_path):
@@ -59,19 +59,19 @@ def test_the_difference_over_seeds_by_hand(tmp_path):
         for model, of_seeds in scores.items()
         for seed, right in enumerate(of_seeds, 1)
     }
-    found = compare(id_of(cells["lavo", 3]), id_of(cells["vanilla", 2]), tmp_path)
-    (difference,) = found.differences
+    comparison = compare_cells(id_of(cells["lavo", 3]), id_of(cells["vanilla", 2]), tmp_path)
+    (difference,) = comparison.differences
     assert difference.difference == 4 and difference.half_width is None and "a and b" in difference.why
     assert difference.seeds.difference == pytest.approx(2) and difference.seeds.seeds == 3
     assert difference.seeds.half_width == pytest.approx(T2 / math.sqrt(3))
     assert difference.seeds.p == pytest.approx(1 - math.sqrt(12 / 14))  # t = 2 sqrt(3), 2 degrees of freedom
-    assert difference.seeds.pairing == "seed" and found.no_seeds == ""
+    assert difference.seeds.pairing == "seed" and comparison.no_seeds == ""
 
 
 def test_seeds_are_paired_by_example_where_scores_were_kept(tmp_path):
     a = [save(tmp_path, right, "lavo", seed) for seed, right in enumerate([A, A, (1, 1, 1, 1)], 1)]
     b = [save(tmp_path, right, "vanilla", seed) for seed, right in enumerate([B, (0, 0, 0, 0), B], 1)]
-    (difference,) = compare(id_of(a[0]), id_of(b[0]), tmp_path).differences
+    (difference,) = compare_cells(id_of(a[0]), id_of(b[0]), tmp_path).differences
     assert difference.seeds.pairing == "seed and example"
     assert difference.seeds.difference == pytest.approx((50 + 75 + 75) / 3)
 
@@ -84,13 +84,13 @@ def test_seeds_that_are_no_pairs_are_left_out(tmp_path):
     for seed, changes in enumerate([{"code_sha256": "cc"}, {"data": other_data}, {"status": "nan"}], 3):
         at = {"started": "2025-01-01T00:00:00+00:00", "finished": "2025-01-01T02:00:00+00:00"}
         save(tmp_path, B, "vanilla", seed, **{"code_sha256": "bb"} | changes | at)
-    found = compare(id_of(a[0]), id_of(b[0]), tmp_path)
-    assert found.differences[0].seeds is None
-    assert "seeds 1, 2, 3 of a and seeds 1, 2 of b" in found.no_seeds
+    comparison = compare_cells(id_of(a[0]), id_of(b[0]), tmp_path)
+    assert comparison.differences[0].seeds is None
+    assert "seeds 1, 2, 3 of a and seeds 1, 2 of b" in comparison.no_seeds
     save(tmp_path, B, "vanilla", 6, code_sha256="bb")
     save(tmp_path, A, "lavo", 6, code_sha256="aa")
-    assert compare(id_of(a[0]), id_of(b[0]), tmp_path).differences[0].seeds.seeds == 3
-    same = compare(id_of(a[0]), id_of(a[1]), tmp_path)
+    assert compare_cells(id_of(a[0]), id_of(b[0]), tmp_path).differences[0].seeds.seeds == 3
+    same = compare_cells(id_of(a[0]), id_of(a[1]), tmp_path)
     assert same.no_seeds == "the two differ in nothing but the seed" and same.differences[0].half_width == 0
 
 
@@ -107,24 +107,24 @@ def test_seeds_that_are_no_pairs_are_left_out(tmp_path):
 def test_what_cannot_be_compared_is_not(tmp_path, changes, reason):
     a = save(tmp_path, A, "lavo")
     entries = save(tmp_path, B, **changes)
-    found = compare(id_of(a), id_of(entries), tmp_path)
-    assert found.differences == () and reason in found.reason
-    assert found.settings["model.name"] == ("lavo", "vanilla")
+    comparison = compare_cells(id_of(a), id_of(entries), tmp_path)
+    assert comparison.differences == () and reason in comparison.reason
+    assert comparison.settings["model.name"] == ("lavo", "vanilla")
 
 
 def test_other_numbers_of_examples_have_no_interval(tmp_path):
     a, b = save(tmp_path, A, "lavo"), save(tmp_path, (*B, 1), "vanilla")
-    (difference,) = compare(id_of(a), id_of(b), tmp_path).differences
+    (difference,) = compare_cells(id_of(a), id_of(b), tmp_path).differences
     assert (difference.half_width, difference.seeds, difference.why) == (None, None, "4 and 5 examples were scored")
 
 
 def test_neighbours_that_are_nearly_equal_count_once(tmp_path, monkeypatch):
     """Eight examples in blocks of two are the four examples."""
     assert (block_of("lra/listops"), block_of("forecasting/etth1"), block_of("lm/pg19")) == (1, 96, 16)
-    twice = [[one for one in right for _ in range(2)] for right in (A, B)]
+    twice = [[score for score in right for _ in range(2)] for right in (A, B)]
     cells = [save(tmp_path, right, model) for right, model in zip(twice, ("lavo", "vanilla"), strict=True)]
-    monkeypatch.setattr(compare_cells, "block_of", lambda task: 2)
-    (difference,) = compare(*map(id_of, cells), tmp_path).differences
+    monkeypatch.setattr(module, "block_of", lambda task: 2)
+    (difference,) = compare_cells(*map(id_of, cells), tmp_path).differences
     assert difference.n == 4 and difference.half_width == pytest.approx(T3 * math.sqrt(4 * 50**2 / 3) / 2)
 
 
@@ -132,16 +132,17 @@ def test_further_evaluations_are_compared_and_baselines_are_not(tmp_path):
     more = {"length_2x": {"ppl": [2.0, 4.0, 6.0]}, "baseline/unigram": {"ppl": [9.0, 9.0, 9.0]}}
     a = save(tmp_path, A, "lavo", more=more)
     b = save(tmp_path, B, "vanilla", more=more | {"length_2x": {"ppl": [1.0, 1.0, 1.0]}, "length_4x": {"ppl": [1.0]}})
-    found = {(one.evaluation, one.metric): one for one in compare(id_of(a), id_of(b), tmp_path).differences}
-    assert list(found) == [("test", "acc"), ("length_2x", "ppl")]
-    one = found["length_2x", "ppl"]  # differences 1, 3, 5: mean 3, standard deviation 2
-    assert one.difference == 3 and one.half_width == pytest.approx(T2 * 2 / math.sqrt(3))
+    comparison = compare_cells(id_of(a), id_of(b), tmp_path)
+    differences = {(difference.evaluation, difference.metric): difference for difference in comparison.differences}
+    assert list(differences) == [("test", "acc"), ("length_2x", "ppl")]
+    difference = differences["length_2x", "ppl"]  # differences 1, 3, 5: mean 3, standard deviation 2
+    assert difference.difference == 3 and difference.half_width == pytest.approx(T2 * 2 / math.sqrt(3))
 
 
 def test_a_cell_has_several_names(two, tmp_path):
     a, b = two
     folder = run_folder(tmp_path / "elsewhere", a, [])
-    other = save(tmp_path / "copy", B, "latte")
+    outside = save(tmp_path / "copy", B, "latte")
     for name in (
         id_of(a)[:6],
         id_of(a),
@@ -150,8 +151,8 @@ def test_a_cell_has_several_names(two, tmp_path):
         a["file"],
         a["file"].with_suffix("").relative_to(tmp_path),
     ):
-        assert compare(name, id_of(b), tmp_path).a.id == id_of(a)
-    assert compare(id_of(a), other["file"], tmp_path).b.id == id_of(other), "a record outside the folder"
+        assert compare_cells(name, id_of(b), tmp_path).a.id == id_of(a)
+    assert compare_cells(id_of(a), outside["file"], tmp_path).b.id == id_of(outside), "a record outside the folder"
 
 
 def test_a_name_that_is_no_cell_is_one_line(two, tmp_path, monkeypatch):
@@ -159,18 +160,18 @@ def test_a_name_that_is_no_cell_is_one_line(two, tmp_path, monkeypatch):
     wrong = {"lavo": "is no cell", a[:5]: "is no cell", "0" * 12: "no record of 000000000000 below"}
     for name, says in wrong.items():
         with pytest.raises(UsageError, match=says) as error:
-            compare(name, b, tmp_path)
+            compare_cells(name, b, tmp_path)
         assert "\n" not in str(error.value) and "do=status" in str(error.value)
     with pytest.raises(UsageError, match="are the same record"):
-        compare(a, two[0]["file"], tmp_path)
+        compare_cells(a, two[0]["file"], tmp_path)
     monkeypatch.setattr(checks, "RULES", ())  # two ids that begin alike are not found by hashing
     text = two[0]["file"].read_text(encoding="utf-8").replace(a, a[:15] + ("0" if a[15] != "0" else "1"))
     (tmp_path / "near.json").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=f"{a[:8]} fits 2 cells: {a[:15]}"):
-        compare(a[:8], b, tmp_path)
+        compare_cells(a[:8], b, tmp_path)
     (tmp_path / "near.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UsageError, match=r"near\.json: "):
-        compare(tmp_path / "near.json", b, tmp_path)
+        compare_cells(tmp_path / "near.json", b, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_an_ascii_terminal_is_enough(two, tmp_path):
     two[0]["file"].write_text(json.dumps(changed), encoding="utf-8")
     raw = io.BytesIO()
     screen = Console(file=io.TextIOWrapper(raw, encoding="ascii"), width=200)
-    show(compare(*map(id_of, two), tmp_path), screen)
+    show(compare_cells(*map(id_of, two), tmp_path), screen)
     screen.file.flush()
     shown = raw.getvalue().decode("ascii")
     assert "+50.00 +- 91.87" in shown and "[red]?[/red]" in shown

@@ -68,14 +68,14 @@ def test_seeds_of_a_variant_are_one_line_with_their_mean(tmp_path):
     later = [(10, 3.0, {"acc": 50.0}), (15, 2.5, {"acc": 60.0}), (20, 2.0, {"acc": 90.0})]
     first = [(step, loss, {"acc": val["acc"]}) for step, loss, val in ROWS]
     runs = (made("lavo", seed=1), first), (made("lavo", seed=2), later)
-    other = made("lavo", seed=1, settings={"window": 16}), first
-    found = folders(tmp_path, *runs, other)
-    (panel,) = curves.panels(found)
+    wider = made("lavo", seed=1, settings={"window": 16}), first
+    run_folders = folders(tmp_path, *runs, wider)
+    (panel,) = curves.panels(run_folders)
     assert [line.label for line in panel.lines] == ["lavo (model.window=16)", f"lavo ({runs[0][0]['cell']['id'][:8]})"]
     several = panel.lines[1]
     assert [curve.seed for curve in several.curves] == [1, 2]
     assert several.mean("val") == ([10, 15], [40.0, 40.0]) and several.mean("loss") == ([10, 15], [2.0, 1.5])
-    apart = curves.panels(found, average=False)[0].lines
+    apart = curves.panels(run_folders, average=False)[0].lines
     assert [line.label for line in apart][1:] == [f"{several.label}, seed 1", f"{several.label}, seed 2"]
 
 
@@ -83,8 +83,8 @@ def test_only_curves_that_can_be_compared_share_a_panel(tmp_path):
     runs = [made(), made(budget="reduced"), made(protocol="google"), made(task="lra/image"), made(seed=2)]
     runs.append(made(seed=3))
     runs[-1]["config"]["task"]["source"] = "synthetic"
-    found = curves.panels(folders(tmp_path, *((run, ROWS) for run in runs), (made("lavo"), [])))
-    assert sorted((panel.title, len(panel.lines)) for panel in found) == [
+    panels = curves.panels(folders(tmp_path, *((run, ROWS) for run in runs), (made("lavo"), [])))
+    assert sorted((panel.title, len(panel.lines)) for panel in panels) == [
         ("lra/image · skyformer · paper", 1), ("lra/text · google · paper", 1), ("lra/text · skyformer · paper", 1),
         ("lra/text · skyformer · paper · synthetic data", 1), ("lra/text · skyformer · reduced", 1),
     ]  # fmt: skip
@@ -117,11 +117,11 @@ def test_the_picture_shows_seeds_and_their_mean(tmp_path, monkeypatch):
 
     later = [(step, loss, {"acc": val["acc"] + 20}) for step, loss, val in ROWS]
     first = [(step, loss, {"acc": val["acc"]}) for step, loss, val in ROWS]
-    found = folders(tmp_path, (made("lavo", seed=1), first), (made("lavo", seed=2), later))
+    run_folders = folders(tmp_path, (made("lavo", seed=1), first), (made("lavo", seed=2), later))
     kept = []
     monkeypatch.setattr(plt, "close", kept.append)
     path = tmp_path / "pictures" / "one.png"
-    curves.draw("title", curves.panels(found, [made("lavo")]), path)
+    curves.draw("title", curves.panels(run_folders, [made("lavo")]), path)
     (page,) = kept
     left, right = page.axes
     shown = {tuple(line.get_ydata()) for line in left.get_lines()}

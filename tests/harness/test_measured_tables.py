@@ -13,8 +13,7 @@ from harness.report.pages.measured_table import load_measured
 from harness.report.plots import measured_figure
 from harness.report.plots.cost_axes import cost_axes
 from harness.report.render import latex, markdown
-from harness.report.scores.measured_points import number_at, of_run, printed_slope, slope
-from harness.report.scores.measurements import load_measurements
+from harness.report.scores.measurements import load_measurements, number_at, of_run, printed_slope, slope
 from harness.report.spec.measured import Run
 from harness.report.spec_files import load_figure, load_table
 
@@ -86,10 +85,10 @@ def test_a_measurement_of_something_else_is_in_no_table(settings):
 
 
 def test_machines_are_never_in_one_ratio():
-    other = copy.deepcopy(measurement(scale=0.5)) | {"name": "m-cpu-1"}
-    page = luna_t2().page({"m-cpu-0": measurement(), "m-cpu-1": other})
-    found = [row["ours_mean"] for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
-    assert [float(each) for each in found] == pytest.approx([2.048, 4.096])
+    elsewhere = copy.deepcopy(measurement(scale=0.5)) | {"name": "m-cpu-1"}
+    page = luna_t2().page({"m-cpu-0": measurement(), "m-cpu-1": elsewhere})
+    ours = [row["ours_mean"] for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
+    assert [float(value) for value in ours] == pytest.approx([2.048, 4.096])
 
 
 def test_two_measurements_of_one_point_stand_apart_and_count_once():
@@ -113,15 +112,15 @@ def test_a_measurement_without_a_column_s_points_shows_what_is_missing():
     made["models"] = {name: {} for name in names}
     made["rows"] = {name: {"model": model, "set": dict(table.spec.rows[name].set)} for name, model in names.items()}
     point = {"what": "generate", "mode": "recompute", "batch": 16, "length": 276, "status": "ok", "memory_mb": 1.0}
-    made["points"] = [point | {"model": name, "ms": 2e3 * (1 + place)} for place, name in enumerate(names)]
+    made["points"] = [point | {"model": name, "ms": 2e3 * (1 + index)} for index, name in enumerate(names)]
     assert of_run(run, {"m-cpu-0": made}) == [made] and of_run(table.spec.runs["incremental"], {"m": made}) == []
     page = table.page({"m-cpu-0": made})
-    found = {(row["row"], row["column"]): row for row in page.tidy}
-    assert float(found["VAPOR Latte", "CPU, 16"]["ours_mean"]) == 4.0
-    assert found["Latte (additive)", "CPU, 16"]["status"] == "not measured"
+    rows = {(row["row"], row["column"]): row for row in page.tidy}
+    assert float(rows["VAPOR Latte", "CPU, 16"]["ours_mean"]) == 4.0
+    assert rows["Latte (additive)", "CPU, 16"]["status"] == "not measured"
     for column in ("CPU, 128", "GPU, 16", "times softmax's, 128"):
-        assert found["VAPOR Latte", column]["status"] == "not measured", column
-        assert not found["VAPOR Latte", column]["paper_value"]
+        assert rows["VAPOR Latte", column]["status"] == "not measured", column
+        assert not rows["VAPOR Latte", column]["paper_value"]
     text = markdown.render(page)
     command = "python run.py do=bench table=latte/t9 bench.run=recompute"
     assert f"): {command} (about 6 minutes on 2 cores)." in text and "Not measured yet (“CPU, 128”, " in text
@@ -135,11 +134,11 @@ def test_a_measurement_without_a_column_s_points_shows_what_is_missing():
 
 def test_a_ratio_is_of_one_measurement():
     """The reference of another machine, or of another command, is no reference."""
-    alone, other = measurement(), measurement() | {"name": "m-cpu-1"}
+    alone, second = measurement(), measurement() | {"name": "m-cpu-1"}
     alone["points"] = [point for point in alone["points"] if point["model"] != "Transformer"]
-    other["points"] = [point for point in other["points"] if point["model"] == "Transformer"]
-    other["hardware"] = {"device": "cuda", "gpu": "a GPU", "cpu": "a CPU", "threads": 1}
-    page = luna_t2().page({"m-cpu-0": alone, "m-cpu-1": other})
+    second["points"] = [point for point in second["points"] if point["model"] == "Transformer"]
+    second["hardware"] = {"device": "cuda", "gpu": "a GPU", "cpu": "a CPU", "threads": 1}
+    page = luna_t2().page({"m-cpu-0": alone, "m-cpu-1": second})
     rows = [row for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
     assert [(row["status"], row["ours_mean"]) for row in rows] == [("no reference", ""), ("not measured", "")]
 
@@ -192,12 +191,12 @@ def test_what_does_not_fit_is_one_line(change, says):
 
 def test_numbers_of_points():
     base = [{"length": 8, "ms": 6.0, "memory_mb": 4.0, "status": "extrapolated: n^2"}]
-    own = [{"length": 8, "ms": 2.0, "memory_mb": 1.0, "status": "ok"}, {"length": 16, "status": "oom"}]
-    fast = number_at(own, base, 8, "speedup")
+    points = [{"length": 8, "ms": 2.0, "memory_mb": 1.0, "status": "ok"}, {"length": 16, "status": "oom"}]
+    fast = number_at(points, base, 8, "speedup")
     assert fast.value == 3 and fast.mark == " ~", "half of the ratio was not measured"
-    assert number_at(own, base, 8, "memory_ratio").value == 0.25 and number_at(own, [], 8, "ms").value == 2
-    assert number_at(own, base, 16, "ms").status == "oom" and number_at(own, base, 32, "ms").value is None
-    assert number_at(own, [], 8, "speedup").status == "no reference"
+    assert number_at(points, base, 8, "memory_ratio").value == 0.25 and number_at(points, [], 8, "ms").value == 2
+    assert number_at(points, base, 16, "ms").status == "oom" and number_at(points, base, 32, "ms").value is None
+    assert number_at(points, [], 8, "speedup").status == "no reference"
     sizes = [{"length": n, "ms": 5.0 * n**1.5, "status": "ok"} for n in (4, 8, 16, 32)]
     assert slope(sizes, "time_exponent").value == pytest.approx(1.5)
     along = [{"length": 8, "value": v, "ms": 2.0 * v, "status": "ok"} for v in (16, 32, 64)]
@@ -238,9 +237,9 @@ def test_figures_show_measurements_or_what_they_lack(tmp_path):
     path = tmp_path / "f8.png"
     measured_figure.draw(figure, shown, [path])
     assert measured_figure.drawn.is_current(path, measured_figure.digest_of(figure, shown))
-    one = made | {"name": "m-cpu-1", "models": {"Latte causal": {}}, "points": points[3:]}
-    assert measured_figure.panels(figure, {"m-cpu-0": made, "m-cpu-1": one}) == shown, "a part of a whole one"
-    elsewhere = one | {"hardware": made["hardware"] | {"cpu": "another"}}
+    part = made | {"name": "m-cpu-1", "models": {"Latte causal": {}}, "points": points[3:]}
+    assert measured_figure.panels(figure, {"m-cpu-0": made, "m-cpu-1": part}) == shown, "a part of a whole one"
+    elsewhere = part | {"hardware": made["hardware"] | {"cpu": "another"}}
     assert len(measured_figure.panels(figure, {"m-cpu-0": made, "m-cpu-1": elsewhere})) == 4
     pending = load_figure("latte/f7", CONF, PAPER)
     assert "python run.py table=latte/t1" in measured_figure.panels(pending, {})[0].notes[1]

@@ -18,8 +18,8 @@ def test_kendall_by_hand_and_by_scipy():
     # one tie on our side: 5 / sqrt(5 * 6)
     assert kendall(np.array([[1.0, 2.0, 2.0, 4.0]]), np.array([1.0, 2.0, 3.0, 4.0]))[0] == pytest.approx(5 / 30**0.5)
     generator = np.random.default_rng(7)
-    draws, other = generator.integers(0, 5, (50, 8)).astype(float), generator.integers(0, 5, 8).astype(float)
-    assert kendall(draws, other) == pytest.approx([kendalltau(draw, other).statistic for draw in draws])
+    draws, published = generator.integers(0, 5, (50, 8)).astype(float), generator.integers(0, 5, 8).astype(float)
+    assert kendall(draws, published) == pytest.approx([kendalltau(draw, published).statistic for draw in draws])
 
 
 def test_agreement_and_its_test():
@@ -34,24 +34,24 @@ def test_agreement_and_its_test():
 def test_ties_are_drawn_and_the_same_every_time():
     ours = {"a": 1.0, "b": 1.0, "c": 3.0, "d": 4.0}
     theirs = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
-    found = agreement(ours, theirs)
+    drawn = agreement(ours, theirs)
     taus = [
         kendall(np.array([order]), np.array([1.0, 2.0, 3.0, 4.0]))[0] for order in itertools.permutations(ours.values())
     ]
-    as_far = np.mean([abs(tau) >= found.tau - 1e-9 for tau in taus])
-    assert found.p == pytest.approx(as_far) and found == agreement(ours, theirs)
+    as_far = np.mean([abs(tau) >= drawn.tau - 1e-9 for tau in taus])
+    assert drawn.p == pytest.approx(as_far) and drawn == agreement(ours, theirs)
 
 
 @pytest.mark.parametrize("levels, tables, most", [(None, 1500, 0.06), (6, 60, 0.1)], ids=["no ties", "ties"])
 def test_unrelated_orders_are_found_related_in_one_of_twenty(levels, tables, most):
     """The rate of false positives of tau on random tables, at 5 %."""
-    generator, found = np.random.default_rng(3), []
+    generator, significant = np.random.default_rng(3), []
     for _ in range(tables):
         draw = generator.random((2, 10)) if levels is None else generator.integers(0, levels, (2, 10)).astype(float)
         ours, theirs = (dict(enumerate(side)) for side in draw)
         result = agreement({f"{row}": v for row, v in ours.items()}, {f"{row}": v for row, v in theirs.items()})
-        found.append(result.p is not None and result.p < 0.05)
-    assert 0.01 < np.mean(found) < most
+        significant.append(result.p is not None and result.p < 0.05)
+    assert 0.01 < np.mean(significant) < most
 
 
 def test_an_order_that_agrees_is_found():

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.report.scores.paired import BY_EXAMPLE, BY_SEED, UNPAIRED, compare, compare_with, holm, seed_noise, tiers
+from harness.report.scores.paired import (
+    BY_EXAMPLE,
+    BY_SEED,
+    UNPAIRED,
+    compare_rows,
+    compare_with_baselines,
+    holm,
+    seed_noise,
+    tiers,
+)
 from harness.report.scores.scores import Score
 
 
@@ -24,7 +33,7 @@ def table(generator, rows, seeds, n, noise, shift=()):
     level = shift + generator.normal(size=(rows, seeds, 1)) * np.broadcast_to(noise, rows)[:, None, None]
     of_examples = generator.normal(size=(1, 1, n)) + 0.5 * generator.normal(size=(rows, 1, n))
     x = level + of_examples + generator.normal(size=(rows, seeds, n)) > 0.4
-    return [row(f"r{place:02}", 100.0 * each) for place, each in enumerate(x)]
+    return [row(f"r{index:02}", 100.0 * scores) for index, scores in enumerate(x)]
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
@@ -46,7 +55,7 @@ def test_equal_rows_are_found_different_in_one_of_twenty(rows, noise, least, see
     """
     generator = np.random.default_rng(seeds)
     tables = 700 if rows == 2 else 60
-    p = [pair.p for _ in range(tables) for pair in compare(table(generator, rows, seeds, 300, noise))]
+    p = [pair.p for _ in range(tables) for pair in compare_rows(table(generator, rows, seeds, 300, noise))]
     assert len(p) == tables * rows * (rows - 1) // 2
     assert least < np.mean(np.array(p) < 0.05) < 0.07
 
@@ -56,20 +65,20 @@ def test_a_table_of_equal_rows_is_one_tier(seeds):
     generator, several = np.random.default_rng(1), 0
     for _ in range(150):
         scores = table(generator, 8, seeds, 300, 0.2)
-        several += len(set(tiers(scores, compare(scores)).values())) > 1
+        several += len(set(tiers(scores, compare_rows(scores)).values())) > 1
     assert several / 150 < 0.08
 
 
 @pytest.mark.parametrize("seeds, power", [(3, 0.7), (5, 0.95)])
 def test_a_true_difference_is_found(seeds, power):
     """Two rows of ten are 12 points better than the others: 2 x 8 pairs are to be resolved, the others not."""
-    generator, found, false = np.random.default_rng(1), [], []
+    generator, hits, false = np.random.default_rng(1), [], []
     for _ in range(40):
-        pairs = compare(table(generator, 10, seeds, 1000, 0.05, shift=[0.5, 0.5]))
+        pairs = compare_rows(table(generator, 10, seeds, 1000, 0.05, shift=[0.5, 0.5]))
         better = {("r00", ""), ("r01", "")}
         for pair in pairs:
-            (found if len(better & set(pair.rows)) == 1 else false).append(pair.is_resolved)
-    assert np.mean(found) > power and np.mean(false) < 0.01
+            (hits if len(better & set(pair.rows)) == 1 else false).append(pair.is_resolved)
+    assert np.mean(hits) > power and np.mean(false) < 0.01
 
 
 def test_the_variance_is_that_of_a_hierarchical_bootstrap_without_its_bias():
@@ -87,7 +96,7 @@ def test_the_variance_is_that_of_a_hierarchical_bootstrap_without_its_bias():
     biased = ((seeds - 1) / seeds * of_seeds + (n - 1) / n * of_examples) / (seeds * n)
     biased += (seeds - 1) * (n - 1) / (seeds * n) ** 2 * of_rest
     assert np.var(draws) == pytest.approx(biased, rel=0.03)
-    (pair,) = compare([row("a", d), row("b", 0 * d)])
+    (pair,) = compare_rows([row("a", d), row("b", 0 * d)])
     variance = (of_seeds + of_examples - of_rest) / (seeds * n)
     terms = of_seeds**2 / (seeds - 1) + of_examples**2 / (n - 1) + of_rest**2 / ((seeds - 1) * (n - 1))
     freedom = (variance * seeds * n) ** 2 / terms
@@ -97,7 +106,7 @@ def test_the_variance_is_that_of_a_hierarchical_bootstrap_without_its_bias():
 
 def test_without_examples_two_rows_have_the_paired_t_test():
     a, b = [61.0, 62.5, 60.0, 64.0], [60.0, 61.0, 60.5, 61.0]
-    (pair,) = compare([row("a", a), row("b", b)])
+    (pair,) = compare_rows([row("a", a), row("b", b)])
     test = stats.ttest_rel(a, b)
     assert pair.p == pytest.approx(test.pvalue) and pair.difference == pytest.approx(1.25)
     interval = test.confidence_interval(0.95)
@@ -107,60 +116,60 @@ def test_without_examples_two_rows_have_the_paired_t_test():
 
 def test_rows_that_lack_examples_are_paired_by_seed_alone():
     x = np.random.default_rng(0).normal(size=(3, 50))
-    by_key = {pair.rows: pair for pair in compare([row("a", x), row("b", x + 1), row("c", x.mean(1))])}
+    by_key = {pair.rows: pair for pair in compare_rows([row("a", x), row("b", x + 1), row("c", x.mean(1))])}
     assert by_key[("a", ""), ("b", "")].pairing == BY_EXAMPLE
     assert by_key[("a", ""), ("c", "")].pairing == BY_SEED
 
 
 def test_rows_on_other_examples_or_seeds_are_not_paired():
     a, b = [61.0, 62.5, 60.0], [50.0, 51.0, 50.5]
-    (pair,) = compare([row("a", a), row("b", b, data="other")])
+    (pair,) = compare_rows([row("a", a), row("b", b, data="other")])
     test = stats.ttest_ind(a, b, equal_var=False)
     assert (pair.pairing, pair.p) == (UNPAIRED, pytest.approx(test.pvalue))
     shifted = Score("b", "", {seed + 1: value for seed, value in enumerate(b)}, {}, data=dict.fromkeys((1, 2, 3), "d"))
-    (pair,) = compare([row("a", a), shifted])
+    (pair,) = compare_rows([row("a", a), shifted])
     assert pair.pairing == UNPAIRED and pair.p == pytest.approx(test.pvalue)
 
 
 @pytest.mark.filterwarnings("error")
 def test_seeds_that_are_equal_up_to_rounding_need_no_warning():
-    nearly, other = [0.3, 0.1 + 0.2, 0.3], [0.5, 0.5, 0.5]
-    (pair,) = compare([row("a", nearly), row("b", other, data="other")])
+    nearly, equal = [0.3, 0.1 + 0.2, 0.3], [0.5, 0.5, 0.5]
+    (pair,) = compare_rows([row("a", nearly), row("b", equal, data="other")])
     assert pair.pairing == UNPAIRED and pair.p < 1e-9 and 0 < pair.half_width < 1e-9
-    (same,) = compare([row("a", other), row("b", other, data="other")])
+    (same,) = compare_rows([row("a", equal), row("b", equal, data="other")])
     assert (same.p, same.half_width) == (1.0, 0.0)
 
 
 def test_fewer_than_three_seeds_have_no_test():
-    assert compare([row("a", [1.0, 2.0]), row("b", [5.0, 6.0, 7.0])]) == []
+    assert compare_rows([row("a", [1.0, 2.0]), row("b", [5.0, 6.0, 7.0])]) == []
     assert tiers([row("a", [1.0, 2.0])], []) == {}
 
 
 def test_seeds_that_agree_by_chance_are_not_believed():
     """The noise of a pair is raised towards that of the other rows, and never lowered."""
     generator = np.random.default_rng(5)
-    others = [row(f"r{place}", 40 + generator.normal(size=3)) for place in range(8)]
+    others = [row(f"r{index}", 40 + generator.normal(size=3)) for index in range(8)]
     steady, wild = row("steady", [40.0, 40.01, 39.99]), row("wild", [20.0, 40.0, 60.0])
     scores = [*others, steady, row("calm", [41.0, 41.0, 41.01]), wild]
-    pairs = {frozenset(key for key, _ in pair.rows): pair for pair in compare(scores)}
-    alone = compare([steady, row("calm", [41.0, 41.0, 41.01])])[0]
+    pairs = {frozenset(key for key, _ in pair.rows): pair for pair in compare_rows(scores)}
+    alone = compare_rows([steady, row("calm", [41.0, 41.0, 41.01])])[0]
     assert 2 * alone.half_width < pairs[frozenset(("steady", "calm"))].half_width
-    own = stats.ttest_rel(list(wild.by_seed.values()), list(steady.by_seed.values()))
-    assert pairs[frozenset(("wild", "steady"))].p == pytest.approx(own.pvalue)
+    ttest = stats.ttest_rel(list(wild.by_seed.values()), list(steady.by_seed.values()))
+    assert pairs[frozenset(("wild", "steady"))].p == pytest.approx(ttest.pvalue)
     assert seed_noise(others[:3]).freedom == 0 < seed_noise(others).freedom
 
 
 def test_the_same_difference_for_every_seed_is_certain_and_none_is_none():
-    (pair,) = compare([row("a", [1.0, 2.0, 3.0]), row("b", [0.5, 1.5, 2.5])])
+    (pair,) = compare_rows([row("a", [1.0, 2.0, 3.0]), row("b", [0.5, 1.5, 2.5])])
     assert (pair.p, pair.half_width) == (0.0, 0.0)
-    (pair,) = compare([row("a", [100.0] * 3), row("b", [100.0] * 3)])
+    (pair,) = compare_rows([row("a", [100.0] * 3), row("b", [100.0] * 3)])
     assert (pair.p, pair.half_width) == (1.0, 0.0)
 
 
 def test_rows_are_compared_with_a_fixed_predictor():
     x = np.random.default_rng(0).normal(size=(4, 200))
     fixed = Score("last", "", dict.fromkeys(range(4), 1.0), {}, data=dict.fromkeys(range(4), "d"))
-    (pair,) = compare_with([row("a", x.mean(1))], [fixed])
+    (pair,) = compare_with_baselines([row("a", x.mean(1))], [fixed])
     assert pair.p == pytest.approx(stats.ttest_1samp(x.mean(1), 1.0).pvalue)
 
 
@@ -174,14 +183,14 @@ def test_no_test_separates_two_rows_of_a_tier():
     for _ in range(20):
         scores = table(generator, 8, 4, 500, 0.1, shift=generator.normal(0, 0.4, 8))
         scores.sort(key=lambda score: -score.estimate.mean)
-        pairs = compare(scores)
-        found = tiers(scores, pairs)
-        assert list(found.values()) == sorted(found.values()) and next(iter(found.values())) == 1
-        assert not [pair for pair in pairs if pair.is_resolved and len({found[key] for key in pair.rows}) == 1]
+        pairs = compare_rows(scores)
+        tier_of = tiers(scores, pairs)
+        assert list(tier_of.values()) == sorted(tier_of.values()) and next(iter(tier_of.values())) == 1
+        assert not [pair for pair in pairs if pair.is_resolved and len({tier_of[key] for key in pair.rows}) == 1]
 
 
 def test_a_large_table_takes_less_than_two_seconds():
     scores = table(np.random.default_rng(0), 12, 5, 2000, 0.1)
     start = time.perf_counter()
-    assert len(compare(scores)) == 66
+    assert len(compare_rows(scores)) == 66
     assert time.perf_counter() - start < 2

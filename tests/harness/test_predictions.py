@@ -19,13 +19,13 @@ SCORES = {
 
 def written(path, scores=SCORES):
     """A record with these predictions."""
-    kept = {name: predictions.kept(one) for name, one in scores.items()}
+    kept = {name: predictions.kept(scores_of_one) for name, scores_of_one in scores.items()}
     shared = {"status": "done", "message": None, "metrics": {"acc": 50.0}, "seconds": 1.0, "peak_memory_mb": None}
     entries = made() | {
         "data": made()["data"] | {"sizes": {}},
         "evaluations": {
-            name: {**shared, "n": len(one["acc"]), "predictions": predictions.described(one)}
-            for name, one in kept.items()
+            name: {**shared, "n": len(scores_of_one["acc"]), "predictions": predictions.described(scores_of_one)}
+            for name, scores_of_one in kept.items()
         },
     }
     entries["metrics"]["best"]["test"] = {"acc": 50.0, "n": entries["evaluations"]["test"]["n"]}
@@ -36,12 +36,12 @@ def written(path, scores=SCORES):
 
 def test_scores_come_back_small(tmp_path):
     path = tmp_path / "one.json"
-    found = predictions.read(path, written(path))
-    assert set(found) == set(SCORES)
-    assert found["test"]["acc"].dtype == np.uint8 and found["test"]["acc"].tolist() == [1, 0, 1]
-    assert found["test"]["loss"].dtype == np.float32
-    np.testing.assert_allclose(found["test"]["loss"], SCORES["test"]["loss"], rtol=1e-7)
-    assert found["baseline/majority_class"]["acc"].tolist() == [0, 0, 0]
+    read_back = predictions.read(path, written(path))
+    assert set(read_back) == set(SCORES)
+    assert read_back["test"]["acc"].dtype == np.uint8 and read_back["test"]["acc"].tolist() == [1, 0, 1]
+    assert read_back["test"]["loss"].dtype == np.float32
+    np.testing.assert_allclose(read_back["test"]["loss"], SCORES["test"]["loss"], rtol=1e-7)
+    assert read_back["baseline/majority_class"]["acc"].tolist() == [0, 0, 0]
     (name,) = predictions.read(path, record.read(path), only="test")
     assert name == "test" and predictions.read(path, record.read(path), only="another") == {}
     assert sorted(np.load(tmp_path / "one.npz")) == sorted(f"{name}/{s}" for name in SCORES for s in ("acc", "loss"))
@@ -80,16 +80,16 @@ def test_damage_is_one_line(tmp_path):
     path = tmp_path / "one.json"
     entries = written(path)
     good = (tmp_path / "one.npz").read_bytes()
-    for place in range(0, len(good), 7):
+    for offset in range(0, len(good), 7):
         garbled = bytearray(good)
-        garbled[place] ^= 0xFF
-        for broken in (good[:place], bytes(garbled)):
+        garbled[offset] ^= 0xFF
+        for broken in (good[:offset], bytes(garbled)):
             (tmp_path / "one.npz").write_bytes(broken)
             try:
                 assert set(predictions.read(path, entries)) == set(SCORES)  # a byte that says nothing, as a date
             except RecordError as error:
                 assert "\n" not in str(error) and str(tmp_path / "one.npz") in str(error)
-    written(path, {name: {key: values[::-1] for key, values in one.items()} for name, one in SCORES.items()})
+    written(path, {name: {key: values[::-1] for key, values in arrays.items()} for name, arrays in SCORES.items()})
     with pytest.raises(RecordError, match="test is not what the record was made from"):
         predictions.read(path, entries)
     (tmp_path / "one.npz").unlink()

@@ -20,13 +20,13 @@ def middle(values):
 
 def all_draws(of_row):
     """{interquartile mean: its probability} over every draw of tasks, then of seeds within each of them."""
-    found, tasks, seeds = Counter(), len(of_row), len(of_row[0])
+    counts, tasks, seeds = Counter(), len(of_row), len(of_row[0])
     for drawn in itertools.product(range(tasks), repeat=tasks):
         for chosen in itertools.product(itertools.product(range(seeds), repeat=seeds), repeat=tasks):
-            sample = [of_row[task][seed] for task, each in zip(drawn, chosen, strict=True) for seed in each]
-            found[round(middle(sample), 9)] += 1
-    total = sum(found.values())
-    return {value: count / total for value, count in found.items()}
+            sample = [of_row[task][seed] for task, indices in zip(drawn, chosen, strict=True) for seed in indices]
+            counts[round(middle(sample), 9)] += 1
+    total = sum(counts.values())
+    return {value: count / total for value, count in counts.items()}
 
 
 def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end():
@@ -38,10 +38,10 @@ def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end():
 
 def test_rows_are_ranked_by_hand():
     """0, 1, 5, 9 -> (1 + 5) / 2; 0, 2, 2, 3 -> 2; 1, 1.5, 2.5, 7 -> 2."""
-    found = rank_rows(["a", "c", "b"], SCORES)
-    assert [(one.row, one.mean, one.rank) for one in found] == [("a", 3.0, 1), ("b", 2.0, 2), ("c", 2.0, 2)]
-    for one in found:
-        assert one.interval[0] <= one.mean <= one.interval[1] and one.ranks[0] <= one.rank <= one.ranks[1]
+    ranked = rank_rows(["a", "c", "b"], SCORES)
+    assert [(row.row, row.mean, row.rank) for row in ranked] == [("a", 3.0, 1), ("b", 2.0, 2), ("c", 2.0, 2)]
+    for row in ranked:
+        assert row.interval[0] <= row.mean <= row.interval[1] and row.ranks[0] <= row.rank <= row.ranks[1]
 
 
 @pytest.mark.parametrize("row", range(3))
@@ -53,27 +53,27 @@ def test_the_bootstrap_is_that_of_all_draws(row):
 
 
 def test_intervals_are_those_of_all_draws():
-    found = {one.row: one for one in rank_rows(["a", "b", "c"], SCORES)}
+    ranked = {row.row: row for row in rank_rows(["a", "b", "c"], SCORES)}
     for name, of_row in zip("abc", SCORES.tolist(), strict=True):
         exact = sorted(all_draws(of_row).items())
         below = np.cumsum([p for _, p in exact])
         low, high = (exact[int(np.searchsorted(below, edge))][0] for edge in (0.025, 0.975))
-        assert found[name].interval == pytest.approx((low, high), abs=1e-9)
+        assert ranked[name].interval == pytest.approx((low, high), abs=1e-9)
 
 
 def test_all_rows_have_the_same_draws():
     """A row that is better by a little in each task and seed is better in every draw."""
     noisy = np.random.RandomState(2).rand(1, 5, 3)
-    found = rank_rows(["worse", "better"], np.concatenate([noisy, noisy + 0.001]))
-    assert [(one.row, one.ranks) for one in found] == [("better", (1, 1)), ("worse", (2, 2))]
-    assert found[0].interval[0] < found[1].interval[1]  # although their intervals overlap
+    ranked = rank_rows(["worse", "better"], np.concatenate([noisy, noisy + 0.001]))
+    assert [(row.row, row.ranks) for row in ranked] == [("better", (1, 1)), ("worse", (2, 2))]
+    assert ranked[0].interval[0] < ranked[1].interval[1]  # although their intervals overlap
 
 
 def test_seeds_alone_and_tasks_alone_make_an_interval():
     of_seeds, of_tasks = np.array([[[0.0, 1.0]] * 3]), np.array([[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]])
     for scores in (of_seeds, of_tasks):
-        (one,) = rank_rows(["a"], scores)
-        assert one.interval[0] < one.mean < one.interval[1] and one.ranks == (1, 1)
+        (row,) = rank_rows(["a"], scores)
+        assert row.interval[0] < row.mean < row.interval[1] and row.ranks == (1, 1)
     assert bootstrap(of_seeds).shape == (1, DRAWS)
 
 

@@ -41,9 +41,9 @@ def test_a_contradiction_is_found(real, name):
     entries = copy.deepcopy(record.load_json(real))
     record.validate(entries)
     CONTRADICTIONS[name](entries, random.Random(1))
-    with pytest.raises(RecordError) as found:
+    with pytest.raises(RecordError) as error:
         record.validate(entries)
-    assert "\n" not in str(found.value) and ": " in str(found.value)
+    assert "\n" not in str(error.value) and ": " in str(error.value)
 
 
 @pytest.mark.parametrize("name", sorted(set(CONTRADICTIONS) - set(RELABELLED) - {"another id"}))
@@ -103,9 +103,9 @@ NO_RECORDS = {
 def test_a_file_that_is_no_record_is_named_and_stops_nothing(tmp_path, capsys, name):
     save(tmp_path, [1, 0, 1, 0])
     (tmp_path / "strange.json").write_bytes(NO_RECORDS[name])
-    found, broken = valid_records(tmp_path)
+    records, broken = valid_records(tmp_path)
     said = capsys.readouterr().err
-    assert len(found) == broken == 1 and said.startswith("left out: ") and "strange.json" in said
+    assert len(records) == broken == 1 and said.startswith("left out: ") and "strange.json" in said
     assert said.count("\n") == 1 and len(said) < 500
 
 
@@ -166,8 +166,8 @@ def test_the_verb_finds_nothing_wrong_with_a_run(real, capsys):
 def test_the_verb_names_what_is_wrong(real, tmp_path, capsys, rule, break_it):
     path = tmp_path / real.relative_to(real.parents[4])
     path.parent.mkdir(parents=True)
-    for each in real.parent.iterdir():
-        path.with_name(each.name).write_bytes(each.read_bytes())
+    for file in real.parent.iterdir():
+        path.with_name(file.name).write_bytes(file.read_bytes())
     path.with_suffix(".png").write_bytes(b"?")
     entries = json.loads(path.read_text())
     before = copy.deepcopy(entries)

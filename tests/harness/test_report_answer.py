@@ -215,7 +215,7 @@ def test_the_scores_of_examples_are_taken_only_if_they_make_the_score(monkeypatc
     right = np.array([1, 0, 0, 1, 1, 0, 0, 0], dtype=np.uint8)
     record = made("lavo", "lra/listops", 1, right.mean(), **REDUCED)
     files = {"test": {"acc": right, "loss": np.ones(8)}, "baseline/root": {"acc": 1 - right}}
-    monkeypatch.setattr(per_example, "_predictions", lambda cell, _: files)
+    monkeypatch.setattr("harness.records.predictions.read", lambda file, cell, only: files)
     record["evaluations"] = {"baseline/root": ENDED | {"metrics": {"acc": 62.5}}}
     cells = frame([record]).assign(predictions=[Path("a.npz")])
     column = Column(task="lra/listops", metric="acc")
@@ -234,7 +234,7 @@ def test_a_perplexity_has_scores_of_its_examples(monkeypatch):
     logs = np.random.default_rng(0).normal(3.0, 0.2, 400)
     ppl = float(np.exp(logs.mean()))
     record = made("lavo", "lra/listops", 1, ppl, **REDUCED)
-    monkeypatch.setattr(per_example, "_predictions", lambda cell, _: {"test": {"log_ppl": logs}})
+    monkeypatch.setattr("harness.records.predictions.read", lambda file, cell, only: {"test": {"log_ppl": logs}})
     cells = frame([record]).assign(predictions=[Path("a.npz")], score=[ppl])
     (found,) = per_example.examples_of(cells, Column(task="lra/listops", metric="ppl")).values()
     assert found.mean() == pytest.approx(ppl)
@@ -252,7 +252,7 @@ def test_rows_with_predictions_are_paired_by_example(monkeypatch):
             record = made(model, "lra/listops", seed, right.mean(), **REDUCED)
             arrays[record["cell"]["id"]] = {"test": {"acc": right.astype(np.uint8)}}
             records.append(record)
-    monkeypatch.setattr(per_example, "_predictions", lambda cell, _: arrays[cell["id"]])
+    monkeypatch.setattr("harness.records.predictions.read", lambda file, cell, only: arrays[cell["id"]])
     cells = frame(records).assign(predictions=[Path("a.npz")] * len(records))
     (result,) = groups.group_scores(select.select(cells, T11), T11)
     (group,) = result.others
@@ -321,7 +321,7 @@ def test_a_ratio_of_sums_has_scores_of_its_examples(monkeypatch):
     }
     scores = {"mcd_sum": sums, "mcd_count": counts}
     files = {"free": scores, "free/baseline/mean": scores}
-    monkeypatch.setattr(per_example, "_predictions", lambda cell, _: files)
+    monkeypatch.setattr("harness.records.predictions.read", lambda file, cell, only: files)
     cells = frame([record]).assign(predictions=[Path("a.npz")], score=[ratio])
     column = Column(task="lra/listops", metric="mcd", evaluation="free")
     (found,) = per_example.examples_of(cells, column).values()

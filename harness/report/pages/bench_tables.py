@@ -11,8 +11,9 @@ from harness.report.plots import drawn
 from harness.report.plots.bubble_plot import wrapped
 from harness.report.plots.cost_axes import LOOK, cost_axes
 from harness.report.render.markdown import escape
+from harness.report.scores import measurements
 from harness.report.scores.measurements import describe_setting
-from harness.report.stats.growth import crossover, exponent
+from harness.report.stats.growth import crossover
 from harness.report.stats.seeds import significant
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
@@ -122,9 +123,8 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
 
 
 def slope(points: Series, key: str) -> str:
-    """Exponent over the upper half of the lengths; fixed costs dominate the lower half."""
-    kept = [point for point in points[(len(points) - 1) // 2 :] if point[key] > 0]
-    value = exponent([place(point) for point in kept], [point[key] for point in kept])
+    """The exponent over the upper half of the lengths; empty for fewer than two points."""
+    value = measurements.slope(points, key).value
     return "" if value is None else f"{value:z.2f}"
 
 

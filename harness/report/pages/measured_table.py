@@ -15,19 +15,20 @@ from harness.errors import UsageError
 from harness.records import ledger
 from harness.report.pages.answer import listed
 from harness.report.render.layout import TIDY_COLUMNS, Block, Section, Table, TableEntry
-from harness.report.scores.measured_points import (
+from harness.report.scores.measurements import (
     Number,
+    describe_setting,
+    fitted,
     has_series,
     label_of,
     median_ratio,
     number_at,
     of_run,
-    places,
     printed_slope,
     series,
+    size_of,
     slope,
 )
-from harness.report.scores.measurements import describe_setting
 from harness.report.spec.measured import EXPONENTS, KEYS, MeasuredColumn, MeasuredSpec
 from harness.report.spec.parts import NamedBySpec, require_known
 from harness.report.stats.seeds import significant
@@ -186,7 +187,7 @@ class MeasuredTable(NamedBySpec):
         """The exponent of the printed formula at the sizes that ours was fitted to."""
         column = self.spec.columns[key]
         text = self.spec.published.get((row, column.formula_of or key))
-        at, _ = places(points, KEYS[column.value])
+        at = [*map(size_of, fitted(points, column.value))]
         return None if text is None else printed_slope(text, column.over, column.sizes, at)
 
     def _has_formulas(self, key: str) -> bool:

@@ -18,8 +18,7 @@ from harness.report.plots import drawn
 from harness.report.plots.bubble_plot import wrapped
 from harness.report.plots.cost_axes import LOOK, cost_axes
 from harness.report.plots.line_plot import COLOURS, MARKERS, REFERENCE, WIDTH
-from harness.report.scores.measured_points import has_series, label_of, of_run, series, slope
-from harness.report.scores.measurements import describe_setting
+from harness.report.scores.measurements import describe_setting, has_series, label_of, of_run, series, slope
 from harness.report.spec.measured import MeasuredRows
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Parameters of the rows of a table, counted: the model of a row's recipe at the paper's budget, built without memory.
+"""Counted parameters of the rows of a table, for the model of a row's recipe at the paper's budget.
 
-Nothing is trained for them, so that they stand beside the printed numbers before any row was run.
+The model is built without memory and not trained, so the counts are there before any row was run.
 """
 
 import functools
@@ -14,7 +14,7 @@ from harness.report.scores.scores import Score
 from harness.report.spec.parts import UNITS
 from harness.report.spec.table import TableSpec
 
-FIELD = "parameters"  # of the columns that can be counted
+FIELD = "parameters"  # the field of columns that can be counted
 COUNTED = (
     "Counted: the parameters of the model that the row's recipe builds at the paper's budget; nothing was trained for "
     "them."
@@ -22,8 +22,10 @@ COUNTED = (
 
 
 def count(spec: TableSpec, column: str, rows: Sequence[str]) -> tuple[list[Score], tuple[str, ...]]:
-    """The scores of `rows`, which have no run, in a column of parameters of the table of one protocol, and what a
-    reader must know of them. A row whose model cannot be built here has no score, and a note says why."""
+    """The scores of `rows`, which have no run, in a column of parameters of one protocol's table, and notes on them.
+
+    A row whose model cannot be built here has no score, and a note says why.
+    """
     scores, notes = [], []
     for row in rows:
         if not spec.has(row, column):
@@ -40,15 +42,16 @@ def count(spec: TableSpec, column: str, rows: Sequence[str]) -> tuple[list[Score
 
 def parameters(spec: TableSpec, column: str, row: str) -> int:
     """Raises UsageError for a row that is no model here, or whose model cannot be built."""
-    of, own = spec.columns[column], spec.rows[row]
-    settings = to_overrides({**own.set, **of.set})
-    recipe = (f"task={of.task}", f"protocol={of.protocol or own.protocol}", "budget=paper", *settings)
-    return _total(own.model, recipe, tuple(search_path()))
+    of_column, of_row = spec.columns[column], spec.rows[row]
+    settings = to_overrides({**of_row.set, **of_column.set})
+    protocol = of_column.protocol or of_row.protocol
+    recipe = (f"task={of_column.task}", f"protocol={protocol}", "budget=paper", *settings)
+    return _total(of_row.model, recipe, tuple(search_path()))
 
 
 @functools.cache
 def _total(model: str, recipe: tuple[str, ...], search: tuple[str, ...]) -> int:
-    """Once in a process for each recipe; `search`: the folders that it is composed from."""
+    """Counted once per process and recipe; `search`: the folders from which the recipe is composed."""
     from harness.config.build import on_meta  # torch takes seconds to import
 
     return on_meta(compose_with_model(model, recipe)).parameters()["total"]

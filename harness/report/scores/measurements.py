@@ -1,95 +1,256 @@
-"""Measurements of do=bench and of `benchmarks`: read from `results/bench`, and looked up for the columns of tables."""
+"""Measurements of do=bench and of `benchmarks`: read from `results/bench`, and looked up for tables and figures.
+
+A table of cells shows one point per row (`bench_scores`). A table of measurements has runs: which measurement a run is,
+which of its points a row is, and what number a column shows of it.
+"""
 
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_high, median_low
 from typing import Any
 
+from harness.config.overrides import recipe_settings, to_overrides, typed_values
 from harness.errors import UsageError, one_line
 from harness.report.scores.scores import Score
+from harness.report.spec.measured import KEYS, MeasuredRow, Run
 from harness.report.spec.parts import BenchPoint, RowSpec
+from harness.report.stats.growth import exponent
 
-# kind -> what a measurement of it has
+Measurement = Mapping[str, Any]
+Point = Mapping[str, Any]
+# kind -> the keys of a measurement of this kind
 KINDS = {
     "bench": ("settings", "models", "points", "hardware", "versions"),
     "goals": ("lines", "hardware", "versions"),
 }
+# keys of `bench.` that say what is measured; the others say how long
+MEANING = ("pattern", "dim", "heads", "batch", "layers", "precision", "prompt", "top_k")
+FEWEST = 2  # points of an exponent
+
+
+@dataclass(frozen=True)
+class Number:
+    """`mark`: ` ~` behind a number that is extrapolated or added up. `status`: that of the point."""
+
+    value: float | None
+    status: str
+    samples: int = 0
+
+    @property
+    def mark(self) -> str:
+        return "" if self.value is None or self.status == "ok" else " ~"
 
 
 def load_measurements(folder: Path) -> dict[str, dict[str, Any]]:
-    """{name: measurement} of a folder. Raises UsageError for a file that is none."""
-    found = {}
+    """{name: measurement} of a folder. Raises UsageError for a file that is no measurement."""
+    measurements = {}
     for path in sorted(folder.glob("*.json")):
         try:
             measured = json.loads(path.read_text(encoding="utf-8"))
             if measured["name"] != path.stem:
                 raise ValueError(f"its name is {measured['name']}")
-            known = measured["kind"] in KINDS and all("status" in point for point in measured.get("points", ()))
-            if lacks := [key for key in KINDS.get(measured["kind"], ()) if key not in measured]:
-                raise ValueError(f"it has no {lacks[0]}")
+            is_current = measured["kind"] in KINDS and all("status" in point for point in measured.get("points", ()))
+            if missing := [key for key in KINDS.get(measured["kind"], ()) if key not in measured]:
+                raise ValueError(f"it has no {missing[0]}")
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{path}: not a measurement: {one_line(error)}; move it away or measure again") from error
-        if not known:
+        if not is_current:
             raise UsageError(f"{path}: a measurement of an unknown kind or an older version; measure again")
-        found[measured["name"]] = measured
-    return found
+        measurements[measured["name"]] = measured
+    return measurements
+
+
+def describe_setting(measured: Measurement) -> str:
+    """`one layer, causal_self, width 128, 4 heads, batch 2, float32; <machine>; torch <version>`."""
+    settings, hardware = measured["settings"], measured["hardware"]
+    if settings.get("task"):
+        parts = [f"the model of {settings['task']}, protocol {settings['protocol']}"]
+        parts += [f"{key}={value}" for key, value in settings["set"].items()]
+    else:
+        layers = settings["layers"]
+        parts = ["one layer" if layers is None else f"{layers} layers of a language model"]
+        parts += [settings["pattern"], f"width {settings['dim']}", f"{settings['heads']} heads"]
+    batches = " and ".join(map(str, settings.get("batches") or [settings["batch"]]))
+    parts += [f"batch {batches}", settings["precision"]]
+    if "prompt" in settings:
+        given, top_k = settings["prompt"], settings["top_k"]
+        parts += [f"{given} token{'s' if given != 1 else ''} given", f"top-{top_k}" if top_k else "drawn among all"]
+    machine = hardware["gpu"] or f"{hardware['cpu']}, {hardware['threads']} threads"
+    if hardware.get("kernels"):
+        machine += f", kernels={hardware['kernels']}"
+    return f"{', '.join(parts)}; {machine}; torch {measured['versions']['torch']}"
 
 
 def bench_scores(
-    point: BenchPoint, rows: Mapping[str, RowSpec], measurements: Mapping[str, dict[str, Any]]
+    point: BenchPoint, rows: Mapping[str, RowSpec], measurements: Mapping[str, Measurement]
 ) -> tuple[list[Score], str]:
-    """What each row of a table took at one point, and how that was measured; rows without a measurement are left out.
+    """The score of each measured row of a table at one point, and how it was measured.
 
-    A row takes the first measurement that has its model with its `model.*` settings. A measurement that is not there is
-    named after the settings of the others.
+    A row takes the first measurement that has its model with its `model.*` settings. Missing measurements are named
+    after the settings of the others.
     """
     chosen = [measurements[name] for name in point.measurements if name in measurements]
-    missing = [name for name in point.measurements if name not in measurements]
     scores = []
     for label, row in rows.items():
-        measured = next((each for each in chosen if _has_row(each, row)), None)
-        for found in measured["points"] if measured else ():
-            if (found["model"], found["what"], found["length"]) != (row.model, point.what, point.length):
+        measured = next((measured for measured in chosen if _has_row(measured, row)), None)
+        for result in measured["points"] if measured else ():
+            if (result["model"], result["what"], result["length"]) != (row.model, point.what, point.length):
                 continue
-            if found["status"] == "ok":
-                scores.append(Score(label, "", {0: found[point.quantity]}, {}, cells=(measured["name"],)))
+            if result["status"] == "ok":
+                scores.append(Score(label, "", {0: result[point.quantity]}, {}, cells=(measured["name"],)))
             else:
-                scores.append(Score(label, "", {}, {found["status"].split(":")[0]: 1}))
+                scores.append(Score(label, "", {}, {result["status"].split(":")[0]: 1}))
+    missing = [name for name in point.measurements if name not in measurements]
     settings = [describe_setting(measured) for measured in chosen]
     settings += [f"no measurement '{name}' yet (python run.py do=bench)" for name in missing]
     return scores, "; ".join(dict.fromkeys(settings))
 
 
-def _has_row(measured: dict[str, Any], row: RowSpec) -> bool:
-    """Was the model of a row measured with the row's own settings?"""
+def _has_row(measured: Measurement, row: RowSpec) -> bool:
+    """Whether the model of a row was measured with the row's `model.*` settings."""
     if row.model not in measured["models"]:
         return False
     hyper = measured["models"][row.model]
-    own = {key.removeprefix("model."): value for key, value in row.set.items() if key.startswith("model.")}
-    return all(key in hyper and hyper[key] == value for key, value in own.items())
+    return all(key in hyper and hyper[key] == value for key, value in _model_settings(row.set).items())
 
 
-def describe_setting(measured: dict[str, Any]) -> str:
-    s, machine = measured["settings"], measured["hardware"]
-    where = machine["gpu"] or f"{machine['cpu']}, {machine['threads']} threads"
-    if s.get("task"):
-        what = ", ".join([f"the model of {s['task']}, protocol {s['protocol']}", *_settings(s["set"])])
-    else:
-        what = "one layer" if s["layers"] is None else f"{s['layers']} layers of a language model"
-        what += f", {s['pattern']}, width {s['dim']}, {s['heads']} heads"
-    batches = " and ".join(map(str, s.get("batches") or [s["batch"]]))
-    where += f", kernels={machine['kernels']}" if machine.get("kernels") else ""
-    return f"{what}, batch {batches}, {s['precision']}{_drawn(s)}; {where}; torch {measured['versions']['torch']}"
+def _model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix("model."): value for key, value in settings.items() if key.startswith("model.")}
 
 
-def _drawn(settings: Mapping[str, Any]) -> str:
-    """`, 20 tokens given, top-40` of generation."""
-    if "prompt" not in settings:
-        return ""
-    given, top_k = settings["prompt"], settings["top_k"]
-    likeliest = f"top-{top_k}" if top_k else "drawn among all"
-    return f", {given} token{'s' * (given != 1)} given, {likeliest}"
+def of_run(run: Run, measurements: Mapping[str, Measurement]) -> list[Measurement]:
+    """The measurements that a run's command makes, on any machine, in order of their names."""
+    ordered = [measured for _, measured in sorted(measurements.items())]
+    return [measured for measured in ordered if measured["kind"] == "bench" and _is_of(run, measured)]
 
 
-def _settings(given: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={value}" for key, value in given.items()]
+def _is_of(run: Run, measured: Measurement) -> bool:
+    settings = measured["settings"]
+    if any(settings.get(key) != getattr(run, key) for key in ("task", "protocol", "axis")):
+        return False
+    if not any(has_series(measured, run.what, mode, batch) for mode, batch in run.modes):
+        return False
+    if run.axis is not None and not any(point["length"] in run.lengths for point in measured["points"]):
+        return False
+    wanted = {key.removeprefix("bench."): value for key, value in run.set.items() if key.startswith("bench.")}
+    if any(_json(settings.get(key)) != _json(wanted[key]) for key in MEANING if key in wanted):
+        return False
+    return settings.get("set", {}) == recipe_settings(typed_values(to_overrides(run.set)))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def label_of(row: MeasuredRow, name: str, measured: Measurement) -> str | None:
+    """The label of a row in a measurement: its name, or that of its model with the row's settings; None without it."""
+    labels = [label for label in measured["models"] if _is_row(row, label, measured)]
+    return name if name in labels else next(iter(labels), None)
+
+
+def _is_row(row: MeasuredRow, label: str, measured: Measurement) -> bool:
+    typed = measured.get("rows", {}).get(label, {"model": label, "set": {}})
+    if typed["model"] != row.model:
+        return False
+    if _json(typed["set"]) == _json(row.set):
+        return True
+    hyper, wanted = measured["models"][label], _model_settings(row.set)
+    if any(_json(hyper.get(key)) != _json(value) for key, value in wanted.items()):
+        return False
+    rest, typed_rest = (
+        _json({key: value for key, value in settings.items() if not key.startswith("model.")})
+        for settings in (row.set, typed["set"])
+    )
+    # a row without settings is its model as the recipe has it
+    return rest == typed_rest and (bool(wanted) or not typed["set"])
+
+
+def series(measured: Measurement, label: str, what: str, mode: str | None, batch: int | None) -> list[Point]:
+    """The points of one label in order."""
+    return [point for point in measured["points"] if point["model"] == label and _matches(point, what, mode, batch)]
+
+
+def has_series(measured: Measurement, what: str, mode: str | None, batch: int | None) -> bool:
+    """Whether any model was measured so: a command may have asked for only one of a run's batches and modes."""
+    return any(_matches(point, what, mode, batch) for point in measured["points"])
+
+
+def _matches(point: Point, what: str, mode: str | None, batch: int | None) -> bool:
+    return (point["what"], point.get("mode"), point.get("batch")) == (what, mode, batch)
+
+
+def number_at(points: Sequence[Point], reference: Sequence[Point], length: int, value: str) -> Number:
+    """The number that a column shows at a length; a relative `value` is that to the reference's point there."""
+    ours = next((point for point in points if point["length"] == length), None)
+    if ours is None:
+        return Number(None, "not measured")
+    key, status = KEYS[value], str(ours["status"])
+    if key not in ours:
+        return Number(None, status)
+    number = float(ours[key])
+    if value == "s":
+        number /= 1e3
+    if value in ("speedup", "memory_ratio"):
+        base = next((point for point in reference if point["length"] == length and point.get(key)), None)
+        if base is None or not number:
+            return Number(None, "no reference")
+        number = base[key] / number if value == "speedup" else number / base[key]
+        status = status if status != "ok" else str(base["status"])
+    return Number(number, status, len(ours.get("samples", ())))
+
+
+def size_of(point: Point) -> int:
+    """The length of a point, or its value of the axis."""
+    return point.get("value", point["length"])
+
+
+def slope(points: Sequence[Point], value: str) -> Number:
+    """The exponent of time or memory over the `fitted` points.
+
+    Its status is that of the first point that is extrapolated or added up, if there is one.
+    """
+    key = KEYS[value]
+    kept = fitted(points, value)
+    if len(kept) < FEWEST:
+        return Number(None, "fewer than 2 points" if points else "not measured")
+    statuses = (point["status"] for point in kept if point["status"] != "ok")
+    return Number(exponent([*map(size_of, kept)], [point[key] for point in kept]), next(statuses, "ok"), len(kept))
+
+
+def fitted(points: Sequence[Point], value: str) -> list[Point]:
+    """The points of an exponent: the upper half of the measured ones, because fixed costs dominate the lower half.
+
+    All points of long texts whose costs were added up count, if fewer than FEWEST were measured.
+    """
+    positive = [point for point in points if point.get(KEYS[value], 0) > 0]
+    measured = [point for point in positive if point["status"] == "ok"]
+    return measured[(len(measured) - 1) // 2 :] if len(measured) >= FEWEST else positive
+
+
+def printed_slope(formula: str, over: str, sizes: Mapping[str, int], at: Sequence[int]) -> float | None:
+    """The exponent of a printed `O(T L D + T W D)` between these values of `over`; None for another text."""
+    inner = formula.strip().removeprefix("O(").removesuffix(")")
+    try:
+        values = [sum(_terms(inner, {**sizes, over: x})) for x in at]
+    except KeyError:
+        return None
+    return exponent(at, values) if len(at) >= FEWEST else None
+
+
+def _terms(text: str, sizes: Mapping[str, int]) -> Iterator[float]:
+    """The values of `TL`, `L D`, `T^2 D` of a sum. Raises KeyError for a letter without a size."""
+    for term in text.split("+"):
+        factors = re.findall(r"(.)(?:\^(\d))?", term.replace(" ", ""))
+        yield math.prod((sizes[letter] ** int(power or 1) for letter, power in factors), start=1.0)
+
+
+def median_ratio(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
+    """Lowest, median and highest ratio of ours to the paper's, of positive numbers."""
+    ratios = [ours / theirs for ours, theirs in pairs if ours > 0 and theirs > 0]
+    if not ratios:
+        return None
+    return min(ratios), math.sqrt(median_low(ratios) * median_high(ratios)), max(ratios)

@@ -1,4 +1,4 @@
-"""How a cost grows with the length: its exponent, and from where on one method costs less than another."""
+"""How a cost grows with the length: its exponent, and the length from which one method costs less than another."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:
-    """Slope of log(value) over log(size): 1 is linear, 2 quadratic. None for fewer than two points."""
+    """Slope of log(value) over log(size): 1 is linear, 2 is quadratic. None for fewer than two points."""
 
     if len(sizes) < 2:
         return None
@@ -15,7 +15,7 @@ def exponent(sizes: Sequence[int], values: Sequence[float]) -> float | None:
 
 
 def crossover(sizes: Sequence[int], ours: Sequence[float], peer: Sequence[float]) -> float | None:
-    """Size from which `ours` stays below `peer`, interpolated in logarithms; sizes[0] if always, None if never."""
+    """Size from which `ours` stays below `peer`, interpolated in log space; sizes[0] if always, None if never."""
 
     gaps = [math.log(a / b) for a, b in zip(ours, peer, strict=True)]
     if not gaps or gaps[-1] >= 0:

@@ -1,15 +1,13 @@
-"""Two orderings of the same rows: Kendall's tau with a permutation test, and what a published column can tell apart."""
+"""Two orderings of the same rows: Kendall's tau with a permutation test, and the published pairs that differ."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from harness.report.stats.seeds import normal_quantile
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MIN_ROWS = 3  # two rows are always in the same or in the opposite order
 RESAMPLES = 9999
@@ -17,7 +15,10 @@ RESAMPLES = 9999
 
 @dataclass(frozen=True)
 class Agreement:
-    """Kendall's tau-b between two orderings; `p` of a permutation test over rows. `note` says what is missing."""
+    """Kendall's tau-b between two orderings, and `p` from a permutation test over rows.
+
+    `note` says why `tau` and `p` are None.
+    """
 
     tau: float | None
     p: float | None
@@ -28,10 +29,9 @@ class Agreement:
 def agreement(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement:
     """Do our means (row -> mean) order the rows as the published numbers do?
 
-    The test asks how often rows in a random order agree as well, or disagree as much. Rows that either side lacks are
-    left out.
+    The test asks how often a random order of the rows agrees or disagrees at least as strongly. Rows that only one side
+    has are left out.
     """
-    import numpy as np
     from scipy.stats import kendalltau
 
     rows = sorted(set(ours) & set(theirs))
@@ -42,17 +42,16 @@ def agreement(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreeme
     if math.isnan(tau):
         return Agreement(None, None, len(rows), "undefined: one side is all ties")
     tied = len(set(means)) < len(rows) or len(set(published)) < len(rows)
-    # the distribution of tau without ties is known; with ties it is drawn
-    p = _drawn_p(means, published) if tied else kendalltau(means, published, method="exact").pvalue
+    # the distribution of tau is known in closed form without ties only
+    p = _permutation_p(means, published) if tied else kendalltau(means, published, method="exact").pvalue
     return Agreement(tau, float(p), len(rows))
 
 
-def _drawn_p(means: "np.ndarray", published: "np.ndarray") -> float:
-    """All orders of few rows, random ones of more, from a fixed generator."""
-    import numpy as np
+def _permutation_p(means: np.ndarray, published: np.ndarray) -> float:
+    """Over all orders of a few rows, or over random orders from a fixed generator."""
     from scipy.stats import permutation_test
 
-    def statistic(draws: "np.ndarray", axis: int) -> "np.ndarray":
+    def statistic(draws: np.ndarray, axis: int) -> np.ndarray:
         rows = np.moveaxis(draws, axis, -1)
         return kendall(rows.reshape(-1, rows.shape[-1]), published).reshape(rows.shape[:-1])
 
@@ -61,10 +60,8 @@ def _drawn_p(means: "np.ndarray", published: "np.ndarray") -> float:
     return float(permutation_test((means,), statistic, random_state=generator, **settings).pvalue)
 
 
-def kendall(draws: "np.ndarray", published: "np.ndarray") -> "np.ndarray":
+def kendall(draws: np.ndarray, published: np.ndarray) -> np.ndarray:
     """Kendall's tau-b of each row of `draws` (S, R) with `published` (R,): (S,), nan where one side is all ties."""
-    import numpy as np
-
     first, second = np.triu_indices(len(published), k=1)
     ours = np.sign(draws[:, first] - draws[:, second])  # (S, pairs)
     theirs = np.sign(published[first] - published[second])
@@ -74,10 +71,11 @@ def kendall(draws: "np.ndarray", published: "np.ndarray") -> "np.ndarray":
 
 
 def told_apart(numbers: Sequence[tuple[float, float]]) -> tuple[int, int]:
-    """How many pairs of published numbers, each with its standard error, differ at 5 %; of how many."""
+    """How many pairs of (published number, standard error) differ at 5 %, and how many pairs there are."""
     pairs = list(combinations(numbers, 2))
     quantile = normal_quantile()
-    return sum(abs(one - other) > quantile * math.hypot(a, b) for (one, a), (other, b) in pairs), len(pairs)
+    differ = sum(abs(first - second) > quantile * math.hypot(a, b) for (first, a), (second, b) in pairs)
+    return differ, len(pairs)
 
 
 def binomial_error(percent: float, n: int) -> float:

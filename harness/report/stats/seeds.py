@@ -1,11 +1,11 @@
-"""Statistics over a few seeds: mean and interval, verdict on a published number."""
+"""Statistics over a few seeds: their mean, its interval, and the verdict on a published number."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.95
-MIN_SEEDS = 3  # the t interval of two seeds is 9 times their difference: it says nothing
+MIN_SEEDS = 3  # the t interval of two seeds is 9 times as wide as their difference: it says nothing
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def normal_quantile() -> float:
-    """How many standard errors the half width of a 95 % interval is, of a normal distribution: 1.96."""
+    """Half width of a 95 % interval of a normal distribution in standard errors: 1.96."""
     from scipy.special import ndtri
 
     return float(ndtri((1 + LEVEL) / 2))
@@ -47,12 +47,13 @@ def verdict(
 ) -> str:
     """`reproduced`, `close`, `off` or `not run`. `paper_error`: standard error of the published number, if known.
 
-    Reproduced: within `tolerance["reproduced"]` of the paper, or within `tolerance["close"]` with a difference that our
-    interval and the paper's own noise together explain. Much noise therefore gains nothing beyond `close`.
+    A number is reproduced if it is within `tolerance["reproduced"]` of the paper, or within `tolerance["close"]` and
+    our interval and the paper's noise together explain the difference. A noisy result outside `close` is thus never
+    reproduced.
     """
     if ours is None:
         return "not run"
-    # the printed digits decide: 1.0 off is not more than 1.0 off because 61.2 has no binary form
+    # round first: 61.2 has no exact binary form, and a printed difference of 1.0 must count as 1.0
     difference = round(abs(ours.mean - paper), 9)
     explained = False
     if ours.half_width is not None:
@@ -63,5 +64,5 @@ def verdict(
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`0.0123`, `45.6`, `1,230`: a large number keeps its place, without an exponent."""
+    """`0.0123`, `45.6`, `1,230`: `digits` significant digits, thousands separated, never an exponent."""
     return f"{float(f'{value:.{digits}g}'):,.15g}"

@@ -4,7 +4,6 @@ A rule is a generator of problems, `key: what is wrong`; its name is the functio
 them, and those of `harness.commands.check` that need more than the record, to a folder of records.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -35,16 +34,12 @@ def problems(record: "Record") -> Problems:
         yield from rule(record)
 
 
-def text(record: "Record") -> Problems:
-    """Names are printable lines; the text of an error alone may have more."""
-    for path, value in strings(record.model_dump(exclude={"error"})):
-        if not value.isprintable():
+def values(record: "Record") -> Problems:
+    """Names and texts are printable lines, but for the text of an error. Numbers are in range."""
+    for path, value in leaves(record.model_dump(exclude={"error"})):
+        if isinstance(value, str) and not value.isprintable():
             yield f"{path}: {value[:60]!r} has characters that cannot be printed"
-
-
-def size(record: "Record") -> Problems:
-    for path, value in numbers(record.model_dump()):
-        if not abs(value) <= LARGEST:
+        elif isinstance(value, (int, float)) and not abs(value) <= LARGEST:
             yield f"{path}: {value:.3g} is out of range"
 
 
@@ -204,30 +199,18 @@ def scored(record: "Record") -> "Iterator[tuple[str, Any, Scores]]":
                 yield f"metrics.{point}.{split}", evaluated, scores
 
 
-def strings(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(path, text) of all names and texts in it."""
-    if isinstance(node, str):
-        yield path, node
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            yield path, key
-            yield from strings(value, f"{path}.{key}" if path else key)
-    elif isinstance(node, (list, tuple)):
-        for value in node:
-            yield from strings(value, path)
-
-
-def numbers(node: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(node, (int, float)) and not isinstance(node, bool):
-        yield path, node if isinstance(node, int) or math.isfinite(node) else math.inf
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            yield from numbers(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(node, (list, tuple)):
-        for value in node:
-            yield from numbers(value, path)
+def leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
+    """(path, value) of all values in a tree of JSON, and (path of the mapping, name) of all names."""
+    pairs = [(path, name) for name in node] if isinstance(node, dict) else []
+    for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+        key = f"{path}.{name}" if path else name
+        if isinstance(value, (dict, list, tuple)):
+            pairs += leaves(value, key)
+        else:
+            pairs.append((key, value))
+    return pairs
 
 
 RULES: tuple[Callable[["Record"], Problems], ...] = (
-    *(text, size, cell, changed, status, data, counts, times, selection, metrics),
+    *(values, cell, changed, status, data, counts, times, selection, metrics),
 )

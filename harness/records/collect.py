@@ -1,10 +1,11 @@
 """Records -> a tidy frame: one row per cell. A broken record is named, never skipped in silence."""
 
+import contextlib
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from harness.config.cell import IDENTITY, flatten
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line
 from harness.records import predictions, record
-from harness.records.listing import Listed, listing
 from harness.records.record import RecordError
 
 if TYPE_CHECKING:
@@ -29,42 +29,55 @@ COLUMNS = (
 )
 
 
-Wanted = Callable[[Listed], bool]
+def record_files(root: str | os.PathLike[str]) -> Iterator[Path]:
+    """Every `**/*.json` below a folder, in order: regular files that are not hidden. A missing folder has none."""
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name[0] == ".":
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from record_files(entry.path)
+            elif entry.name.endswith(".json") and entry.is_file():
+                yield Path(entry.path)
 
 
-def load_records(
-    root: str | os.PathLike[str], broken: list[str] | None = None, wanted: Wanted = lambda listed: True
-) -> list[dict[str, Any]]:
-    """The records below a folder, in an order that does not depend on the file system; `wanted`: which of them.
+def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) -> list[dict[str, Any]]:
+    """The valid records below a folder, in an order that does not depend on the file system.
 
-    Each has its path as one more entry, `file`. A folder that is not there holds no records. Files that are no record
-    are left out, and what is wrong with each is added to `broken`; without such a list they raise RecordError. Of two
-    records of one cell both are left out: nothing says which one is meant.
+    Each has its path as a further entry, `file`. Files that are not valid records are left out, and each problem is
+    added to `broken`; without such a list they raise RecordError. Two records of the same cell are both left out,
+    because nothing says which of them counts.
     """
-    found = listing(root)
-    problems, records = list(found.problems), []
-    for listed in filter(wanted, found.records):
+    records: dict[str, list[dict[str, Any]]] = {}
+    problems = []
+    for path in record_files(root):
         try:
-            records.append(record.load_json(listed.file) | {"file": listed.file})
-        except RecordError as error:  # it was there and valid a moment ago
-            problems.append(f"{listed.file}: {error}")
+            entries = record.read(path)
+            records.setdefault(entries["cell"]["id"], []).append(entries | {"file": path})
+        except RecordError as error:
+            problems.append(str(error))
+    for id, duplicates in records.items():
+        if len(duplicates) > 1:
+            files = " and ".join(str(entries["file"]) for entries in duplicates)
+            problems.append(f"{files} are records of the same cell ({id}); remove all but one")
     if broken is None and problems:
         raise RecordError(problems[0])
     (broken if broken is not None else []).extend(problems)
     keys = ("task", "protocol", "budget", "model", "seed", "id")
-    return sorted(records, key=lambda entries: tuple(entries["cell"][key] for key in keys))
+    unique = [duplicates[0] for duplicates in records.values() if len(duplicates) == 1]
+    return sorted(unique, key=lambda entries: tuple(entries["cell"][key] for key in keys))
 
 
 def valid_records(
-    root: str | os.PathLike[str], *, recipes: bool = False, wanted: Wanted = lambda listed: True
+    root: str | os.PathLike[str], *, recipes: bool = False, tasks: Collection[str] | None = None
 ) -> tuple[list[dict[str, Any]], int]:
-    """The records below a folder, and how many files are no record; each of these is named on standard error.
+    """The valid records below a folder, and the number of files that are left out, each named on standard error.
 
-    `recipes`: those of the budget `paper` have to state all changes to their recipe, or they are left out, too.
-    `wanted`: which of the records.
+    `recipes`: a record of the budget `paper` that does not state all changes to its recipe is left out as well.
+    `tasks`: only the records of these tasks.
     """
     broken: list[str] = []
-    records = load_records(root, broken, wanted)
+    records = [entries for entries in load_records(root, broken) if tasks is None or entries["cell"]["task"] in tasks]
     if recipes:
         records = [entries for entries in records if not (problem := recipe_problem(entries)) or broken.append(problem)]
     say_left_out(broken)

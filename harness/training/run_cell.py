@@ -20,7 +20,6 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
 from harness.records import record
 from harness.records.atomic import is_storage_failure, remove_temporaries, require_writable, storage_message
-from harness.records.listing import summary
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
@@ -172,7 +171,7 @@ def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) ->
     status = earlier.record["status"]
     if status == "done":
         known = f"already done{other_code(earlier.record, request.cfg)}"
-        return CellResult(str(cell), "skipped", 0, f"{known}: {summary(earlier.record)} · {path}")
+        return CellResult(str(cell), "skipped", 0, f"{known}: {record.summary(earlier.record)} · {path}")
     if request.cfg.rerun is Rerun.failed and not earlier.of_this_request:
         return None
     failure = f"{status} earlier ({one_line(earlier.record['error']['message'])[:120]})"
@@ -267,7 +266,7 @@ def _run(
             return _storage_failed(attempt, error)
         run_dir.forget_previous()
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
-        return CellResult(str(cell), "done", 0, f"{summary(entries)} · {record_path}")
+        return CellResult(str(cell), "done", 0, f"{record.summary(entries)} · {record_path}")
 
 
 def explained(error: Exception, cfg: DictConfig) -> str:

@@ -23,7 +23,6 @@ from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.atomic import replace_atomic, write_atomic
 from harness.records.collect import valid_records
-from harness.records.listing import summary
 from harness.records.named import find
 from harness.records.run_directory import RunDirectory
 from harness.training.checkpoints.dependency import MODULE, chosen_weights
@@ -154,7 +153,7 @@ def without_places(part: Any) -> dict[str, Any]:
 
 def card(entries: Mapping[str, Any]) -> str:
     """A page about the exported model."""
-    cell, data, git, result = entries["cell"], entries["data"], entries["git"], summary(dict(entries))
+    cell, data, git, result = entries["cell"], entries["data"], entries["git"], record.summary(entries)
     point = entries["metrics"]["best"] or entries["metrics"]["last"]
     scores = "\n".join(f"| {name} | {value} |" for name, value in point["test"].items())
     changed = [

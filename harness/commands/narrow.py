@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from harness.config.overrides import typed_values
 from harness.config.sweep import Command, expand_all
-from harness.records import run_name
+from harness.records.named import run_parts
 
 KEYS = ("task", "protocol", "budget", "model", "seed")
 
@@ -25,7 +25,7 @@ def meant(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> li
 
 def is_meant(name: str, overrides: Sequence[str]) -> bool:
     """Whether a run has the names that were typed; a path that names no run has none."""
-    names, typed = run_name.parts(name), typed_values(overrides)
+    names, typed = run_parts(name), typed_values(overrides)
     return names is not None and all(typed.get(key, names[key]) == names[key] for key in KEYS)
 
 

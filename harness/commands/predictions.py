@@ -19,8 +19,8 @@ from harness.commands.narrow import as_typed, meant
 from harness.config.cell import Cell
 from harness.errors import UsageError
 from harness.records import predictions
-from harness.records.atomic import replace_atomic
 from harness.records.collect import valid_records
+from harness.records.files import replace_atomic
 from harness.records.record import RecordError
 
 if TYPE_CHECKING:

@@ -293,7 +293,7 @@ def _is_current(path: Path, text: str) -> bool:
 
 
 def _write(made: Mapping[Path, str]) -> None:
-    from harness.records.atomic import write_atomic
+    from harness.records.files import write_atomic
 
     for path, text in made.items():
         if not _is_current(path, text):

@@ -1,4 +1,4 @@
-"""Records -> a tidy frame: one row per cell. A broken record is named, never skipped in silence."""
+"""Records -> a tidy frame with one row per cell. A broken record is reported, never skipped in silence."""
 
 import contextlib
 import hashlib
@@ -14,19 +14,17 @@ from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line
 from harness.records import predictions, record
 from harness.records.record import RecordError
+from harness.records.schema import Record, columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = (
-    *("id", "model", "task", "protocol", "budget", "seed", "config", "variant", "changed"),
-    *("status", "metric", "higher_is_better", "score", "tested", "evaluations", "artifacts", "val", "n_test", "step"),
-    *("rule", "after_steps", "leak", "baseline", "baseline_name", "predictions"),
-    *("parameters", "attention_parameters", "steps", "tokens", "examples"),
-    *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
-    *("core_hours", "gpu_hours"),
-    *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "code", "finished", "resumes"),
+FIELDS = dict(columns(Record))  # column -> path in a record
+COMPUTED = (
+    *("variant", "changed", "score", "tested", "artifacts", "val", "n_test", "step", "predictions"),
+    *("core_hours", "gpu_hours", "hardware", "origin"),
 )
+COLUMNS = (*FIELDS, *COMPUTED)
 
 
 def record_files(root: str | os.PathLike[str]) -> Iterator[Path]:
@@ -100,17 +98,16 @@ def recipe_problem(entries: dict[str, Any]) -> str | None:
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
-    """One row per cell, columns COLUMNS. Unknown values of a failed cell are None or NaN, never zero.
+    """One row per cell: the columns that `schema.Record` marks, and COMPUTED. Unknown values are None or NaN, not zero.
 
-    `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
-    `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
-    names; `artifacts` are names of files in its folder; `predictions` is the Path of the scores of each example
-    (`harness.records.predictions.read`), None without such a file. `source` says which part of the data was used,
-    `origin` what the task calls their place: full where what was given as a part turned out to be all.
-    `variant` is equal for cells whose configurations differ in nothing but the seed; `code` is the digest of their
-    source, None where it is not known; `changed` are the settings that differ from the
-    recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
-    `core_hours` are wall hours times threads, of a run without a GPU; `gpu_hours` wall hours times GPUs.
+    `score` is the metric on the test split with the selected weights, in the metric's own unit, and `tested` has all
+    metrics there by name. `artifacts` are names of files in the record's folder. `predictions` is the Path of the
+    scores of each example (`harness.records.predictions.read`), None without this file. `source` is the part of the
+    data that was used, and `origin` the task's name for their origin: `full` if what was requested as a slice turned
+    out to be everything. `variant` is equal for cells whose configurations differ only in the seed. `code` is the
+    digest of their source, None if unknown. `changed` are the settings that differ from the recipe, as pairs of key and
+    JSON value (`harness.config.table_rows.settings_key`). `core_hours` are wall hours times threads of a run without a
+    GPU; `gpu_hours` wall hours times GPUs.
     """
     import pandas as pd
 
@@ -118,66 +115,50 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
 
 
 def _row(entries: dict[str, Any]) -> dict[str, Any]:
-    metric = entries["metric"] or {"name": None, "higher_is_better": None}
-    selection, baseline = entries["selection"], entries["baseline"] or {}
-    # a cell that did not finish has no result, although it may have measured something
+    row = {column: _value(entries, path) for column, path in FIELDS.items()}
+    row["parameters"] = row["parameters"] or None  # 0 in a cell that could not be built
+    # an unfinished cell has no result, although it may have measured something
     metrics = entries["metrics"] if entries["status"] == "done" else None
-    point = (metrics or {}).get("last" if selection["rule"] == "last" else "best") or {}
-    test, parameters, hardware = point.get("test") or {}, entries["parameters"] or {}, entries["hardware"]
-    data = entries["data"]
-    counts = ("steps", "tokens", "examples", "wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb", "resumes")
-    return (
-        entries["cell"]
-        | {key: entries[key] for key in ("status", *counts)}
-        | {
-            "variant": variant(entries["config"]),
-            "config": entries["config"],
-            "changed": settings_key({key: used for key, (_, used) in entries["changed"].items()}),
-            "metric": metric["name"],
-            "higher_is_better": metric["higher_is_better"],
-            "score": test.get(metric["name"]),
-            "tested": test,
-            "evaluations": entries["evaluations"],
-            "artifacts": tuple(sorted(entries["artifacts"])),
-            "val": (point.get("val") or {}).get(metric["name"]),
-            "n_test": test.get("n"),
-            "step": point.get("step"),
-            "rule": selection["rule"],
-            "after_steps": selection["after_steps"],
-            "leak": selection["leak"],
-            "baseline": baseline.get("test"),
-            "baseline_name": baseline.get("name"),
-            "predictions": _predictions(entries),
-            "parameters": parameters.get("total") or None,
-            "attention_parameters": parameters.get("attention"),
-            "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
-            "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
-            "hardware": hardware["gpu"] or _processor(hardware),
-            "source": data["source"],
-            "origin": _origin(entries["config"]["task"].get("source"), data["source"]),
-            "fingerprint": data["fingerprint"],
-            "sha": entries["git"]["sha"],
-            "dirty": entries["git"]["dirty"],
-            "code": entries.get("code_sha256"),
-            "finished": entries["finished"],
-        }
-    )
+    point = (metrics or {}).get("last" if row["rule"] == "last" else "best") or {}
+    test, hardware = point.get("test") or {}, entries["hardware"]
+    return row | {
+        "variant": variant(entries["config"]),
+        "changed": settings_key({key: used for key, (_, used) in entries["changed"].items()}),
+        "score": test.get(row["metric"]),
+        "tested": test,
+        "artifacts": tuple(sorted(entries["artifacts"])),
+        "val": (point.get("val") or {}).get(row["metric"]),
+        "n_test": test.get("n"),
+        "step": point.get("step"),
+        "predictions": _predictions(entries),
+        "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
+        "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
+        "hardware": hardware["gpu"] or _processor(hardware),
+        "origin": _origin(entries["config"]["task"].get("source"), row["source"]),
+    }
+
+
+def _value(entries: Any, path: Sequence[str]) -> Any:
+    """The value at a path of keys; None below a key that is absent or null."""
+    for key in path:
+        entries = (entries or {}).get(key)
+    return entries
 
 
 def _predictions(entries: dict[str, Any]) -> Path | None:
-    """Records that were not read from a file have none, and those of unfinished cells neither."""
+    """None for records that were not read from a file, and for unfinished cells."""
     if "file" not in entries or entries["status"] != "done":
         return None
     path = predictions.path_of(entries["file"])
     return path if path.exists() else None
 
 
-def _origin(place: str | None, source: str) -> str | None:
-    return source if (place, source) == ("slice", "full") else place
+def _origin(setting: str | None, source: str) -> str | None:
+    return source if (setting, source) == ("slice", "full") else setting
 
 
 def variant(config: dict[str, Any]) -> str:
-    """Eight hexadecimal digits that cells share if only their seeds differ."""
+    """Eight hexadecimal digits, equal for cells that differ only in their seeds."""
     return hashlib.sha256(json.dumps(recipe(config), sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -187,15 +168,15 @@ def recipe(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """For each config, the settings that the others do not share: `model.window=16, train.optimizer.lr=0.001`."""
-    flat = [flatten(recipe(config)) for config in configs]
-    keys = {key for one in flat for key in one}
-    differing = {key for key in keys if len({json.dumps(one.get(key)) for one in flat}) > 1}
-    return [format_settings(settings_key({key: one[key] for key in differing if key in one})) for one in flat]
+    """For each config, the settings that not all share: `model.window=16, train.optimizer.lr=0.001`."""
+    recipes = [flatten(recipe(config)) for config in configs]
+    keys = {key for settings in recipes for key in settings}
+    differing = {key for key in keys if len({json.dumps(settings.get(key)) for settings in recipes}) > 1}
+    return [format_settings(settings_key({key: s[key] for key in differing if key in s})) for s in recipes]
 
 
 def _hours(entries: dict[str, Any], units: int) -> float | None:
-    """Wall hours times cores or GPUs; None for a cell that broke off before it could tell."""
+    """Wall hours times cores or GPUs; None for a cell that ended before they were known."""
     return None if entries["wall_s"] is None else entries["wall_s"] * units / 3600
 
 

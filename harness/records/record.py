@@ -1,12 +1,12 @@
 """The record: the JSON file that one cell leaves behind, and the only source of every table and figure.
 
 There is one file per cell and no database, so a thousand jobs can write at once. Files are replaced atomically. A
-record is checked when it is written and again when it is read. `schema.Record` is its schema, `checks` has the
-rules between its parts.
+record is checked when it is written and when it is read. `schema.Record` is its schema; `checks` has the rules between
+its parts.
 
 Units: seconds; memory in MiB (`peak_memory_mb`) and GiB (`memory_gb`); scores in the metric's own unit, which is the
-one that papers print (accuracy in percent); times in ISO 8601. Numbers are finite. An unknown value is null, and only
-an unfinished cell (`status` other than `done`) may have one where `checks.KNOWN_WHEN_DONE` lists the key.
+one that papers print (accuracy in percent); times in ISO 8601. Numbers are finite. An unknown value is null; fields
+that are marked with `schema.KNOWN_WHEN_DONE` are null only in an unfinished cell (`status` other than `done`).
 """
 
 import json
@@ -20,7 +20,7 @@ from harness.config.validation import parse
 from harness.errors import UsageError, one_line
 from harness.progress import clock
 from harness.records import checks
-from harness.records.atomic import write_atomic
+from harness.records.files import write_atomic
 from harness.records.schema import Record
 
 SCHEMA_VERSION = 2

@@ -1,14 +1,14 @@
-"""Small files that a task makes of a trained model: a figure, a text, a sound, arrays.
+"""Small files that a task makes with a trained model: a figure, a text, a sound, arrays.
 
-They lie beside the record as `<record stem>.<suffix>` and are committed with it, so each is limited in size. A file
-that cannot be made costs one line and never the record.
+They are stored beside the record as `<record stem>.<suffix>` and committed with it, so their size is limited. A file
+that cannot be made is reported in one line and never costs the record.
 """
 
 import glob
 import hashlib
 import io
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from harness.errors import one_line
-from harness.records.atomic import write_bytes_atomic
+from harness.records.files import write_bytes_atomic
 from harness.records.predictions import npz, path_of
+from harness.training.evaluate import evaluation_mode
 
 if TYPE_CHECKING:
     from tasks.base import Task
@@ -30,7 +31,7 @@ MAX_BYTES = 500_000
 def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Callable[[str], object]) -> dict[str, str]:
     """Write the task's artifacts beside the record and remove those of an earlier attempt: {file name: sha256}."""
     try:
-        with inference(model):
+        with evaluation_mode(model), forked_generators(model):
             contents = dict(task.artifacts(model))
     except Exception as error:
         say(f"no artifacts: {type(error).__name__}: {one_line(error)}")
@@ -49,7 +50,7 @@ def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Calla
 
 
 def remove_artifacts(record_path: Path, keep: Collection[str] = ()) -> None:
-    """Remove the artifacts of a record, which show a model that is gone. Its predictions stay."""
+    """Remove the artifacts of a record, because they show an earlier model. Its predictions stay."""
     for path in record_path.parent.glob(f"{glob.escape(record_path.stem)}.*"):
         if path not in (record_path, path_of(record_path)) and path.name not in keep:
             path.unlink(missing_ok=True)
@@ -83,14 +84,7 @@ def png(figure: Any) -> bytes:
     return page.getvalue()
 
 
-@contextmanager
-def inference(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the mode and torch's generators are restored."""
-    training = model.training
+def forked_generators(model: nn.Module) -> AbstractContextManager[None]:
+    """A context that restores torch's generators."""
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices, key=str)):
-            yield
-    finally:
-        model.train(training)
+    return torch.random.fork_rng(devices=sorted(devices, key=str))

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from harness.errors import UsageError, one_line
 from harness.records.files import DamagedError, check_seal, replace_atomic, seal
 from harness.records.run_directory import RunDirectory
-from harness.training import fsdp
 
 FORMAT = 4  # of what the callback saves; raised when an older checkpoint can no longer be resumed
 CALLBACK = "TrainingCallback"  # its key in a checkpoint
@@ -211,5 +210,6 @@ def state_sha256(state: dict[str, Any]) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(state.items()):
         sha.update(name.encode() + str(tensor.dtype).encode())
-        sha.update(fsdp.full_tensor(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # a sharded model has DTensors
+        sha.update(whole.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()

@@ -7,8 +7,8 @@ that cannot be made is reported in one line and never costs the record.
 import glob
 import hashlib
 import io
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from torch import nn
 from harness.errors import one_line
 from harness.records.files import write_bytes_atomic
 from harness.records.predictions import npz, path_of
-from harness.training.evaluate import evaluation_mode
 
 if TYPE_CHECKING:
     from tasks.base import Task
@@ -31,7 +30,7 @@ MAX_BYTES = 500_000
 def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Callable[[str], object]) -> dict[str, str]:
     """Write the task's artifacts beside the record and remove those of an earlier attempt: {file name: sha256}."""
     try:
-        with evaluation_mode(model), forked_generators(model):
+        with inference(model):
             contents = dict(task.artifacts(model))
     except Exception as error:
         say(f"no artifacts: {type(error).__name__}: {one_line(error)}")
@@ -84,7 +83,14 @@ def png(figure: Any) -> bytes:
     return page.getvalue()
 
 
-def forked_generators(model: nn.Module) -> AbstractContextManager[None]:
-    """A context that restores torch's generators."""
+@contextmanager
+def inference(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode and torch's generators are restored."""
+    training = model.training
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
-    return torch.random.fork_rng(devices=sorted(devices, key=str))
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices, key=str)):
+            yield
+    finally:
+        model.train(training)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from harness.config.cell import flatten, identity
-from harness.records.schema import KNOWN_WHEN_DONE, Record, Scores
+from harness.records.schema import KNOWN_WHEN_DONE, Record, ScoresEntry
 
 Problems = Iterator[str]
 PERCENTAGES = ("acc", "f1", "bleu", "sacrebleu", "chrf")  # metrics between 0 and 100; and all of ROUGE
@@ -179,7 +179,7 @@ def is_percentage(metric: str) -> bool:
     return kind in PERCENTAGES or kind.startswith("rouge")
 
 
-def scored(record: Record) -> Iterator[tuple[str, Any, Scores]]:
+def scored(record: Record) -> Iterator[tuple[str, Any, ScoresEntry]]:
     """(path, scores at a step, its scores on a split)."""
     for point in ("best", "last"):
         evaluated = record.metrics and getattr(record.metrics, point)

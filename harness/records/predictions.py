@@ -22,7 +22,7 @@ from harness.records.record import RecordError
 if TYPE_CHECKING:
     import numpy as np
 
-Scores = Mapping[str, "np.ndarray"]  # of one evaluation: (n,) each
+ScoreArrays = Mapping[str, "np.ndarray"]  # of one evaluation: (n,) each
 
 # what numpy and zipfile raise for a damaged archive: NotImplementedError where a flipped bit names another compression
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
@@ -33,7 +33,7 @@ def path_of(record_file: str | os.PathLike[str]) -> Path:
     return Path(record_file).with_suffix(".npz")
 
 
-def stored(scores: Scores) -> dict[str, "np.ndarray"]:
+def stored(scores: ScoreArrays) -> dict[str, "np.ndarray"]:
     """The scores of an evaluation in the types of the file. Raises ValueError for a name with a slash."""
     if names := [name for name in scores if "/" in name]:
         raise ValueError(f"a score is called {names[0]}; names of scores have no slash")
@@ -49,12 +49,12 @@ def _compact(values: "np.ndarray") -> "np.ndarray":
     return values.astype(np.float32)
 
 
-def described(scores: Scores) -> dict[str, Any]:
+def described(scores: ScoreArrays) -> dict[str, Any]:
     """`predictions` of a record's evaluation: names and digest of `stored` scores."""
     return {"sha256": _digest(scores), "scores": sorted(scores)}
 
 
-def write(record_file: Path, evaluations: Mapping[str, Scores]) -> None:
+def write(record_file: Path, evaluations: Mapping[str, ScoreArrays]) -> None:
     """Replace the predictions of a record by these `stored` scores of each evaluation."""
     arrays = {
         f"{name}/{score}": values
@@ -108,7 +108,7 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _digest(scores: Scores) -> str:
+def _digest(scores: ScoreArrays) -> str:
     """sha256, hexadecimal, of names, types and little-endian content: the same for any version of numpy."""
     sha256 = hashlib.sha256()
     for name in sorted(scores):

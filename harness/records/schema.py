@@ -78,7 +78,7 @@ class ErrorEntry(StrictModel):
     traceback: str
 
 
-class Scores(StrictModel):
+class ScoresEntry(StrictModel):
     """Metrics of one split by name, and `n`, the number of examples scored."""
 
     model_config = ConfigDict(extra="allow")
@@ -90,8 +90,8 @@ class Evaluated(StrictModel):
     """The scores at a step. `test` is absent if the test split was not scored."""
 
     step: Count
-    val: Scores
-    test: Scores = None  # absent, but never null
+    val: ScoresEntry
+    test: ScoresEntry = None  # absent, but never null
 
 
 class Metrics(StrictModel):
@@ -164,21 +164,21 @@ class Update(StrictModel):
     tokens: int | None = None
 
 
-class Dependency(StrictModel):
+class DependencyEntry(StrictModel):
     """A cell that this cell started from, and the digest of the weights that it took."""
 
     cell: Hex
     weights_sha256: Hex | None
 
 
-class Predictions(StrictModel):
+class PredictionsEntry(StrictModel):
     """Names and digest of the scores of each example, which `harness.records.predictions` stores."""
 
     sha256: Hex
     scores: TupleOf[str]
 
 
-class Evaluation(StrictModel):
+class EvaluationEntry(StrictModel):
     """A pass over a split with the chosen weights. A failed pass is a value as well, with a message."""
 
     status: Literal["done", "oom", "failed", "unsupported"]
@@ -187,10 +187,10 @@ class Evaluation(StrictModel):
     n: Count | None
     seconds: Amount | None
     peak_memory_mb: float | None
-    predictions: Predictions | None
+    predictions: PredictionsEntry | None
 
     @model_validator(mode="after")
-    def check_status(self) -> "Evaluation":
+    def check_status(self) -> "EvaluationEntry":
         if self.status == "done" and (self.metrics is None or self.n is None):
             raise ValueError("status is done, but metrics or n is null")
         if self.status != "done" and not self.message:
@@ -205,12 +205,12 @@ class Record(StrictModel):
     cell: CellEntry
     config: Annotated[dict[str, JsonValue], Column()]
     changed: dict[str, JsonValue]
-    depends_on: TupleOf[Dependency]
+    depends_on: TupleOf[DependencyEntry]
     status: Annotated[Literal["done", "failed", "oom", "nan", "timeout", "preempted"], Column()]
     error: ErrorEntry | None
     metrics: Annotated[Metrics | None, KNOWN_WHEN_DONE]
     metric: Annotated[Metric | None, KNOWN_WHEN_DONE]
-    evaluations: Annotated[dict[str, Evaluation], Column()]
+    evaluations: Annotated[dict[str, EvaluationEntry], Column()]
     selection: Selection
     baseline: Baseline | None
     parameters: Annotated[Parameters | None, KNOWN_WHEN_DONE]

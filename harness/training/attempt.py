@@ -52,7 +52,7 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record, source_code
 from harness.records.machine import keep_freed_memory
-from harness.records.predictions import Scores
+from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory
 from harness.training import fsdp, process
 from harness.training.batches.loader import make_loader, update_division
@@ -108,7 +108,7 @@ class Attempt:
         self.module: TaskModule | None = None
         self.data: DataInfo | None = None
         self.final_evaluations: Sequence[FinalEvaluation] = ()
-        self.predictions: dict[str, Scores] = {}  # per evaluation, as they are stored
+        self.predictions: dict[str, ScoreArrays] = {}  # per evaluation, as they are stored
 
     @cached_property
     def changed(self) -> dict[str, list[Any]]:

@@ -93,7 +93,7 @@ def run_cell(request: CellRequest) -> CellResult:
     except Exception as error:
         build_error = error  # such as a lack of memory: recorded once the run directory is acquired
     if rank():
-        return _assist(attempt, earlier)
+        return _assist(attempt)
     if not run_dir.acquire(lambda line: print(line, file=sys.stderr, flush=True)):
         detail = f"another process runs it ({run_dir.path}); python run.py do=status"
         return CellResult(str(cell), "running", 0, detail)
@@ -122,7 +122,7 @@ class EarlierAttempt:
 
 
 def earlier_attempt(cell: Cell, request: CellRequest) -> EarlierAttempt:
-    """Raises RecordError if the file in the record's place is not a valid record."""
+    """Read the record and the run directory. Raises RecordError if the record is not valid."""
     path, run_dir = cell.record_path(request.cfg), RunDirectory(cell.folder(request.cfg))
     begun, has_checkpoint = run_dir.last_attempt(), run_dir.has_checkpoint
     if request.cfg.rerun is Rerun.all and (begun is None or begun.since < request.since):
@@ -200,7 +200,7 @@ def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt
     return None
 
 
-def _assist(attempt: "Attempt", earlier: EarlierAttempt) -> CellResult:
+def _assist(attempt: "Attempt") -> CellResult:
     """Compute the share of a device. Only the process of rank 0 acquires the directory, prints and writes."""
     from harness.training.attempt import Interrupted
 

@@ -6,7 +6,7 @@ What happens in an update
     1. `TrainLoader` or `TokenLoader` yields a micro-batch, which depends on the seed and the position alone.
     2. `TrainingCallback.on_train_batch_start` counts its examples and tokens.
     3. `TaskModule.training_step` computes `task.loss(model, batch)`, and Lightning computes the gradients. Steps 1 to 3
-       repeat until all micro-batches of the update (`trainer.micro_batches`) are accumulated.
+       repeat until all micro-batches of the update (`loader.micro_batches`) are accumulated.
     4. `TaskModule.configure_gradient_clipping` clips the gradients, the optimizer steps, the schedule sets the rate.
     5. `TrainingCallback.on_train_batch_end`, once per update: evaluate, select, save, stop, in this order.
 
@@ -16,9 +16,9 @@ What lies on disk when a run is killed
     file                            written by                        a resume reads it
     checkpoints/last.ckpt           TrainingCallback._save            first: model, optimizer, schedule, position of the
                                                                       loader, random states and `TrainState`
-    checkpoints/previous.ckpt       (the last.ckpt before)            if last.ckpt is missing or damaged
+    checkpoints/previous.ckpt       (the replaced last.ckpt)          if last.ckpt is missing or damaged
     checkpoints/best.pt             TrainingCallback._save_weights    at the end, with the digest in the checkpoint
-    checkpoints/previous-best.pt    (the best.pt before)              if best.pt is damaged or of a later update
+    checkpoints/previous-best.pt    (the replaced best.pt)            if best.pt is damaged or of a later update
     checkpoints/step-<n>.pt         TrainingCallback._save_weights    at the end, with train.select.rule=last_mean
     attempt.json                    RunDirectory.begin, end           to know whether the record is of this attempt
     owner, heartbeat.json           Ownership                         to know whether another process runs the cell
@@ -26,10 +26,11 @@ What lies on disk when a run is killed
     log.txt, error.txt, .hydra/     RunDirectory                      never
     <paths.records>/<run>.json      run_cell                          to know whether the cell is done
 
-    All but log.txt are replaced atomically, and checkpoints are sealed, so each is whole or found to be damaged.
-    The way of a resume: `run_cell.earlier_attempt` says whether there is something to resume. `Attempt.choose_start`
-    picks the checkpoint (`checkpoint.find_start`) and refuses one of other code. `Attempt.take_start` puts the files in
-    their places (`checkpoint.restore`). `Trainer.fit` loads them: `TrainingCallback.load_state_dict`, `on_train_start`.
+    All files that a resume reads are replaced atomically, and those below checkpoints/ are sealed, so damage is found.
+    The way of a resume: `run_cell.earlier_attempt` decides whether there is something to resume. `Attempt.choose_start`
+    chooses the checkpoint (`checkpoint.find_start`) and refuses one of other code. `Attempt.take_start` puts weights in
+    their places (`checkpoint.restore`). `Trainer.fit` loads the checkpoint: the loader its position, the callback its
+    state (`load_state_dict`, `on_train_start`). At the end `checkpoint.read_weights` loads the selected weights.
 """
 
 import errno

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.training.batches.token_loader import update_bounds
+from harness.training.batches.loader import update_bounds
 from tasks.tts import audio, clips, distortion
 from tasks.tts.audio import LJSPEECH
 

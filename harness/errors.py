@@ -1,4 +1,4 @@
-"""Errors that a user can cause. Each is one line that says what is wrong, where, and which command comes next."""
+"""Errors that a user can cause. Each is one line: what is wrong, where, and the next command."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ class UsageError(Exception):
 
 
 def one_line(text: object) -> str:
-    """A text of others, such as a library's message: without line breaks, and no character of it acts on a terminal."""
+    """Third-party text, such as a library's message, on one line and with control characters replaced."""
     words = " ".join(str(text).split())
     return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 def did_you_mean(word: str, options: Iterable[str], listed: Iterable[str] | None = None) -> str:
-    """`did you mean 'lavo'?`, or all options where none is close; or those of them that are to be listed."""
+    """`did you mean 'lavo'?`, or else `there is: ...` with all options, or only with those `listed`."""
     options = sorted(options)
     matches = difflib.get_close_matches(word, options, n=3, cutoff=0.6)
     if matches:

@@ -1,4 +1,4 @@
-"""Progress of long work: a rich bar on a terminal, elsewhere a plain line every few seconds; both go to a log."""
+"""Progress of long work: a bar on a terminal, otherwise a plain line every few seconds; lines also go to a log."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ def clock(seconds: float) -> str:
 
 
 def announce_torch() -> None:
-    """A line before the seconds that importing torch takes, unless it is imported already."""
+    """Print a line before importing torch, which takes seconds, unless it is imported already."""
     if "torch" not in sys.modules:
         print("importing torch ...", file=sys.stderr, flush=True)
 
@@ -50,24 +50,24 @@ class Progress:
             )
             self._live.start()
 
-    def __call__(self, what: str, done: int, total: int, detail: str = "") -> None:
-        self.update(what, done, total, detail)
+    def __call__(self, name: str, done: int, total: int, detail: str = "") -> None:
+        self.update(name, done, total, detail)
 
-    def update(self, what: str, done: int, total: int, detail: str = "") -> None:
+    def update(self, name: str, done: int, total: int, detail: str = "") -> None:
         now = time.monotonic()
-        if what not in self._started:
-            self._started[what] = (now, done)
-            self._printed[what] = now
+        if name not in self._started:
+            self._started[name] = (now, done)
+            self._printed[name] = now
             if self._live is not None:
-                self._bars[what] = self._live.add_task(what, total=total, completed=done, detail=detail)
+                self._bars[name] = self._live.add_task(name, total=total, completed=done, detail=detail)
         if self._live is not None:
-            self._live.update(self._bars[what], completed=done, total=total, detail=detail)
-        if now - self._printed[what] >= LINE_INTERVAL_S:
-            self._printed[what] = now
-            start, first = self._started[what]
+            self._live.update(self._bars[name], completed=done, total=total, detail=detail)
+        if now - self._printed[name] >= LINE_INTERVAL_S:
+            self._printed[name] = now
+            start, first = self._started[name]
             rate = (done - first) / max(now - start, 1e-9)
             left = clock((total - done) / rate) if rate > 0 else "?"
-            line = f"{what} {done}/{total} ({100 * done / max(total, 1):.0f} %) {rate:.3g}/s, {left} left"
+            line = f"{name} {done}/{total} ({100 * done / max(total, 1):.0f} %) {rate:.3g}/s, {left} left"
             self._line(f"{line} {detail}".rstrip(), shown=self._live is not None)
 
     def say(self, line: str) -> None:

@@ -31,7 +31,7 @@ def run(*overrides: str, **settings: Any) -> "pd.DataFrame":
     from harness.commands import train
     from harness.records import record
     from harness.records.collect import frame
-    from harness.training.signals import STOPPED
+    from harness.training.process import STOPPED
 
     commands = commands_of(overrides, settings)
     status = train.run_all(commands)

@@ -44,7 +44,7 @@ def main() -> None:
 
     from benchmarks.attention import decoding, memory_and_accuracy, speed
     from benchmarks.attention.workloads import Measurement, Timer
-    from harness.records.atomic import write_atomic
+    from harness.records.files import write_atomic
     from harness.records.provenance import cpu_name, git, hardware, versions
     from models.ops import native
 

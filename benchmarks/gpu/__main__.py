@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace) -> int:
         return 0
     from benchmarks.gpu.page import page, verdict
     from harness.errors import UsageError
-    from harness.records.atomic import require_writable, write_atomic
+    from harness.records.files import require_writable, write_atomic
     from harness.records.provenance import git, hardware, versions
 
     device = torch.device(options.device)

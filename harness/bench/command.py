@@ -27,9 +27,9 @@ from harness.config.places import ROOT
 from harness.config.schema import Kernels
 from harness.errors import UsageError
 from harness.progress import Progress
-from harness.records.atomic import write_atomic
+from harness.records.files import write_atomic
 from harness.records.provenance import git, hardware, versions
-from harness.training.kernels import choose_kernels
+from harness.training.process import choose_kernels
 
 SCHEMA_VERSION = 2
 # what is timed, of a layer or decoder of ours, and of a recipe

@@ -19,7 +19,7 @@ from harness.config.cell import Cell
 from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import checks, predictions, record
-from harness.records.listing import record_files
+from harness.records.collect import record_files
 from harness.records.recipe import unstated_changes
 from harness.records.record import RecordError
 from harness.records.schema import Record
@@ -39,7 +39,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root = Path(cfg.paths.records)
     if not root.is_dir():
         raise UsageError(f"{root}: there is no folder of records")
-    files = [file for file, _ in record_files(root)]
+    files = list(record_files(root))
     broken: Counter[str] = Counter()
     with Progress() as progress:
         for number, file in enumerate(files, 1):

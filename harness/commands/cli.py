@@ -24,7 +24,7 @@ from harness.config.places import CONF
 from harness.config.ranges import check_ranges
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.progress import announce_torch
-from harness.training.signals import STOPPED
+from harness.training.process import STOPPED
 
 # verb -> module with `run(cfg, overrides) -> exit status`
 VERBS = {

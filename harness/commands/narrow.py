@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from harness.config.overrides import typed_values
 from harness.config.sweep import Command, expand_all
-from harness.records import run_name
+from harness.records.named import run_parts
 
 KEYS = ("task", "protocol", "budget", "model", "seed")
 
@@ -17,7 +17,7 @@ def narrow(names: Iterable[str], cfg: DictConfig, overrides: Sequence[str]) -> l
     A path that names no run is left out. Raises UsageError for a table without a cell that can run.
     """
     typed = typed_values(overrides)
-    parts = {name: run_name.parts(name) or {} for name in names}
+    parts = {name: run_parts(name) or {} for name in names}
     names = [name for name, part in parts.items() if part and part == part | {k: typed[k] for k in KEYS if k in typed}]
     if cfg.table is None:
         return names

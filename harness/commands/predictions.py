@@ -22,8 +22,8 @@ from harness.commands.narrow import as_typed, narrow
 from harness.config.cell import NAMES, Cell
 from harness.errors import UsageError
 from harness.records import predictions
-from harness.records.atomic import replace_atomic
 from harness.records.collect import valid_records
+from harness.records.files import replace_atomic
 from harness.records.record import RecordError
 
 

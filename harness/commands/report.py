@@ -49,9 +49,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     if tables == ["all"] and not figures:
         figures = ["all"]
     tasks = tasks_of(tables, figures, cfg.paths.paper)
-    records, broken = valid_records(
-        cfg.paths.records, recipes=True, wanted=lambda listed: tasks is None or listed.task in tasks
-    )
+    records, broken = valid_records(cfg.paths.records, recipes=True, tasks=tasks)
     cells = frame(records)
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}
@@ -295,7 +293,7 @@ def _is_current(path: Path, text: str) -> bool:
 
 
 def _write(made: Mapping[Path, str]) -> None:
-    from harness.records.atomic import write_atomic
+    from harness.records.files import write_atomic
 
     for path, text in made.items():
         if not _is_current(path, text):

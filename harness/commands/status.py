@@ -7,6 +7,7 @@ table.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -15,17 +16,21 @@ from harness.config.cell import NAMES, path_of
 from harness.errors import one_line
 from harness.launch.cell_state import CellState, cell_state_at, last_log_lines
 from harness.launch.queue import Queue
-from harness.records.collect import say_left_out
-from harness.records.listing import Listed, listing
+from harness.records import record
+from harness.records.collect import load_records, say_left_out
 from harness.records.ownership import HEARTBEAT
 from harness.records.run_directory import JOB
+
+Entries = dict[str, Any]
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     root, queue = Path(cfg.paths.outputs) / "cells", Queue()
-    records = listing(cfg.paths.records)
-    say_left_out(records.problems)
-    runs: dict[str, Listed | None] = {name_of(listed): listed for listed in records.records}
+    problems: list[str] = []
+    runs: dict[str, Entries | None] = {
+        name_of(entries): entries for entries in load_records(cfg.paths.records, problems)
+    }
+    say_left_out(problems)
     for file in (HEARTBEAT, JOB):
         for path in root.rglob(file):
             runs.setdefault(path.parent.relative_to(root).as_posix(), None)
@@ -51,13 +56,13 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     return 0
 
 
-def name_of(listed: Listed) -> str:
-    return path_of(**{key: getattr(listed, key) for key in NAMES}).as_posix()
+def name_of(entries: Entries) -> str:
+    return path_of(**{key: entries["cell"][key] for key in NAMES}).as_posix()
 
 
-def current_state(listed: Listed | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:
-    """The state of a run. Where its record decides, the detail is the record's score or error."""
+def current_state(entries: Entries | None, cfg: DictConfig, run_folder: Path, queue: Queue) -> CellState:
+    """The state of a run; where its record decides, the detail is the record's score or error."""
     record_path = Path(cfg.paths.records) / run_folder.relative_to(Path(cfg.paths.outputs) / "cells")
-    file = listed.file if listed else record_path.with_name(f"{record_path.name}.json")
-    state = cell_state_at(file, run_folder, queue, listed.status if listed else None)
-    return CellState(state.name, listed.line) if listed and state.recorded else state
+    file = entries["file"] if entries else record_path.with_name(f"{record_path.name}.json")
+    state = cell_state_at(file, run_folder, queue, entries["status"] if entries else None)
+    return CellState(state.name, record.outcome(entries)) if entries and state.recorded else state

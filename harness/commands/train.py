@@ -18,9 +18,8 @@ from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.extras.long_run import longest
-from harness.training.rank import launched_as_group, rank
+from harness.training.process import catch_stop_signals, launched_as_group, rank
 from harness.training.run_cell import CellRequest, CellResult, report_line
-from harness.training.signals import catch_stop_signals
 
 HERE = "here"
 

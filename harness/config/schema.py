@@ -77,7 +77,7 @@ class Resources:
     nodes: int = 1
     devices: int = 1  # on each node: GPUs, or processes on the CPU; an update is divided between them
     accelerator: str = "auto"  # auto | cpu | gpu
-    cpus: int | None = None  # for each device: threads of torch; null: harness.training.threads chooses
+    cpus: int | None = None  # for each device: threads of torch; null: harness.training.process chooses
     kernels: Kernels = Kernels.torch  # native: those of models.ops.native, on a CPU; they require a C++ compiler
     memory_gb: float | None = None  # on each node of a job; null: the cluster's default
     minutes: int = 60  # after which a job is asked to save what it has; it is requeued and resumes

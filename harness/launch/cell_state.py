@@ -12,7 +12,7 @@ from harness.launch.queue import GONE, Queue, read_submission
 from harness.records import record
 from harness.records.ownership import ENDED_STATES, read_heartbeat
 from harness.records.run_directory import RunDirectory
-from harness.training.signals import REQUEUED
+from harness.training.process import REQUEUED
 
 UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states of an attempt without a record
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from harness.launch import serialized_cell
 from harness.launch.local import run_parallel, run_sequential
-from harness.training.rank import rank
+from harness.training.process import REQUEUED, catch_stop_signals, rank, requeue, will_requeue
 from harness.training.run_cell import CellResult, report_line
-from harness.training.signals import REQUEUED, catch_stop_signals, requeue, will_requeue
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")  # data were checked at submission
 

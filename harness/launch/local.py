@@ -20,9 +20,8 @@ from harness.config.cell import cell_of
 from harness.config.places import ROOT
 from harness.errors import one_line
 from harness.launch import serialized_cell
-from harness.training.rank import rank
+from harness.training.process import SCHEDULER, STOPPED, StopSignal, rank, will_requeue
 from harness.training.run_cell import CellRequest, CellResult, run_cell
-from harness.training.signals import SCHEDULER, STOPPED, StopSignal, will_requeue
 from tasks.workers import terminate_with_parent
 
 POLL_S = 0.1

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from harness.records.atomic import write_atomic
+from harness.records.files import write_atomic
 from harness.records.run_directory import JOB
 
 SLURM, LOCAL = "slurm", "local"

@@ -1,1 +1,1 @@
-"""What runs leave behind: the record, the run directory, timings; and the published numbers."""
+"""The files of a run: the record and the run directory; and the published numbers."""

@@ -1,18 +1,15 @@
-"""What must hold between the parts of a record, each of which is valid alone: the rules that every reader applies.
+"""The rules between the parts of a record, each of which is valid alone; every reader applies them.
 
-A rule is a generator of problems, `key: what is wrong`; its name is the function's. `python run.py do=check` applies
-them, and those of `harness.commands.check` that need more than the record, to a folder of records.
+A rule is a generator of problems, `key: what is wrong`, with the name of its function. `python run.py do=check` applies
+them to a folder of records, and further rules that need more than the record (`harness.commands.check`).
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.config.cell import flatten, identity
-
-if TYPE_CHECKING:
-    from harness.records.schema import Record, Scores
+from harness.records.schema import KNOWN_WHEN_DONE, Record, ScoresEntry
 
 Problems = Iterator[str]
 PERCENTAGES = ("acc", "f1", "bleu", "sacrebleu", "chrf")  # metrics between 0 and 100; and all of ROUGE
@@ -21,34 +18,26 @@ AT_LEAST_1 = ("ppl", "word_ppl")
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
 LARGEST = 1e15  # of a number; sums of larger ones lose digits or are infinite
 SPAN_S = 2.0  # times of a record are rounded
-KNOWN_WHEN_DONE = (
-    *("metrics", "metric", "parameters", "steps", "tokens", "examples"),
-    *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
-)
-# what a task calls the place of its data -> what the data may turn out to be
+# `task.source` -> the possible values of `data.source`
 SOURCES = {"slice": ("slice", "full"), "synthetic": ("synthetic",), "generated": ("synthetic",)}
 
 
-def problems(record: "Record") -> Problems:
-    """All that is wrong with a record whose parts are valid."""
+def problems(record: Record) -> Problems:
+    """The problems of a record whose parts are valid."""
     for rule in RULES:
         yield from rule(record)
 
 
-def text(record: "Record") -> Problems:
-    """Names are printable lines; the text of an error alone may have more."""
-    for path, value in strings(record.model_dump(exclude={"error"})):
-        if not value.isprintable():
+def values(record: Record) -> Problems:
+    """Names and texts are printable lines, but for the text of an error. Numbers are in range."""
+    for path, value in leaves(record.model_dump(exclude={"error"})):
+        if isinstance(value, str) and not value.isprintable():
             yield f"{path}: {value[:60]!r} has characters that cannot be printed"
-
-
-def size(record: "Record") -> Problems:
-    for path, value in numbers(record.model_dump()):
-        if not abs(value) <= LARGEST:
+        elif isinstance(value, (int, float)) and not abs(value) <= LARGEST:
             yield f"{path}: {value:.3g} is out of range"
 
 
-def cell(record: "Record") -> Problems:
+def cell(record: Record) -> Problems:
     """The id is the hash of the configuration, and the names are those in it."""
     config = {key: value for key, value in record.config.items() if key != "trainer"}
     if identity(config) != record.cell.id:
@@ -60,12 +49,12 @@ def cell(record: "Record") -> Problems:
             yield f"cell.{key}: {getattr(record.cell, key)}, but config has {name}"
     if record.config.get("seed") != record.cell.seed:
         yield f"cell.seed: {record.cell.seed}, but config has {record.config.get('seed')}"
-    if [each.cell for each in record.depends_on] != record.config.get("dependencies", []):
+    if [dependency.cell for dependency in record.depends_on] != record.config.get("dependencies", []):
         yield "depends_on: not the cells of config.dependencies"
 
 
-def changed(record: "Record") -> Problems:
-    """What was changed has the value that the configuration has."""
+def changed(record: Record) -> Problems:
+    """Each changed setting has the value of the configuration."""
     used = flatten(record.config)
     for key, pair in record.changed.items():
         if not isinstance(pair, list) or len(pair) != 2:
@@ -74,13 +63,14 @@ def changed(record: "Record") -> Problems:
             yield f"changed.{key}: {pair[1]!r}, but config has {used.get(key)!r}"
 
 
-def status(record: "Record") -> Problems:
+def status(record: Record) -> Problems:
     done = record.status == "done"
     if done != (record.error is None):
         yield f"error: {'not null' if done else 'null'}, with status {record.status}"
     if not done:
         return
-    yield from (f"{key}: null, with status done" for key in KNOWN_WHEN_DONE if getattr(record, key) is None)
+    required = [key for key, field in Record.model_fields.items() if KNOWN_WHEN_DONE in field.metadata]
+    yield from (f"{key}: null, with status done" for key in required if getattr(record, key) is None)
     if record.data.source == "unknown":
         yield "data.source: unknown, with status done"
     for key in ("weights_sha256", "tested_weights_sha256"):
@@ -88,26 +78,22 @@ def status(record: "Record") -> Problems:
             yield f"{key}: {digest[:20]} is no sha256"
 
 
-def data(record: "Record") -> Problems:
-    """The source of the data is one that the configuration can have given; every example was scored once."""
-    place = (record.config.get("task") or {}).get("source")
-    allowed = SOURCES.get(place, () if place is None else ("full", "slice"))
+def data(record: Record) -> Problems:
+    """The source of the data agrees with the configuration; every example was scored once."""
+    setting = (record.config.get("task") or {}).get("source")
+    allowed = SOURCES.get(setting, () if setting is None else ("full", "slice"))
     source = record.data.source.split(":")[0]
     if allowed and source not in (*allowed, "unknown"):
-        yield f"data.source: {record.data.source}, but config.task.source is {place}"
-    yield from (f"data.sizes.{name}: {size} is negative" for name, size in record.data.sizes.items() if size < 0)
+        yield f"data.source: {record.data.source}, but config.task.source is {setting}"
     for path, _, scores in scored(record):
         split = path.rpartition(".")[2]
         if record.data.sizes.get(split, scores.n) != scores.n:
             yield f"{path}.n: {scores.n}, but data.sizes.{split} is {record.data.sizes[split]}"
 
 
-def counts(record: "Record") -> Problems:
+def counts(record: Record) -> Problems:
     """Steps, examples and tokens agree with the recipe and with each other."""
     train = record.config.get("train") or {}
-    for key in ("steps", "tokens", "examples", "resumes", "wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"):
-        if (getattr(record, key) or 0) < 0:
-            yield f"{key}: {getattr(record, key)} is negative"
     most = train.get("max_steps")
     if isinstance(most, int) and (record.steps or 0) > most:
         yield f"steps: {record.steps}, but config.train.max_steps is {most}"
@@ -124,8 +110,8 @@ def counts(record: "Record") -> Problems:
         yield f"update.examples: {record.update.examples}, but config.train.batch_size is {size}"
 
 
-def times(record: "Record") -> Problems:
-    """It ended after it began, and worked no longer than that unless it was resumed."""
+def times(record: Record) -> Problems:
+    """The cell ended after it began, and unless resumed it worked no longer than that."""
     began, ended = datetime.fromisoformat(record.started), datetime.fromisoformat(record.finished)
     if (began.tzinfo is None) != (ended.tzinfo is None):
         yield "finished: one time has a zone, the other none"
@@ -141,7 +127,7 @@ def times(record: "Record") -> Problems:
             yield f"examples_per_s: {record.examples} examples took {trained:.3g} s, but wall_s is {record.wall_s:g}"
 
 
-def selection(record: "Record") -> Problems:
+def selection(record: Record) -> Problems:
     rule = ((record.config.get("train") or {}).get("select") or {}).get("rule", record.selection.rule)
     if rule != record.selection.rule:
         yield f"selection.rule: {record.selection.rule}, but config has {rule}"
@@ -152,24 +138,22 @@ def selection(record: "Record") -> Problems:
         yield "tested_weights_sha256: not weights_sha256, but selection.rule is last"
 
 
-def metrics(record: "Record") -> Problems:
+def metrics(record: Record) -> Problems:
     """Scores are possible, complete once a cell is done, and the same wherever they stand."""
     for name, evaluation in record.evaluations.items():
         yield from (f"evaluations.{name}.metrics.{problem}" for problem in impossible(evaluation.metrics or {}))
-        if (evaluation.n or 0) < 0 or (evaluation.seconds or 0) < 0:
-            yield f"evaluations.{name}: n and seconds are not negative"
     if record.status != "done" or record.metrics is None or record.metric is None:
         return
     for point in ("best", "last"):
         if getattr(record.metrics, point) is None:
             yield f"metrics.{point}: null, with status done"
     for path, evaluated, scores in scored(record):
-        if evaluated.step > (record.steps or 0) or evaluated.step < 0:
+        if evaluated.step > (record.steps or 0):
             yield f"{path}: of step {evaluated.step}, but there were {record.steps}"
-        found = scores.model_extra
-        yield from (f"{path}.{name}: null, with status done" for name, score in found.items() if score is None)
-        yield from (f"{path}.{problem}" for problem in impossible(found))
-        if path.endswith(".val") and record.metric.name not in found:
+        by_name = scores.model_extra
+        yield from (f"{path}.{name}: null, with status done" for name, score in by_name.items() if score is None)
+        yield from (f"{path}.{problem}" for problem in impossible(by_name))
+        if path.endswith(".val") and record.metric.name not in by_name:
             yield f"{path}.{record.metric.name}: missing, but metric.name is {record.metric.name}"
     chosen = record.metrics.last if record.selection.rule == "last" else record.metrics.best
     test = record.evaluations.get("test")
@@ -195,8 +179,8 @@ def is_percentage(metric: str) -> bool:
     return kind in PERCENTAGES or kind.startswith("rouge")
 
 
-def scored(record: "Record") -> "Iterator[tuple[str, Any, Scores]]":
-    """(path, what was measured at a step, its scores of one split)."""
+def scored(record: Record) -> Iterator[tuple[str, Any, ScoresEntry]]:
+    """(path, scores at a step, its scores on a split)."""
     for point in ("best", "last"):
         evaluated = record.metrics and getattr(record.metrics, point)
         for split in ("val", "test"):
@@ -204,30 +188,18 @@ def scored(record: "Record") -> "Iterator[tuple[str, Any, Scores]]":
                 yield f"metrics.{point}.{split}", evaluated, scores
 
 
-def strings(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(path, text) of all names and texts in it."""
-    if isinstance(node, str):
-        yield path, node
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            yield path, key
-            yield from strings(value, f"{path}.{key}" if path else key)
-    elif isinstance(node, (list, tuple)):
-        for value in node:
-            yield from strings(value, path)
+def leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
+    """(path, value) of all values in a tree of JSON, and (path of the mapping, name) of all names."""
+    pairs = [(path, name) for name in node] if isinstance(node, dict) else []
+    for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+        key = f"{path}.{name}" if path else name
+        if isinstance(value, (dict, list, tuple)):
+            pairs += leaves(value, key)
+        else:
+            pairs.append((key, value))
+    return pairs
 
 
-def numbers(node: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(node, (int, float)) and not isinstance(node, bool):
-        yield path, node if isinstance(node, int) or math.isfinite(node) else math.inf
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            yield from numbers(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(node, (list, tuple)):
-        for value in node:
-            yield from numbers(value, path)
-
-
-RULES: tuple[Callable[["Record"], Problems], ...] = (
-    *(text, size, cell, changed, status, data, counts, times, selection, metrics),
+RULES: tuple[Callable[[Record], Problems], ...] = (
+    *(values, cell, changed, status, data, counts, times, selection, metrics),
 )

@@ -1,10 +1,11 @@
-"""Records -> a tidy frame: one row per cell. A broken record is named, never skipped in silence."""
+"""Records -> a tidy frame with one row per cell. A broken record is reported, never skipped in silence."""
 
+import contextlib
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,59 +13,69 @@ from harness.config.cell import IDENTITY, flatten
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line
 from harness.records import predictions, record
-from harness.records.listing import Listed, listing
 from harness.records.record import RecordError
+from harness.records.schema import Record, columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = (
-    *("id", "model", "task", "protocol", "budget", "seed", "config", "variant", "changed"),
-    *("status", "metric", "higher_is_better", "score", "tested", "evaluations", "artifacts", "val", "n_test", "step"),
-    *("rule", "after_steps", "leak", "baseline", "baseline_name", "predictions"),
-    *("parameters", "attention_parameters", "steps", "tokens", "examples"),
-    *("wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb"),
-    *("core_hours", "gpu_hours"),
-    *("hardware", "source", "origin", "fingerprint", "sha", "dirty", "code", "finished", "resumes"),
+FIELDS = dict(columns(Record))  # column -> path in a record
+COMPUTED = (
+    *("variant", "changed", "score", "tested", "artifacts", "val", "n_test", "step", "predictions"),
+    *("core_hours", "gpu_hours", "hardware", "origin"),
 )
+COLUMNS = (*FIELDS, *COMPUTED)
 
 
-Wanted = Callable[[Listed], bool]
+def record_files(root: str | os.PathLike[str]) -> Iterator[Path]:
+    """Every `**/*.json` below a folder, in order: regular files that are not hidden. A missing folder has none."""
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name[0] == ".":
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from record_files(entry.path)
+            elif entry.name.endswith(".json") and entry.is_file():
+                yield Path(entry.path)
 
 
-def load_records(
-    root: str | os.PathLike[str], broken: list[str] | None = None, wanted: Wanted = lambda listed: True
-) -> list[dict[str, Any]]:
-    """The records below a folder, in an order that does not depend on the file system; `wanted`: which of them.
+def load_records(root: str | os.PathLike[str], broken: list[str] | None = None) -> list[dict[str, Any]]:
+    """The valid records below a folder, in an order that does not depend on the file system.
 
-    Each has its path as one more entry, `file`. A folder that is not there holds no records. Files that are no record
-    are left out, and what is wrong with each is added to `broken`; without such a list they raise RecordError. Of two
-    records of one cell both are left out: nothing says which one is meant.
+    Each has its path as a further entry, `file`. Files that are not valid records are left out, and each problem is
+    added to `broken`; without such a list they raise RecordError. Two records of the same cell are both left out,
+    because nothing says which of them counts.
     """
-    found = listing(root)
-    problems, records = list(found.problems), []
-    for listed in filter(wanted, found.records):
+    records: dict[str, list[dict[str, Any]]] = {}
+    problems = []
+    for path in record_files(root):
         try:
-            records.append(record.load_json(listed.file) | {"file": listed.file})
-        except RecordError as error:  # it was there and valid a moment ago
-            problems.append(f"{listed.file}: {error}")
+            entries = record.read(path)
+            records.setdefault(entries["cell"]["id"], []).append(entries | {"file": path})
+        except RecordError as error:
+            problems.append(str(error))
+    for id, duplicates in records.items():
+        if len(duplicates) > 1:
+            files = " and ".join(str(entries["file"]) for entries in duplicates)
+            problems.append(f"{files} are records of the same cell ({id}); remove all but one")
     if broken is None and problems:
         raise RecordError(problems[0])
     (broken if broken is not None else []).extend(problems)
     keys = ("task", "protocol", "budget", "model", "seed", "id")
-    return sorted(records, key=lambda entries: tuple(entries["cell"][key] for key in keys))
+    unique = [duplicates[0] for duplicates in records.values() if len(duplicates) == 1]
+    return sorted(unique, key=lambda entries: tuple(entries["cell"][key] for key in keys))
 
 
 def valid_records(
-    root: str | os.PathLike[str], *, recipes: bool = False, wanted: Wanted = lambda listed: True
+    root: str | os.PathLike[str], *, recipes: bool = False, tasks: Collection[str] | None = None
 ) -> tuple[list[dict[str, Any]], int]:
-    """The records below a folder, and how many files are no record; each of these is named on standard error.
+    """The valid records below a folder, and the number of files that are left out, each named on standard error.
 
-    `recipes`: those of the budget `paper` have to state all changes to their recipe, or they are left out, too.
-    `wanted`: which of the records.
+    `recipes`: a record of the budget `paper` that does not state all changes to its recipe is left out as well.
+    `tasks`: only the records of these tasks.
     """
     broken: list[str] = []
-    records = load_records(root, broken, wanted)
+    records = [entries for entries in load_records(root, broken) if tasks is None or entries["cell"]["task"] in tasks]
     if recipes:
         records = [entries for entries in records if not (problem := recipe_problem(entries)) or broken.append(problem)]
     say_left_out(broken)
@@ -87,17 +98,16 @@ def recipe_problem(entries: dict[str, Any]) -> str | None:
 
 
 def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
-    """One row per cell, columns COLUMNS. Unknown values of a failed cell are None or NaN, never zero.
+    """One row per cell: the columns that `schema.Record` marks, and COMPUTED. Unknown values are None or NaN, not zero.
 
-    `score` is the metric on the test split at the checkpoint that the selection rule chose, in the metric's own unit;
-    `tested` has every metric there by its name; `evaluations` is what the record has of further evaluations, by their
-    names; `artifacts` are names of files in its folder; `predictions` is the Path of the scores of each example
-    (`harness.records.predictions.read`), None without such a file. `source` says which part of the data was used,
-    `origin` what the task calls their place: full where what was given as a part turned out to be all.
-    `variant` is equal for cells whose configurations differ in nothing but the seed; `code` is the digest of their
-    source, None where it is not known; `changed` are the settings that differ from the
-    recipe, as pairs of key and JSON value (`harness.config.table_rows.settings_key`); empty for the recipe itself.
-    `core_hours` are wall hours times threads, of a run without a GPU; `gpu_hours` wall hours times GPUs.
+    `score` is the metric on the test split with the selected weights, in the metric's own unit, and `tested` has all
+    metrics there by name. `artifacts` are names of files in the record's folder. `predictions` is the Path of the
+    scores of each example (`harness.records.predictions.read`), None without this file. `source` is the part of the
+    data that was used, and `origin` the task's name for their origin: `full` if what was requested as a slice turned
+    out to be everything. `variant` is equal for cells whose configurations differ only in the seed. `code` is the
+    digest of their source, None if unknown. `changed` are the settings that differ from the recipe, as pairs of key and
+    JSON value (`harness.config.table_rows.settings_key`). `core_hours` are wall hours times threads of a run without a
+    GPU; `gpu_hours` wall hours times GPUs.
     """
     import pandas as pd
 
@@ -105,66 +115,50 @@ def frame(records: Sequence[dict[str, Any]]) -> "pd.DataFrame":
 
 
 def _row(entries: dict[str, Any]) -> dict[str, Any]:
-    metric = entries["metric"] or {"name": None, "higher_is_better": None}
-    selection, baseline = entries["selection"], entries["baseline"] or {}
-    # a cell that did not finish has no result, although it may have measured something
+    row = {column: _value(entries, path) for column, path in FIELDS.items()}
+    row["parameters"] = row["parameters"] or None  # 0 in a cell that could not be built
+    # an unfinished cell has no result, although it may have measured something
     metrics = entries["metrics"] if entries["status"] == "done" else None
-    point = (metrics or {}).get("last" if selection["rule"] == "last" else "best") or {}
-    test, parameters, hardware = point.get("test") or {}, entries["parameters"] or {}, entries["hardware"]
-    data = entries["data"]
-    counts = ("steps", "tokens", "examples", "wall_s", "examples_per_s", "tokens_per_s", "peak_memory_mb", "resumes")
-    return (
-        entries["cell"]
-        | {key: entries[key] for key in ("status", *counts)}
-        | {
-            "variant": variant(entries["config"]),
-            "config": entries["config"],
-            "changed": settings_key({key: used for key, (_, used) in entries["changed"].items()}),
-            "metric": metric["name"],
-            "higher_is_better": metric["higher_is_better"],
-            "score": test.get(metric["name"]),
-            "tested": test,
-            "evaluations": entries["evaluations"],
-            "artifacts": tuple(sorted(entries["artifacts"])),
-            "val": (point.get("val") or {}).get(metric["name"]),
-            "n_test": test.get("n"),
-            "step": point.get("step"),
-            "rule": selection["rule"],
-            "after_steps": selection["after_steps"],
-            "leak": selection["leak"],
-            "baseline": baseline.get("test"),
-            "baseline_name": baseline.get("name"),
-            "predictions": _predictions(entries),
-            "parameters": parameters.get("total") or None,
-            "attention_parameters": parameters.get("attention"),
-            "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
-            "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
-            "hardware": hardware["gpu"] or _processor(hardware),
-            "source": data["source"],
-            "origin": _origin(entries["config"]["task"].get("source"), data["source"]),
-            "fingerprint": data["fingerprint"],
-            "sha": entries["git"]["sha"],
-            "dirty": entries["git"]["dirty"],
-            "code": entries.get("code_sha256"),
-            "finished": entries["finished"],
-        }
-    )
+    point = (metrics or {}).get("last" if row["rule"] == "last" else "best") or {}
+    test, hardware = point.get("test") or {}, entries["hardware"]
+    return row | {
+        "variant": variant(entries["config"]),
+        "changed": settings_key({key: used for key, (_, used) in entries["changed"].items()}),
+        "score": test.get(row["metric"]),
+        "tested": test,
+        "artifacts": tuple(sorted(entries["artifacts"])),
+        "val": (point.get("val") or {}).get(row["metric"]),
+        "n_test": test.get("n"),
+        "step": point.get("step"),
+        "predictions": _predictions(entries),
+        "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
+        "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
+        "hardware": hardware["gpu"] or _processor(hardware),
+        "origin": _origin(entries["config"]["task"].get("source"), row["source"]),
+    }
+
+
+def _value(entries: Any, path: Sequence[str]) -> Any:
+    """The value at a path of keys; None below a key that is absent or null."""
+    for key in path:
+        entries = (entries or {}).get(key)
+    return entries
 
 
 def _predictions(entries: dict[str, Any]) -> Path | None:
-    """Records that were not read from a file have none, and those of unfinished cells neither."""
+    """None for records that were not read from a file, and for unfinished cells."""
     if "file" not in entries or entries["status"] != "done":
         return None
     path = predictions.path_of(entries["file"])
     return path if path.exists() else None
 
 
-def _origin(place: str | None, source: str) -> str | None:
-    return source if (place, source) == ("slice", "full") else place
+def _origin(setting: str | None, source: str) -> str | None:
+    return source if (setting, source) == ("slice", "full") else setting
 
 
 def variant(config: dict[str, Any]) -> str:
-    """Eight hexadecimal digits that cells share if only their seeds differ."""
+    """Eight hexadecimal digits, equal for cells that differ only in their seeds."""
     return hashlib.sha256(json.dumps(recipe(config), sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -174,15 +168,15 @@ def recipe(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """For each config, the settings that the others do not share: `model.window=16, train.optimizer.lr=0.001`."""
-    flat = [flatten(recipe(config)) for config in configs]
-    keys = {key for one in flat for key in one}
-    differing = {key for key in keys if len({json.dumps(one.get(key)) for one in flat}) > 1}
-    return [format_settings(settings_key({key: one[key] for key in differing if key in one})) for one in flat]
+    """For each config, the settings that not all share: `model.window=16, train.optimizer.lr=0.001`."""
+    recipes = [flatten(recipe(config)) for config in configs]
+    keys = {key for settings in recipes for key in settings}
+    differing = {key for key in keys if len({json.dumps(settings.get(key)) for settings in recipes}) > 1}
+    return [format_settings(settings_key({key: s[key] for key in differing if key in s})) for s in recipes]
 
 
 def _hours(entries: dict[str, Any], units: int) -> float | None:
-    """Wall hours times cores or GPUs; None for a cell that broke off before it could tell."""
+    """Wall hours times cores or GPUs; None for a cell that ended before they were known."""
     return None if entries["wall_s"] is None else entries["wall_s"] * units / 3600
 
 

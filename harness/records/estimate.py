@@ -1,4 +1,4 @@
-"""How long a cell may take: from records of cells like it, or from the published scale of its table."""
+"""Estimates the duration of a cell from records of similar cells, or from the published scale of its table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Estimate:
 
 
 def estimate(cell: Cell, records: Sequence[dict[str, Any]], gpu_hours: float | None = None) -> Estimate | None:
-    """The time that a cell may take, from the best source there is.
+    """The duration of a cell from the best source.
 
-    First a finished cell that differs only in its seed; then, scaled by steps, another model in the same task, protocol
-    and budget; then `gpu_hours`, the published scale.
+    Sources are, in this order: a finished cell that differs only in the seed; another model on the same task, protocol
+    and budget, scaled by steps; `gpu_hours`, the published scale.
     """
     config = cell.config
     done = [entries for entries in records if entries["status"] == "done" and entries["steps"]]

@@ -1,4 +1,9 @@
-"""The record that a user means by a name: an id, a file, a run directory."""
+"""The names of runs, and the record that a user means by an id, a file or a run directory.
+
+The name of a run is its path below the run folders and, with `.json`, below the records:
+`<task>/<protocol>/<budget>/<model>-s<seed>-<first 8 digits of the cell's id>`, as `harness.config.cell.Cell.path` gives
+it.
+"""
 
 import os
 import re
@@ -9,11 +14,21 @@ from typing import Any
 from harness.errors import UsageError
 from harness.records import record
 
+RUN = re.compile(
+    r"(?P<task>.+)/(?P<protocol>[^/]+)/(?P<budget>[^/]+)/(?P<model>[^/]+)-s(?P<seed>\d+)-(?P<id>[0-9a-f]{8})"
+)
+
+
+def run_parts(name: str) -> dict[str, str] | None:
+    """{"task": .., "protocol": .., "budget": .., "model": .., "seed": .., "id": ..}; None for another kind of path."""
+    match = RUN.fullmatch(name)
+    return match.groupdict() if match else None
+
 
 def find(
     name: str | os.PathLike[str], records: Sequence[dict[str, Any]], root: str | os.PathLike[str]
 ) -> dict[str, Any]:
-    """The record that a name means, with its path as `file`. Names of runs and run folders end with the id's digits.
+    """The record that a name means, with its path as `file`. The name of a run ends with digits of the cell's id.
 
     Raises UsageError.
     """
@@ -26,10 +41,12 @@ def find(
             f"{name} is no cell: type the first six or more digits of a cell's id, the path of its record (.json) or "
             "of its run folder, or its line in python run.py do=status"
         )
-    found = [entries for entries in records if entries["cell"]["id"].startswith(digits)]
-    if not found:
-        raise UsageError(f"there is no record of {name} below {root}; python run.py do=status lists what there is")
-    if len(found) > 1:
-        ids = ", ".join(entries["cell"]["id"] for entries in found[:4])
-        raise UsageError(f"{name} fits {len(found)} cells: {ids}{', ...' * (len(found) > 4)}; type more digits")
-    return found[0]
+    matches = [entries for entries in records if entries["cell"]["id"].startswith(digits)]
+    if not matches:
+        raise UsageError(f"there is no record of {name} below {root}; python run.py do=status lists all")
+    if len(matches) > 1:
+        ids = [entries["cell"]["id"] for entries in matches[:4]]
+        if len(matches) > 4:
+            ids.append("...")
+        raise UsageError(f"{name} fits {len(matches)} cells: {', '.join(ids)}; type more digits")
+    return matches[0]

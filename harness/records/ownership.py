@@ -1,12 +1,15 @@
-"""Which process a run directory belongs to, and its sign of life.
+"""The process that owns a run directory, and its sign of life.
 
-owner            locked (flock) by the process that runs the cell, and a token of that process; the kernel unlocks it
+owner            locked (flock) by the process that runs the cell, with a token of that process; the kernel unlocks it
                  when the process dies
 heartbeat.json   state, step, host, pid; rewritten every few seconds while that process lives
 
-Some file systems keep locks to one node, and clocks differ between hosts. So a directory whose last heartbeat is of
-another host is taken over once that heartbeat has stood still for a while on our own clock, and its owner looks for its
-token before it saves anything.
+On some file systems a lock is seen by one node only, and the clocks of hosts differ. So a directory whose last
+heartbeat is from another host is taken over once that heartbeat has not changed for a while on our own clock, and an
+owner looks for its token before it saves anything.
+
+Package filelock cannot keep these promises: without flock it falls back to a lock file that outlives a killed process
+or raises an error, and it gives no access to the locked file, which holds the token.
 """
 
 import contextlib
@@ -22,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.records.atomic import write_atomic
+from harness.records.files import write_atomic
 
 HEARTBEAT_INTERVAL_S = 5.0
 DEAD_AFTER_S = 60.0  # without a heartbeat, where the lock of another host cannot be seen
@@ -32,11 +35,11 @@ OWNER, HEARTBEAT = "owner", "heartbeat.json"
 
 
 class OwnershipLostError(Exception):
-    """Another process has taken the directory over: nothing more may be written there."""
+    """Another process has taken over the directory: nothing more may be written there."""
 
 
 class Ownership:
-    """Of one run directory, by one process at a time."""
+    """The ownership of a run directory, by one process at a time."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -48,16 +51,16 @@ class Ownership:
         self._released = threading.Event()
 
     def acquire(self, say: Callable[[str], object] = lambda line: None) -> bool:
-        """Become the one process that runs here; False if another one does.
+        """Become the owner; False if another process owns the directory.
 
-        Where the last heartbeat is of another host, and not of a run that has ended, it is watched first: one that
-        changes is of a process that lives, one that stands still for DEAD_AFTER_S is of one that has died.
+        If the last heartbeat is from another host and its run has not ended, it is watched first: the process lives if
+        the heartbeat changes within DEAD_AFTER_S.
         """
         descriptor = os.open(self.folder / OWNER, os.O_RDWR | os.O_CREAT, 0o644)
         locked = try_lock(descriptor)
         last = read_heartbeat(self.folder)
         if last and last["host"] != socket.gethostname() and last["state"] not in ENDED_STATES:
-            say(f"the last heartbeat is of {last['host']}: whether it lives is known in {DEAD_AFTER_S:.0f} s")
+            say(f"the last heartbeat is from {last['host']}: waiting {DEAD_AFTER_S:.0f} s for another one")
             lives = self._changes(last)
             locked = locked or try_lock(descriptor)
             locked = locked and not lives
@@ -89,7 +92,7 @@ class Ownership:
                 self._lock = None
 
     def require(self) -> None:
-        """Raises OwnershipLostError if another process has taken the directory over, which needs no lock to be seen.
+        """Raises OwnershipLostError if another process has taken over the directory, also where locks are not seen.
 
         Does nothing in a process that has not acquired the directory.
         """
@@ -98,9 +101,9 @@ class Ownership:
         try:
             token = (self.folder / OWNER).read_text(encoding="ascii", errors="replace")
         except OSError:
-            return  # the file was removed, by no process of ours
+            return  # a user removed the file
         if token and token != self._token:
-            raise OwnershipLostError(f"another process has taken {self.folder} over; nothing more was written")
+            raise OwnershipLostError(f"another process has taken over {self.folder}; nothing more was written")
 
     def beat(self, state: str, *, step: int, steps: int, force: bool = False) -> None:
         """Record the state and the step of `steps`, at most every few seconds unless `force`.
@@ -111,8 +114,8 @@ class Ownership:
             return
         self._last_time = time.time()
         with self._writing:
-            place = {"host": socket.gethostname(), "pid": os.getpid()}
-            self._last = {"state": state, "step": step, "steps": steps} | place
+            self._last = {"state": state, "step": step, "steps": steps}
+            self._last |= {"host": socket.gethostname(), "pid": os.getpid()}
             self._write()
 
     def _write(self) -> None:
@@ -122,7 +125,7 @@ class Ownership:
             write_atomic(self.folder / HEARTBEAT, text, durable=False)
 
     def _repeat(self) -> None:
-        """Keep the heartbeat fresh while nothing else writes it: an evaluation may take longer than DEAD_AFTER_S."""
+        """Renew the heartbeat in the background: an evaluation may take longer than DEAD_AFTER_S."""
         while not self._released.wait(HEARTBEAT_INTERVAL_S):
             with self._writing:
                 running = self._last is not None and self._last["state"] not in ENDED_STATES
@@ -131,9 +134,9 @@ class Ownership:
 
 
 def read_heartbeat(folder: Path) -> dict[str, Any] | None:
-    """The last heartbeat of a run directory, None if there is none, or what stands there is none.
+    """The last heartbeat of a run directory; None without a valid one.
 
-    `age_s` is its age, and `alive` whether its process still runs: on this host by the lock, on another by the age.
+    `age_s` is its age. `alive` tells whether its process still runs: by the lock on this host, else by the age.
     """
     try:
         last = json.loads((folder / HEARTBEAT).read_text(encoding="utf-8"))
@@ -143,8 +146,10 @@ def read_heartbeat(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     last["age_s"] = max(0.0, time.time() - last["time"])
-    here = last["host"] == socket.gethostname()
-    last["alive"] = is_locked(folder / OWNER) if here else last["age_s"] < DEAD_AFTER_S
+    if last["host"] == socket.gethostname():
+        last["alive"] = is_locked(folder / OWNER)
+    else:
+        last["alive"] = last["age_s"] < DEAD_AFTER_S
     return last
 
 
@@ -160,7 +165,7 @@ def is_locked(owner: Path) -> bool:
 
 
 def try_lock(descriptor: int) -> bool:
-    """False if another process has the lock. True on a file system without locks, where the heartbeat has to do."""
+    """False if another process has the lock. True on a file system without locks, where the heartbeat decides."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""The predictions of a cell: what each test example scored, for paired comparison, in one file beside the record.
+"""The predictions of a cell: the score of each test example, for paired comparison, in a file beside the record.
 
 `<record's stem>.npz` has an array (n,) for each `<evaluation>/<score>`, in the order of the split. The last part of a
 key is the score (`acc`, `mse`), the rest the evaluation (`test`, `baseline/last_value`). A score that is 0 or 1, or 0
-or 100 in percent, is kept as uint8 0 and 1; others are float32 in the metric's unit. The record has the names of the
-scores of each evaluation, and a digest of their content, so a file that belongs to another run is recognised.
+or 100 in percent, is stored as uint8 0 or 1; others are float32 in the metric's unit. The record has the names of each
+evaluation's scores and a digest of their content, so the file of another run is recognised.
 """
 
 import hashlib
@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.records.atomic import write_bytes_atomic
+from harness.errors import one_line
+from harness.records.files import write_bytes_atomic
 from harness.records.record import RecordError
 
 if TYPE_CHECKING:
     import numpy as np
 
-Scores = Mapping[str, "np.ndarray"]  # of one evaluation: (n,) each
+ScoreArrays = Mapping[str, "np.ndarray"]  # of one evaluation: (n,) each
 
 # what numpy and zipfile raise for a damaged archive: NotImplementedError where a flipped bit names another compression
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
@@ -32,14 +33,14 @@ def path_of(record_file: str | os.PathLike[str]) -> Path:
     return Path(record_file).with_suffix(".npz")
 
 
-def kept(scores: Scores) -> dict[str, "np.ndarray"]:
-    """The scores of an evaluation as they are kept. Raises ValueError for a name with a slash."""
+def stored(scores: ScoreArrays) -> dict[str, "np.ndarray"]:
+    """The scores of an evaluation in the types of the file. Raises ValueError for a name with a slash."""
     if names := [name for name in scores if "/" in name]:
         raise ValueError(f"a score is called {names[0]}; names of scores have no slash")
-    return {name: _kept(values) for name, values in scores.items()}
+    return {name: _compact(values) for name, values in scores.items()}
 
 
-def _kept(values: "np.ndarray") -> "np.ndarray":
+def _compact(values: "np.ndarray") -> "np.ndarray":
     import numpy as np
 
     for right in (1, 100):
@@ -48,15 +49,18 @@ def _kept(values: "np.ndarray") -> "np.ndarray":
     return values.astype(np.float32)
 
 
-def described(scores: Scores) -> dict[str, Any]:
-    """`predictions` of a record's evaluation: names and digest of scores that `kept` gave."""
+def described(scores: ScoreArrays) -> dict[str, Any]:
+    """`predictions` of a record's evaluation: names and digest of `stored` scores."""
     return {"sha256": _digest(scores), "scores": sorted(scores)}
 
 
-def write(record_file: Path, evaluations: Mapping[str, Scores]) -> None:
-    """Replace the predictions of a record by these, each as `kept` gave them."""
-    of_each = sorted(evaluations.items())
-    arrays = {f"{name}/{score}": scores[score] for name, scores in of_each for score in sorted(scores)}
+def write(record_file: Path, evaluations: Mapping[str, ScoreArrays]) -> None:
+    """Replace the predictions of a record by these `stored` scores of each evaluation."""
+    arrays = {
+        f"{name}/{score}": values
+        for name, scores in sorted(evaluations.items())
+        for score, values in sorted(scores.items(), key=lambda pair: pair[0])
+    }
     write_bytes_atomic(path_of(record_file), npz(arrays))
 
 
@@ -65,28 +69,34 @@ def remove(record_file: Path) -> None:
 
 
 def read(record_file: Path, entries: Mapping[str, Any], only: str | None = None) -> dict[str, dict[str, "np.ndarray"]]:
-    """{evaluation: {score: (n,)}} of all evaluations of a record that have predictions, or of `only` one of them.
+    """{evaluation: {score: (n,)}} for all evaluations of a record that have predictions, or for `only` this one.
 
-    `entries` is the record, of which `evaluations` alone is used. Raises RecordError, in one line, for a file that is
-    missing, damaged or another run's.
+    `entries` is the record; only its `evaluations` are used. Raises RecordError, in one line, for a file that is
+    missing, damaged or of another run.
     """
     import numpy as np
 
     path = path_of(record_file)
-    wanted = {name: one["predictions"] for name, one in entries["evaluations"].items() if one["predictions"]}
-    wanted = {name: one for name, one in wanted.items() if only in (None, name)}
+    evaluations = {
+        name: evaluation
+        for name, evaluation in entries["evaluations"].items()
+        if evaluation["predictions"] and only in (None, name)
+    }
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: {score: file[f"{name}/{score}"] for score in one["scores"]} for name, one in wanted.items()}
+            predictions = {
+                name: {score: file[f"{name}/{score}"] for score in evaluation["predictions"]["scores"]}
+                for name, evaluation in evaluations.items()
+            }
     except FileNotFoundError:
         raise RecordError(f"{path}: not there, but the record has a digest of it") from None
     except UNREADABLE as error:
-        raise RecordError(f"{path}: damaged ({' '.join(str(error).split())[:120]}); run its cell again") from error
-    for name, scores in found.items():
-        counts = {array.shape for array in scores.values()} - {(entries["evaluations"][name]["n"],)}
-        if counts or _digest(scores) != wanted[name]["sha256"]:
+        raise RecordError(f"{path}: damaged ({one_line(error)[:120]}); run its cell again") from error
+    for name, scores in predictions.items():
+        sizes = {array.shape for array in scores.values()} - {(evaluations[name]["n"],)}
+        if sizes or _digest(scores) != evaluations[name]["predictions"]["sha256"]:
             raise RecordError(f"{path}: {name} is not what the record was made from; run its cell again")
-    return found
+    return predictions
 
 
 def npz(arrays: Mapping[str, Any]) -> bytes:
@@ -98,7 +108,7 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _digest(scores: Scores) -> str:
+def _digest(scores: ScoreArrays) -> str:
     """sha256, hexadecimal, of names, types and little-endian content: the same for any version of numpy."""
     sha256 = hashlib.sha256()
     for name in sorted(scores):

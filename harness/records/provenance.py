@@ -1,4 +1,4 @@
-"""What a result was computed with: commit, package versions, hardware, and the memory it took."""
+"""The provenance of a result: commit, package versions, hardware and memory."""
 
 import contextlib
 import importlib.metadata
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 SNAPSHOT = "SNAPSHOT.json"  # the commit, in a copy of the code that is not a repository
-# git's paths of code: what runs write, and the rest, changes no number
+# git's paths of the code that decides numbers
 CODE = ("--", ":(glob)*.py", "pyproject.toml", "conf", "harness", "hydra_plugins", "longhaul", "models", "tasks")
 PACKAGES = ("longhaul", "torch", "lightning", "torchmetrics", "hydra-core", "numpy", "datasets")
 
@@ -34,13 +34,13 @@ def git(root: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            versions[name] = "unknown"
+    return versions
 
 
 def hardware(device: Any, kernels: str = "torch") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a record does not say about its recipe: changes that its configuration has and `changed` lacks."""
+"""Changes to a recipe that a record does not state: its configuration has them, `changed` lacks them."""
 
 import functools
 import json
@@ -15,21 +15,20 @@ from harness.errors import UsageError, one_line
 def unstated_changes(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
     """{key: [recipe's value, value used]}, by the recipes of this clone.
 
-    Keys that the recipe has and the record lacks are not counted: recipes gain keys. Nor is anything of a protocol or
-    a task that this clone does not have; the budget `paper` of such a one cannot be checked, and says so.
+    Keys that only the recipe has do not count, because recipes gain keys. A protocol or task that this clone lacks
+    cannot be checked, which is a problem for the budget `paper` alone.
     """
     config = {key: value for key, value in entries["config"].items() if key not in ("trainer", "seed", "dependencies")}
-    found = changes_of(json.dumps(config, sort_keys=True))
-    if isinstance(found, str):
-        return {"protocol": [found, entries["cell"]["protocol"]]} if entries["cell"]["budget"] == "paper" else {}
-    return {key: pair for key, pair in found.items() if pair[1] is not None and key not in entries["changed"]}
+    changed = changes_of(json.dumps(config, sort_keys=True))
+    if isinstance(changed, str):
+        return {"protocol": [changed, entries["cell"]["protocol"]]} if entries["cell"]["budget"] == "paper" else {}
+    return {key: pair for key, pair in changed.items() if pair[1] is not None and key not in entries["changed"]}
 
 
 @functools.lru_cache(maxsize=4096)
 def changes_of(config: str) -> dict[str, list[Any]] | str:
-    """Of a configuration as JSON; or why they cannot be known. Cells that differ in their seed alone share them."""
-    found = json.loads(config)
+    """The changes of a configuration in JSON, or why they are unknown. Cells of different seeds share them."""
     try:
-        return changes(Cell("", found | {"seed": 1}))
+        return changes(Cell("", json.loads(config) | {"seed": 1}))
     except (UsageError, HydraException, OmegaConfBaseException) as error:
         return f"no recipe ({one_line(error)[:80]})"

@@ -1,28 +1,29 @@
 """The record: the JSON file that one cell leaves behind, and the only source of every table and figure.
 
 There is one file per cell and no database, so a thousand jobs can write at once. Files are replaced atomically. A
-record is checked when it is written and again when it is read. `schema.Record` is its schema, `checks` has the
-rules between its parts.
+record is checked when it is written and when it is read. `schema.Record` is its schema; `checks` has the rules between
+its parts.
 
 Units: seconds; memory in MiB (`peak_memory_mb`) and GiB (`memory_gb`); scores in the metric's own unit, which is the
-one that papers print (accuracy in percent); times in ISO 8601. Numbers are finite. An unknown value is null, and only
-an unfinished cell (`status` other than `done`) may have one where `checks.KNOWN_WHEN_DONE` lists the key.
+one that papers print (accuracy in percent); times in ISO 8601. Numbers are finite. An unknown value is null; fields
+that are marked with `schema.KNOWN_WHEN_DONE` are null only in an unfinished cell (`status` other than `done`).
 """
 
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.config.validation import parse
 from harness.errors import UsageError, one_line
+from harness.progress import clock
 from harness.records import checks
-from harness.records.atomic import write_atomic
+from harness.records.files import write_atomic
 from harness.records.schema import Record
 
 SCHEMA_VERSION = 2
-MIGRATE = "run: python -m harness.records.migrate <folder of the records>"
 MAX_BYTES = 2**22  # of a file
 HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -41,8 +42,8 @@ def parsed(record: Any) -> Record:
     """A record whose parts are valid, each alone. Raises RecordError."""
     version = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
-        known = MIGRATE if version == 1 else f"this Longhaul reads {SCHEMA_VERSION}"
-        raise RecordError(f"schema_version: {version}; {known}")
+        cure = "remove the record and run its cell again, or read it with the Longhaul that wrote it"
+        raise RecordError(f"schema_version: {version}, but this Longhaul reads {SCHEMA_VERSION} alone; {cure}")
     return parse(Record, record, "", RecordError)
 
 
@@ -63,10 +64,10 @@ def load_json(path: Path) -> Any:
         if path.stat().st_size > MAX_BYTES:
             raise RecordError(f"no record: more than {MAX_BYTES:,} bytes")
         text = path.read_text(encoding="utf-8")
-        found = json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(text, parse_constant=_refuse_constant)
         if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
-            json.dumps(found, ensure_ascii=False).encode()
-        return found
+            json.dumps(content, ensure_ascii=False).encode()
+        return content
     except UnicodeEncodeError as error:
         raise RecordError("no record: half of a character") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -84,6 +85,20 @@ def write(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
     except RecordError as error:
         raise RecordError(f"{path}: not written: {error}") from error
     write_atomic(path, json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def summary(record: Mapping[str, Any]) -> str:
+    """The score of a record that is done: `test acc 52.6 (n 2000, chance 12) · 0:28`."""
+    name, point = record["metric"]["name"], "last" if record["selection"]["rule"] == "last" else "best"
+    test = record["metrics"][point]["test"]
+    chance = f", chance {record['baseline']['test']:.4g}" if record["baseline"] else ""
+    leak = " [selected on test]" if record["selection"]["leak"] else ""
+    return f"test {name} {test[name]:.4g}{leak} (n {test['n']}{chance}) · {clock(record['wall_s'])}"
+
+
+def outcome(record: Mapping[str, Any]) -> str:
+    """The summary of a record that is done, else its error on one line."""
+    return summary(record) if record["status"] == "done" else one_line(record["error"]["message"])[:160]
 
 
 def _refuse_constant(constant: str) -> None:

@@ -1,15 +1,15 @@
-"""The directory of one run. All of it can be lost without losing a result: the record holds the results.
+"""The directory of a run. The results are in the record, so no result is lost with this directory.
 
 owner            locked by the process that runs the cell (harness.records.ownership)
 heartbeat.json   state, step, host, pid; rewritten every few seconds while that process lives
-attempt.json     which command began the last attempt, and whether it ended with a record
+attempt.json     the request that began the last attempt, and whether it ended with a record
 job.json         the job that the cell was last submitted in
 metrics.csv      one row per evaluation
 log.txt          the progress lines
 error.txt        traceback of a failure
 .hydra/          config.yaml (resolved) and overrides.yaml
-checkpoints/     last.ckpt (model, optimizer and loop), best.pt (weights), the ones before them (previous.ckpt,
-                 previous-best.pt), step-<n>.pt (weights to average)
+checkpoints/     last.ckpt (model, optimizer and loop), best.pt (weights), the files that they replaced (previous.ckpt,
+                 previous-best.pt), step-<n>.pt (weights to average); harness.training.attempt tells who reads them
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from harness.records.atomic import has_temporaries, remove_temporaries, write_atomic
+from harness.records.files import has_temporaries, remove_temporaries, write_atomic
 from harness.records.ownership import HEARTBEAT, OWNER, Ownership
 
 ATTEMPT, JOB = "attempt.json", "job.json"
@@ -34,7 +34,7 @@ FOLDERS = {".hydra": ("config.yaml", "overrides.yaml"), "checkpoints": ()}  # an
 
 @dataclass(frozen=True)
 class BegunAttempt:
-    """`since`: of the request that began it (`CellRequest.since`). `ended`: with a record, of whatever status."""
+    """`since`: that of the request (`CellRequest.since`). `ended`: with a record, of any status."""
 
     since: float
     ended: bool
@@ -52,7 +52,7 @@ class RunDirectory:
         self.ownership = Ownership(path)
 
     def acquire(self, say: Callable[[str], object] = lambda line: None) -> bool:
-        """Become the one process that runs here; False if another one does."""
+        """Become the owner; False if another process owns the directory."""
         self.path.mkdir(parents=True, exist_ok=True)
         set_aside(self.path / OWNER, is_folder=False)
         if not self.ownership.acquire(say):
@@ -76,7 +76,7 @@ class RunDirectory:
 
     @property
     def is_half_written(self) -> bool:
-        """Whether a process that was killed here left temporary files, or an attempt that has no end."""
+        """Whether a killed process left temporary files or an attempt without an end."""
         begun = self.last_attempt()
         return any(map(has_temporaries, self.folders)) or (begun is not None and not begun.ended)
 
@@ -91,12 +91,12 @@ class RunDirectory:
         return self.last.is_file() or self.previous.is_file()
 
     def checkpoint_stamps(self) -> tuple[tuple[int, ...] | None, ...]:
-        """They differ once a checkpoint was written."""
+        """They change with each written checkpoint."""
         stats = [path.stat() if path.is_file() else None for path in (self.last, self.previous)]
         return tuple(stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def clear(self) -> None:
-        """Delete what an earlier attempt left, except the file `owner`, which is locked."""
+        """Delete the files of an earlier attempt, except `owner`, which is locked."""
         for path in (self.metrics, self.log, self.error, self.path / HEARTBEAT):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
@@ -110,7 +110,7 @@ class RunDirectory:
         self._write_attempt(BegunAttempt(since, ended=True))
 
     def forget_previous(self) -> None:
-        """Delete what is kept in case of damage, once it is known that there was none."""
+        """Delete the previous checkpoint and weights, which were kept in case of damage."""
         for path in (self.previous, self.previous_best):
             path.unlink(missing_ok=True)
 
@@ -118,10 +118,10 @@ class RunDirectory:
         write_atomic(self.path / ATTEMPT, json.dumps(asdict(attempt)))
 
     def last_attempt(self) -> BegunAttempt | None:
-        """None if there was none, or what stands there is none."""
+        """None without a valid `attempt.json`."""
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            found = json.loads((self.path / ATTEMPT).read_text(encoding="utf-8"))
-            return BegunAttempt(float(found["since"]), found["ended"] is True)
+            attempt = json.loads((self.path / ATTEMPT).read_text(encoding="utf-8"))
+            return BegunAttempt(float(attempt["since"]), attempt["ended"] is True)
         return None
 
     def write_config(self, config: dict[str, Any] | DictConfig, overrides: Sequence[str]) -> None:
@@ -142,7 +142,7 @@ class RunDirectory:
 
 
 def set_aside(path: Path, *, is_folder: bool) -> None:
-    """Rename what stands in the place of a folder and is none, or of a file and is no regular one; keep it."""
+    """Rename, and so keep, anything else that has the path of a folder or of a regular file."""
     right = path.is_dir() if is_folder else path.is_file() and not path.is_symlink()
     if (path.is_symlink() or path.exists()) and not right:
         number = next(n for n in range(1, 10**6) if not path.with_name(f"{path.name}.aside-{n}").exists())

@@ -1,20 +1,45 @@
-"""The parts of a record: keys, types, and what a value alone may be. `harness.records.record` reads and writes them."""
+"""The parts of a record: keys, types, and the range of each value. `harness.records.record` reads and writes them.
+
+A new field is declared here and filled in by `harness.training.attempt.Attempt.entries`. Its annotation tells the rest:
+`Column` that the frame of records has it, `KNOWN_WHEN_DONE` that only an unfinished cell may have null there.
+"""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, JsonValue, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
 
 from harness.config.validation import StrictModel, TupleOf
 
 
-def matching(what: str, pattern: str) -> Any:
-    """The type of a string that matches a pattern; messages describe it as `what`."""
+@dataclass(frozen=True)
+class Column:
+    """Marks a field of a record as a column of `harness.records.collect.frame`, by default with the field's name."""
+
+    name: str = ""
+
+
+KNOWN_WHEN_DONE = "known when done"  # marks a field that is null only in an unfinished cell
+
+
+def columns(model: type[StrictModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(name of a column, path of keys in a record) for each field that is marked as a `Column`."""
+    for key, field in model.model_fields.items():
+        yield from ((mark.name or key, (*path, key)) for mark in field.metadata if isinstance(mark, Column))
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, StrictModel):
+                yield from columns(part, (*path, key))
+
+
+def matching(description: str, pattern: str) -> Any:
+    """The type of a string that matches a pattern; messages name it by the description."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise ValueError(f"{text!r} is not {what}")
+            raise ValueError(f"{text!r} is not {description}")
         return text
 
     return Annotated[str, AfterValidator(check)]
@@ -34,15 +59,17 @@ TaskName = matching("the name of a task", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59})*")
 FileName = matching("the name of a file beside the record", "[^/]+")
 DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.+|synthetic|unknown")
 Time = Annotated[str, AfterValidator(check_time)]
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
 
 
 class CellEntry(StrictModel):
-    id: Hex
-    model: Name
-    task: TaskName
-    protocol: Name
-    budget: Name
-    seed: int
+    id: Annotated[Hex, Column()]
+    model: Annotated[Name, Column()]
+    task: Annotated[TaskName, Column()]
+    protocol: Annotated[Name, Column()]
+    budget: Annotated[Name, Column()]
+    seed: Annotated[int, Column()]
 
 
 class ErrorEntry(StrictModel):
@@ -51,7 +78,7 @@ class ErrorEntry(StrictModel):
     traceback: str
 
 
-class Scores(StrictModel):
+class ScoresEntry(StrictModel):
     """Metrics of one split by name, and `n`, the number of examples scored."""
 
     model_config = ConfigDict(extra="allow")
@@ -60,11 +87,11 @@ class Scores(StrictModel):
 
 
 class Evaluated(StrictModel):
-    """What was measured at one step. `test` is absent where the test split was not scored."""
+    """The scores at a step. `test` is absent if the test split was not scored."""
 
-    step: int
-    val: Scores
-    test: Scores = None  # absent, but never null
+    step: Count
+    val: ScoresEntry
+    test: ScoresEntry = None  # absent, but never null
 
 
 class Metrics(StrictModel):
@@ -73,27 +100,27 @@ class Metrics(StrictModel):
 
 
 class Metric(StrictModel):
-    name: str
-    higher_is_better: bool
+    name: Annotated[str, Column("metric")]
+    higher_is_better: Annotated[bool, Column()]
 
 
 class Selection(StrictModel):
-    """`leak`: the checkpoint was chosen on the examples that the test score is of."""
+    """`leak`: the weights were chosen by the examples that the test scores."""
 
-    rule: Literal["best_val", "last", "last_mean", "best_test"]
-    after_steps: int
-    leak: bool
+    rule: Annotated[Literal["best_val", "last", "last_mean", "best_test"], Column()]
+    after_steps: Annotated[int, Column()]
+    leak: Annotated[bool, Column()]
 
 
 class Baseline(StrictModel):
-    name: str
+    name: Annotated[str, Column("baseline_name")]
     val: float
-    test: float
+    test: Annotated[float, Column("baseline")]
 
 
 class Parameters(StrictModel):
-    total: int
-    attention: int
+    total: Annotated[int, Column("parameters")]
+    attention: Annotated[int, Column("attention_parameters")]
 
 
 class Hardware(StrictModel):
@@ -103,11 +130,11 @@ class Hardware(StrictModel):
     memory_gb: float
     gpu: str | None
     threads: int
-    kernels: str | None = None  # `native`; None: torch's
+    kernels: str | None = None  # `native`; null: torch's
 
 
 class Versions(StrictModel):
-    """Versions of packages by name; these four at least."""
+    """Versions of packages by name; at least these four."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, str]
@@ -118,18 +145,18 @@ class Versions(StrictModel):
 
 
 class Git(StrictModel):
-    sha: str | None
-    dirty: bool
+    sha: Annotated[str | None, Column()]
+    dirty: Annotated[bool, Column()]
 
 
 class Data(StrictModel):
-    source: DataSource
-    fingerprint: str
-    sizes: dict[str, int]
+    source: Annotated[DataSource, Column()]
+    fingerprint: Annotated[str, Column()]
+    sizes: dict[str, Count]
 
 
 class Update(StrictModel):
-    """How an optimiser update was divided. `tokens` stands where batches are made by tokens."""
+    """How an update is divided. `tokens`: the bound of a batch, with `train.batch_tokens`."""
 
     examples: int | None
     micro_batch_size: int | None
@@ -137,33 +164,33 @@ class Update(StrictModel):
     tokens: int | None = None
 
 
-class Dependency(StrictModel):
-    """A cell that this one started from, and the digest of the weights that it took."""
+class DependencyEntry(StrictModel):
+    """A cell that this cell started from, and the digest of the weights that it took."""
 
     cell: Hex
     weights_sha256: Hex | None
 
 
-class Predictions(StrictModel):
-    """Names of the scores of each example, and a digest of them; `harness.records.predictions` keeps them."""
+class PredictionsEntry(StrictModel):
+    """Names and digest of the scores of each example, which `harness.records.predictions` stores."""
 
     sha256: Hex
     scores: TupleOf[str]
 
 
-class Evaluation(StrictModel):
-    """One pass over a split with the chosen weights. A pass that failed is a value too, with a message."""
+class EvaluationEntry(StrictModel):
+    """A pass over a split with the chosen weights. A failed pass is a value as well, with a message."""
 
     status: Literal["done", "oom", "failed", "unsupported"]
     message: str | None
     metrics: dict[str, float] | None
-    n: int | None
-    seconds: float | None
+    n: Count | None
+    seconds: Amount | None
     peak_memory_mb: float | None
-    predictions: Predictions | None
+    predictions: PredictionsEntry | None
 
     @model_validator(mode="after")
-    def check_status(self) -> "Evaluation":
+    def check_status(self) -> "EvaluationEntry":
         if self.status == "done" and (self.metrics is None or self.n is None):
             raise ValueError("status is done, but metrics or n is null")
         if self.status != "done" and not self.message:
@@ -176,33 +203,34 @@ class Record(StrictModel):
 
     schema_version: int
     cell: CellEntry
-    config: dict[str, JsonValue]
+    config: Annotated[dict[str, JsonValue], Column()]
     changed: dict[str, JsonValue]
-    depends_on: TupleOf[Dependency]
-    status: Literal["done", "failed", "oom", "nan", "timeout", "preempted"]
+    depends_on: TupleOf[DependencyEntry]
+    status: Annotated[Literal["done", "failed", "oom", "nan", "timeout", "preempted"], Column()]
     error: ErrorEntry | None
-    metrics: Metrics | None
-    metric: Metric | None
-    evaluations: dict[str, Evaluation]
+    metrics: Annotated[Metrics | None, KNOWN_WHEN_DONE]
+    metric: Annotated[Metric | None, KNOWN_WHEN_DONE]
+    evaluations: Annotated[dict[str, EvaluationEntry], Column()]
     selection: Selection
     baseline: Baseline | None
-    parameters: Parameters | None
-    steps: int | None
-    tokens: int | None
-    examples: int | None
-    wall_s: float | None
-    examples_per_s: float | None
-    tokens_per_s: float | None
-    peak_memory_mb: float | None
+    parameters: Annotated[Parameters | None, KNOWN_WHEN_DONE]
+    steps: Annotated[Count | None, Column(), KNOWN_WHEN_DONE]
+    tokens: Annotated[Count | None, Column(), KNOWN_WHEN_DONE]
+    examples: Annotated[Count | None, Column(), KNOWN_WHEN_DONE]
+    wall_s: Annotated[Amount | None, Column(), KNOWN_WHEN_DONE]
+    examples_per_s: Annotated[Amount | None, Column(), KNOWN_WHEN_DONE]
+    tokens_per_s: Annotated[Amount | None, Column(), KNOWN_WHEN_DONE]
+    peak_memory_mb: Annotated[Amount | None, Column(), KNOWN_WHEN_DONE]
     hardware: Hardware
     versions: Versions
     git: Git
-    code_sha256: Hex = None  # of the source of model, backbone and task; absent from older records, but never null
+    # of the source of model, backbone and task; absent from older records, but never null
+    code_sha256: Annotated[Hex, Column("code")] = None
     data: Data
     update: Update = None  # absent, but never null
-    resumes: int
+    resumes: Annotated[Count, Column()]
     artifacts: dict[FileName, Hex]  # files beside the record and their sha256
     weights_sha256: Hex | None  # of the last step
     tested_weights_sha256: Hex | None  # of the weights that the test split was scored with
     started: Time
-    finished: Time
+    finished: Annotated[Time, Column()]

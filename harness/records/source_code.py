@@ -1,8 +1,8 @@
-"""A digest of the source that a cell's numbers come from: of its model, backbone and task.
+"""A digest of the source that a cell's numbers come from: that of its model, backbone and task.
 
-It covers the modules that define these classes and all modules of `models` and `tasks` that they import, in turn, and
-what `resources.kernels` compiles. Of a class from elsewhere it covers its file alone. Comments, docstrings and the
-layout of the text change nothing.
+It covers the modules that define these classes, all modules of `models` and `tasks` that those import in turn, and the
+sources that `resources.kernels` compiles. For a class of another package it covers only the file of the class.
+Comments, docstrings and the layout of the text have no effect.
 """
 
 import ast
@@ -19,16 +19,16 @@ from harness.config.places import ROOT
 
 OWN = ("models", "tasks")
 NATIVE = "models/ops/native"  # what `resources.kernels=native` compiles
-PARTS = ("model", "backbone", "task")  # of a configuration, which have a class
+PARTS = ("model", "backbone", "task")  # parts of a configuration that have a class
 
 
 def code_of(cfg: DictConfig) -> str | None:
-    """The digest of a cell's source: 16 hexadecimal digits; None where a file of it cannot be found or read."""
-    return digest_of(tuple(str(cfg[part].get("_target_")) for part in PARTS), kernels=cfg.resources.kernels.name)
+    """The digest of a cell's source: 16 hexadecimal digits; None if a file of it cannot be found or read."""
+    return source_digest(tuple(str(cfg[part].get("_target_")) for part in PARTS), kernels=cfg.resources.kernels.name)
 
 
 @functools.cache
-def digest_of(targets: tuple[str, ...], root: Path = ROOT, *, kernels: str = "torch") -> str | None:
+def source_digest(targets: tuple[str, ...], root: Path = ROOT, *, kernels: str = "torch") -> str | None:
     files: dict[str, Path] = {}
     try:
         for target in targets:
@@ -46,19 +46,19 @@ def kernel_sources(root: Path) -> list[Path]:
 
 
 def closure(target: str, root: Path) -> dict[str, Path]:
-    """{module: file} of a class's module and all that it imports of this project. Raises ImportError."""
-    if target.split(".")[0] not in OWN or (first := module_of(target, root)) is None:
+    """{module: file} of the module of a class and of all its imports from this project. Raises ImportError."""
+    if target.split(".")[0] not in OWN or (module := module_of(target, root)) is None:
         return foreign(target)
-    found, new = {}, {first[0]: first[1]}
+    modules, new = {}, dict([module])
     while new:
-        found |= new
-        imported = {name: file for each in new.values() for name, file in imports_of(each, root)}
-        new = {name: file for name, file in imported.items() if name not in found}
-    return found
+        modules |= new
+        imported = dict(pair for file in new.values() for pair in imports_of(file, root))
+        new = {name: file for name, file in imported.items() if name not in modules}
+    return modules
 
 
 def module_of(name: str, root: Path) -> tuple[str, Path] | None:
-    """The longest beginning of a dotted name that is a module below a folder, and its file."""
+    """The longest prefix of a dotted name that is a module below a folder, and its file."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         path = root.joinpath(*parts[:length])
@@ -69,11 +69,11 @@ def module_of(name: str, root: Path) -> tuple[str, Path] | None:
 
 
 def foreign(target: str) -> dict[str, Path]:
-    """The file of a class that is not of this project, found without importing anything of it."""
-    found = next(filter(None, (module_of(target, Path(folder)) for folder in sys.path)), None)
-    if found is None:
+    """The file of a class of another package, which is not imported."""
+    module = next(filter(None, (module_of(target, Path(folder)) for folder in sys.path)), None)
+    if module is None:
         raise ImportError(f"no source of {target}")
-    return dict([found])
+    return dict([module])
 
 
 @functools.cache
@@ -81,12 +81,12 @@ def imports_of(file: Path, root: Path) -> tuple[tuple[str, Path], ...]:
     names = []
     for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.Import):
-            names += [each.name for each in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            # what is imported may be a module itself, and its package runs too
-            names += [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
-    own = [name for name in names if name.split(".")[0] in OWN]
-    return tuple(dict.fromkeys(found for name in own if (found := module_of(name, root))))
+            # an imported name may be a module itself, and its package is executed as well
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    modules = (module_of(name, root) for name in names if name.split(".")[0] in OWN)
+    return tuple(dict.fromkeys(filter(None, modules)))
 
 
 @functools.cache
@@ -100,9 +100,9 @@ def shape_of(file: Path) -> str:
 
 
 def shape(node: Any) -> Any:
-    """A syntax tree without places in the text, docstrings and empty fields, which differ between Pythons."""
+    """A syntax tree without line numbers, docstrings and empty fields, which differ between versions of Python."""
     if isinstance(node, list):
-        return [shape(each) for each in node]
+        return [shape(child) for child in node]
     if not isinstance(node, ast.AST):
         return node
     return type(node).__name__, [(name, shape(value)) for name, value in fields(node)]

@@ -1,1 +1,1 @@
-"""One cell trained, selected and tested in this process: `run_cell`."""
+"""Trains, selects and tests a cell in this process: `run_cell`. `attempt` tells how."""

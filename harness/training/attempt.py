@@ -1,4 +1,37 @@
-"""One attempt at a cell: build, prepare the data, fit, evaluate; its results as the entries of a record."""
+"""One attempt at a cell: build the model, prepare the data, fit, evaluate. Its results are the entries of a record.
+
+What happens in an update
+    Lightning's Trainer owns the loop. Ours are the loader, the module and one callback, whose hooks run in this order:
+
+    1. `TrainLoader` or `TokenLoader` yields a micro-batch, which depends on the seed and the position alone.
+    2. `TrainingCallback.on_train_batch_start` counts its examples and tokens.
+    3. `TaskModule.training_step` computes `task.loss(model, batch)`, and Lightning computes the gradients. Steps 1 to 3
+       repeat until all micro-batches of the update (`loader.micro_batches`) are accumulated.
+    4. `TaskModule.configure_gradient_clipping` clips the gradients, the optimizer steps, the schedule sets the rate.
+    5. `TrainingCallback.on_train_batch_end`, once per update: evaluate, select, save, stop, in this order.
+
+    After the last update `Attempt._evaluate` tests the selected weights once, and `run_cell` writes the record.
+
+What lies on disk when a run is killed
+    file                            written by                        a resume reads it
+    checkpoints/last.ckpt           TrainingCallback._save            first: model, optimizer, schedule, position of the
+                                                                      loader, random states and `TrainState`
+    checkpoints/previous.ckpt       (the replaced last.ckpt)          if last.ckpt is missing or damaged
+    checkpoints/best.pt             TrainingCallback._save_weights    at the end, with the digest in the checkpoint
+    checkpoints/previous-best.pt    (the replaced best.pt)            if best.pt is damaged or of a later update
+    checkpoints/step-<n>.pt         TrainingCallback._save_weights    at the end, with train.select.rule=last_mean
+    attempt.json                    RunDirectory.begin, end           to know whether the record is of this attempt
+    owner, heartbeat.json           Ownership                         to know whether another process runs the cell
+    metrics.csv                     RunDirectory                      never: rewritten from `TrainState.rows`
+    log.txt, error.txt, .hydra/     RunDirectory                      never
+    <paths.records>/<run>.json      run_cell                          to know whether the cell is done
+
+    All files that a resume reads are replaced atomically, and those below checkpoints/ are sealed, so damage is found.
+    The way of a resume: `run_cell.earlier_attempt` decides whether there is something to resume. `Attempt.choose_start`
+    chooses the checkpoint (`checkpoint.find_start`) and refuses one of other code. `Attempt.take_start` puts weights in
+    their places (`checkpoint.restore`). `Trainer.fit` loads the checkpoint: the loader its position, the callback its
+    state (`load_state_dict`, `on_train_start`). At the end `checkpoint.read_weights` loads the selected weights.
+"""
 
 import errno
 import re
@@ -20,25 +53,22 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress
 from harness.records import provenance, record, source_code
 from harness.records.machine import keep_freed_memory
-from harness.records.predictions import Scores
+from harness.records.predictions import ScoreArrays
 from harness.records.run_directory import RunDirectory
-from harness.training import fsdp, threads
-from harness.training.batches.loader import TrainLoader
-from harness.training.batches.token_loader import TokenLoader
+from harness.training import fsdp, process
+from harness.training.batches.loader import make_loader, update_division
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoints import averaging
-from harness.training.checkpoints.checkpoint import Resumption, read_weights, resumption, weights_sha256
+from harness.training.checkpoints import checkpoint
+from harness.training.checkpoints.checkpoint import Start, weights_sha256
 from harness.training.checkpoints.dependency import Dependency, load_weights
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate
 from harness.training.extras.artifacts import save_artifacts
 from harness.training.extras.baselines import PREFIX, baseline_evaluations, chance_evaluation
-from harness.training.kernels import choose_kernels
 from harness.training.module import NonFiniteError, TaskModule, validates_on_test
-from harness.training.signals import stop_status
-from harness.training.trainer import devices_of, make_trainer, micro_batch_size, micro_batches
+from harness.training.trainer import make_trainer
 from tasks.base import DataInfo, FinalEvaluation
 
-# how libraries below torch say it, whose errors are RuntimeErrors
+# messages of the libraries below torch, whose errors are RuntimeErrors
 OUT_OF_MEMORY = re.compile(
     r"can't allocate memory|cannot allocate memory|not enough memory|out of memory|std::bad_alloc|ALLOC(ATION)?_FAILED",
     re.IGNORECASE,
@@ -47,7 +77,7 @@ SEED_STRIDE = 1_000_003  # between the seeds of two devices
 
 
 class Interrupted(Exception):
-    """A signal stopped the run at a step boundary, and everything was saved."""
+    """A signal stopped the run between two updates, and everything was saved."""
 
     def __init__(self, message: str, number: int, state: str):
         super().__init__(message)
@@ -55,7 +85,7 @@ class Interrupted(Exception):
 
 
 class Attempt:
-    """`build`, then `run`. `entries` is a record of what is known at any moment, also after a failure.
+    """`build`, `choose_start`, `take_start`, `run`. `entries` gives a record at any moment, also after a failure.
 
     `search_path`: the folders of configuration that the command added to `conf/`.
     """
@@ -70,20 +100,20 @@ class Attempt:
     ):
         self.cell, self.cfg, self.run_dir = cell, cfg, run_dir
         self.search_path, self.depends_on = search_path, depends_on
-        # of the code that is about to run, whatever is edited meanwhile
+        # noted now: files may be edited during the run
         self.git, self.code = provenance.git(ROOT), source_code.code_of(cfg)
         self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir, cell.id)
-        self.start = Resumption(None, {}, ())
+        self.start = Start()
         self.trainer: pl.Trainer | None = None
         self.built: Built | None = None
         self.module: TaskModule | None = None
         self.data: DataInfo | None = None
         self.final_evaluations: Sequence[FinalEvaluation] = ()
-        self.predictions: dict[str, Scores] = {}  # {evaluation: its scores}, as they are kept
+        self.predictions: dict[str, ScoreArrays] = {}  # per evaluation, as they are stored
 
     @cached_property
     def changed(self) -> dict[str, list[Any]]:
-        """What differs from the recipe; asked for once it is known that the cell can be built."""
+        """The settings that differ from the recipe. Composes the recipe, so only for cells that could be built."""
         return changes(self.cell, self.search_path)
 
     def build(self) -> None:
@@ -91,52 +121,61 @@ class Attempt:
         cfg = self.cfg
         torch.utils.deterministic.fill_uninitialized_memory = False
         keep_freed_memory()
-        choose_kernels(cfg)
+        process.choose_kernels(cfg)
         self.trainer = make_trainer(cfg, self.run_dir, self.callback)
         pl.seed_everything(cfg.seed, verbose=False)
         self.built = built = refuse_what_cannot_run(cfg, build)
-        how = {"clips_each": bool(cfg.train.clip_each)}
-        self.module = TaskModule(built.model, built.task, built.optimizer, built.schedule, **how)
-        self.module.configure_optimizers()  # its arguments are refused now; Lightning calls it again
+        self.module = TaskModule(built, cfg.train)
+        self.module.configure_optimizers()  # refuses wrong arguments now; Lightning calls it again
 
     def choose_start(self, *, resumable: bool) -> None:
-        """Find the checkpoint to go on from, or take over the weights that it starts from. Writes no file.
+        """Choose the checkpoint to resume, or load the weights of other cells that training starts from.
 
-        What a checkpoint was made with must not have changed: then some updates would be of one code, some of another.
+        Writes no file. Raises UsageError for a checkpoint of other code: a run of two versions would be of neither.
         """
         self._chosen_from = self.run_dir.checkpoint_stamps()
-        self.start = resumption(self.run_dir, self.cell.id) if resumable else Resumption(None, {}, ())
+        self.start = checkpoint.find_start(self.run_dir, self.cell.id) if resumable else Start()
         self._set_threads(self.start.state.get("threads"))
         if self.start.checkpoint is None:
-            handed_over = [dependency for dependency in self.depends_on if dependency.weights]
-            given = {first.id: load_weights(self.built.model, first) for first in handed_over}
-            self.callback.state.start_weights = given
-        then = self.start.state.get("code")
-        if None not in (then, self.code) and then != self.code:
-            what = f"the code of model, backbone or task has changed since ({then[:8]}, now {self.code[:8]})"
-            raise UsageError(f"{self.start.checkpoint}: {what}; rerun=all trains from the start")
+            self.callback.state.start_weights = {
+                dependency.id: load_weights(self.built.model, dependency)
+                for dependency in self.depends_on
+                if dependency.weights
+            }
+        self.start.require_unchanged("code", self.code, "the code of model, backbone or task has")
         self.callback.state.code = self.code
 
-    @property
-    def start_is_current(self) -> bool:
-        """Whether the checkpoints are still those that the start was chosen from."""
-        return self._chosen_from == self.run_dir.checkpoint_stamps()
+    def take_start(self, *, resumable: bool) -> None:
+        """Put the files of the start in their places. The run directory is acquired.
+
+        The start is chosen again if another process wrote checkpoints before the directory was acquired.
+        """
+        if self._chosen_from != self.run_dir.checkpoint_stamps():
+            self.choose_start(resumable=resumable)
+        checkpoint.restore(self.run_dir, self.start, self.cell.id)
 
     def _set_threads(self, earlier: int | None) -> None:
-        """Use as many as are asked for, else as the attempt that is resumed, else as suits model and machine."""
-        chosen = self.cfg.resources.cpus
-        if chosen is None and self.on_cpu:
-            chosen = earlier or threads.choose_threads(self.built.parameters()["total"])
-        if chosen:
-            torch.set_num_threads(chosen)
-        self.callback.state.threads = chosen
+        """Use `resources.cpus`, else as many threads as the resumed attempt, else a number for model and machine.
+
+        The last bits of a sum depend on the number of threads.
+        """
+        process.available_threads()  # measured before the first cell sets them
+        threads = self.cfg.resources.cpus
+        if threads is None and self.on_cpu:
+            threads = earlier or process.choose_threads(self.built.parameters()["total"])
+        if threads:
+            torch.set_num_threads(threads)
+        self.callback.state.threads = threads
 
     @property
-    def place(self) -> str:
-        """Where it runs, for the user: `1 of 2 CPU threads`, or nothing on a GPU."""
-        chosen = self.callback.state.threads
-        parts = [f"{chosen} of {threads.AVAILABLE} CPU threads"] if chosen and self.on_cpu else []
-        return ", ".join(parts if self.kernels == "torch" else [*parts, f"kernels={self.kernels}"])
+    def description(self) -> str:
+        """What the cell computes with, if not a GPU and torch's kernels: `1 of 2 CPU threads, kernels=native`."""
+        threads, parts = self.callback.state.threads, []
+        if threads and self.on_cpu:
+            parts.append(f"{threads} of {process.available_threads()} CPU threads")
+        if self.kernels != "torch":
+            parts.append(f"kernels={self.kernels}")
+        return ", ".join(parts)
 
     @property
     def kernels(self) -> str:
@@ -144,15 +183,15 @@ class Attempt:
 
     @property
     def on_cpu(self) -> bool:
-        """Once it is built."""
+        """False before `build`."""
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cpu"
 
     def run(self, progress: Progress) -> dict[str, Any]:
         """Train, select and test. Raises Interrupted, UsageError, DataError, and any error of the model or the data."""
         self.callback.progress = progress
+        resumed = self.start.checkpoint
         for problem in self.start.problems:
-            onwards = f"goes on from {self.start.checkpoint.name}" if self.start.checkpoint else "trains from the start"
-            progress.say(f"{problem}: {onwards}")
+            progress.say(f"{problem}: {f'goes on from {resumed.name}' if resumed else 'trains from the start'}")
         self._prepare_data(progress)
         self._fit()
         return self._evaluate(progress)
@@ -162,49 +201,37 @@ class Attempt:
         self.run_dir.write_heartbeat("preparing data", step=0, steps=self.cfg.train.max_steps, force=True)
         task.prepare(progress)
         self.data = task.load()
-        then = self.start.state.get("fingerprint", self.data.fingerprint)
-        if then != self.data.fingerprint:
-            what = f"the data have changed since ({then[:8]}, now {self.data.fingerprint[:8]})"
-            raise UsageError(f"{self.start.checkpoint}: {what}; rerun=all trains from the start")
+        self.start.require_unchanged("fingerprint", self.data.fingerprint, "the data have")
         self.callback.state.fingerprint = self.data.fingerprint
         self.final_evaluations = task.final_evaluations()
         names = [final.name for final in self.final_evaluations]
         if len({*names, "test"}) <= len(names) or any("/" in name for name in names):
-            known = "one name each, other than test and without a slash"
-            raise UsageError(f"task: final evaluations have {known}: {', '.join(names)}")
+            raise UsageError(
+                f"task: the names of final evaluations differ from each other and from test, without a slash: "
+                f"{', '.join(names)}"
+            )
 
     def _fit(self) -> None:
         cfg, train, trainer = self.cfg, self.cfg.train, self.trainer
-        self.module.loader = loader = self._loader()
+        loader = make_loader(self.built.task, train, cfg.seed, rank=trainer.global_rank, world_size=trainer.world_size)
+        self.module.loader = loader
         self.callback.peak_memory = PeakMemory(trainer.strategy.root_device)
         self.callback.peak_memory.reset()
-        if trainer.global_rank:  # the same weights on all devices, but dropout masks of each one's own
+        if trainer.global_rank:  # all devices have the same weights, but each has its own dropout masks
             torch.manual_seed(cfg.seed + SEED_STRIDE * trainer.global_rank)
-        checkpoint = self.start.checkpoint and str(self.start.checkpoint)
-        trainer.fit(self.module, loader, ckpt_path=checkpoint, weights_only=True)
-        number = self.callback.stop_signal.number
-        if number is not None and trainer.global_step < train.max_steps and not self.callback.out_of_patience:
-            raise self._interrupted(number)
+        resumed = str(self.start.checkpoint) if self.start.checkpoint else None
+        trainer.fit(self.module, loader, ckpt_path=resumed, weights_only=True)
         if trainer.global_step < train.max_steps and not self.callback.out_of_patience:
+            if self.callback.stop_signal.number is not None:
+                raise self._interrupted(self.callback.stop_signal.number)
             raise UsageError(
-                f"trainer: a setting of it, such as max_time, ended training at step {trainer.global_step} of "
-                f"{train.max_steps}. train.max_steps alone says how long a cell is; leave the setting out"
+                f"trainer: one of its settings, such as max_time, ended training at step {trainer.global_step} of "
+                f"{train.max_steps}. train.max_steps alone sets the length of a cell; leave the setting out"
             )
         self.module.check_finite(trainer)
 
-    def _loader(self) -> TrainLoader | TokenLoader:
-        train, trainer, task = self.cfg.train, self.trainer, self.built.task
-        split = task.split("train")
-        place = {"seed": self.cfg.seed, "rank": trainer.global_rank, "world_size": trainer.world_size}
-        if train.batch_tokens:
-            parts = micro_batches(train, trainer.world_size)
-            order = {"batch_tokens": train.batch_tokens, "micro_batches": parts, "mean_over": task.loss_mean_over}
-            return TokenLoader(split, steps=train.max_steps, **order, **place)
-        size = micro_batch_size(train, trainer.world_size)
-        return TrainLoader(split, steps=train.max_steps, batch_size=train.batch_size, micro_batch_size=size, **place)
-
     def _interrupted(self, number: int) -> Interrupted:
-        step, steps, state = self.trainer.global_step, self.cfg.train.max_steps, stop_status(number)
+        step, steps, state = self.trainer.global_step, self.cfg.train.max_steps, process.stop_status(number)
         if self.trainer.is_global_zero:
             self.run_dir.write_heartbeat(state, step=step, steps=steps, force=True)
         name = signal.Signals(number).name
@@ -221,11 +248,11 @@ class Attempt:
         chosen, digest = state.last, state.weights.get(self.run_dir.best.name)
         if rule is Rule.last_mean and self.trainer.is_global_zero:
             self.run_dir.ownership.require()
-            digest = averaging.write_mean(self.run_dir, self.cell.id, self.cfg.train.mean_of)
+            digest = checkpoint.write_mean(self.run_dir, self.cell.id, self.cfg.train.mean_of)
         digest = self.trainer.strategy.broadcast(digest)
         if rule is not Rule.last:
             chosen = state.best
-            weights = read_weights(self.run_dir, self.cell.id, digest)
+            weights = checkpoint.read_weights(self.run_dir, self.cell.id, digest)
             fsdp.load_full_state_dict(module, weights)
         if rule is Rule.last_mean:
             chosen = {"step": state.last["step"], "val": self._pass_over("val").values()}
@@ -242,11 +269,11 @@ class Attempt:
             "weights_sha256": last_weights,
             "tested_weights_sha256": tested_weights,
         }
-        # the time and the memory of the record are the model's, so baselines come after
+        # after `entries`, because time and memory in the record are those of the model alone
         for final in baseline_evaluations(self.built.task, self.final_evaluations):
             evaluations[final.name] = self._final_evaluation(final, progress)
         entries["baseline"] = self._chance(evaluations, progress)
-        # all devices must take part in a pass through a sharded model, and artifacts are made by one
+        # one device makes the artifacts, but a pass through a sharded model takes all of them
         if self.trainer.is_global_zero and not fsdp.is_sharded(self.built.model):
             record_path = self.cell.record_path(self.cfg)
             entries["artifacts"] = save_artifacts(self.built.task, self.built.model, record_path, progress.say)
@@ -257,14 +284,14 @@ class Attempt:
         return evaluate(self.trainer, self.module, self.built.task.split(split), size, peak_memory=memory)
 
     def _test(self, chosen: dict[str, Any]) -> dict[str, Any]:
-        """The one pass over the test split; its metrics are added to the chosen point."""
+        """The only pass over the test split; its metrics are added to the chosen point."""
         evaluation = self._pass_over("test")
         chosen["test"] = evaluation.values()
         self.predictions["test"] = evaluation.scores
         return evaluation.entry()
 
     def _chance(self, evaluations: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
-        """The record's `baseline`: the chance level on the validation and the test split, None if it has no score."""
+        """The record's `baseline`: the chance level on the validation and test splits; None if it has no score."""
         task = self.built.task
         test = evaluations[PREFIX + task.baseline_name]
         val = test if validates_on_test(task) else self._final_evaluation(chance_evaluation(task), progress, keep=False)
@@ -274,9 +301,9 @@ class Attempt:
         return {"name": task.baseline_name.replace("_", " ")} | scores
 
     def _final_evaluation(self, final: FinalEvaluation, progress: Progress, *, keep: bool = True) -> dict[str, Any]:
-        """The record's entry of one further pass. A pass that fails is a value of the record.
+        """The record's entry of a further pass. A pass that fails is a value of the record.
 
-        `keep`: the scores of its examples belong to the predictions of the cell.
+        `keep`: store the scores of its examples among the predictions of the cell.
         """
         self.run_dir.write_heartbeat(
             f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps
@@ -304,12 +331,10 @@ class Attempt:
         return entry
 
     def entries(self, status: str) -> dict[str, Any]:
-        """A record of what is known so far, without metrics."""
-        cfg, state, built = self.cfg, self.callback.state, self.built
-        task, device = built and built.task, torch.device("cpu")
-        if self.trainer is not None:
-            device = self.trainer.strategy.root_device
-        select = cfg.train.select
+        """The record so far, without metrics: of a failed attempt, or to be completed by `_evaluate`."""
+        cfg, state, built, select = self.cfg, self.callback.state, self.built, self.cfg.train.select
+        task = built.task if built else None
+        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         leak = select.rule is Rule.best_test
         leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
         trainer_config = canonical(OmegaConf.to_container(cfg.trainer, resolve=True, enum_to_str=True))
@@ -319,7 +344,8 @@ class Attempt:
             "config": self.cell.config | {"trainer": trainer_config},
             "changed": self.changed,
             "depends_on": [
-                {"cell": first.id, "weights_sha256": state.start_weights.get(first.id)} for first in self.depends_on
+                {"cell": dependency.id, "weights_sha256": state.start_weights.get(dependency.id)}
+                for dependency in self.depends_on
             ],
             "status": status,
             "error": None,
@@ -346,23 +372,15 @@ class Attempt:
             "git": self.git,
             **({"code_sha256": self.code} if self.code else {}),
             "data": vars(self.data) if self.data else {"source": "unknown", "fingerprint": "", "sizes": {}},
-            "update": self._update(),
+            "update": update_division(cfg),
             "resumes": state.resumes,
             "weights_sha256": None,
             "tested_weights_sha256": None,
         }
 
-    def _update(self) -> dict[str, int | None]:
-        """How an update's examples are divided between devices. Their number is the recipe's."""
-        train, devices = self.cfg.train, devices_of(self.cfg)
-        if train.batch_tokens:
-            return {"examples": None, "micro_batch_size": None, "devices": devices, "tokens": train.batch_tokens}
-        micro = micro_batch_size(train, devices)
-        return {"examples": train.batch_size, "micro_batch_size": micro, "devices": devices}
-
 
 def failure_status(error: Exception) -> str:
-    """The status of a record that ends with this error."""
+    """The status of the record of an attempt that ended with this error."""
     if isinstance(error, NonFiniteError):
         return "nan"
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or OUT_OF_MEMORY.search(str(error)):
@@ -373,7 +391,7 @@ def failure_status(error: Exception) -> str:
 
 
 def evaluation_status(error: Exception) -> str:
-    """`unsupported`: the model cannot take these inputs, as a sequence longer than its positions."""
+    """`unsupported`: the model cannot take these inputs, such as a sequence longer than its positions."""
     if failure_status(error) == "oom":
         return "oom"
     return "unsupported" if isinstance(error, ValueError) else "failed"

@@ -1,6 +1,7 @@
-"""What happens at the end of an optimiser update: evaluate, select, save, stop; in this order, in this one place.
+"""The end of an update: evaluate, select, save, stop; in this order, in this one place.
 
-A run that is killed anywhere and started again therefore makes the same decisions on the same numbers.
+A run that is killed anywhere and started again therefore makes the same decisions on the same numbers. The docstring
+of `harness.training.attempt` tells the whole story of an update and of a resume.
 """
 
 import contextlib
@@ -17,39 +18,38 @@ from lightning.pytorch.callbacks import Callback
 from harness.config.schema import Rule
 from harness.progress import Progress
 from harness.records.run_directory import RunDirectory
-from harness.training.checkpoints import averaging
-from harness.training.checkpoints.checkpoint import CALLBACK, FORMAT, write_sealed
-from harness.training.evaluate import Evaluation, PeakMemory, evaluate
+from harness.training.checkpoints.checkpoint import CALLBACK, FORMAT, evaluated_file, keep_last, write_sealed
+from harness.training.evaluate import Evaluation, PeakMemory, evaluate, gather
 from harness.training.extras.long_run import Pace
 from harness.training.module import TaskModule, validates_on_test
-from harness.training.signals import StopSignal, catch_stop_signals
+from harness.training.process import StopSignal, catch_stop_signals
 
-READ_LOSS_EVERY = 10  # updates: reading it makes a GPU wait
+READ_LOSS_EVERY = 10  # updates: reading the loss makes the CPU wait for the GPU
 
 
 @dataclass
 class TrainState:
-    """What a run has done so far; saved in its checkpoint."""
+    """The progress of a run, saved in its checkpoints."""
 
     examples: int = 0
     tokens: int = 0
-    train_s: float = 0.0  # optimiser updates alone
-    wall_s: float = 0.0  # with evaluation and saving, over all attempts
+    train_s: float = 0.0  # updates alone
+    wall_s: float = 0.0  # with evaluation and saving, of all attempts
     resumes: int = 0
     best: dict[str, Any] | None = None  # {"step": .., "val": {metric: value}, ..}
     last: dict[str, Any] | None = None
     worse: int = 0  # evaluations since the best one
-    threads: int | None = None  # of torch, on a CPU
-    start_weights: dict[str, str] = field(default_factory=dict)  # id of another cell -> sha256 of its weights
+    threads: int | None = None  # of torch, on the CPU
+    start_weights: dict[str, str] = field(default_factory=dict)  # id of a dependency -> sha256 of its weights
     rows: list[dict[str, Any]] = field(default_factory=list)  # of metrics.csv
-    weights: dict[str, str] = field(default_factory=dict)  # name of a file beside the checkpoint -> its digest
-    micro_batches: int = 0  # of an update, on one device
+    weights: dict[str, str] = field(default_factory=dict)  # file beside the checkpoint -> its digest
+    micro_batches: int = 0  # per update, on one device
     code: str | None = None  # digest of the source, as in a record
     fingerprint: str = ""  # of the data
 
 
 class TrainingCallback(Callback):
-    """`cell` is the id of the cell. `progress` is set when the run begins."""
+    """`cell`: the id of the cell. `progress` is replaced when the run begins."""
 
     def __init__(self, train: Any, checkpoint: Any, run_dir: RunDirectory, cell: str):
         self.train, self.checkpoint, self.run_dir, self.cell = train, checkpoint, run_dir, cell
@@ -68,50 +68,41 @@ class TrainingCallback(Callback):
         return CALLBACK
 
     def state_dict(self) -> dict[str, Any]:
-        """Called by all processes together; the first one's is saved."""
+        """A collective call; the state of rank 0 is saved."""
         cuda = [torch.cuda.get_rng_state()] if torch.cuda.is_available() else []
-        own = {"cpu": torch.get_rng_state(), "cuda": cuda}
-        everyone = [own]
-        if torch.distributed.is_initialized():
-            everyone = [None] * torch.distributed.get_world_size()
-            torch.distributed.all_gather_object(everyone, own)
-        return {"format": FORMAT, "state": asdict(self.state), "rng": everyone}
+        rng_states = gather({"cpu": torch.get_rng_state(), "cuda": cuda})
+        return {"format": FORMAT, "state": asdict(self.state), "rng": rng_states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.state = TrainState(**state["state"])
         self.state.resumes += 1
         self._rng_states = state["rng"]
 
-    def on_load_checkpoint(self, trainer: pl.Trainer, module: TaskModule, checkpoint: dict[str, Any]) -> None:
-        """Count what was done in micro-batches of the size that this attempt has; Lightning counts those."""
-        done = checkpoint["global_step"] * trainer.accumulate_grad_batches
-        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        for counts in (progress["total"], progress["current"]):
-            counts |= {"ready": done, "started": done, "processed": done, "completed": done - 1}
-
     def on_train_start(self, trainer: pl.Trainer, module: TaskModule) -> None:
         if self._rng_states is not None:
-            # of more devices than before, the new ones keep their seeds
+            # if there are more devices than before, the new ones keep their seeds
             if trainer.global_rank < len(self._rng_states):
-                own = self._rng_states[trainer.global_rank]
-                torch.set_rng_state(own["cpu"])
-                if own["cuda"] and torch.cuda.is_available():
-                    torch.cuda.set_rng_state(own["cuda"][0])
-            before, now = self.state.micro_batches, trainer.accumulate_grad_batches
-            other = f": the same examples in {now} micro-batches and not {before}, so rounding and dropout differ"
-            self.progress.say(f"resumed at step {trainer.global_step}{other if before != now else ''}")
+                saved = self._rng_states[trainer.global_rank]
+                torch.set_rng_state(saved["cpu"])
+                if saved["cuda"] and torch.cuda.is_available():
+                    torch.cuda.set_rng_state(saved["cuda"][0])
+            message, before, now = "", self.state.micro_batches, trainer.accumulate_grad_batches
+            if before != now:
+                restate_batch_progress(trainer)
+                message = f": the same examples in {now} micro-batches and not {before}, so rounding and dropout differ"
+            self.progress.say(f"resumed at step {trainer.global_step}{message}")
         self.state.micro_batches = trainer.accumulate_grad_batches
         if trainer.is_global_zero and self.state.rows:
             self.run_dir.write_metrics(self.state.rows)
-        # after Lightning has set its own handlers, and closed before it removes them
+        # set after Lightning's own handlers, and removed before those
         self.stop_signal = self._handlers.enter_context(catch_stop_signals())
-        trainer.should_stop = self.out_of_patience  # killed between its last evaluation and its record
+        trainer.should_stop = self.out_of_patience  # after a kill between the last evaluation and the record
         self._step = trainer.global_step
         self._wall_since = self._update_since = self._saved_at = time.monotonic()
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: TaskModule, batch: Any, batch_idx: int) -> None:
         self.state.examples += module.loader.examples
-        if module.loader.loss_scale:  # else the batch is a repeated example
+        if module.loader.loss_scale:  # otherwise the batch is a repeated example
             self._unsaved_tokens += module.task.tokens(batch)
 
     def on_train_batch_end(
@@ -168,9 +159,9 @@ class TrainingCallback(Callback):
             else:
                 self.state.worse += 1
         if rule is Rule.last_mean:
-            self._save_weights(trainer, averaging.weights_file(self.run_dir, step))
-            # one more, which the checkpoint before this one refers to
-            averaging.keep_last(self.run_dir, self.train.mean_of + 1)
+            self._save_weights(trainer, evaluated_file(self.run_dir, step))
+            # one more than are averaged, because previous.ckpt refers to it
+            keep_last(self.run_dir, self.train.mean_of + 1)
             self.state.weights = dict(list(self.state.weights.items())[-self.train.mean_of :])
         loss = float(trainer.strategy.reduce(module.loss.clone(), reduce_op="mean"))
         row = {"train/loss": loss, "lr": trainer.optimizers[0].param_groups[0]["lr"]}
@@ -195,7 +186,7 @@ class TrainingCallback(Callback):
         return new > old if module.task.higher_is_better else new < old
 
     def _save_weights(self, trainer: pl.Trainer, file: Path, keep: Path | None = None) -> None:
-        weights = trainer.strategy.lightning_module_state_dict()  # complete, also where each device holds a part
+        weights = trainer.strategy.lightning_module_state_dict()  # unsharded
         if trainer.is_global_zero:
             self.run_dir.ownership.require()
             self.state.weights[file.name] = write_sealed(file, weights, self.cell, keep)
@@ -214,5 +205,20 @@ class TrainingCallback(Callback):
         self.state.wall_s += now - self._wall_since
         self._wall_since = now
         self.run_dir.ownership.require()
-        trainer.save_checkpoint(self.run_dir.last, weights_only=False)  # weights alone could not be resumed
+        trainer.save_checkpoint(self.run_dir.last, weights_only=False)  # with what a resume needs
         self._saved_at = time.monotonic()
+
+
+def restate_batch_progress(trainer: pl.Trainer) -> None:
+    """Count the finished updates in micro-batches of this attempt, whose number per update has changed.
+
+    Lightning counts micro-batches and knows from that count when an update is complete; it has no public way to resume
+    with another `accumulate_grad_batches`. `batch_progress` is no documented interface: once Lightning changes it,
+    test_micro_batches_may_change_between_two_attempts fails. The last batch is not `completed`, because checkpoints
+    are saved in `on_train_batch_end`, before Lightning counts it. Other resumes leave Lightning's counters alone.
+    """
+    done = trainer.global_step * trainer.accumulate_grad_batches
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    for count in (progress.total, progress.current):
+        count.ready = count.started = count.processed = done
+        count.completed = done - 1

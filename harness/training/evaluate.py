@@ -1,6 +1,6 @@
-"""One pass over a split: its metrics, and the scores of every example for paired comparison.
+"""A pass over a split: its metrics, and the scores of each example for paired comparison.
 
-Every example is scored exactly once, on any number of devices.
+Each example is scored exactly once, on any number of devices.
 """
 
 import math
@@ -24,7 +24,7 @@ from tasks.base import Batch, Predictor, Split
 
 
 class PeakMemory:
-    """Peak memory of a run and of each pass within it, in MiB; a pass resets the device's own counter."""
+    """Peak memory of a run and of each pass within it, in MiB. A pass resets the counter of the device."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -41,7 +41,7 @@ class PeakMemory:
 
     @contextmanager
     def of_pass(self) -> Iterator[Callable[[], float]]:
-        """Gives a function that returns the peak since the pass began."""
+        """Yields a function that returns the peak since the beginning of the pass."""
         self.total()
         provenance.reset_peak_memory(self.device)
         yield lambda: provenance.peak_memory_mb(self.device)
@@ -53,10 +53,10 @@ class Evaluation:
     n: int  # examples scored
     seconds: float
     peak_memory_mb: float
-    scores: dict[str, np.ndarray]  # (n,) each, in the order of the split, as `predictions.kept` gives them
+    scores: dict[str, np.ndarray]  # (n,) each, in the order of the split, from `predictions.stored`
 
     def values(self) -> dict[str, float]:
-        """Metrics and `n`, as `metrics` of a record holds them."""
+        """Metrics and `n`, in the form of a record's `metrics`."""
         return self.metrics | {"n": self.n}
 
     def entry(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def evaluate(
             for indices in sequential_indices(len(split), batch_size, rank, world_size):
                 parts.append((indices.start, score(module.model, on_device(split.batch(indices), module), accumulated)))
             if fsdp.is_sharded(module.model) and lacks_last_batch(split, batch_size, rank, world_size):
-                # a sharded model runs on all devices together: repeat a batch, whose scores do not count
+                # a sharded model runs on all devices together: repeat a batch and drop its scores
                 repeated = on_device(split.batch(range(min(batch_size, len(split)))), module)
                 score(module.model, repeated, make_metrics().to(module.device))
         except Exception as error:
@@ -111,7 +111,7 @@ def evaluate(
         values = {name: float(value) for name, value in accumulated.compute().items()}
     if broken := [name for name, value in values.items() if not math.isfinite(value)]:
         raise NonFiniteError(f"{broken[0]} of an evaluation is not finite (step {trainer.global_step})")
-    return Evaluation(values, len(split), time.monotonic() - started, peak(), predictions.kept(scores))
+    return Evaluation(values, len(split), time.monotonic() - started, peak(), predictions.stored(scores))
 
 
 @contextmanager
@@ -131,19 +131,25 @@ def on_device(batch: Batch, module: TaskModule) -> Batch:
 
 
 def lacks_last_batch(split: Split, batch_size: int, rank: int, world_size: int) -> bool:
-    """Whether other devices have a batch in the last round of `sequential_indices` and this one has none."""
+    """Whether other devices have a batch in the last round of `sequential_indices` but this device has none."""
     return 0 < len(split) % (batch_size * world_size) <= batch_size * rank
 
 
 def gathered(parts: list[tuple[int, dict[str, Tensor]]]) -> dict[str, np.ndarray]:
     """The scores of all devices in the order of the split."""
-    own = [(start, {name: as_array(values) for name, values in scores.items()}) for start, scores in parts]
-    everyone = [own]
-    if torch.distributed.is_initialized():
-        everyone = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(everyone, own)
-    ordered = [scores for _, scores in sorted((part for each in everyone for part in each), key=lambda part: part[0])]
+    arrays = [(start, {name: as_array(values) for name, values in scores.items()}) for start, scores in parts]
+    pairs = sorted((pair for pairs in gather(arrays) for pair in pairs), key=lambda pair: pair[0])
+    ordered = [scores for _, scores in pairs]
     return {name: np.concatenate([scores[name] for scores in ordered]) for name in (ordered[0] if ordered else {})}
+
+
+def gather(value: Any) -> list[Any]:
+    """The values of all processes, in the order of their ranks; a collective call."""
+    if not torch.distributed.is_initialized():
+        return [value]
+    values = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
 
 
 def as_array(values: Tensor) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""`trainer=fsdp`: parameters, gradients and optimiser state are sharded between the devices of a cell (FSDP2).
+"""`trainer=fsdp`: parameters, gradients and optimizer state are sharded between the devices of a cell (FSDP2).
 
 Each attention layer is one unit, gathered when it is used; the rest of the model is another. Checkpoints and best
-weights are saved unsharded, so that a run can be resumed on any number of devices.
+weights are saved unsharded, so a run can be resumed on any number of devices.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def shard(model: Any, mesh: Any) -> None:
     devices = mesh["data_parallel"]
     for layer in [module for module in model.modules() if isinstance(module, Attention)]:
         fully_shard(layer, mesh=devices)
-        register_fsdp_forward_method(layer, "chunk")  # long texts are read by it
+        register_fsdp_forward_method(layer, "chunk")  # which reads long texts
     fully_shard(model, mesh=devices)
 
 
@@ -44,8 +44,3 @@ def load_full_state_dict(module: Any, weights: dict[str, Any]) -> None:
         set_model_state_dict(module, weights, options=StateDictOptions(full_state_dict=True))
     else:
         module.load_state_dict(weights)
-
-
-def full_tensor(tensor: Any) -> Any:
-    """The unsharded tensor; a collective call for a sharded one."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

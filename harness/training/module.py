@@ -1,13 +1,12 @@
 """A task, a model and a recipe as a LightningModule."""
 
-from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from harness.config.build import parameter_groups
+from harness.config.build import Built, parameter_groups
 from harness.training import fsdp
 from tasks.base import Batch, Task
 
@@ -17,26 +16,15 @@ class NonFiniteError(FloatingPointError):
 
 
 class TaskModule(pl.LightningModule):
-    """`optimizer(parameter_groups)` and `schedule(optimizer)` come from the recipe, and so does `clips_each`.
+    """`built` is what the configuration builds, and `train` its part of this name."""
 
-    With `clips_each` the Trainer's bound of the gradient's norm holds for each parameter alone, not for all together.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        task: Task,
-        optimizer: Callable[[Any], Any],
-        schedule: Callable[[Any], Any] | None,
-        *,
-        clips_each: bool = False,
-    ):
+    def __init__(self, built: Built, train: Any):
         super().__init__()
-        self.model, self.task, self.clips_each = model, task, clips_each
-        self._optimizer, self._schedule = optimizer, schedule
+        self.model, self.task, self.train_config = built.model, built.task, train
+        self._optimizer, self._schedule = built.optimizer, built.schedule
         self.loader: Any = None  # of the training data, set before the fit
         self._sharded = False
-        # kept on the device and read only now and then: reading makes a GPU wait
+        # kept on the device and read rarely: reading makes the CPU wait for the GPU
         self.register_buffer("finite", torch.ones((), dtype=torch.bool), persistent=False)
         self.register_buffer("loss", torch.zeros(()), persistent=False)  # mean over the current update
 
@@ -66,7 +54,8 @@ class TaskModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        if not self.clips_each:
+        """Lightning bounds the norm of all gradients together; `train.clip_each` bounds that of each parameter."""
+        if not self.train_config.clip_each:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
             return
         for parameter in self.model.parameters():
@@ -79,5 +68,5 @@ class TaskModule(pl.LightningModule):
 
 
 def validates_on_test(task: Task) -> bool:
-    """Whether the loaded task uses its test split for validation; any selection by it is then a leak."""
+    """Whether the loaded task validates on its test split. Selecting by such a validation is a leak."""
     return task.split("val") is task.split("test")

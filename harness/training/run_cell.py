@@ -19,15 +19,13 @@ from harness.config.schema import Rerun
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
 from harness.records import record
-from harness.records.atomic import is_storage_failure, remove_temporaries, require_writable, storage_message
-from harness.records.listing import summary
+from harness.records.files import is_storage_failure, remove_temporaries, require_writable, storage_message
 from harness.records.ownership import OwnershipLostError, read_heartbeat
 from harness.records.run_directory import RunDirectory
 from harness.records.source_code import code_of
 from harness.training.checkpoints.dependency import Dependency, chosen_weights
 from harness.training.extras.long_run import refuse_by_records
-from harness.training.rank import rank
-from harness.training.signals import REQUEUED, STOPPED, requeue
+from harness.training.process import REQUEUED, STOPPED, rank, requeue
 
 if TYPE_CHECKING:
     from harness.training.attempt import Attempt
@@ -37,7 +35,7 @@ TRACEBACK_CHARACTERS = 4000
 
 @dataclass(frozen=True)
 class CellResult:
-    """How a cell ended. `code` is the exit status: 128 + n after signal n."""
+    """How a cell ended. `code`: the exit status, 128 + n after signal n."""
 
     cell: str
     state: str  # done, skipped, waiting, running, interrupted, timeout, preempted, refused, dead, or a record's status
@@ -47,21 +45,21 @@ class CellResult:
 
 @dataclass(frozen=True)
 class CellRequest:
-    """A cell to be run. `since` (time.time()) tells the request from others, also when its job is queued again."""
+    """A cell to run. `since` (time.time()) identifies the request, also when its job is queued again."""
 
     cfg: DictConfig
     overrides: Sequence[str] = ()
-    search: Sequence[str] = ()  # folders of configuration that the command added to conf/
+    search: Sequence[str] = ()  # configuration folders that the command added to conf/
     since: float = field(default_factory=time.time)
-    depends_on: Sequence[Dependency] = ()  # cells that must be done before
-    dependents: Sequence[str] = ()  # records of the cells that start from the weights of this one
-    longest_s: float | None = None  # without a GPU: a run that would last longer is refused
+    depends_on: Sequence[Dependency] = ()  # cells that must be done first
+    dependents: Sequence[str] = ()  # records of the cells that start from this cell's weights
+    longest_s: float | None = None  # without a GPU: longer runs are refused
 
 
 def run_cell(request: CellRequest) -> CellResult:
-    """Train, select, test and record one cell, unless it is done or refused. Raises nothing that a user can cause.
+    """Train, select, test and record a cell, unless it is done or refused. Errors of the user become a result.
 
-    The model and the Trainer are built once, before the run directory is touched, so that a refusal leaves no file.
+    The model and the Trainer are built before the run directory is touched, so a refusal leaves no file.
     """
     cfg = request.cfg
     try:
@@ -77,7 +75,7 @@ def run_cell(request: CellRequest) -> CellResult:
         return result
 
     announce_torch()
-    from harness.training.attempt import Attempt  # imports torch, which a finished cell does not require
+    from harness.training.attempt import Attempt  # imports torch, which a finished cell does not need
 
     run_dir = RunDirectory(cell.folder(cfg))
     attempt = Attempt(cell, cfg, run_dir, request.search, request.depends_on)
@@ -93,15 +91,15 @@ def run_cell(request: CellRequest) -> CellResult:
     except UsageError as error:
         return CellResult(str(cell), "refused", 2, explained(error, cfg))
     except Exception as error:
-        build_error = error  # memory, for example: it is recorded once the run directory is claimed
+        build_error = error  # such as a lack of memory: recorded once the run directory is acquired
     if rank():
-        return _assist(attempt, earlier)
+        return _assist(attempt)
     if not run_dir.acquire(lambda line: print(line, file=sys.stderr, flush=True)):
         detail = f"another process runs it ({run_dir.path}); python run.py do=status"
         return CellResult(str(cell), "running", 0, detail)
     try:
         remove_temporaries(cell.record_path(cfg).parent, f"{cell.path.name}.*")
-        earlier = earlier_attempt(cell, request)  # another process may have finished it meanwhile
+        earlier = earlier_attempt(cell, request)  # another process may have finished the cell meanwhile
         return earlier_result(cell, request, earlier) or _run(attempt, request, earlier, build_error)
     finally:
         run_dir.release()
@@ -109,11 +107,12 @@ def run_cell(request: CellRequest) -> CellResult:
 
 @dataclass(frozen=True)
 class EarlierAttempt:
-    """`record`: its entries; None without one, and for an attempt that was begun again and has no record yet.
+    """What earlier attempts left of a cell.
 
-    `resumable`: from its last checkpoint, after a kill or a failure, but not after a loss that was NaN.
+    `record`: its entries; None without a record, or if a later attempt was begun and has none yet.
+    `resumable`: there is a checkpoint to go on from, after a kill or a failure other than a loss that is NaN.
     `of_this_request`: the record is of this request, whose job was queued again.
-    `lost_weights`: the missing file of a done cell's weights, if a cell that starts from them is still to be run.
+    `lost_weights`: the missing file of a done cell's weights, if a cell that starts from them has yet to run.
     """
 
     record: dict[str, Any] | None
@@ -123,7 +122,7 @@ class EarlierAttempt:
 
 
 def earlier_attempt(cell: Cell, request: CellRequest) -> EarlierAttempt:
-    """Raises RecordError for a file in the record's place that is none."""
+    """Read the record and the run directory. Raises RecordError if the record is not valid."""
     path, run_dir = cell.record_path(request.cfg), RunDirectory(cell.folder(request.cfg))
     begun, has_checkpoint = run_dir.last_attempt(), run_dir.has_checkpoint
     if request.cfg.rerun is Rerun.all and (begun is None or begun.since < request.since):
@@ -137,14 +136,14 @@ def earlier_attempt(cell: Cell, request: CellRequest) -> EarlierAttempt:
         of_this_request = begun is not None and begun.ended and begun.since >= request.since
         return EarlierAttempt(entries, resumable, of_this_request)
     weights = chosen_weights(run_dir, entries)
-    wanted = not weights.exists() and not all(map(is_done, request.dependents))
-    return EarlierAttempt(entries, lost_weights=weights if wanted else None)
+    lost = not weights.exists() and not all(map(is_done, request.dependents))
+    return EarlierAttempt(entries, lost_weights=weights if lost else None)
 
 
 def settle(cell: Cell, request: CellRequest) -> None:
-    """Sweep what a killed process left half written beside a record that stays the cell's.
+    """Remove the temporary files of a killed process from the run directory of a cell that keeps its record.
 
-    Its attempt, which has no checkpoint to go on from, is over.
+    An attempt that was begun but has no checkpoint to go on from is marked as ended.
     """
     run_dir = RunDirectory(cell.folder(request.cfg))
     beat = read_heartbeat(run_dir.path)
@@ -165,14 +164,14 @@ def is_done(record_path: str) -> bool:
 
 
 def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:
-    """The result of an earlier record; None if the cell has to run."""
+    """The result of an earlier attempt; None if the cell has to run."""
     if earlier.record is None or earlier.lost_weights:
         return None
     path = cell.record_path(request.cfg)
     status = earlier.record["status"]
     if status == "done":
-        known = f"already done{other_code(earlier.record, request.cfg)}"
-        return CellResult(str(cell), "skipped", 0, f"{known}: {summary(earlier.record)} · {path}")
+        done = f"already done{other_code(earlier.record, request.cfg)}"
+        return CellResult(str(cell), "skipped", 0, f"{done}: {record.summary(earlier.record)} · {path}")
     if request.cfg.rerun is Rerun.failed and not earlier.of_this_request:
         return None
     failure = f"{status} earlier ({one_line(earlier.record['error']['message'])[:120]})"
@@ -180,7 +179,7 @@ def earlier_result(cell: Cell, request: CellRequest, earlier: EarlierAttempt) ->
 
 
 def other_code(entries: dict[str, Any], cfg: DictConfig) -> str:
-    """What is to be said of a record whose code has changed since; empty if it has not, or that is not known."""
+    """A remark on a record whose code has changed since; empty if it has not, or if that is unknown."""
     then, now = entries.get("code_sha256"), code_of(cfg)
     if None in (then, now) or then == now:
         return ""
@@ -188,21 +187,21 @@ def other_code(entries: dict[str, Any], cfg: DictConfig) -> str:
 
 
 def missing_dependency(cell: Cell, request: CellRequest, earlier: EarlierAttempt) -> CellResult | None:
-    """A result that says which cell has to be done first; None if all are."""
-    for first in request.depends_on:
-        detail = None
-        if not first.is_done:
-            detail = f"depends on {first.name}, which is not done ({first.record}); do=status says why"
-        elif first.weights and not earlier.resumable and not first.weights_path.exists():
-            detail = f"starts from the weights of {first.name}, which are gone ({first.weights_path})"
+    """A result that names the cell to be done first; None if all dependencies are done."""
+    for dependency in request.depends_on:
+        name, detail = dependency.name, None
+        if not dependency.is_done:
+            detail = f"depends on {name}, which is not done ({dependency.record}); do=status says why"
+        elif dependency.weights and not earlier.resumable and not dependency.weights_path.exists():
+            detail = f"starts from the weights of {name}, which are gone ({dependency.weights_path})"
             detail += "; python run.py with the same overrides trains them again"
         if detail:
             return CellResult(str(cell), "waiting", 2, detail)
     return None
 
 
-def _assist(attempt: "Attempt", earlier: EarlierAttempt) -> CellResult:
-    """Compute one device's share of a cell. The process of rank 0 alone claims, prints and writes."""
+def _assist(attempt: "Attempt") -> CellResult:
+    """Compute the share of a device. Only the process of rank 0 acquires the directory, prints and writes."""
     from harness.training.attempt import Interrupted
 
     name = str(attempt.cell)
@@ -216,10 +215,9 @@ def _assist(attempt: "Attempt", earlier: EarlierAttempt) -> CellResult:
 def _run(
     attempt: "Attempt", request: CellRequest, earlier: EarlierAttempt, build_error: Exception | None
 ) -> CellResult:
-    """Run the attempt in its claimed run directory and write its record."""
+    """Run the attempt in its acquired run directory and write its record."""
     from harness.records import predictions
     from harness.training.attempt import Interrupted
-    from harness.training.checkpoints.checkpoint import put_back
     from tasks.checks import DataError
 
     started = time.time()
@@ -230,23 +228,19 @@ def _run(
         try:
             if build_error is not None:
                 raise build_error
-            if not attempt.start_is_current:
-                attempt.choose_start(resumable=earlier.resumable)
-            if attempt.start.checkpoint is None:
-                run_dir.clear()
-            put_back(run_dir, attempt.start, cell.id)
+            attempt.take_start(resumable=earlier.resumable)
             run_dir.begin(request.since)
-            progress.say(" · ".join(filter(None, [str(cell), str(run_dir.path), attempt.place])))
-            if lost := earlier.lost_weights:
-                gone = f"done, but its weights are gone ({lost})"
-                progress.say(f"{gone}: trained again for the cells that start from them")
+            progress.say(" · ".join(filter(None, [str(cell), str(run_dir.path), attempt.description])))
+            if earlier.lost_weights:
+                message = f"done, but its weights are gone ({earlier.lost_weights})"
+                progress.say(f"{message}: trained again for the cells that start from them")
             entries = attempt.run(progress)
             run_dir.ownership.require()
         except Interrupted as stop:
             if stop.state in REQUEUED:
                 try:
                     requeue()
-                except Exception as refusal:  # submitit's: the job was queued again too often
+                except Exception as refusal:  # submitit's: the job was queued too often
                     return _record_failure(attempt, request, refusal, started, stop.state)
             return CellResult(str(cell), stop.state, STOPPED + stop.number, str(stop))
         except (DataError, UsageError) as error:
@@ -267,35 +261,36 @@ def _run(
             return _storage_failed(attempt, error)
         run_dir.forget_previous()
         run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
-        return CellResult(str(cell), "done", 0, f"{summary(entries)} · {record_path}")
+        return CellResult(str(cell), "done", 0, f"{record.summary(entries)} · {record_path}")
 
 
 def explained(error: Exception, cfg: DictConfig) -> str:
-    """An error in one line; of a file that is not there, with where it comes from and what stands in for it."""
+    """An error in one line; for a missing file, also its origin and a stand-in."""
     missing = missing_file(cfg)
     return what_is_missing(missing, cfg) if missing and str(missing) in str(error) else one_line(error)
 
 
 def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:
-    """Nothing can be written: no record, and the last checkpoint and an earlier record stay as they are."""
-    step = attempt.start.state.get("last") or {"step": 0}
-    name, steps = str(attempt.cell), attempt.cfg.train.max_steps
-    attempt.run_dir.write_heartbeat("interrupted", step=step["step"], steps=steps, force=True)
-    return CellResult(name, "interrupted", 1, f"{storage_message(error)}; once it can, the same command goes on")
+    """The result if files cannot be written: no record; the last checkpoint and an earlier record are untouched."""
+    last = attempt.start.state.get("last") or {"step": 0}
+    steps = attempt.cfg.train.max_steps
+    attempt.run_dir.write_heartbeat("interrupted", step=last["step"], steps=steps, force=True)
+    detail = f"{storage_message(error)}; once it takes writes again, the same command goes on"
+    return CellResult(str(attempt.cell), "interrupted", 1, detail)
 
 
 def _record_failure(
     attempt: "Attempt", request: CellRequest, error: Exception, started: float, status: str | None = None
 ) -> CellResult:
-    """Write a record with the failure's status, and the traceback to the run directory."""
+    """Write a record with the status of the failure, and the traceback to the run directory."""
     from harness.records import predictions
     from harness.training.attempt import failure_status
     from harness.training.extras.artifacts import remove_artifacts
 
     status = status or failure_status(error)
-    text = without_places("".join(traceback.format_exception(error)), attempt.cfg)
+    text = without_folders("".join(traceback.format_exception(error)), attempt.cfg)
     name = type(error).__name__
-    message = without_places(one_line(error) or name, attempt.cfg)
+    message = without_folders(one_line(error) or name, attempt.cfg)
     entries = attempt.entries(status)
     entries |= {"error": {"type": name, "message": message, "traceback": text[-TRACEBACK_CHARACTERS:]}}
     entries |= {"started": iso(started), "finished": iso(time.time())}
@@ -313,10 +308,11 @@ def _record_failure(
     return CellResult(str(attempt.cell), status, 1, detail)
 
 
-def without_places(text: str, cfg: DictConfig) -> str:
-    """A text without the folders of this machine: a record is published."""
-    for name, place in cfg.paths.items():
-        text = text.replace(f"{Path(place).absolute()}/", f"<paths.{name}>/") if place else text
+def without_folders(text: str, cfg: DictConfig) -> str:
+    """A text without the folders of this machine, because records are published."""
+    for name, folder in cfg.paths.items():
+        if folder:
+            text = text.replace(f"{Path(folder).absolute()}/", f"<paths.{name}>/")
     return text.replace(f"{ROOT}/", "").replace(f"{sys.prefix}/", "").replace(f"{Path.home()}/", "~/")
 
 

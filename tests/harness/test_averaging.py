@@ -9,7 +9,7 @@ from harness.config.compose import compose
 from harness.records import record
 from harness.records.run_directory import RunDirectory
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoints import averaging
+from harness.training.checkpoints import checkpoint
 from harness.training.checkpoints.checkpoint import state_sha256, write_sealed
 from harness.training.optim.schedules import milestones
 from harness.training.run_cell import CellRequest, run_cell
@@ -34,7 +34,7 @@ def cell(places, tmp_path_factory):
 
 def test_the_mean_of_the_last_evaluations_is_tested(cell):
     folder, entries = cell(*MEAN)
-    files = averaging.weights_files(folder)
+    files = checkpoint.evaluated_files(folder)
     steps = entries["steps"]
     assert [file.name for file in files] == [f"step-{steps - 4}.pt", f"step-{steps}.pt"], "older ones are removed"
     first, last = (torch.load(file, weights_only=True) for file in files)
@@ -78,7 +78,7 @@ def test_integers_are_those_of_the_last_file(tmp_path):
     for number, file in enumerate(files):
         weights = {"half": torch.full((2,), 1.0 + number, dtype=torch.bfloat16), "count": torch.tensor(10 + number)}
         write_sealed(file, weights | {"wide": torch.full((1,), float(number), dtype=torch.float64)}, "0" * 16)
-    mean = averaging.mean_of(files, "0" * 16)
+    mean = checkpoint.mean_of(files, "0" * 16)
     assert mean["half"].tolist() == [1.5, 1.5] and mean["half"].dtype == torch.bfloat16
     assert mean["count"].item() == 11 and mean["wide"].tolist() == [0.5]
 

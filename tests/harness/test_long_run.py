@@ -38,7 +38,7 @@ def test_the_pace_is_that_of_the_updates_after_the_first(clock):
     for step, seconds in enumerate([60.0, 4.0, 4.0, 4.0], 1):
         clock[0] += seconds
         pace.update(step, 1004, said.append)
-    assert said == ["about 1:06:40 of training left (4 s an update, 1,004 updates)"]
+    assert said == ["about 1:06:40 of training left (4 s per update, 1,004 updates)"]
     clock[0] += 1000
     pace.update(5, 1004, said.append)
     assert len(said) == 1

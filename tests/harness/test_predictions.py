@@ -19,7 +19,7 @@ SCORES = {
 
 def written(path, scores=SCORES):
     """A record with these predictions."""
-    kept = {name: predictions.kept(scores_of_one) for name, scores_of_one in scores.items()}
+    kept = {name: predictions.stored(scores_of_one) for name, scores_of_one in scores.items()}
     shared = {"status": "done", "message": None, "metrics": {"acc": 50.0}, "seconds": 1.0, "peak_memory_mb": None}
     entries = made() | {
         "data": made()["data"] | {"sizes": {}},
@@ -52,12 +52,12 @@ def test_scores_come_back_small(tmp_path):
     [([0, 1, 1], "uint8"), ([True, False], "uint8"), ([0.0, 100.0], "uint8"), ([0.0, 0.5], "float32")],
 )
 def test_what_is_right_or_wrong_is_a_byte(scores, kind):
-    assert predictions.kept({"s": np.array(scores)})["s"].dtype.name == kind
+    assert predictions.stored({"s": np.array(scores)})["s"].dtype.name == kind
 
 
 def test_a_score_has_no_slash_in_its_name():
     with pytest.raises(ValueError, match="no slash"):
-        predictions.kept({"a/b": np.zeros(2)})
+        predictions.stored({"a/b": np.zeros(2)})
 
 
 def test_the_digest_is_of_the_content_alone(tmp_path):
@@ -68,7 +68,7 @@ def test_the_digest_is_of_the_content_alone(tmp_path):
         arrays = dict(file)
     np.savez(tmp_path / "one.npz", **dict(reversed(arrays.items())))
     assert set(predictions.read(path, entries)) == set(SCORES)
-    kept = predictions.kept(SCORES["test"])
+    kept = predictions.stored(SCORES["test"])
     swapped = {name: values.astype(values.dtype.newbyteorder(">")) for name, values in reversed(kept.items())}
     assert predictions.described(swapped) == predictions.described(kept)
     assert predictions.described({"loss": kept["acc"], "acc": kept["loss"]}) != predictions.described(kept)

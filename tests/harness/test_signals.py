@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness.training.signals import NUMBERS, StopSignal, catch_stop_signals, requeue, stop_status, will_requeue
+from harness.training.process import NUMBERS, StopSignal, catch_stop_signals, requeue, stop_status, will_requeue
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 from harness.config.compose import compose
 from harness.config.places import ROOT
 from harness.records import record, source_code
-from harness.records.source_code import closure, digest_of
+from harness.records.source_code import closure, source_digest
 from harness.training import run_cell as running
 from harness.training.run_cell import CellRequest, run_cell
 
@@ -50,9 +50,9 @@ def tree(tmp_path):
 
 
 def digest(root, targets=TARGETS):
-    for kept in (digest_of, source_code.imports_of, source_code.tree_of, source_code.shape_of):
+    for kept in (source_digest, source_code.imports_of, source_code.tree_of, source_code.shape_of):
         kept.cache_clear()
-    return digest_of(targets, root)
+    return source_digest(targets, root)
 
 
 def test_it_covers_what_is_imported_in_turn(tree):

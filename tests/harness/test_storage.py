@@ -68,7 +68,10 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(cell, monkeypatch,
         patched.setattr(*PLACES[place], full)
         result = cell()
     assert (result.state, result.code) == ("interrupted", 1)
-    assert result.detail == "/disk/last.ckpt: no space left on device; once it can, the same command goes on"
+    assert (
+        result.detail
+        == "/disk/last.ckpt: no space left on device; once it takes writes again, the same command goes on"
+    )
     assert place == "the mark of its end" or not cell.path.exists()
     assert cell().state == "done"
 

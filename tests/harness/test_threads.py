@@ -11,7 +11,7 @@ import torch
 
 from harness.config.compose import compose
 from harness.records import record
-from harness.training import threads
+from harness.training import process
 from harness.training.callback import TrainingCallback
 from harness.training.run_cell import CellRequest, run_cell
 
@@ -37,16 +37,16 @@ def _restore_threads():
     ],
 )
 def test_by_size_and_load(parameters, available, busy, expected, monkeypatch):
-    monkeypatch.setattr(threads, "AVAILABLE", available)
-    monkeypatch.setattr(threads, "busy_cores", lambda: busy)
-    assert threads.choose_threads(parameters) == expected
+    monkeypatch.setattr(process, "available_threads", lambda: available)
+    monkeypatch.setattr(process, "busy_cores", lambda: busy)
+    assert process.choose_threads(parameters) == expected
 
 
 def test_load_is_what_others_take():
     loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(0.3)
-        assert threads.busy_cores() > 0.2, "a process that loops is seen"
+        assert process.busy_cores() > 0.2, "a process that loops is seen"
     finally:
         loop.kill()
         loop.wait()
@@ -62,15 +62,15 @@ def test_a_cell_says_what_it_takes_and_keeps_it_when_it_is_resumed(places, tmp_p
             os.kill(os.getpid(), signal.SIGTERM)
         finish(self, trainer, *rest)
 
-    monkeypatch.setattr(threads, "AVAILABLE", 2)
-    monkeypatch.setattr(threads, "ONE_THREAD_BELOW", 0)
-    monkeypatch.setattr(threads, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(process, "available_threads", lambda: 2)
+    monkeypatch.setattr(process, "ONE_THREAD_BELOW", 0)
+    monkeypatch.setattr(process, "busy_cores", lambda: 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(TrainingCallback, "on_train_batch_end", stop)
         assert run().state == "interrupted"
     assert "2 of 2 CPU threads" in capsys.readouterr().err and torch.get_num_threads() == 2
     torch.set_num_threads(1)
-    monkeypatch.setattr(threads, "busy_cores", lambda: 2.0)
+    monkeypatch.setattr(process, "busy_cores", lambda: 2.0)
     assert run().state == "done"
     assert "2 of 2 CPU threads" in capsys.readouterr().err
     (path,) = (tmp_path / "records").rglob("*.json")

@@ -11,7 +11,7 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import record
-from harness.training.batches.token_loader import TokenLoader, update_bounds
+from harness.training.batches.loader import TokenLoader, update_bounds
 from harness.training.run_cell import CellRequest, run_cell
 from tests.harness.test_resume import check_stopped_run, undisturbed
 

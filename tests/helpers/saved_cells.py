@@ -26,7 +26,7 @@ def save(root, right, model="vanilla", seed=1, *, task="lra/text", score="acc", 
         entries["metric"] = {"name": score, "higher_is_better": score == "acc"}
     entries["data"]["sizes"]["test"] = len(right)
     scores = {"test": {score: 100.0 * np.array(right)}} | {name: dict(one) for name, one in dict(more).items()}
-    kept = {name: predictions.kept({key: np.asarray(v) for key, v in one.items()}) for name, one in scores.items()}
+    kept = {name: predictions.stored({key: np.asarray(v) for key, v in one.items()}) for name, one in scores.items()}
     for name, one in scores.items():
         values = {key: float(np.mean(array)) for key, array in one.items()}
         described = predictions.described(kept[name]) if keep else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.records.atomic import write_atomic
+from harness.records.files import write_atomic
 from harness.report.plots import drawn
 from harness.report.plots.bubble_plot import wrapped
 from harness.report.plots.cost_axes import LOOK, cost_axes

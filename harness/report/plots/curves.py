@@ -18,8 +18,9 @@ from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
 from harness.errors import UsageError
-from harness.records import collect, run_name
+from harness.records import collect
 from harness.records.checks import is_percentage
+from harness.records.named import run_parts
 from harness.records.run_directory import RunDirectory
 from harness.report.plots import drawn
 from harness.report.plots.line_plot import COLOURS
@@ -38,7 +39,7 @@ Metric = tuple[str, bool]  # name, higher is better
 class Curve:
     """The evaluations of one run at `steps` (n,): `val` (n,) is the panel's metric, `loss` (n,) that of training."""
 
-    name: str  # as harness.records.run_name
+    name: str  # as harness.records.named.run_parts
     config: dict[str, Any] = field(repr=False)
     steps: tuple[int, ...]
     val: tuple[float, ...]
@@ -46,11 +47,11 @@ class Curve:
 
     @property
     def seed(self) -> int:
-        return int(run_name.parts(self.name)["seed"])
+        return int(run_parts(self.name)["seed"])
 
     @property
     def model(self) -> str:
-        return run_name.parts(self.name)["model"]
+        return run_parts(self.name)["model"]
 
     @cached_property
     def variant(self) -> str:
@@ -116,7 +117,7 @@ def panels(
     found: dict[tuple[str, ...], list[Curve]] = {}
     chances: dict[tuple[str, ...], set[float]] = {}
     for name, folder in sorted(folders.items()):
-        table, parts, entries = read_metrics(RunDirectory(folder).metrics), run_name.parts(name), own.get(name)
+        table, parts, entries = read_metrics(RunDirectory(folder).metrics), run_parts(name), own.get(name)
         if not table or not table["step"]:
             continue
         known = [_metric(entries)] if entries and entries["metric"] else []
@@ -195,7 +196,7 @@ def _lines(curves: Sequence[Curve], average: bool) -> tuple[Line, ...]:
         settings = collect.differences([first.config for first in firsts])
         for first, setting, of_variant in zip(firsts, settings, variants.values(), strict=True):
             short = setting if len(setting) <= LONGEST_LABEL else ""
-            other = f" ({short or run_name.parts(first.name)['id']})" if len(variants) > 1 else ""
+            other = f" ({short or run_parts(first.name)['id']})" if len(variants) > 1 else ""
             found.append(Line(f"{model}{other}", tuple(sorted(of_variant, key=lambda curve: curve.seed))))
     if average:
         return tuple(found)

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.records.atomic import write_bytes_atomic
+from harness.records.files import write_bytes_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

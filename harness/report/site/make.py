@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.records.atomic import require_writable, write_bytes_atomic
+from harness.records.files import require_writable, write_bytes_atomic
 from harness.report.render import latex, tidy_csv
 from harness.report.site import pages, runs
 from harness.report.site.data import Material, document, files_of

@@ -8,8 +8,7 @@ from typing import Any
 from harness.config.cell import Cell
 from harness.config.overrides import to_overrides
 from harness.config.table_rows import format_settings, settings_key
-from harness.errors import one_line
-from harness.records.listing import summary
+from harness.records.record import outcome
 from harness.report.plots.curves import read_metrics
 
 PLAIN_PRECISION = "32-true"  # of a recipe that says nothing else
@@ -20,12 +19,11 @@ def run_of(entries: Mapping[str, Any], records_root: Path) -> dict[str, Any]:
     """What stands in the card of a number: of one record, with its file below the folder of the records."""
     cell, hardware, data = entries["cell"], entries["hardware"], entries["data"]
     machine = hardware["gpu"] or f"{hardware['cpu']}, {hardware['threads']} of {hardware['cores']} cores"
-    done = entries["status"] == "done"
     changed = {key: used for key, (_, used) in entries["changed"].items()}
     return {
         **{key: cell[key] for key in ("model", "task", "protocol", "budget", "seed")},
         "status": entries["status"],
-        "result": summary(dict(entries)) if done else one_line(entries["error"]["message"])[:160],
+        "result": outcome(entries),
         "changed": format_settings(settings_key(changed)),
         "hardware": machine,
         "data": f"{data['source']}, {data['fingerprint'][:12]}",

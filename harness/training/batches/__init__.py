@@ -1,1 +1,1 @@
-"""The order of training examples."""
+"""Training batches: their order and their division."""

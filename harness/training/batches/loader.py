@@ -1,66 +1,60 @@
 """Training batches in an order that is a function of the seed alone, resumable from any position.
 
-The training stream is the endless concatenation of the split's shuffles, one per epoch; update t takes its examples
-[t B, (t + 1) B). Evaluation passes through a split once, in order.
+`TrainLoader`: the training stream is the endless concatenation of the split's shuffles, one per epoch; update t takes
+its examples [t B, (t + 1) B).
+
+`TokenLoader` (`train.batch_tokens`): each update holds examples of similar length, with padding at most `batch_tokens`.
+The examples of an epoch are sorted by length, ties in random order, and cut into updates: the next example is added as
+long as (examples x longest) stays within the bound. The updates of an epoch then come in random order. All epochs have
+the same number of updates. An update is divided evenly between its micro-batches on all devices, which differ by one
+example at most. `loss_scale` weighs each micro-batch so that the gradient of the update is the mean over its examples,
+or over its tokens if `Task.loss_mean_over` is "tokens". A micro-batch without examples repeats one with weight 0.
+
+Evaluation passes through a split once, in order (`sequential_indices`).
 """
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from omegaconf import DictConfig
 
-from tasks.base import Batch, Split
+from harness.errors import UsageError
+from tasks.base import Batch, Split, Task
 
 
-class TrainLoader:
-    """Micro-batches of one device. Lightning saves and restores its position through `state_dict`.
+class Loader:
+    """Micro-batches of one device. Lightning saves and restores the position through `state_dict`.
 
     It has a length, so that Lightning reads no batch ahead: the saved position is the trained one.
     """
 
-    def __init__(
-        self,
-        split: Split,
-        *,
-        steps: int,
-        batch_size: int,
-        micro_batch_size: int,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-    ):
+    examples: int  # of the current micro-batches, on all devices
+    loss_scale: float  # of the current micro-batch of this device
+
+    def __init__(self, split: Split, *, steps: int, micro_batches: int, seed: int, rank: int = 0, world_size: int = 1):
         if len(split) == 0:
             raise ValueError("the training split is empty")
-        if batch_size % (micro_batch_size * world_size):
-            raise ValueError(
-                f"batch_size {batch_size} is not micro_batch_size {micro_batch_size} x {world_size} devices x a number"
-            )
-        self.split, self.seed, self.micro_batch_size = split, seed, micro_batch_size
-        self.rank, self.world_size = rank, world_size
-        self.micro_batches = batch_size // (micro_batch_size * world_size)  # of an update, on this device
-        self.total = steps * self.micro_batches
+        self.split, self.seed, self.rank, self.world_size = split, seed, rank, world_size
+        self.micro_batches = micro_batches  # per update, on this device
+        self.total = steps * micro_batches
         self.position = 0  # micro-batches of this device that were handed out
-        self.examples = micro_batch_size * world_size  # of the current micro-batches, on all devices
-        self.loss_scale = 1.0  # all micro-batches weigh the same
-        self._permutation = lru_cache(maxsize=2)(self._shuffle)
 
     def __len__(self) -> int:
         return self.total
 
     def __iter__(self) -> Iterator[Batch]:
         while self.position < self.total:
-            start = (self.position * self.world_size + self.rank) * self.micro_batch_size
-            self.position += 1
-            yield self.split.batch(self.indices(start, start + self.micro_batch_size))
+            yield self.next_batch()
 
-    def indices(self, start: int, stop: int) -> np.ndarray:
-        """Examples at places [start, stop) of the endless stream."""
-        places = np.arange(start, stop)
-        epochs, within = np.divmod(places, len(self.split))
-        return np.concatenate([self._permutation(int(e))[within[epochs == e]] for e in np.unique(epochs)])
+    def next_batch(self) -> Batch:
+        """The micro-batch at `position`, which moves on before Lightning may save it."""
+        raise NotImplementedError
 
-    def _shuffle(self, epoch: int) -> np.ndarray:
-        return np.random.Generator(np.random.PCG64([self.seed, epoch])).permutation(len(self.split))
+    def random(self, epoch: int) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64([self.seed, epoch]))
 
     def state_dict(self) -> dict[str, int]:
         return {"updates": self.position // self.micro_batches}
@@ -69,7 +63,135 @@ class TrainLoader:
         self.position = state["updates"] * self.micro_batches
 
 
+class TrainLoader(Loader):
+    def __init__(self, split: Split, *, batch_size: int, micro_batch_size: int, world_size: int = 1, **settings: Any):
+        """`settings`: steps, seed and rank, as for `Loader`."""
+        if batch_size % (micro_batch_size * world_size):
+            raise ValueError(
+                f"batch_size {batch_size} is not micro_batch_size {micro_batch_size} x {world_size} devices x a number"
+            )
+        count = batch_size // (micro_batch_size * world_size)
+        super().__init__(split, micro_batches=count, world_size=world_size, **settings)
+        self.micro_batch_size = micro_batch_size
+        self.examples = micro_batch_size * world_size
+        self.loss_scale = 1.0  # all micro-batches weigh the same
+        self._permutation = lru_cache(maxsize=2)(self._shuffle)
+
+    def next_batch(self) -> Batch:
+        start = (self.position * self.world_size + self.rank) * self.micro_batch_size
+        self.position += 1
+        return self.split.batch(self.indices(start, start + self.micro_batch_size))
+
+    def indices(self, start: int, stop: int) -> np.ndarray:
+        """The examples at positions [start, stop) of the endless stream."""
+        epochs, within = np.divmod(np.arange(start, stop), len(self.split))
+        return np.concatenate([self._permutation(int(e))[within[epochs == e]] for e in np.unique(epochs)])
+
+    def _shuffle(self, epoch: int) -> np.ndarray:
+        return self.random(epoch).permutation(len(self.split))
+
+
+class TokenLoader(Loader):
+    """Raises UsageError for an example longer than `batch_tokens`, and for a split without lengths."""
+
+    def __init__(self, split: Split, *, batch_tokens: int, mean_over: str = "examples", **settings: Any):
+        """`settings`: steps, micro_batches, seed, rank and world_size, as for `Loader`."""
+        lengths = split.lengths()
+        if lengths is None:
+            raise UsageError("train.batch_tokens: this task does not tell the lengths of its examples; set it to null")
+        super().__init__(split, **settings)
+        if lengths.max() > batch_tokens:
+            raise UsageError(
+                f"train.batch_tokens={batch_tokens} is less than the longest example, {lengths.max()} tokens"
+            )
+        self.lengths = lengths
+        self.weights = lengths if mean_over == "tokens" else np.ones_like(lengths)
+        self.bounds = update_bounds(np.sort(lengths), batch_tokens)  # of each update in the sorted examples
+        self.updates_per_epoch = len(self.bounds) - 1
+        self.examples, self.loss_scale = 0, 1.0
+        self._epoch_order = lru_cache(maxsize=2)(self._order)
+
+    def next_batch(self) -> Batch:
+        update, micro_batch = divmod(self.position, self.micro_batches)
+        indices = self.indices(update)
+        parts = np.array_split(indices, self.micro_batches * self.world_size)
+        first = micro_batch * self.world_size
+        part = parts[first + self.rank]
+        self.position += 1
+        self.examples = sum(map(len, parts[first : first + self.world_size]))
+        self.loss_scale = len(parts) * float(self.weights[part].sum() / self.weights[indices].sum())
+        return self.split.batch(part if len(part) else indices[:1])
+
+    def indices(self, update: int) -> np.ndarray:
+        """The examples of an update, counted from the start of the training, in ascending length."""
+        epoch, position = divmod(update, self.updates_per_epoch)
+        examples, updates = self._epoch_order(epoch)
+        number = updates[position]
+        return examples[self.bounds[number] : self.bounds[number + 1]]
+
+    def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The examples by length, and the order of the updates."""
+        random = self.random(epoch)
+        shuffled = random.permutation(len(self.lengths))
+        examples = shuffled[np.argsort(self.lengths[shuffled], kind="stable")]
+        return examples, random.permutation(self.updates_per_epoch)
+
+
+def update_bounds(lengths: np.ndarray, batch_tokens: int) -> list[int]:
+    """Where updates of ascending `lengths` (n,) begin, and n: in each, examples x longest <= `batch_tokens`."""
+    bounds = [0]
+    for position, length in enumerate(lengths.tolist()):
+        if (position - bounds[-1] + 1) * length > batch_tokens:
+            bounds.append(position)
+    return [*bounds, len(lengths)]
+
+
 def sequential_indices(size: int, batch_size: int, rank: int = 0, world_size: int = 1) -> Iterator[range]:
     """The examples of each batch of one device: devices take turns, and every example comes exactly once."""
     for start in range(rank * batch_size, size, batch_size * world_size):
         yield range(start, min(start + batch_size, size))
+
+
+def make_loader(task: Task, train: Any, seed: int, *, rank: int, world_size: int) -> Loader:
+    """The training batches of this device. Raises UsageError."""
+    split, settings = task.split("train"), {"steps": train.max_steps, "seed": seed, "rank": rank}
+    settings["world_size"] = world_size
+    if train.batch_tokens:
+        count = micro_batches(train, world_size)
+        settings |= {"micro_batches": count, "mean_over": task.loss_mean_over}
+        return TokenLoader(split, batch_tokens=train.batch_tokens, **settings)
+    size = micro_batch_size(train, world_size)
+    return TrainLoader(split, batch_size=train.batch_size, micro_batch_size=size, **settings)
+
+
+def devices_of(cfg: DictConfig) -> int:
+    """Devices of a cell, on all nodes."""
+    devices = cfg.trainer.devices
+    return (devices if isinstance(devices, int) else 1) * cfg.trainer.num_nodes
+
+
+def micro_batch_size(train: Any, world_size: int) -> int:
+    """Examples per forward pass of a device."""
+    return train.micro_batch_size or max(1, train.batch_size // world_size)
+
+
+def micro_batches(train: Any, world_size: int) -> int:
+    """Forward passes per update of a device. Raises UsageError if the batch cannot be divided evenly."""
+    if train.batch_tokens:
+        tokens = train.micro_batch_tokens or train.batch_tokens
+        return max(1, math.ceil(train.batch_tokens / (tokens * world_size)))
+    size = micro_batch_size(train, world_size)
+    if train.batch_size % (size * world_size):
+        raise UsageError(
+            f"train.batch_size={train.batch_size} is not a multiple of {size} examples on {world_size} devices"
+        )
+    return train.batch_size // (size * world_size)
+
+
+def update_division(cfg: DictConfig) -> dict[str, int | None]:
+    """A record's entry `update`: how the examples of an update are divided between devices."""
+    train, devices = cfg.train, devices_of(cfg)
+    if train.batch_tokens:
+        return {"examples": None, "micro_batch_size": None, "devices": devices, "tokens": train.batch_tokens}
+    size = micro_batch_size(train, devices)
+    return {"examples": train.batch_size, "micro_batch_size": size, "devices": devices}

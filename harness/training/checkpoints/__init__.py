@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and how it is read back."""
+"""Files of weights and checkpoints: written, chosen, checked, read."""

@@ -1,44 +1,36 @@
-"""Files of weights and checkpoints: whole and of the right cell, or refused.
+"""The files below `checkpoints/` of a run: written whole, sealed for their cell, and chosen, checked and put back here.
 
-Each is what torch.save writes, and behind it a line with the id of its cell and a sha256 over all that stands before
-the digest. `torch.load` reads such a file as any other. Of `last.ckpt` and of `best.pt` the one before is kept, so a
-damaged file costs the updates between two checkpoints.
+Each file is what `torch.save` writes plus a seal (`harness.records.files`); `torch.load` reads it like any other. The
+previous `last.ckpt` and the previous `best.pt` are kept, so a damaged file costs only the updates between two
+checkpoints. `train.select.rule=last_mean` keeps the weights of the last evaluations, `step-<n>.pt`, and tests their
+mean, as fairseq averages checkpoints. A run that was killed and resumed averages the same weights.
 """
 
 import errno
 import hashlib
-import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
-from torch import nn
+from torch import Tensor, nn
 
 from harness.errors import UsageError, one_line
-from harness.records.atomic import replace_atomic
+from harness.records.files import DamagedError, check_seal, replace_atomic, seal
 from harness.records.run_directory import RunDirectory
-from harness.training import fsdp
 
 FORMAT = 4  # of what the callback saves; raised when an older checkpoint can no longer be resumed
 CALLBACK = "TrainingCallback"  # its key in a checkpoint
-SEAL = re.compile(rb"\nlonghaul ([0-9a-f]{16}) ([0-9a-f]{64})\n")
-SEAL_BYTES = len("\nlonghaul  \n") + 16 + 64
-DIGEST_BYTES = 64 + 1  # at the end of the line
-BLOCK = 2**20
-
-
-class DamagedError(UsageError):
-    """A file that is not what was written, or of another cell. One line: file, what is wrong."""
+EVALUATED = re.compile(r"step-(\d+)\.pt")
 
 
 def write_sealed(path: Path, content: Any, cell: str, keep: Path | None = None) -> str:
-    """Replace a file by tensors, of the cell with this id; returns its digest. The old file is kept at `keep`."""
+    """Replace a file by tensors of the cell with this id; returns its digest. The old file moves to `keep`."""
     digest = ""
 
     def write(temporary: Path) -> None:
@@ -49,40 +41,15 @@ def write_sealed(path: Path, content: Any, cell: str, keep: Path | None = None) 
             raise OSError(
                 errno.EIO, f"cannot be written ({one_line(error)[:80]}); is the disk full?", str(path)
             ) from error
-        with temporary.open("r+b") as file:
-            sha = hashlib.file_digest(file, "sha256")
-            line = f"\nlonghaul {cell} ".encode()
-            sha.update(line)
-            digest = sha.hexdigest()
-            file.write(line + f"{digest}\n".encode())
+        digest = seal(temporary, cell)
 
     replace_atomic(path, write, keep=keep)
     return digest
 
 
-def seal_of(path: Path, cell: str) -> str:
-    """The digest of a file, which is compared with its content. Raises DamagedError."""
-    try:
-        size = os.stat(path).st_size
-        with path.open("rb") as file:
-            sha, left = hashlib.sha256(), max(0, size - DIGEST_BYTES)
-            while left and (block := file.read(min(BLOCK, left))):
-                sha.update(block)
-                left -= len(block)
-            file.seek(max(0, size - SEAL_BYTES))
-            seal = SEAL.fullmatch(file.read())
-    except OSError as error:
-        raise DamagedError(f"{path} cannot be read ({error.strerror})") from error
-    if seal is None or sha.hexdigest() != seal[2].decode():
-        raise DamagedError(f"{path} is damaged")
-    if seal[1].decode() != cell:
-        raise DamagedError(f"{path} belongs to another cell ({seal[1].decode()}, not {cell})")
-    return seal[2].decode()
-
-
 def read_sealed(path: Path, cell: str) -> Any:
     """What `write_sealed` was given, on the CPU. Raises DamagedError."""
-    seal_of(path, cell)
+    check_seal(path, cell)
     return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
@@ -103,80 +70,138 @@ class SealedCheckpoints(CheckpointIO):
 
 
 @dataclass(frozen=True)
-class Resumption:
-    """Where a run goes on. `state`: what the callback saved. `problems`: why younger checkpoints cannot be used."""
+class Start:
+    """Where an attempt starts. `state`: saved by the callback. `problems`: why younger checkpoints are not used."""
 
-    checkpoint: Path | None  # None: from the start
-    state: Mapping[str, Any]
-    problems: tuple[str, ...]
+    checkpoint: Path | None = None  # None: from the first update
+    state: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def require_unchanged(self, key: str, now: str | None, subject: str) -> None:
+        """Raises UsageError if the digest in the saved state differs: no run mixes two versions of code or data."""
+        then = self.state.get(key)
+        if None not in (then, now) and then != now:
+            changed = f"{subject} changed since ({then[:8]}, now {now[:8]})"
+            raise UsageError(f"{self.checkpoint}: {changed}; rerun=all trains from the start")
 
 
-def resumption(run_dir: RunDirectory, cell: str) -> Resumption:
-    """The youngest checkpoint that is whole, with the weights that it refers to, of this cell; writes no file.
+def find_start(run_dir: RunDirectory, cell: str) -> Start:
+    """The youngest checkpoint of this cell that is whole, together with all weights it refers to; writes no file.
 
-    Raises UsageError if there is only what another version wrote.
+    Raises UsageError if there are only checkpoints of another version.
     """
     problems, other_version = [], None
     for path in filter(Path.is_file, (run_dir.last, run_dir.previous)):
+        version = f"{path} was written by another version and cannot be resumed"
         try:
             saved = read_sealed(path, cell)["callbacks"].get(CALLBACK, {})
             if saved.get("format") != FORMAT:
-                raise DamagedError(f"{path} was written by another version and cannot be resumed")
+                raise DamagedError(version)
             for name, digest in saved["state"]["weights"].items():
-                whole_weights(run_dir, name, digest, cell)
-            return Resumption(path, saved["state"], tuple(problems))
+                find_weights(run_dir, name, digest, cell)
+            return Start(path, saved["state"], tuple(problems))
         except DamagedError as error:
             problems.append(str(error))
             if format_of(path) not in (FORMAT, None):
-                other_version = other_version or f"{path} was written by another version and cannot be resumed"
+                other_version = other_version or version
     if other_version:
         raise UsageError(f"{other_version}: rerun=all trains from the start")
-    return Resumption(None, {}, tuple(problems))
+    return Start(problems=tuple(problems))
 
 
 def format_of(path: Path) -> int | None:
-    """What a checkpoint says of itself, 0 if it says nothing; None for a file that cannot be read."""
+    """The format that a checkpoint states, 0 if it states none; None for a file that cannot be read."""
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         return saved["callbacks"].get(CALLBACK, {}).get("format", 0)
-    except Exception:  # whatever torch's reader makes of a damaged file
+    except Exception:  # torch raises many types for a damaged file
         return None
 
 
-def whole_weights(run_dir: RunDirectory, name: str, digest: str, cell: str) -> Path:
-    """The file with these weights: of that name, or the best ones of before. Raises DamagedError."""
+def find_weights(run_dir: RunDirectory, name: str, digest: str, cell: str) -> Path:
+    """The file with these weights: the one with this name, or the previous best weights. Raises DamagedError."""
     path = run_dir.checkpoints / name
     try:
-        if seal_of(path, cell) == digest:
+        if check_seal(path, cell) == digest:
             return path
         problem = f"{path} is not of the same run as the checkpoint"
     except DamagedError as error:
         problem = str(error)
-    before = run_dir.previous_best
-    if path == run_dir.best and before.is_file() and seal_of(before, cell) == digest:
-        return before
+    previous = run_dir.previous_best
+    if path == run_dir.best and previous.is_file() and check_seal(previous, cell) == digest:
+        return previous
     raise DamagedError(problem)
 
 
-def put_back(run_dir: RunDirectory, start: Resumption, cell: str) -> None:
-    """Put weights that a checkpoint refers to back in their place, where younger or damaged ones stand there."""
+def restore(run_dir: RunDirectory, start: Start, cell: str) -> None:
+    """Prepare an acquired run directory for a start: put back the weights that its checkpoint refers to, or clear it.
+
+    Younger or damaged weights may have their names.
+    """
+    if start.checkpoint is None:
+        run_dir.clear()
     for name, digest in start.state.get("weights", {}).items():
-        found = whole_weights(run_dir, name, digest, cell)
-        if found != run_dir.checkpoints / name:
-            replace_atomic(run_dir.checkpoints / name, partial(shutil.copyfile, found))
+        path = find_weights(run_dir, name, digest, cell)
+        if path != run_dir.checkpoints / name:
+            replace_atomic(run_dir.checkpoints / name, partial(shutil.copyfile, path))
 
 
 def read_weights(run_dir: RunDirectory, cell: str, digest: str) -> Any:
     """The best weights, which must be those that the run chose. Raises DamagedError."""
-    if seal_of(run_dir.best, cell) != digest:
+    if check_seal(run_dir.best, cell) != digest:
         raise DamagedError(f"{run_dir.best} is not what this run wrote; rerun=all trains from the start")
     return read_sealed(run_dir.best, cell)
+
+
+def evaluated_file(run_dir: RunDirectory, step: int) -> Path:
+    return run_dir.checkpoints / f"step-{step}.pt"
+
+
+def evaluated_files(run_dir: RunDirectory) -> list[Path]:
+    """The weights of the last evaluations, in the order of their steps."""
+    files = {int(match[1]): path for path in run_dir.checkpoints.iterdir() if (match := EVALUATED.fullmatch(path.name))}
+    return [files[step] for step in sorted(files)]
+
+
+def keep_last(run_dir: RunDirectory, count: int) -> None:
+    for file in evaluated_files(run_dir)[:-count]:
+        file.unlink(missing_ok=True)
+
+
+def write_mean(run_dir: RunDirectory, cell: str, count: int) -> str:
+    """Write the mean of the last `count` evaluated weights as the chosen weights; returns the digest of the file."""
+    keep_last(run_dir, count)
+    return write_sealed(run_dir.best, mean_of(evaluated_files(run_dir), cell), cell)
+
+
+def mean_of(files: Sequence[Path], cell: str) -> dict[str, Tensor]:
+    """Means in float64, rounded to the type of each tensor; integers, such as counters, are those of the last file.
+
+    Raises DamagedError.
+    """
+    totals: dict[str, Tensor] = {}
+    for file in files:
+        weights = read_sealed(file, cell)
+        for name, tensor in weights.items():
+            if is_integer(tensor):
+                totals[name] = tensor
+            else:
+                wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+                totals[name] = totals[name] + wide if name in totals else wide
+    return {
+        name: total if is_integer(total) else (total / len(files)).to(weights[name].dtype)
+        for name, total in totals.items()
+    }
+
+
+def is_integer(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def weights_sha256(model: nn.Module) -> str:
     """sha256 over names, types and values of all weights: equal for two runs only if they agree to the last bit.
 
-    A collective call where the model is sharded.
+    A collective call if the model is sharded.
     """
     return state_sha256(model.state_dict())
 
@@ -185,5 +210,6 @@ def state_sha256(state: dict[str, Any]) -> str:
     sha = hashlib.sha256()
     for name, tensor in sorted(state.items()):
         sha.update(name.encode() + str(tensor.dtype).encode())
-        sha.update(fsdp.full_tensor(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # a sharded model has DTensors
+        sha.update(whole.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()

@@ -1,7 +1,7 @@
-"""A cell that another one depends on, and the weights that it hands over.
+"""A cell that another cell depends on, and the weights that it hands over.
 
-With `depends_on: [{cell: "<overrides>", weights: [embedding, layers]}]` training starts from the chosen weights of that
-cell, for all parameters below these prefixes.
+With `depends_on: [{cell: "<overrides>", weights: [embedding, layers]}]` all parameters below these prefixes start from
+the chosen weights of that cell.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError
 from harness.records import record
+from harness.records.files import DamagedError
 from harness.records.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from torch import nn
 
-MODULE = "model."  # in front of each parameter's name in a checkpoint
+MODULE = "model."  # prefix of the names of parameters in a checkpoint
 
 
 @dataclass(frozen=True)
 class Dependency:
-    """A cell to be done first. `weights`: prefixes of the parameters to take from it; empty for none."""
+    """A cell to be done first. `weights`: prefixes of the parameters to take from it."""
 
     id: str
     name: str
@@ -35,45 +36,52 @@ class Dependency:
 
     @property
     def weights_path(self) -> Path:
-        """The file with the chosen weights of the cell, which is done. It may be gone."""
+        """The file with the chosen weights of the cell, which must be done. The file may be gone."""
         return chosen_weights(RunDirectory(Path(self.run_dir)), record.read(self.record))
 
 
 def chosen_weights(run_dir: RunDirectory, entries: dict[str, Any]) -> Path:
-    """The file in a run directory that holds the weights which its test was run with."""
+    """The file in a run directory with the weights that were tested."""
     return run_dir.last if entries["selection"]["rule"] == "last" else run_dir.best
 
 
-def load_weights(model: "nn.Module", dependency: Dependency) -> str:
-    """Replace the parameters and buffers below the prefixes; returns the sha256 of all weights of the first cell.
+def read_chosen(path: Path, cell: str) -> dict[str, Any]:
+    """The weights in the file of `chosen_weights`, by the model's own names. Raises DamagedError."""
+    from harness.training.checkpoints.checkpoint import read_sealed
 
-    Raises UsageError for weights that its record does not know, and for names or shapes that do not agree.
+    saved = read_sealed(path, cell)
+    return {name.removeprefix(MODULE): tensor for name, tensor in saved.get("state_dict", saved).items()}
+
+
+def load_weights(model: "nn.Module", dependency: Dependency) -> str:
+    """Replace the parameters and buffers below the prefixes; returns the sha256 of all weights of the dependency.
+
+    Raises UsageError for weights other than those of its record, and for names or shapes that do not agree.
     """
-    from harness.training.checkpoints.checkpoint import DamagedError, read_sealed, state_sha256
+    from harness.training.checkpoints.checkpoint import state_sha256
 
     path = dependency.weights_path
     again = "remove it, and the same command trains them again"
     try:
-        saved = read_sealed(path, dependency.id)
+        given = read_chosen(path, dependency.id)
     except DamagedError as error:
         raise UsageError(f"depends_on: {error}; {again}") from error
-    given = {name.removeprefix(MODULE): tensor for name, tensor in saved.get("state_dict", saved).items()}
     sha256 = state_sha256(given)
     if sha256 != record.read(dependency.record)["tested_weights_sha256"]:
         raise UsageError(
             f"depends_on: {path} does not hold the weights that {dependency.record} was tested with; {again}"
         )
-    own = model.state_dict()
+    state = model.state_dict()
     for prefix in dependency.weights:
-        if not below(own, [prefix]):
+        if not below(state, [prefix]):
             raise UsageError(f"depends_on: the model has no parameter below '{prefix}'")
-    names, others = below(own, dependency.weights), below(given, dependency.weights)
-    if different := sorted(set(names) ^ set(others)):
-        where = "this model" if different[0] in others else f"the weights of {dependency.name}"
+    names, given_names = below(state, dependency.weights), below(given, dependency.weights)
+    if different := sorted(set(names) ^ set(given_names)):
+        where = "this model" if different[0] in given_names else f"the weights of {dependency.name}"
         raise UsageError(f"depends_on: {different[0]} is missing in {where}")
     for name in names:
-        if own[name].shape != given[name].shape:
-            shapes = f"{tuple(own[name].shape)} here, {tuple(given[name].shape)} in {dependency.name}"
+        if state[name].shape != given[name].shape:
+            shapes = f"{tuple(state[name].shape)} here, {tuple(given[name].shape)} in {dependency.name}"
             raise UsageError(f"depends_on: {name} has the shape {shapes}")
     model.load_state_dict({name: given[name] for name in names}, strict=False)
     return sha256

@@ -1,12 +1,12 @@
-"""The trained model of a record: from its run directory, or from a folder that can be published.
+"""The trained model of a record, from its run directory or from an exported folder, which can be published.
 
 An exported folder holds
     model.safetensors   the weights that the cell was tested with
-    config.json         model, task and backbone, resolved; no path of the machine that it was trained on
+    config.json         model, task and backbone, resolved; no path of the training machine
     record.json         the cell's record
-    README.md           a card: what it is, its scores, how to load it
+    README.md           a model card: recipe, scores, how to load it
 
-A configuration from elsewhere builds what `harness.config.instantiate` allows and nothing else; weights are tensors.
+A configuration from elsewhere builds only what `harness.config.instantiate` allows; weights are tensors.
 """
 
 import json
@@ -21,12 +21,11 @@ from harness.config.cell import PLACES, Cell, cell_of, last_names
 from harness.config.compose import arguments, compose
 from harness.errors import UsageError, one_line
 from harness.records import record
-from harness.records.atomic import replace_atomic, write_atomic
 from harness.records.collect import valid_records
-from harness.records.listing import summary
+from harness.records.files import DamagedError, replace_atomic, write_atomic
 from harness.records.named import find
 from harness.records.run_directory import RunDirectory
-from harness.training.checkpoints.dependency import MODULE, chosen_weights
+from harness.training.checkpoints.dependency import chosen_weights, read_chosen
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,8 +52,6 @@ class SavedModel:
 
 def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
     """From the run directory below `cfg.paths.outputs`. `cell`: as `records.named.find` takes it. Raises UsageError."""
-    from harness.training.checkpoints.checkpoint import DamagedError, read_sealed
-
     entries = find(cell, valid_records(cfg.paths.records)[0], cfg.paths.records)
     if entries["status"] != "done":
         raise UsageError(f"{entries['file']}: the cell ended as {entries['status']}, so it has no chosen weights")
@@ -64,15 +61,14 @@ def load_run(cell: Any, cfg: DictConfig) -> SavedModel:
     if not weights.exists():
         raise UsageError(f"the weights of {name_of(entries)} are not there ({weights}): {again}")
     try:
-        saved = read_sealed(weights, entries["cell"]["id"])
+        state = read_chosen(weights, entries["cell"]["id"])
     except DamagedError as error:
         raise UsageError(f"{error}: {again}") from error
-    state = {name.removeprefix(MODULE): tensor for name, tensor in saved.get("state_dict", saved).items()}
     return build_saved(config_of(entries, run_dir, cfg), lambda model: model.load_state_dict(state), entries, cfg)
 
 
 def config_of(entries: Mapping[str, Any], run_dir: RunDirectory, cfg: DictConfig) -> dict[str, Any]:
-    """The resolved parts that a model is built from, composed anew from what was typed. Raises UsageError."""
+    """The resolved parts that a model is built from, composed again from the typed overrides. Raises UsageError."""
     file = run_dir.path / ".hydra" / "overrides.yaml"
     if not file.is_file():
         raise UsageError(f"{file} is not there, so the model cannot be built: {rerun_command(entries)}")
@@ -86,7 +82,7 @@ def config_of(entries: Mapping[str, Any], run_dir: RunDirectory, cfg: DictConfig
 def build_saved(
     config: Mapping[str, Any], fill: "Callable[[nn.Module], object]", entries: Mapping[str, Any], cfg: DictConfig
 ) -> SavedModel:
-    """Build task and model and `fill` in weights, which must be those that were tested. Raises UsageError."""
+    """Build task and model and `fill` in the weights, which must be the tested ones. Raises UsageError."""
     from harness.config.build import build_model, without
     from harness.config.instantiate import instantiate, target
     from harness.training.checkpoints.checkpoint import weights_sha256
@@ -125,9 +121,9 @@ def is_exported(folder: Path) -> bool:
 
 
 def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:
-    """`typed`: overrides; those of `task.<key>` that name files are taken over. Raises UsageError for a broken folder.
+    """`typed`: overrides; those of `task.<key>` that name files apply. Raises UsageError for a broken folder.
 
-    Trust what you load: model and task are built from `config.json`, by classes of the allowed packages alone.
+    Load only what you trust: `config.json` decides which of the allowed classes build model and task.
     """
     try:
         from safetensors import SafetensorError
@@ -146,7 +142,7 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
 
 
 def without_places(part: Any) -> dict[str, Any]:
-    """A part of a configuration in which no file of the user has more than its last name."""
+    """A part of a configuration in which paths of the user are reduced to file names."""
     named = {key: last_names(part[key]) for key in PLACES if part.get(key)}
     part = {key: value for key, value in part.items() if key not in ("budgets", "checkpoint")}  # all weights are here
     return part | named | ({"data_root": None} if "data_root" in part else {})
@@ -154,7 +150,7 @@ def without_places(part: Any) -> dict[str, Any]:
 
 def card(entries: Mapping[str, Any]) -> str:
     """A page about the exported model."""
-    cell, data, git, result = entries["cell"], entries["data"], entries["git"], summary(dict(entries))
+    cell, data, git, result = entries["cell"], entries["data"], entries["git"], record.summary(entries)
     point = entries["metrics"]["best"] or entries["metrics"]["last"]
     scores = "\n".join(f"| {name} | {value} |" for name, value in point["test"].items())
     changed = [
@@ -190,6 +186,6 @@ def name_of(entries: Mapping[str, Any]) -> str:
 
 
 def rerun_command(entries: Mapping[str, Any]) -> str:
-    """The command that runs a cell of a recipe again."""
+    """The command that runs the cell again."""
     names = " ".join(f"{key}={entries['cell'][key]}" for key in ("model", "task", "protocol", "budget", "seed"))
     return f"python run.py {names} rerun=all"

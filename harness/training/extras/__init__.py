@@ -1,1 +1,1 @@
-"""Loggers, profilers, artifacts, and what is said before and after a run."""
+"""Loggers, profilers, artifacts, baselines and estimates of the duration."""

@@ -1,7 +1,7 @@
-"""Small files that a task makes of a trained model: a figure, a text, a sound, arrays.
+"""Small files that a task makes with a trained model: a figure, a text, a sound, arrays.
 
-They lie beside the record as `<record stem>.<suffix>` and are committed with it, so each is limited in size. A file
-that cannot be made costs one line and never the record.
+They are stored beside the record as `<record stem>.<suffix>` and committed with it, so their size is limited. A file
+that cannot be made is reported in one line and never costs the record.
 """
 
 import glob
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from harness.errors import one_line
-from harness.records.atomic import write_bytes_atomic
+from harness.records.files import write_bytes_atomic
 from harness.records.predictions import npz, path_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Calla
 
 
 def remove_artifacts(record_path: Path, keep: Collection[str] = ()) -> None:
-    """Remove the artifacts of a record, which show a model that is gone. Its predictions stay."""
+    """Remove the artifacts of a record, because they show an earlier model. Its predictions stay."""
     for path in record_path.parent.glob(f"{glob.escape(record_path.stem)}.*"):
         if path not in (record_path, path_of(record_path)) and path.name not in keep:
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""The predictors that a task compares models with, scored by the same passes as the model.
+"""The predictors that a task compares models with, scored in the same way as the model.
 
-Each is an entry of a record's evaluations: `baseline/<name>` of the test, `<evaluation>/baseline/<name>` of a further
-one. The one that ignores the input is the chance level.
+Each is an entry of a record's evaluations: `baseline/<name>` on the test split, `<evaluation>/baseline/<name>` in a
+further evaluation. The predictor that ignores the input is the chance level.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,21 +18,21 @@ PREFIX = "baseline/"
 
 def baseline_evaluations(task: Task, final_evaluations: Iterable[FinalEvaluation]) -> list[FinalEvaluation]:
     """A pass over the test split for each baseline of the task, and those of the further evaluations."""
-    passes = [scoring(task, FinalEvaluation("", task.split("test")), *each) for each in task.baselines().items()]
-    return passes + [scoring(task, final, *each) for final in final_evaluations for each in final.baselines.items()]
+    evaluations = [(FinalEvaluation("", task.split("test")), task.baselines())]
+    evaluations += [(final, final.baselines) for final in final_evaluations]
+    return [scoring(task, final, name, make) for final, makers in evaluations for name, make in makers.items()]
 
 
 def chance_evaluation(task: Task) -> FinalEvaluation:
     """The pass of the chance level over the validation split."""
-    return scoring(
-        task, FinalEvaluation("", task.split("val")), task.baseline_name, task.baselines()[task.baseline_name]
-    )
+    name = task.baseline_name
+    return scoring(task, FinalEvaluation("", task.split("val")), name, task.baselines()[name])
 
 
 def scoring(task: Task, final: FinalEvaluation, name: str, make: Callable[[], Predictor]) -> FinalEvaluation:
     """The evaluation with a predictor in place of the model.
 
-    It is made when its first batch comes, so that one that cannot be made fails alone.
+    The predictor is made at its first batch, so that a failure to make it concerns this evaluation alone.
     """
     predictor, scored = cache(make), final.score or task.score
 

@@ -1,10 +1,10 @@
 """Loggers beside metrics.csv: TensorBoard, Weights & Biases, MLflow, or any other logger of Lightning's kind.
 
-A logger is never a reason to lose a run. One that is not installed or that fails is left out from then on, with one
-line, and the cell trains on. Settings that the logger does not take are refused before anything runs, as everywhere.
+A logger never ends a run. A logger that fails or is not installed is left out from then on, which one line reports.
+Settings that a logger does not take are refused before anything runs.
 
-The hyper-parameters are the cell's configuration, the one that its id is the hash of. It has no path of this machine,
-no setting of a cluster and none of a logger, so no password or key that was typed there.
+The logged hyper-parameters are the cell's configuration, whose hash is the cell's id. It has no path of this machine
+and no setting of a cluster or a logger, hence no password or key that was typed there.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ LONGEST_REASON = 200  # characters
 
 
 def make_loggers(cfg: DictConfig, folder: Path, say: Callable[[str], None]) -> list[Logger]:
-    """The loggers of `logger=`; `say` prints a line. They are made when the training begins: here nothing is written.
+    """The loggers of `logger=`; `say` prints a line. Nothing is written before the training begins.
 
     Raises UsageError for a setting that a logger does not take.
     """
@@ -50,20 +50,20 @@ def make_loggers(cfg: DictConfig, folder: Path, say: Callable[[str], None]) -> l
 
 
 def checked(settings: Any, where: str, trusted: list[str], folder: Path) -> Callable[[], Logger]:
-    """What makes a logger. Raises UsageError."""
+    """A function that creates the logger. Raises UsageError for its settings."""
     build = target(settings, where, trusted)
     signature = inspect.signature(build.func)
-    place = {"save_dir": str(folder)} if "save_dir" in signature.parameters else {}
+    defaults = {"save_dir": str(folder)} if "save_dir" in signature.parameters else {}
     try:
-        signature.bind(**{**place, **build.keywords})
+        signature.bind(**{**defaults, **build.keywords})
     except TypeError as error:
         raise UsageError(f"{where} ({build.func.__qualname__}): {one_line(error)}") from error
     check_types(build.func, build.keywords, where)
-    return partial(call, build, where, **place)
+    return partial(call, build, where, **defaults)
 
 
 class OptionalLogger(Logger):
-    """A logger that is left out from its first error on. It is made when it is first used, and told `config` then."""
+    """A logger that is left out after its first error. At its first use it is created and given `config`."""
 
     def __init__(
         self,
@@ -128,14 +128,14 @@ class OptionalLogger(Logger):
 
 
 def finish_wandb(status: str) -> None:
-    """End the run of wandb, which has one in a process at a time and would log the next cell into it."""
+    """End the wandb run. A process has one at a time, so wandb would log the next cell into it."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.finish(exit_code=0 if status == "success" else 1)
 
 
 def reason(name: str, error: Exception) -> str:
-    """Why a logger is left out, in one line without user names and passwords of addresses."""
+    """The reason in one line, without user names and passwords in addresses."""
     error = error.__cause__ if isinstance(error, UsageError) and error.__cause__ is not None else error
     if isinstance(error, ModuleNotFoundError) and name in EXTRA:
         package = "-e '.[loggers]'" if CLONE else "'longhaul[loggers]'"

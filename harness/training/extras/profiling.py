@@ -1,7 +1,7 @@
-"""`trainer.profiler=simple|pytorch|advanced`: where the time of the training goes, by Lightning's profilers.
+"""`trainer.profiler=simple|pytorch|advanced`: where the training time goes, by Lightning's profilers.
 
-Lightning would log the report, and its messages are hidden here: the first lines are printed, and all of it is written
-to `profile.txt` in the run directory.
+Lightning would log the report, but its messages are hidden. So the first lines are printed, and the whole report is
+written to `profile.txt` in the run directory.
 """
 
 import cProfile
@@ -21,7 +21,7 @@ SHOWN = 30  # lines that are printed
 
 
 class Reported(Profiler):
-    """Mixed in before one of Lightning's profilers, of which `summary` is the report."""
+    """Mixed in before one of Lightning's profilers, whose `summary` is the report."""
 
     folder: Path
     say: Callable[[str], None]
@@ -42,14 +42,14 @@ class Simple(Reported, SimpleProfiler):
 
 
 class Advanced(Reported, AdvancedProfiler):
-    """Python's functions below each hook, by cProfile: the slowest hook first."""
+    """Python functions below each hook, by cProfile, with the slowest hook first."""
 
     def __init__(self) -> None:
         super().__init__(line_count_restriction=20)
 
     def summary(self) -> str:
-        found = sorted(self.profiled_actions.items(), key=lambda item: -pstats.Stats(item[1]).total_tt)
-        self.profiled_actions = defaultdict(cProfile.Profile, found)
+        slowest_first = sorted(self.profiled_actions.items(), key=lambda item: -pstats.Stats(item[1]).total_tt)
+        self.profiled_actions = defaultdict(cProfile.Profile, slowest_first)
         return super().summary()
 
 
@@ -57,7 +57,7 @@ class PyTorch(Reported, PyTorchProfiler):
     """PyTorch's operators in three training steps, the third to the fifth, and their trace for chrome://tracing."""
 
     def __init__(self) -> None:
-        # Lightning's own schedule begins anew every five steps, with a file of megabytes each time
+        # Lightning's own schedule restarts every five steps and writes a file of megabytes each time
         super().__init__(schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1))
 
 

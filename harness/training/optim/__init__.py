@@ -1,1 +1,1 @@
-"""Schedules and an optimiser."""
+"""Learning-rate schedules and an optimizer."""

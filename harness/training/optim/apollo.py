@@ -1,16 +1,16 @@
-"""Apollo (Ma, 2020, arXiv 2009.13586): a diagonal quasi-Newton optimiser, which Luna's translation was trained with.
+"""Apollo (Ma, 2020, arXiv 2009.13586): a diagonal quasi-Newton optimizer. Luna's translation models use it.
 
 For each tensor, from m = B = u = 0, with gradient g, alpha = (1 - beta) / (1 - beta^t) and a bound b:
 
     delta = g - m,  m += alpha delta                              bias-corrected mean of the gradients
     s = |u|_4 + eps',  v = u / s                                  direction of the last update
-    B -= v^2 (alpha <delta / s, v> + <B, v^2>)                    weak secant condition, one number a tensor
+    B -= v^2 (alpha <delta / s, v> + <B, v^2>)                    weak secant condition, one number per tensor
     u = m / max(|B|, b),  p -= lr u                               `constant`: b = 0.01, eps' = eps / b
     u = m / (max(|B|, b) + eps / alpha)                           `belief`: b = max |delta|, eps' = eps
 
-Our readings, which the published code's trajectories fix: weight decay is added to the gradient (`l2`), or to u before
-it is kept (`decoupled`; `stable` divides it by the mean of the denominator). The published learning rates of 10 and 0.1
-belong to other definitions of the bound (X54); here 0.1 is Luna's.
+Our reading, confirmed by trajectories of the published code: weight decay is added to the gradient (`l2`), or to u
+before it is stored (`decoupled`; `stable` divides it by the mean of the denominator). The published learning rates 10
+and 0.1 belong to different definitions of the bound (X54); with the definition here, Luna's is 0.1.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ DECAYS = ("l2", "decoupled", "stable")
 
 
 class Apollo(Optimizer):
-    """`rebound` is what bounds the curvature from below. Raises ValueError for settings out of range."""
+    """`rebound`: the kind of lower bound of the curvature. Raises ValueError for settings out of range."""
 
     def __init__(
         self,
@@ -48,14 +48,15 @@ class Apollo(Optimizer):
             if not right:
                 raise ValueError(f"Apollo: {name}={value} is out of range")
         if rebound not in REBOUNDS or weight_decay_type not in DECAYS:
-            known = f"rebound is one of {', '.join(REBOUNDS)}, weight_decay_type one of {', '.join(DECAYS)}"
-            raise ValueError(f"Apollo: {known}")
+            raise ValueError(
+                f"Apollo: rebound is one of {', '.join(REBOUNDS)}, weight_decay_type of {', '.join(DECAYS)}"
+            )
         settings = {"lr": lr, "beta": beta, "eps": eps, "rebound": rebound}
         super().__init__(params, settings | {"weight_decay": weight_decay, "weight_decay_type": weight_decay_type})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """One update of all parameters that have a gradient; gradients stay as they are."""
+        """Update all parameters that have a gradient; gradients are not changed."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -1,10 +1,10 @@
-"""Learning-rate schedules of the protocols. Each reaches the optimiser's own `lr` at the end of its warm-up.
+"""Learning-rate schedules of the protocols. Each reaches the optimizer's `lr` at the end of its warm-up.
 
-Parameter groups with an `lr` of their own follow the same curve, up to theirs; `start` is the first group's.
+Parameter groups with their own `lr` follow the same curve, up to that rate; `start` is that of the first group.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
@@ -15,6 +15,16 @@ def check_least(least: int = 0, **settings: float) -> None:
     for name, value in settings.items():
         if value < least:
             raise ValueError(f"{name}={value} is less than {least}")
+
+
+def with_warmup(optimizer: Optimizer, warmup: int, start: float, after: Callable[[int], float]) -> LRScheduler:
+    """Linear from `start` to lr, then lr times `after(step)`."""
+    lr = optimizer.param_groups[0]["lr"]
+
+    def factor(step: int) -> float:
+        return (start + (lr - start) * step / warmup) / lr if step < warmup else after(step)
+
+    return LambdaLR(optimizer, factor)
 
 
 def one_cycle(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
@@ -53,27 +63,13 @@ def inverse_sqrt(optimizer: Optimizer, *, warmup: int, start: float = 0.0) -> LR
     """Linear from `start` to lr, then lr * sqrt(warmup / step) (LRA: start 0; fairseq: start 1e-7)."""
     check_least(start=start)
     check_least(1, warmup=warmup)
-    lr = optimizer.param_groups[0]["lr"]
-
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (start + (lr - start) * step / warmup) / lr
-        return math.sqrt(warmup / max(step, 1))
-
-    return LambdaLR(optimizer, factor)
+    return with_warmup(optimizer, warmup, start, lambda step: math.sqrt(warmup / max(step, 1)))
 
 
 def linear(optimizer: Optimizer, *, warmup: int, steps: int, start: float = 0.0) -> LRScheduler:
     """Linear from `start` to lr, then linear down to 0 at the last step (Mega)."""
     check_least(warmup=warmup, steps=steps, start=start)
-    lr = optimizer.param_groups[0]["lr"]
-
-    def factor(step: int) -> float:
-        if step < warmup:
-            return (start + (lr - start) * step / warmup) / lr
-        return max(0.0, (steps - step) / max(steps - warmup, 1))
-
-    return LambdaLR(optimizer, factor)
+    return with_warmup(optimizer, warmup, start, lambda step: max(0.0, (steps - step) / max(steps - warmup, 1)))
 
 
 def cosine(optimizer: Optimizer, *, warmup: int, steps: int) -> LRScheduler:
@@ -95,11 +91,4 @@ def milestones(
     check_least(warmup=warmup, start=start)
     if not 0 < factor <= 1:
         raise ValueError(f"factor={factor} is not between 0 and 1")
-    lr = optimizer.param_groups[0]["lr"]
-
-    def rate(step: int) -> float:
-        if step < warmup:
-            return (start + (lr - start) * step / warmup) / lr
-        return factor ** sum(step >= milestone for milestone in at)
-
-    return LambdaLR(optimizer, rate)
+    return with_warmup(optimizer, warmup, start, lambda step: factor ** sum(step >= milestone for milestone in at))

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from harness.records.atomic import has_temporaries, remove_temporaries, replace_atomic, write_atomic, write_bytes_atomic
+from harness.records.files import has_temporaries, remove_temporaries, replace_atomic, write_atomic, write_bytes_atomic
 
 
 def test_text_and_bytes_are_written_as_they_are_in_new_folders(tmp_path):

@@ -1,0 +1,140 @@
+"""The process of a cell: signals that stop it, its rank among several, its threads and its kernels.
+
+Signals are only noted: a run stops between two updates, once everything is saved. SIGINT (Ctrl-C), SIGTERM (scancel)
+and SIGHUP (a closed terminal) end the run. submitit has SLURM send SIGUSR2 before the time limit; its handler queues
+the job again and is called once the run is saved. A preemption arrives as SIGTERM or SIGUSR2.
+
+Importing this module does not import torch.
+"""
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig
+
+from harness.config.schema import Kernels
+from harness.records.machine import other_cpu_s
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+SCHEDULER = signal.SIGUSR2
+STOPPED = 128  # exit statuses from here on mean that a signal ended the run
+REQUEUED = ("timeout", "preempted")  # states of a run whose job is queued again
+# environment variables with the rank: torchrun's, srun's, and Lightning's for processes on the same machine
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
+ONE_THREAD_BELOW = 1_000_000  # parameters
+LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
+
+
+@dataclass
+class StopSignal:
+    number: int | None = None  # the signal that was received
+
+
+@contextlib.contextmanager
+def catch_stop_signals() -> Iterator[StopSignal]:
+    """Note signals within this context; a second SIGINT, SIGTERM or SIGHUP ends the process at once.
+
+    Under nohup, SIGHUP stays ignored.
+    """
+    stop_signal = StopSignal()
+
+    def note(number: int, _frame: Any) -> None:
+        # a signal that ends the job wins over the signal that queues it again
+        if stop_signal.number in (None, SCHEDULER):
+            stop_signal.number = number
+        if number != SCHEDULER:
+            signal.signal(number, signal.SIG_DFL)
+
+    under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    before = {number: signal.signal(number, note) for number in NUMBERS if number != signal.SIGHUP or not under_nohup}
+    try:
+        yield stop_signal
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def stop_status(number: int) -> str:
+    """The state of a stopped run: `timeout` or `preempted` if its job is queued again, else `interrupted`."""
+    if not will_requeue(number):
+        return "interrupted"
+    # by submitit's own rule: its count of timeouts decides whether the job is queued again
+    job = getattr(signal.getsignal(SCHEDULER), "__self__", None)
+    return "timeout" if job is not None and job.has_timed_out() else "preempted"
+
+
+def will_requeue(number: int) -> bool:
+    """Whether the scheduler will queue the job again after this signal.
+
+    SLURM sends SIGTERM both before a preemption and to a cancelled job, but only a cancelled job is no longer running.
+    """
+    if number != signal.SIGTERM or not callable(signal.getsignal(SCHEDULER)) or "SLURM_JOB_ID" not in os.environ:
+        return number == SCHEDULER
+    try:
+        squeue = subprocess.run(
+            ["squeue", "--noheader", "--format=%T", f"--jobs={os.environ['SLURM_JOB_ID']}"],
+            capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return squeue.stdout.strip() == "RUNNING"
+
+
+def requeue() -> None:
+    """Call the scheduler's handler, if there is one: it queues the job again and ends this process.
+
+    Raises submitit's UncompletedJobError if the job was queued too often.
+    """
+    handler = signal.getsignal(SCHEDULER)
+    if callable(handler):
+        handler(SCHEDULER, None)
+
+
+def rank() -> int:
+    """The rank of this process in its cell. Rank 0 claims the run directory, prints and writes; others only compute."""
+    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
+
+
+def launched_as_group() -> bool:
+    """Whether torchrun, srun or Lightning started this process as one of several."""
+    return "LOCAL_RANK" in os.environ or int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
+
+
+@functools.cache
+def available_threads() -> int:
+    """Threads of torch before a cell sets them: OMP_NUM_THREADS, or the number of cores."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+def busy_cores() -> float:
+    """Cores that other processes use at the moment; 0 without /proc."""
+    started, before = time.perf_counter(), other_cpu_s()
+    time.sleep(LOAD_SAMPLE_S)
+    return max(0.0, other_cpu_s() - before) / (time.perf_counter() - started)
+
+
+def choose_threads(parameters: int) -> int:
+    """Threads for a new run of a model with this many parameters on the CPU, unless `resources.cpus` is set.
+
+    Small models get one thread. Measured with LAVO on reduced ListOps (86,000 parameters) on two cores: two threads
+    train 1.2 times as many examples per second on a quiet machine, but a third as many beside another busy process,
+    which does not slow down a single thread. Two cells with one thread each train 1.7 times as many.
+    """
+    available = available_threads()
+    if parameters < ONE_THREAD_BELOW or available == 1:
+        return 1
+    return max(1, round(available - busy_cores()))
+
+
+def choose_kernels(cfg: DictConfig) -> None:
+    """Set `resources.kernels` for `models.ops.native`, in this process and in those that it starts."""
+    os.environ["LONGHAUL_NATIVE"] = str(int(cfg.resources.kernels is Kernels.native))

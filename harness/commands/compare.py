@@ -120,7 +120,7 @@ def show_curves(comparison: "Comparison", cfg: DictConfig, screen: "Console") ->
     """Draw the curves of both cells where their run folders are here, and say where the picture is."""
     from harness.commands.curves import show as show_charts
     from harness.records.record import read
-    from harness.report.plots.curves import draw, panels
+    from harness.report.plots.curves import panels, plot_of
     from harness.report.render.text_chart import print_line
 
     both = comparison.a, comparison.b
@@ -132,7 +132,7 @@ def show_curves(comparison: "Comparison", cfg: DictConfig, screen: "Console") ->
     drawn = {curve.name for panel in found for line in panel.lines for curve in line.curves}
     if found:
         path = Path(cfg.paths.outputs) / "curves" / f"{comparison.a.id[:8]}-{comparison.b.id[:8]}.png"
-        draw(f"{comparison.a.name}\n{comparison.b.name}", found, path)
+        plot_of(f"{comparison.a.name}\n{comparison.b.name}", found, path).write([path])
         show_charts(found, screen)
         print_line(f"\n{path}", screen)
     for side, (name, folder) in zip("ab", folders.items(), strict=False):

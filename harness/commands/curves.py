@@ -23,7 +23,7 @@ CHART = 24  # characters
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
-    from harness.report.plots.curves import draw, panels
+    from harness.report.plots.curves import panels, plot_of
     from harness.report.render.terminal import console
     from harness.report.render.text_chart import print_line
 
@@ -35,7 +35,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         what = f" of {' '.join(typed)}" if typed else ""
         raise UsageError(f"no curves{what}: no metrics.csv below {root} has an evaluation; python run.py do=status")
     path = Path(cfg.paths.outputs) / "curves" / f"{file_name(typed)}.png"
-    draw(f"Learning curves · {' '.join(typed) or 'all runs'}", shown, path)
+    plot_of(f"Learning curves · {' '.join(typed) or 'all runs'}", shown, path).write([path])
     screen = console()
     show(shown, screen)
     print_line(f"\n{path}", screen)

@@ -1,15 +1,10 @@
-"""Measurements of do=bench as a page, a picture, and on the terminal."""
+"""Measurements of do=bench as a page and on the terminal."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.records.atomic import write_atomic
-from harness.report.plots import drawn
-from harness.report.plots.bubble_plot import wrapped
-from harness.report.plots.cost_axes import LOOK, cost_axes
 from harness.report.render.markdown import escape
 from harness.report.scores.measurements import describe_setting
 from harness.report.stats.growth import crossover, exponent
@@ -17,9 +12,6 @@ from harness.report.stats.seeds import significant
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 TITLES |= {"token": "One token of a text", "generate": "A whole text"}
-LETTERS = 15  # of the title, an inch of the page
-INSIDE = 4  # series whose legend has room among the lines
-COLOURS, MARKERS = 10, "os^"  # matplotlib's colours begin again, with the next marker
 Series = list[dict[str, Any]]
 
 
@@ -28,29 +20,11 @@ def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path
     return {tables / "bench" / f"{name}.md": PAGES[one["kind"]](one) for name, one in measurements.items()}
 
 
-def pictures(measurements: Mapping[str, dict[str, Any]], figures: Path) -> dict[Path, dict[str, Any]]:
-    """The pictures that are not there or show other numbers, each with its measurement."""
-    drawable = {name: one for name, one in measurements.items() if one["kind"] == "bench"}
-    paths = {path: one for name, one in drawable.items() for path in _pictures_of(name, figures)}
-    return {path: one for path, one in paths.items() if not drawn.is_current(path, digest_of(one))}
-
-
-def digest_of(measured: Mapping[str, Any]) -> str:
-    """What its picture shows, as 64 hexadecimal digits, which the file holds."""
-    return hashlib.sha256(json.dumps([LOOK, measured], sort_keys=True).encode()).hexdigest()
-
-
-def _pictures_of(name: str, figures: Path) -> list[Path]:
-    return [figures / "bench" / f"{name}.{suffix}" for suffix in ("png", "pdf")]
-
-
-def page(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
-    """Write the page and the picture (PNG, PDF) of one measurement by do=bench. Returns their paths."""
-    name = measured["name"]
-    made = [tables / "bench" / f"{name}.md", *_pictures_of(name, figures)]
-    draw(measured, made[1:])
-    write_atomic(made[0], curves(measured))
-    return made
+def write_page(measured: dict[str, Any], tables: Path) -> Path:
+    """The page of one measurement by do=bench."""
+    path = tables / "bench" / f"{measured['name']}.md"
+    write_atomic(path, curves(measured))
+    return path
 
 
 def show(measured: dict[str, Any]) -> None:
@@ -197,52 +171,3 @@ PAGES = {"bench": curves, "goals": goals}
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(escape(cell) for cell in cells)} |"
-
-
-def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
-    """Time and memory against length, both axes logarithmic, quartiles shaded, the slope in the legend."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    chosen = list(measures(measured))
-    crowded = any(len(series) > INSIDE for _, series in chosen)
-    legend = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "frameon": False} if crowded else {}
-    size = (1 + (4.5 + 2.5 * crowded) * len(chosen), 7.5)
-    figure, axes = plt.subplots(2, len(chosen), figsize=size, squeeze=False, sharex="col")
-    for column, (what, series) in enumerate(chosen):
-        for place_in_legend, (name, points) in enumerate(series.items()):
-            good = [point for point in points if point["status"] == "ok"]
-            sizes = [place(point) for point in good]
-            look = {"marker": MARKERS[place_in_legend // COLOURS % len(MARKERS)], "markersize": 4}
-            if name == measured["settings"]["peer"]:
-                look |= {"color": "0.4", "linestyle": "--"}
-            for row, key in enumerate(("ms", "memory_mb")):
-                kept = [(n, point[key]) for n, point in zip(sizes, good, strict=True) if point[key] > 0]
-                if kept:
-                    label = f"{name} (n^{slope(good, key)})" if slope(good, key) else name
-                    (line,) = axes[row, column].plot(*zip(*kept, strict=True), label=label, **look)
-                    look.setdefault("color", line.get_color())
-            low, high = ([point.get("ms_quartiles", 2 * [point["ms"]])[side] for point in good] for side in (0, 1))
-            axes[0, column].fill_between(sizes, low, high, alpha=0.2, linewidth=0, color=look.get("color"))
-        kind = what.split("-")[0]
-        memory = "state, MiB" if kind == "decode" else "memory, MiB" if "-" in what else "peak memory, MiB"
-        for row, unit in enumerate(("ms a token" if kind in ("decode", "token") else "ms", memory)):
-            axis = axes[row, column]
-            axis.set_ylabel(unit)
-            if not axis.lines:  # a logarithm has no place for 0, and what is extrapolated is no measurement
-                axis.text(0.5, 0.5, "nothing measured above 0", ha="center", transform=axis.transAxes, color="0.4")
-                axis.set_yticks([])
-                continue
-            shown = [point for line in axis.lines for point in zip(*line.get_data(), strict=True)]
-            cost_axes(axis, shown, legend=0 if crowded else len(axis.lines))
-            axis.tick_params(labelsize=8)
-            axis.legend(fontsize=7, **({"loc": "upper left"} | legend))
-        axes[0, column].set_title(title_of(what), fontsize=10)
-        axes[1, column].set_xlabel(measured["settings"].get("axis") or "length, tokens")
-    figure.suptitle(wrapped(describe_setting(measured), int(LETTERS * size[0])), fontsize=8)
-    figure.tight_layout()
-    for path in paths:
-        drawn.save(figure, path, digest_of(measured), dpi=150)
-    plt.close(figure)

@@ -66,7 +66,7 @@ def luna_flow(layer: TransformerLayer, x: torch.Tensor, p: torch.Tensor) -> Pane
         "add and norm of P": (0.0, 3.2),
         "P'": (0.0, 6.2),
     }
-    own = dict.fromkeys(("P", "pack attention", "unpack attention", "add and norm of P", "P'"), 1)
+    level_of = dict.fromkeys(("P", "pack attention", "unpack attention", "add and norm of P", "P'"), 1)
     y, carry = layer(x, None, p)
     sizes = require(y.shape == x.shape and carry.shape == p.shape, "X' and P' have the shapes of X and P.")
     path = require(
@@ -75,7 +75,7 @@ def luna_flow(layer: TransformerLayer, x: torch.Tensor, p: torch.Tensor) -> Pane
         and ("P", "unpack attention") not in edges,
         "X reads the packed context, and P through it alone.",
     )
-    return graph("Luna encoder layer", places, edges, levels=COMMON, level_of=own, notes=[sizes, path])
+    return graph("Luna encoder layer", places, edges, levels=COMMON, level_of=level_of, notes=[sizes, path])
 
 
 def weights(layer: Luna, x: torch.Tensor, p: torch.Tensor, padding: int) -> list[Panel]:

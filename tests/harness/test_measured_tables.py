@@ -11,9 +11,9 @@ from harness.errors import UsageError
 from harness.report.pages.beside import beside
 from harness.report.pages.measured_table import load_measured
 from harness.report.plots import costs
-from harness.report.plots.cost_axes import cost_axes
 from harness.report.plots.figures import plot_of
 from harness.report.plots.file import Sources
+from harness.report.plots.lines import cost_axes
 from harness.report.render import latex, markdown
 from harness.report.scores.measured_points import number_at, of_run, printed_slope, slope
 from harness.report.scores.measurements import load_measurements

@@ -17,7 +17,9 @@ Series = list[dict[str, Any]]
 
 def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path, str]:
     """The Markdown page of every measurement, by its path."""
-    return {tables / "bench" / f"{name}.md": PAGES[one["kind"]](one) for name, one in measurements.items()}
+    return {
+        tables / "bench" / f"{name}.md": PAGES[measured["kind"]](measured) for name, measured in measurements.items()
+    }
 
 
 def write_page(measured: dict[str, Any], tables: Path) -> Path:
@@ -33,9 +35,9 @@ def show(measured: dict[str, Any]) -> None:
     from harness.report.render.terminal import console
 
     page = console()
-    for what, series in measures(measured):
+    for timed, series in measures(measured):
         header, rows = grid(measured, series)
-        table = Table(*header, box=None, pad_edge=False, title=f"{title_of(what)}: {describe_setting(measured)}")
+        table = Table(*header, box=None, pad_edge=False, title=f"{title_of(timed)}: {describe_setting(measured)}")
         for row in rows:
             table.add_row(*row)
         page.print(table)
@@ -44,13 +46,13 @@ def show(measured: dict[str, Any]) -> None:
 
 
 def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]]:
-    """(what, {model: its points in order of length, or of the values of an axis}).
+    """(what was timed, {model: its points in order of length, or of the values of an axis}).
 
     Of generation there is one for each mode and batch: `generate-recompute-16`.
     """
-    for what in dict.fromkeys(map(measure_of, measured["points"])):
-        points = [point for point in measured["points"] if measure_of(point) == what]
-        yield what, {name: [p for p in points if p["model"] == name] for name in measured["models"]}
+    for timed in dict.fromkeys(map(measure_of, measured["points"])):
+        points = [point for point in measured["points"] if measure_of(point) == timed]
+        yield timed, {name: [p for p in points if p["model"] == name] for name in measured["models"]}
 
 
 def measure_of(point: Mapping[str, Any]) -> str:
@@ -58,22 +60,22 @@ def measure_of(point: Mapping[str, Any]) -> str:
     return "-".join(str(part) for part in parts if part is not None)
 
 
-def title_of(what: str) -> str:
+def title_of(timed: str) -> str:
     """`A whole text, recompute, batch 16`"""
-    name, *series = what.split("-")
+    name, *series = timed.split("-")
     return ", ".join([TITLES.get(name, name), *series[:1], *(f"batch {batch}" for batch in series[1:])])
 
 
-def place(point: Mapping[str, Any]) -> int:
-    """Where a point stands: its length, or the value of the setting that changes."""
+def size_of(point: Mapping[str, Any]) -> int:
+    """The length of a point, or the value of the setting that changes."""
     return point.get("value", point["length"])
 
 
 def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: time of each length with its ratio to the peer, slopes, crossover, memory at the longest."""
     peer = measured["settings"]["peer"]
-    lengths = [place(point) for point in next(iter(series.values()))]
-    base = {place(point): point["ms"] for point in series.get(peer, []) if "ms" in point}
+    lengths = [size_of(point) for point in next(iter(series.values()))]
+    base = {size_of(point): point["ms"] for point in series.get(peer, []) if "ms" in point}
     header = ["model", *(f"{n:,}" for n in lengths), "time ~ n^", "memory ~ n^", "MiB at the longest"]
     header.append(f"beats {peer} from")
     rows = []
@@ -83,13 +85,13 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
             if "ms" not in point:
                 cells.append(point["status"].split(":")[0])
                 continue
-            compared = place(point) in base and name != peer
-            ratio = f" ({significant(base[place(point)] / point['ms'], 2)}×)" if compared else ""
+            compared = size_of(point) in base and name != peer
+            ratio = f" ({significant(base[size_of(point)] / point['ms'], 2)}×)" if compared else ""
             cells.append(f"{'~' * (point['status'] != 'ok')}{milliseconds(point['ms'])}{ratio}")
         good = [point for point in points if point["status"] == "ok"]
         slopes = [slope(good, "ms"), slope(good, "memory_mb")]
-        both = [point for point in good if place(point) in base]
-        sizes, ours = [place(p) for p in both], [p["ms"] for p in both]
+        both = [point for point in good if size_of(point) in base]
+        sizes, ours = [size_of(p) for p in both], [p["ms"] for p in both]
         at = crossover(sizes, ours, [base[n] for n in sizes]) if name != peer else None
         rows.append([*cells, *slopes, significant(good[-1]["memory_mb"]) if good else "", f"{at:,.0f}" if at else ""])
     return header, rows
@@ -98,7 +100,7 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
 def slope(points: Series, key: str) -> str:
     """Exponent over the upper half of the lengths; fixed costs dominate the lower half."""
     kept = [point for point in points[(len(points) - 1) // 2 :] if point[key] > 0]
-    value = exponent([place(point) for point in kept], [point[key] for point in kept])
+    value = exponent([size_of(point) for point in kept], [point[key] for point in kept])
     return "" if value is None else f"{value:z.2f}"
 
 
@@ -118,9 +120,9 @@ def notes(measured: dict[str, Any]) -> list[str]:
         lines.append(f"{cold} samples may be too long: the kernel gave the process new memory meanwhile.")
     if any("ms" in point and point["status"] != "ok" for point in measured["points"]):
         lines.append("~: not measured at this length; how it came about stands below.")
-    lines += [f"{title_of(what)}: {timed}." for what, timed in measured.get("timed", {}).items()]
-    used = [(name, found) for name, found in measured.get("kernels", {}).items() if found]
-    lines += [f"{name}: most of the time in {', '.join(found)}" for name, found in used]
+    lines += [f"{title_of(timed)}: {meaning}." for timed, meaning in measured.get("timed", {}).items()]
+    kernels = measured.get("kernels", {}).items()
+    lines += [f"{name}: most of the time in {', '.join(names)}" for name, names in kernels if names]
     lines += [f"{name}: {why}" for name, why in measured["absent"].items()]
     return lines + reasons(measured)
 
@@ -143,9 +145,9 @@ def curves(measured: dict[str, Any]) -> str:
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
     lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", ""]
     lines += [f"{escape(describe_setting(measured))}.", ""]
-    for what, series in measures(measured):
+    for timed, series in measures(measured):
         header, rows = grid(measured, series)
-        lines += [f"## {title_of(what)}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
+        lines += [f"## {title_of(timed)}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
         lines += [*(_row(row) for row in rows), ""]
     return "\n".join([*lines, *(f"- {escape(line)}" for line in notes(measured))]) + "\n"
 

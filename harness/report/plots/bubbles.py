@@ -160,10 +160,9 @@ def _cost(box: Box, disc: Disc, near: Sequence[Disc], taken: Sequence[Box], fram
     to_x, to_y = (box.left + box.right) / 2 - x, (box.bottom + box.top) / 2 - y
     outside = box.left < frame[0] or box.bottom < frame[1] or box.right > frame[2] or box.top > frame[3]
     cost = 0.3 * math.hypot(to_x, to_y) + 1000 * outside + 100 * sum(box.meets(other) for other in taken)
-    way = [(x + to_x * step / 6, y + to_y * step / 6) for step in range(7)]
-    cost += 40 * sum(any(other.distance(*point) < 1 for point in way) for other in taken)
+    line = [(x + to_x * step / 6, y + to_y * step / 6) for step in range(7)]
     cost += 60 * sum(box.distance(*other[:2]) < other[2] + 1 for other in (disc, *near))
     for other_x, other_y, radius in near:
         cost += max(0, 6 - box.distance(other_x, other_y) + radius)  # a label near two bubbles is ambiguous
-        cost += 20 * any(math.dist(point, (other_x, other_y)) < radius for point in way)
+        cost += 20 * any(math.dist(point, (other_x, other_y)) < radius for point in line)
     return cost

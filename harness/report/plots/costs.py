@@ -99,7 +99,7 @@ def _line(
         "name": name,
         "model": model,
         "role": "reference" if is_reference else "",
-        "x": [bench_tables.place(point) for point in shown],
+        "x": [bench_tables.size_of(point) for point in shown],
         "y": [_rounded(point[key]) for point in shown],
         "hollow": [point["status"] != "ok" for point in shown],
         "exponent": exponent,

@@ -1,4 +1,4 @@
-"""Pictures drawn by further processes, one per core, while the command makes the pages.
+"""Pictures drawn by further processes, one per core.
 
 A picture is drawn from data alone, so it has the same bytes in whichever process. The command draws a few pictures
 itself: a process takes a second until it can draw.
@@ -6,9 +6,7 @@ itself: a process takes a second until it can draw.
 
 import contextlib
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -35,7 +33,7 @@ def draw_now(draw: Callable[[], None], files: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def drawing_processes(workers: int | None = None) -> Iterator[Schedule]:
-    """Yields a function that takes pictures; all of them are drawn when the block ends.
+    """Yields a function that takes pictures, which are drawn when the block ends.
 
     `workers`: processes, by default one per core. Raises what the first picture that failed raises in its process, and
     UsageError if a process dies.
@@ -45,39 +43,19 @@ def drawing_processes(workers: int | None = None) -> Iterator[Schedule]:
         yield draw_now
         return
     waiting: list[tuple[Callable[[], None], Sequence[Path]]] = []
-    begun: list[tuple[Future[None], Sequence[Path]]] = []
-    pool: ProcessPoolExecutor | None = None
-
-    def schedule(draw: Callable[[], None], files: Sequence[Path]) -> None:
-        nonlocal pool
-        waiting.append((draw, files))
-        if len(waiting) <= FEW and pool is None:
-            return
-        pool = pool or process_pool(workers)
-        while waiting:
-            next_draw, its_files = waiting.pop(0)
-            with _death_named(its_files):
-                begun.append((pool.submit(_draw, pickle.dumps(next_draw), its_files), its_files))
-
-    try:
-        yield schedule
+    yield lambda draw, files: waiting.append((draw, files))
+    if len(waiting) <= FEW:
         for draw, files in waiting:
             draw_now(draw, files)
-        for future, files in begun:
-            with _death_named(files):
-                future.result()
-    finally:
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
-
-
-def _draw(pickled: bytes, files: Sequence[Path]) -> None:
-    draw_now(pickle.loads(pickled), files)
-
-
-@contextlib.contextmanager
-def _death_named(files: Sequence[Path]) -> Iterator[None]:
+        return
+    pool = process_pool(workers)
     try:
-        yield
-    except BrokenProcessPool as error:
-        raise UsageError(f"{files[0]}: a process that draws died (memory?): type the command again") from error
+        futures = [pool.submit(draw_now, draw, files) for draw, files in waiting]
+        for future, (_, files) in zip(futures, waiting, strict=True):
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                message = f"{files[0]}: a process that draws died (memory?): type the command again"
+                raise UsageError(message) from error
+    finally:
+        pool.shutdown(cancel_futures=True)

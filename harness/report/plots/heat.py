@@ -56,9 +56,9 @@ def draw(data: Mapping[str, Any]) -> "Figure":
     axis.tick_params(length=0, pad=2, labelsize=6.5)
     # under their names, beside each ranked row: the mean and the rank
     for column, (name, inches, side) in enumerate((("mean", 0.4, "right"), ("rank", 0.5, "left"))):
-        place = {"xycoords": axis.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
-        place |= {"ha": side, "va": "center"}
-        axis.annotate(name, (1, -0.9), (72 * inches, 0), fontweight="bold", **place)
+        offset = {"xycoords": axis.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
+        offset |= {"ha": side, "va": "center"}
+        axis.annotate(name, (1, -0.9), (72 * inches, 0), fontweight="bold", **offset)
         for i, texts in enumerate(data["ranks"]):
-            axis.annotate(texts[column], (1, i), (72 * inches, 0), **place)
+            axis.annotate(texts[column], (1, i), (72 * inches, 0), **offset)
     return figure

@@ -1,11 +1,12 @@
-"""Panels of lines: scores against what changes, cost against length, and learning curves."""
+"""Panels of lines: scores against what changes, cost against length, and learning curves.
+
+The axes of a cost are logarithmic, with the measured lengths and round numbers as ticks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.report.plots import style
-from harness.report.plots.cost_axes import cost_axes
 from harness.report.scores import lines
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ WIDTH, HEIGHT, EMPTY = 3.75, 3.3, 1.2  # of a panel, inches
 INSIDE = 4  # series whose legend has room among the lines of a panel
 LETTERS = 58  # of a line of notes
 BESIDE = 2.6  # inches of a legend that has not
+CLOSE = 0.09  # part of the axis: a tick that is nearer to the one before has no room for its label
+NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
+DECADES = 1000.0  # a range above this factor has powers of ten as ticks, below it 1, 2, 5
+LINE = 0.065  # part of the axis that a line of the legend takes
 LOG_FROM = 20  # values so many times apart ask for a logarithmic scale
 
 
@@ -50,8 +55,8 @@ def draw(data: Mapping[str, Any]) -> "Figure":
         if number % columns and data.get("share_y"):
             axis.set_ylabel("")
         if own_legends:
-            place = {"bbox_to_anchor": (1.01, 1)} if crowded else {}
-            axis.legend(loc="upper left", frameon=not crowded, **place)
+            anchor = {"bbox_to_anchor": (1.01, 1)} if crowded else {}
+            axis.legend(loc="upper left", frameon=not crowded, **anchor)
         style.notes(axis, panel["notes"], letters)
     if not own_legends:
         style.shared_legend(figure, 2 * COLUMNS)
@@ -112,3 +117,37 @@ def spread(values: list[float]) -> bool:
     """Whether positive values are so far apart that a logarithmic scale shows them better."""
     finite = [value for value in values if math.isfinite(value)]
     return bool(finite) and min(finite) > 0 and max(finite) > LOG_FROM * min(finite)
+
+
+def cost_axes(axis: "Axes", points: Sequence[tuple[float, float]], legend: int = 0) -> None:
+    """Give `axis` its scales, ranges and ticks for these (size, cost).
+
+    `legend`: lines of a legend, for which the upper part is kept free.
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    axis.set(xscale="log", yscale="log")
+    sizes, costs = [size for size, _ in points], [cost for _, cost in points]
+    low, high = min(costs), max(costs)
+    if high < NARROW * low:
+        low, high = low / NARROW, high * NARROW
+    low, high = low / 1.1, high * 1.1
+    high = low * (high / low) ** (1 / max(0.3, 1 - LINE * legend))
+    axis.set_ylim(low, high)
+    axis.yaxis.set_major_locator(
+        MaxNLocator(5) if high < 5 * low else LogLocator(subs=(1, 2, 5) if high < DECADES * low else (1,))
+    )
+    axis.xaxis.set_major_locator(FixedLocator(_apart(sorted(set(sizes)))))
+    for part in (axis.xaxis, axis.yaxis):
+        part.set_minor_locator(NullLocator())
+        part.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _apart(sizes: Sequence[float]) -> list[float]:
+    """The sizes whose labels have room on a logarithmic axis; the last one always."""
+    least = (sizes[-1] / sizes[0]) ** CLOSE
+    kept = [sizes[-1]]
+    for size in reversed(sizes[:-1]):
+        if kept[-1] >= size * least:
+            kept.append(size)
+    return kept[::-1]

@@ -156,6 +156,6 @@ def _legend(figure: "Figure", legend: Legend, low: float, is_named: bool) -> Non
     if is_named:
         handles, names = [Patch(visible=False), *handles], [f"({legend.letters})", *names]
     sizes = {"fontsize": 6.5, "handlelength": 1.0, "handleheight": 1.0, "columnspacing": 1.2, "handletextpad": 0.5}
-    place = {"loc": "lower left", "bbox_to_anchor": (0.01, low / figure.get_figheight()), "borderpad": 0}
-    made = figure.legend(handles, names, ncols=len(names), frameon=False, borderaxespad=0, **place, **sizes)
+    anchor = {"loc": "lower left", "bbox_to_anchor": (0.01, low / figure.get_figheight()), "borderpad": 0}
+    made = figure.legend(handles, names, ncols=len(names), frameon=False, borderaxespad=0, **anchor, **sizes)
     made.set_in_layout(False)

@@ -83,22 +83,22 @@ def draw(data: Mapping[str, Any]) -> "Figure":
 
 def _draw_panel(axis: "Axes", panel: Mapping[str, Any]) -> None:
     rows = panel["rows"]
-    for place, row in enumerate(rows):
+    for height, row in enumerate(rows):
         look, mean = row["look"], row["mean"]
         colour = look["colour"]
         if (row["tier"] or 0) % 2:
-            axis.axhspan(place - 0.5, place + 0.5, color=SHADE, linewidth=0, zorder=0)
+            axis.axhspan(height - 0.5, height + 0.5, color=SHADE, linewidth=0, zorder=0)
         if row["role"] == "baseline":
             axis.axvline(mean, color=colour, linewidth=0.7, linestyle=look["dash"], zorder=1)
-            axis.plot(mean, place, **style.marker_style(look, markersize=8))
+            axis.plot(mean, height, **style.marker_style(look, markersize=8))
             continue
-        axis.plot(row["seeds"], [place] * len(row["seeds"]), ".", color=colour, alpha=0.45, markersize=3.5)
+        axis.plot(row["seeds"], [height] * len(row["seeds"]), ".", color=colour, alpha=0.45, markersize=3.5)
         if row["half_width"] is not None:
-            axis.errorbar(mean, place, xerr=row["half_width"], color=colour, linewidth=1, zorder=3)
+            axis.errorbar(mean, height, xerr=row["half_width"], color=colour, linewidth=1, zorder=3)
         hollow = row["tier"] is None
-        axis.plot(mean, place, **style.marker_style(look, hollow=hollow, zorder=4, markersize=5))
+        axis.plot(mean, height, **style.marker_style(look, hollow=hollow, zorder=4, markersize=5))
         if not hollow:
-            axis.annotate(f"{row['tier']}", (1, place), (-3, 0), ("axes fraction", "data"), "offset points", **TIER)
+            axis.annotate(f"{row['tier']}", (1, height), (-3, 0), ("axes fraction", "data"), "offset points", **TIER)
     axis.set_yticks(range(len(rows)), [textwrap.shorten(row["name"], LONGEST_NAME) for row in rows])
     for label, row in zip(axis.get_yticklabels(), rows, strict=True):
         label.set_color(row["look"]["colour"] if row["role"] == "baseline" else style.INK)

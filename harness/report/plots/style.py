@@ -153,9 +153,9 @@ def empty(axis: "Axes", panel: Panel, width: int) -> None:
 
 def notes(axis: "Axes", lines: Sequence[str], width: int, below: float = 32) -> None:
     """Lines below an axis, whose ticks and label take `below` points."""
-    place = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    offset = {"xycoords": "axes fraction", "textcoords": "offset points"}
     text = wrapped("\n".join(lines), width)
-    axis.annotate(text, (0, 0), (0, -below), fontsize=6.5, color=SOFT, va="top", annotation_clip=False, **place)
+    axis.annotate(text, (0, 0), (0, -below), fontsize=6.5, color=SOFT, va="top", annotation_clip=False, **offset)
 
 
 def wrapped(text: str, width: int) -> str:

@@ -65,8 +65,8 @@ def _paper_panel(figure: FigureSpec, paper: PaperCosts, root: str | os.PathLike[
     numbers = {}
     for key in ("speed", "memory"):
         column: LedgerColumn = getattr(paper, key)
-        place = (column.column, column.condition)
-        printed = [entry for entry in entries if (entry["column"], entry["condition"]) == place]
+        key_of_column = (column.column, column.condition)
+        printed = [entry for entry in entries if (entry["column"], entry["condition"]) == key_of_column]
         numbers[key] = {entry["row"]: entry["number"] for entry in printed if not isnan(entry["number"])}
         if not numbers[key]:
             raise UsageError(f"figure {figure.name}: {paper.ledger}.csv has no {column.column}, {column.condition}")

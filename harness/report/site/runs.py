@@ -75,4 +75,4 @@ def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     if len(points) <= MOST_POINTS:
         return points
     last = len(points) - 1
-    return [points[round(place * last / (MOST_POINTS - 1))] for place in range(MOST_POINTS)]
+    return [points[round(number * last / (MOST_POINTS - 1))] for number in range(MOST_POINTS)]

@@ -12,7 +12,7 @@ from models.backbones.config import LayerConfig
 from models.backbones.layer import TransformerLayer
 from models.diagrams.flow import data_flow
 from models.diagrams.panel import Panel, graph, matrix
-from models.diagrams.probe import dependence, exact, require, same, tokens
+from models.diagrams.probe import dependence, exact, require, same, tokens, unit_values
 from models.ops.heads import split_heads
 
 SHARPER = 2.0  # logits of untrained layers are small: a larger input shows which weights differ
@@ -218,11 +218,6 @@ def both(length: int) -> dict[str, Any]:
 
 def key_logits(layer: Latte, x: Tensor) -> Tensor:
     return split_heads(layer.k_proj(x), layer.latents)
-
-
-def unit_values(length: int) -> Tensor:
-    """Unit vectors (1, 1, T, T) as values: an output is then the row of its weights."""
-    return torch.eye(length)[None, None]
 
 
 def column(names: list[str], x: float, height: int | None = None) -> dict[str, tuple[float, float]]:

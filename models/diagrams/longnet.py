@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.attention.longnet import LongNet
 from models.diagrams.panel import Panel, matrix
-from models.diagrams.probe import exact, require, same, tokens
+from models.diagrams.probe import exact, require, same, tokens, unit_values
 
 SHARPER = 2.0  # weights of an untrained layer are nearly equal: larger logits show that the branches differ
 
@@ -129,8 +129,3 @@ def cost(
             require(linear and rows[0][0] == longest, "Dilated pairs grow as the length does, full ones as its square.")
         ],
     )
-
-
-def unit_values(length: int, heads: int) -> Tensor:
-    """Unit vectors (1, H, N, N) as values: an output is then the row of its weights."""
-    return torch.eye(length).expand(1, heads, length, length)

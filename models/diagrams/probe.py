@@ -31,6 +31,11 @@ def tokens(length: int, width: int) -> Tensor:
     return torch.randn(1, length, width).requires_grad_()
 
 
+def unit_values(length: int, heads: int = 1) -> Tensor:
+    """Unit vectors (1, H, N, N) as values: an output is then the row of its weights."""
+    return torch.eye(length).expand(1, heads, length, length)
+
+
 def dependence(y: Tensor, *inputs: Tensor) -> Tensor:
     """y (1, N, F), inputs (1, M_i, D_i) -> (N, sum M_i), True where row i of y depends on a row of the inputs."""
     rows = []

@@ -162,6 +162,7 @@ def _cost(box: Box, disc: Disc, near: Sequence[Disc], taken: Sequence[Box], fram
     cost = 0.3 * math.hypot(to_x, to_y) + 1000 * outside + 100 * sum(box.meets(other) for other in taken)
     line = [(x + to_x * step / 6, y + to_y * step / 6) for step in range(7)]
     cost += 60 * sum(box.distance(*other[:2]) < other[2] + 1 for other in (disc, *near))
+    cost += 40 * sum(any(other.distance(*point) < 1 for point in line) for other in taken)
     for other_x, other_y, radius in near:
         cost += max(0, 6 - box.distance(other_x, other_y) + radius)  # a label near two bubbles is ambiguous
         cost += 20 * any(math.dist(point, (other_x, other_y)) < radius for point in line)

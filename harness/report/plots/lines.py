@@ -73,7 +73,8 @@ def draw_panel(axis: "Axes", panel: style.Panel, own_legend: bool = False) -> No
     axis.set_title(panel["title"], loc=panel.get("side", "center"))
     axis.set(xlabel=panel["x"], ylabel=panel["y"])
     if panel["log_x"] and panel["log_y"]:
-        points = [point for line in panel["series"] for point in zip(line["x"], line["y"], strict=True)]
+        shown = [(line, key) for line in panel["series"] for key in ("low", "y", "high") if key in line]
+        points = [point for line, key in shown for point in zip(line["x"], line[key], strict=True)]
         inside = own_legend and len(panel["series"]) <= INSIDE
         cost_axes(axis, points, legend=len(axis.get_legend_handles_labels()[0]) if inside else 0)
     elif panel["log_x"]:

@@ -39,23 +39,26 @@ RC = {
     "errorbar.capsize": 2,
     "text.parse_math": False,  # a name is text, whatever signs it has
 }
-# Okabe and Ito: colour-blind readers can distinguish these, and they differ in grey
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6A00")
+# Okabe and Ito's, and two of Tol's: colour-blind readers can distinguish these
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
+    *("#56B4E9", "#7F6A00", "#882255", "#332288"),
+)
 MARKERS = "os^Dvp*hP<>d"
 DASHES = ("-", "--", "-.", ":")
 # rows of one model: how far its colour is from itself to white (above 0) or to black
 SHADES = (0.0, -0.45, 0.4, -0.7, 0.6)
-MODELS = (
-    *("vanilla", "lavo", "latte", "luna", "longnet", "llp", "performer"),
-    *("linformer", "bigbird", "nystrom", "reformer", "skyformer", "probsparse", "longformer"),
-    *("abc", "local", "cosformer", "s4d", "mamba", "linear_transformer", "longshort"),
-    *("latte_swa", "latte_rglru", "latte_rglru_swa", "vanilla_math", "vanilla_rope", "sinkhorn", "synthesizer"),
-    *("sparse_transformer", "transformer_xl", "compressive", "block_recurrent", "routing", "rwkv4", "retnet"),
-    *("perceiver_ar", "perceiver_ar_v1", "perceiver_ar_v2", "perceiver_ar_v3", "mega", "mega_chunk", "h3"),
-    *("latte_conv", "latte_conv_swa", "rglru_swa", "griffin", "xlstm", "s5", "rfa"),
-    *("abc_cab", "local_bias", "lra_strided", "kernelized", "lara", "infinity_former", "custom"),
-    *("linformer_skyformer", "performer_skyformer", "performer_relu"),
+ROWS = (  # the order gives a model its look: neighbours differ in colour
+    "vanilla lavo latte luna longnet llp performer abc local",
+    "s4d bigbird nystrom reformer skyformer probsparse longformer linformer cosformer",
+    "mamba rwkv4 linear_transformer retnet h3 sinkhorn longshort synthesizer mega",
+    "vanilla_math latte_swa latte_rglru vanilla_rope latte_rglru_swa latte_conv latte_conv_swa rglru_swa griffin",
+    "perceiver_ar perceiver_ar_v1 perceiver_ar_v2 perceiver_ar_v3 transformer_xl compressive block_recurrent",
+    "routing sparse_transformer",
+    "kernelized linformer_skyformer performer_skyformer performer_relu local_bias lara rfa abc_cab lra_strided",
+    "s5 mega_chunk xlstm infinity_former custom",
 )
+MODELS = [name for row in ROWS for name in row.split()]
 CONTROLS = ("no_mixing", "no_cross")
 ROLES: Mapping[str, Look] = {
     "reference": {"colour": "#595959", "marker": "X", "dash": "--"},

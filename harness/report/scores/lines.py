@@ -57,7 +57,7 @@ def panels(figure: LineFigure, cells: "pd.DataFrame") -> list[Panel]:
     """One panel at least; an empty one says which command fills it. `cells`: the frame of all records."""
     filled = [panel for protocol in figure.table.protocols for panel in _panels_of(figure, protocol, cells)]
     command = f"Not run yet: python run.py table={figure.table.name} budget=reduced"
-    return filled or [_panel(figure, figure.title, [], None, [command])]
+    return filled or [_panel(figure, "", [], None, [command])]
 
 
 def _panel(figure: LineFigure, title: str, series: list[dict], chance: float | None, notes: list[str]) -> Panel:

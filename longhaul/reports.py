@@ -1,9 +1,7 @@
 """Tables and figures as data: returns what `do=report` writes to files. Nothing is written, nothing is trained."""
 
-import contextlib
-import importlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,16 +56,20 @@ class Page:
         Raises UsageError where no column has two rows with scores.
         """
         from harness.errors import UsageError, did_you_mean
-        from harness.report.plots import score_plot
+        from harness.report.plots import scores
+        from harness.report.plots.file import Plot
 
-        shown = score_plot.panels(self.columns)
+        shown = scores.columns_with_rows(self.columns)
         names = {answer.group.column for answer in shown}
         if missing := [name for name in columns if name not in names]:
             raise UsageError(f"{self.name} has no scores in '{missing[0]}': {did_you_mean(missing[0], names)}")
         shown = [answer for answer in shown if not columns or answer.group.column in columns]
         if not shown:
             raise UsageError(f"{self.name} has no column with two rows to compare: python run.py table={self.name}")
-        return _drawn(lambda path: score_plot.draw(self.title, shown, path))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "picture.png"
+            Plot(scores.data(self.title, shown), scores.draw, (path,), dpi=130).write([path])
+            return Picture(path.read_bytes())
 
 
 def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
@@ -106,7 +108,7 @@ def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:
     from harness.config.places import CONF
 
     cells = _all_records() if records is None else records
-    with tempfile.TemporaryDirectory() as folder, _backend_kept():
+    with tempfile.TemporaryDirectory() as folder:
         draw_figures(name, cells, conf=CONF, paths={"paper": Paths().paper, "figures": folder})
         return Picture((Path(folder) / f"{name}.png").read_bytes())
 
@@ -146,24 +148,3 @@ def _frame(tidy: Sequence[dict[str, str]]) -> "pd.DataFrame":
     for column in NUMBERS:
         made[column] = pd.to_numeric(made[column], errors="coerce")
     return made
-
-
-def _drawn(draw: Callable[[Path], None]) -> Picture:
-    with tempfile.TemporaryDirectory() as folder, _backend_kept():
-        draw(path := Path(folder) / "picture.png")
-        return Picture(path.read_bytes())
-
-
-@contextlib.contextmanager
-def _backend_kept() -> Iterator[None]:
-    """Restore the backend of a notebook: the plots of a report choose one without a window."""
-    import matplotlib
-
-    before = matplotlib.get_backend()
-    if before.startswith("module://"):  # IPython's shows figures only if it is imported while it is the backend
-        importlib.import_module(before.removeprefix("module://"))
-    try:
-        yield
-    finally:
-        if matplotlib.get_backend() != before:
-            matplotlib.use(before)

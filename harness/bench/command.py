@@ -44,12 +44,13 @@ OF_LAYERS = ("pattern", "dim", "heads", "layers")  # settings that a recipe has 
 
 def keep(measured: dict[str, Any], cfg: DictConfig) -> None:
     """Write a measurement with its page and its picture, and show it."""
-    from harness.report.pages.bench_tables import page, show
+    from harness.report.pages.bench_tables import show
+    from harness.report.plots.costs import write_report
 
     path = Path(cfg.paths.bench) / f"{measured['name']}.json"
     write_atomic(path, json.dumps(measured, indent=1) + "\n")
     show(measured)
-    rendered = page(measured, Path(cfg.paths.tables), Path(cfg.paths.figures))
+    rendered = write_report(measured, Path(cfg.paths.tables), Path(cfg.paths.figures))
     print("\n".join(map(str, [path, *rendered])))
 
 

@@ -17,7 +17,7 @@ from harness.config.cell import Cell
 from harness.config.table_rows import shown
 from harness.errors import UsageError
 from harness.records.record import read
-from harness.report.plots.curves import draw, panels
+from harness.report.plots.curves import panels, plot_of
 from harness.report.render.terminal import console, show_columns
 from harness.report.render.text_chart import print_line
 from harness.report.scores.compare_cells import CellComparison, ComparedCell, Difference, compare_cells
@@ -133,7 +133,7 @@ def show_curves(comparison: CellComparison, cfg: DictConfig, screen: Console) ->
     charts = panels(folders, [read(cell.file) for cell in (comparison.a, comparison.b)], average=False)
     if charts:
         path = Path(cfg.paths.outputs) / "curves" / f"{comparison.a.id[:8]}-{comparison.b.id[:8]}.png"
-        draw(f"{comparison.a.name}\n{comparison.b.name}", charts, path)
+        plot_of(f"{comparison.a.name}\n{comparison.b.name}", charts, path).write([path])
         curves.show(charts, screen)
         print_line(f"\n{path}", screen)
     drawn = {curve.name for panel in charts for line in panel.lines for curve in line.curves}

@@ -13,7 +13,7 @@ from rich.console import Console
 from harness.commands.narrow import as_typed, narrow
 from harness.errors import UsageError
 from harness.records.collect import valid_records
-from harness.report.plots.curves import Panel, draw, panels, text_rows
+from harness.report.plots.curves import Panel, panels, plot_of, text_rows
 from harness.report.render.terminal import console, show_columns
 from harness.report.render.text_chart import print_line
 
@@ -29,7 +29,7 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         curves = " of ".join(filter(None, ["no curves", " ".join(typed)]))
         raise UsageError(f"{curves}: no metrics.csv below {root} has an evaluation; python run.py do=status")
     path = Path(cfg.paths.outputs) / "curves" / f"{file_name(typed)}.png"
-    draw(f"Learning curves · {' '.join(typed) or 'all runs'}", charts, path)
+    plot_of(f"Learning curves · {' '.join(typed) or 'all runs'}", charts, path).write([path])
     screen = console()
     show(charts, screen)
     print_line(f"\n{path}", screen)

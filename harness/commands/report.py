@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError, did_you_mean
-from harness.report.plots.drawing import Draw, here
+from harness.report.plots.drawing import Schedule, draw_now
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
     from harness.report.pages.answer import ColumnAnswer
-    from harness.report.plots.table_plot import TablePlot
+    from harness.report.plots.file import Plot
     from harness.report.render.layout import Table
     from harness.report.spec_files import Folders
 
@@ -37,7 +37,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.config.compose import folders
     from harness.records.collect import frame, valid_records
     from harness.report.pages import bench_tables
-    from harness.report.plots import drawing
+    from harness.report.plots import costs, drawing
     from harness.report.scores.measurements import load_measurements
 
     formats = formats_of(cfg.get("format") or ())
@@ -56,15 +56,15 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     texts, draws = [name for name in FORMATS if name in formats], PICTURES in formats
     gathered: list[Any] = []
     written, drawn = [], []
-    with drawing.beside() as draw:
+    with drawing.drawing_processes() as draw:
         settings |= {"measurements": measurements, "draw": draw}
         if figures and draws:  # their files are made while the tables are
             drawn = draw_figures(figures, cells, trusted=cfg.get("trusted_packages") or (), **settings)
-        plots = bench_tables.pictures(measurements, Path(cfg.paths.figures)) if tables == ["all"] and draws else {}
-        if not cfg.check:
-            for name in {measured["name"]: None for measured in plots.values()}:
-                paths = [path for path, measured in plots.items() if measured["name"] == name]
-                draw(partial(bench_tables.draw, measurements[name], paths), paths)
+        plots: list[Path] = []
+        if tables == ["all"] and draws:
+            for plot in costs.plots(measurements, Path(cfg.paths.figures)):
+                plots += plot.stale()
+                plot.update(cfg.check, draw)
         if tables:
             more = {"formats": texts, "plots": draws, "gathered": gathered}
             written = report_tables(tables, cells, **more, **settings)
@@ -144,7 +144,7 @@ def report_tables(
     formats: Sequence[str] = FORMATS,
     console: "Console | None" = None,
     plots: bool = True,
-    draw: Draw = here,
+    draw: Schedule = draw_now,
     gathered: "list[tuple[Table, list[ColumnAnswer] | None]] | None" = None,
 ) -> list[Path]:
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}`.
@@ -176,7 +176,7 @@ def report_tables(
         page = Path(paths["tables"]) / f"{name}.md"
         made = {page.with_name(f"{page.stem}.{suffix}"): renderers[suffix](table) for suffix in formats}
         stale = [path for path, text in made.items() if not _is_current(path, text)]
-        drawn = plot.files(check, draw) if plot and plots else []
+        drawn = plot.update(check, draw) if plot and plots else []
         if check:
             files += [*stale, *drawn]
             continue
@@ -211,7 +211,7 @@ def _page_of(
     measurements: Mapping[str, Mapping[str, Any]] | None,
     conf: "Folders",
     paths: Mapping[str, Any],
-) -> "tuple[Table, list[ColumnAnswer] | None, TablePlot | None]":
+) -> "tuple[Table, list[ColumnAnswer] | None, Plot | None]":
     """A table's page, what its columns tell, and the plot that the page shows, if it shows one.
 
     A table without cells ranks nothing: None in place of what its columns tell.
@@ -220,7 +220,7 @@ def _page_of(
     from harness.report.pages.kinds import page_of
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
-    from harness.report.plots.table_plot import plot_of
+    from harness.report.plots.table import plot_of
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
     from harness.report.scores.select import select
@@ -234,9 +234,10 @@ def _page_of(
     selected = select(cells, spec)
     results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
     found = answers(results)
-    plot = plot_of(spec, results, found, Path(paths["figures"]), page) if paths.get("figures") else None
+    drawn = plot_of(spec, results, found, Path(paths["figures"]), page) if paths.get("figures") else None
+    plot, picture = drawn or (None, None)
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-    return build_table(spec, results, pictures, plot.picture if plot else None), found, plot
+    return build_table(spec, results, pictures, picture), found, plot
 
 
 def draw_figures(
@@ -248,7 +249,7 @@ def draw_figures(
     check: bool = False,
     trusted: Sequence[str] = (),
     measurements: Mapping[str, Mapping[str, Any]] | None = None,
-    draw: Draw = here,
+    draw: Schedule = draw_now,
 ) -> list[Path]:
     """Draw figures (`all`, one name, or several) into `<paths.figures>/<name>.{png,pdf}`. Returns these files.
 
@@ -256,29 +257,17 @@ def draw_figures(
     from the records. `trusted`: packages whose functions may draw, too. `measurements`: those of do=bench by their
     names. `draw` takes what writes the files. Raises UsageError.
     """
-    from harness.report.plots import bubble_plot, drawn, line_plot, matrix_plot, measured_figure
-    from harness.report.scores import lines, matrices, tradeoff
+    from harness.report.plots.figures import plot_of
+    from harness.report.plots.file import Sources
     from harness.report.spec_files import available, load_figure
 
     if names in ("all", ["all"]):
         names = available(conf, "figure")
+    sources = Sources(cells, paths["paper"], measurements or {}, trusted)
     files = []
     for name in [names] if isinstance(names, str) else names:
-        figure = load_figure(name, conf, paths["paper"])
-        if isinstance(figure, lines.LineFigure):
-            plot, panels = line_plot, lines.panels(figure, cells)
-        elif isinstance(figure, matrices.MatrixFigure):
-            plot, panels = matrix_plot, matrices.panels(figure, trusted)
-        elif isinstance(figure, measured_figure.MeasuredFigure | measured_figure.PendingFigure):
-            plot, panels = measured_figure, measured_figure.panels(figure, measurements)
-        else:
-            plot, panels = bubble_plot, tradeoff.panels(figure, cells, paths["paper"])
-        made = [Path(paths["figures"]) / f"{name}.{suffix}" for suffix in bubble_plot.SUFFIXES]
-        digest = plot.digest_of(figure, panels)
-        old = [path for path in made if not drawn.is_current(path, digest)]
-        if old and not check:
-            draw(partial(plot.draw, figure, panels, old), old)
-        files += old if check else made
+        plot = plot_of(load_figure(name, conf, paths["paper"]), sources, Path(paths["figures"]))
+        files += plot.update(check, draw)
     return files
 
 

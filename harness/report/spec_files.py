@@ -16,10 +16,9 @@ from harness.config import resolvers
 from harness.config.validation import parse
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
-from harness.report.plots.measured_figure import MeasuredFigure, PendingFigure
 from harness.report.scores.lines import LineFigure
 from harness.report.scores.matrices import MatrixFigure
-from harness.report.spec.figure import FigureSpec
+from harness.report.spec.figure import FigureSpec, MeasuredFigure, PendingFigure
 from harness.report.spec.parts import PublishedNumber, require_known
 from harness.report.spec.table import TableSpec
 

@@ -12,7 +12,7 @@ from models.backbones.config import LayerConfig
 from models.backbones.layer import TransformerLayer
 from models.diagrams.flow import data_flow
 from models.diagrams.panel import Panel, graph, matrix
-from models.diagrams.probe import dependence, exact, require, same, tokens
+from models.diagrams.probe import dependence, exact, require, same, tokens, unit_values
 from models.ops.heads import split_heads
 
 SHARPER = 2.0  # logits of untrained layers are small: a larger input shows which weights differ
@@ -28,8 +28,8 @@ def interactions(*, length: int = 8, latents: int = 2) -> list[Panel]:
         layer = Latte(length, 1, pattern="noncausal_self", max_length=length, latents=latents, vapor=False)
         of_latent = layer.mixture(x)[0, 0]  # p(l|t), (T, L)
         logits = key_logits(layer, x)
-        each = torch.eye(latents)[None, None]  # one latent alone
-        of_token = layer.combine(each, logits, unit_values(length), None)[0, 0]  # p(s|l), (L, T)
+        single = torch.eye(latents)[None, None]  # one latent alone
+        of_token = layer.combine(single, logits, unit_values(length), None)[0, 0]  # p(s|l), (L, T)
         product = layer.combine(layer.mixture(x), logits, unit_values(length), None)[0, 0]
         spectrum = torch.linalg.svdvals(product)
         chain = same(product, of_latent @ of_token, "The layer's p(s|t) is the sum over l of p(l|t) p(s|l)")
@@ -189,8 +189,7 @@ def layer_flow(layer: TransformerLayer, attention: Latte, x: Tensor) -> Panel:
         "gated feed-forward": (0.0, 6.9),
         "x'": (0.0, 7.8),
     }
-    own = ("RG-LRU, RMSNorm", "p(l|t)", "p(s|l,t)", "sliding window", "mean over l")
-    level_of = dict.fromkeys(own, 1)
+    level_of = dict.fromkeys(("RG-LRU, RMSNorm", "p(l|t)", "p(s|l,t)", "sliding window", "mean over l"), 1)
     read = require(
         ("RG-LRU, RMSNorm", "values") not in edges and ("RMSNorm", "values") in edges,
         "The logits read the RG-LRU; values and window read the layer's input.",
@@ -219,11 +218,6 @@ def both(length: int) -> dict[str, Any]:
 
 def key_logits(layer: Latte, x: Tensor) -> Tensor:
     return split_heads(layer.k_proj(x), layer.latents)
-
-
-def unit_values(length: int) -> Tensor:
-    """Unit vectors (1, 1, T, T) as values: an output is then the row of its weights."""
-    return torch.eye(length)[None, None]
 
 
 def column(names: list[str], x: float, height: int | None = None) -> dict[str, tuple[float, float]]:

@@ -29,26 +29,19 @@ def memory(*, length: int = 16, width: int = 8, bases: int = 4, queries: int = 6
         identity = same(b @ b.mT, torch.eye(bases), "B B' is the identity")
         means = torch.cat([kept.mT, state[0, 0].mT], 1)  # (R, M + 1)
         names = [f"b{i + 1}" for i in range(bases)]
+        of_bases = {"rows": "bases", "row_labels": names}
+        read_rows = {"columns": "rows H_r b_r of the memory", "column_labels": [f"H{i + 1}" for i in range(bases)]}
+        held = {"columns": "tokens, and the memory", "column_labels": [*map(str, range(length)), "H"]}
+        square = {**of_bases, "columns": "bases", "column_labels": names, "numbers": True}
         return [
             matrix("Context X", context[0], rows="tokens", columns="channels", signed=True),
-            matrix("Orthogonal bases B", b, rows="bases", columns="channels", row_labels=names, signed=True),
-            matrix(
-                "B B'",
-                b @ b.mT,
-                rows="bases",
-                columns="bases",
-                row_labels=names,
-                column_labels=names,
-                numbers=True,
-                notes=[identity],
-            ),
+            matrix("Orthogonal bases B", b, **of_bases, columns="channels", signed=True),
+            matrix("B B'", b @ b.mT, **square, notes=[identity]),
             matrix(
                 "B x of every token, and their mean H",
                 means,
-                rows="bases",
-                columns="tokens, and the memory",
-                row_labels=names,
-                column_labels=[*map(str, range(length)), "H"],
+                **of_bases,
+                **held,
                 column_lines=[length],
                 signed=True,
                 notes=[mean, fixed],
@@ -57,8 +50,7 @@ def memory(*, length: int = 16, width: int = 8, bases: int = 4, queries: int = 6
                 "Weights of the queries on the memory",
                 weights,
                 rows="queries",
-                columns="rows H_r b_r of the memory",
-                column_labels=[f"H{i + 1}" for i in range(bases)],
+                **read_rows,
                 numbers=True,
                 notes=[output],
             ),

@@ -10,7 +10,7 @@ from models.backbones.config import LayerConfig
 from models.backbones.layer import TransformerLayer
 from models.diagrams.flow import data_flow
 from models.diagrams.panel import Panel, graph, matrix
-from models.diagrams.probe import dependence, exact, require, same, tokens
+from models.diagrams.probe import dependence, exact, require, same, tokens, unit_values
 
 FIELD = ("not seen", "seen through the layers below", "computed in this layer")
 WIDTH = 8
@@ -197,7 +197,7 @@ def listed_weights(q: Tensor, kv: Tensor, norm: torch.nn.Module, half: int, *, f
 
 def layer_weights(layer: LLP, q: Tensor, keys: Tensor, half: int) -> Tensor:
     """(N, N) weights of the layer's own two functions, for q and keys (1, 1, N, E)."""
-    unit = torch.eye(q.shape[2])[None, None]
+    unit = unit_values(q.shape[2])
     first = llp.softmax_attention(q[:, :, :half], keys[:, :, :half], unit[:, :, :half], causal=True)
     rest = llp.paired_attention(q[:, :, half:], layer.key_norm(keys), unit, half=half, causal=True)
     return torch.cat([first, rest], 2)[0, 0]

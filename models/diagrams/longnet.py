@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.attention.longnet import LongNet
 from models.diagrams.panel import Panel, matrix
-from models.diagrams.probe import exact, require, same, tokens
+from models.diagrams.probe import exact, require, same, tokens, unit_values
 
 SHARPER = 2.0  # weights of an untrained layer are nearly equal: larger logits show that the branches differ
 
@@ -25,7 +25,7 @@ def branches(
         ]
         x = SHARPER * tokens(length, length * heads)
         q, k = (layer.project(linear, x) for linear in (layer.q_proj, layer.k_proj))  # (1, H, N, E)
-        parts = [one.attend(q, k, unit_values(length, heads), None)[0] for one in single]  # (H, N, N) weights
+        parts = [branch.attend(q, k, unit_values(length, heads), None)[0] for branch in single]  # (H, N, N) weights
         whole = layer.attend(q, k, unit_values(length, heads), None)[0]
         names = [f"w = {w}, r = {r}" for w, r in zip(segments, ratios, strict=True)]
         panels = [
@@ -39,9 +39,9 @@ def branches(
 def pattern(seen: Tensor, segment: int, ratio: int, name: str) -> Panel:
     """The pairs of one branch in the first head."""
     length = len(seen)
-    place = torch.arange(length)
-    takes = place % segment % ratio == 0
-    law = (place[:, None] // segment == place // segment) & takes[:, None] & takes & (place <= place[:, None])
+    token = torch.arange(length)
+    takes = token % segment % ratio == 0
+    law = (token[:, None] // segment == token // segment) & takes[:, None] & takes & (token <= token[:, None])
     return matrix(
         f"Head 1, branch {name}",
         seen.long(),
@@ -57,8 +57,8 @@ def pattern(seen: Tensor, segment: int, ratio: int, name: str) -> Panel:
 def participation(parts: list[Tensor], ratios: Sequence[int], heads: int, length: int) -> Panel:
     """Heads by tokens, one block of rows for each branch: 1 where the head takes the token."""
     takes = [(part.sum(-1) > 0).long() for part in parts]  # (H, N)
-    covered = all(bool((each.sum(0) > 0).all()) for each in takes)
-    shares = all(int(each.sum()) * ratio == heads * length for each, ratio in zip(takes, ratios, strict=True))
+    covered = all(bool((taken.sum(0) > 0).all()) for taken in takes)
+    shares = all(int(taken.sum()) * ratio == heads * length for taken, ratio in zip(takes, ratios, strict=True))
     return matrix(
         "Tokens that each head takes",
         torch.cat(takes),
@@ -129,8 +129,3 @@ def cost(
             require(linear and rows[0][0] == longest, "Dilated pairs grow as the length does, full ones as its square.")
         ],
     )
-
-
-def unit_values(length: int, heads: int) -> Tensor:
-    """Unit vectors (1, H, N, N) as values: an output is then the row of its weights."""
-    return torch.eye(length).expand(1, heads, length, length)

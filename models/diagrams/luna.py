@@ -8,7 +8,7 @@ from models.backbones.config import LayerConfig
 from models.backbones.layer import TransformerLayer
 from models.diagrams.flow import data_flow
 from models.diagrams.panel import Panel, graph, matrix
-from models.diagrams.probe import exact, require, same, tokens
+from models.diagrams.probe import exact, require, same, tokens, unit_values
 
 SHARPER = 3.0  # weights of untrained layers are nearly equal: a larger input shows which keys are seen
 COMMON = ("of every Transformer layer", "Luna's own")
@@ -66,7 +66,7 @@ def luna_flow(layer: TransformerLayer, x: torch.Tensor, p: torch.Tensor) -> Pane
         "add and norm of P": (0.0, 3.2),
         "P'": (0.0, 6.2),
     }
-    own = dict.fromkeys(("P", "pack attention", "unpack attention", "add and norm of P", "P'"), 1)
+    level_of = dict.fromkeys(("P", "pack attention", "unpack attention", "add and norm of P", "P'"), 1)
     y, carry = layer(x, None, p)
     sizes = require(y.shape == x.shape and carry.shape == p.shape, "X' and P' have the shapes of X and P.")
     path = require(
@@ -75,7 +75,7 @@ def luna_flow(layer: TransformerLayer, x: torch.Tensor, p: torch.Tensor) -> Pane
         and ("P", "unpack attention") not in edges,
         "X reads the packed context, and P through it alone.",
     )
-    return graph("Luna encoder layer", places, edges, levels=COMMON, level_of=own, notes=[sizes, path])
+    return graph("Luna encoder layer", places, edges, levels=COMMON, level_of=level_of, notes=[sizes, path])
 
 
 def weights(layer: Luna, x: torch.Tensor, p: torch.Tensor, padding: int) -> list[Panel]:
@@ -83,10 +83,10 @@ def weights(layer: Luna, x: torch.Tensor, p: torch.Tensor, padding: int) -> list
     length, slots = x.shape[1], p.shape[1]
     hidden = torch.arange(length)[None] >= length - padding
     k, v = layer.heads_of(x, layer.pack_k_proj, layer.pack_v_proj, layer.pack_head_dim)
-    pack = softmax_attention(layer.pack_query(p, 1), k, torch.eye(length)[None, None], key_padding_mask=hidden)[0, 0]
+    pack = softmax_attention(layer.pack_query(p, 1), k, unit_values(length), key_padding_mask=hidden)[0, 0]
     packed = layer.pack(p, x, hidden)
     k_unpack, v_unpack = layer.keys_and_values(packed)
-    unpack = softmax_attention(layer.unpack_query(x), k_unpack, torch.eye(slots)[None, None])[0, 0]
+    unpack = softmax_attention(layer.unpack_query(x), k_unpack, unit_values(slots))[0, 0]
     output = layer(x, key_padding_mask=hidden, carry=p)[0]
     nested = layer.out_proj((unpack @ v_unpack[0, 0])[None])
     return [

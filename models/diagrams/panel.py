@@ -14,42 +14,14 @@ Panel = dict[str, Any]
 DIGITS = 4  # of a number that is shown: what all processors agree on
 
 
-def matrix(
-    title: str,
-    values: Tensor | Sequence[Sequence[float | None]],
-    *,
-    rows: str = "",
-    columns: str = "",
-    levels: Sequence[str] = (),
-    row_labels: Sequence[str] = (),
-    column_labels: Sequence[str] = (),
-    row_lines: Sequence[int] = (),
-    column_lines: Sequence[int] = (),
-    numbers: bool = False,
-    signed: bool = False,
-    shaded: bool = True,
-    notes: Sequence[str] = (),
-) -> Panel:
-    """`rows`, `columns`: names of the axes. `row_lines` stand before these rows. `numbers`: print each value in its
-    place; without `shaded` these alone. `signed`: values of both signs. `notes`: what the picture shows, below it.
+def matrix(title: str, values: Tensor | Sequence[Sequence[float | None]], **options: Any) -> Panel:
+    """`options`: names of the axes (`rows`, `columns`), `levels`, `row_labels` and `column_labels`, `row_lines` that
+    stand before these rows, and `column_lines`; `notes`, what the picture shows, below it. `numbers`: print each value
+    in its place; with `shaded=False` these alone. `signed`: values of both signs.
     """
     table = values.tolist() if isinstance(values, Tensor) else values
-    return {
-        "kind": "matrix",
-        "title": title,
-        "values": [[None if value is None else rounded(value) for value in row] for row in table],
-        "rows": rows,
-        "columns": columns,
-        "levels": list(levels),
-        "row_labels": list(row_labels),
-        "column_labels": list(column_labels),
-        "row_lines": list(row_lines),
-        "column_lines": list(column_lines),
-        "numbers": numbers,
-        "signed": signed,
-        "shaded": shaded,
-        "notes": list(notes),
-    }
+    shown = [[None if value is None else rounded(value) for value in row] for row in table]
+    return {"kind": "matrix", "title": title, "values": shown} | _plain(options)
 
 
 def graph(
@@ -57,32 +29,28 @@ def graph(
     nodes: Mapping[str, tuple[float, float]],
     edges: Mapping[tuple[str, str], float],
     *,
-    levels: Sequence[str] = (),
     level_of: Mapping[str, int] | None = None,
     text: Mapping[str, str] | None = None,
-    directed: bool = True,
-    notes: Sequence[str] = (),
+    **options: Any,
 ) -> Panel:
     """Nodes at their places and edges (from, to) with weights. `level_of`: a node's level, 0 unless given.
 
     `text`: what stands in a node in place of its name. Spaces around a name tell two nodes apart and are not shown.
-    Raises ValueError for an edge of an unknown node.
+    `options`: `levels`, `notes`, and `directed`, True unless given. Raises ValueError for an edge of an unknown node.
     """
     if unknown := sorted({name for edge in edges for name in edge} - nodes.keys()):
         raise ValueError(f"an edge has no node {unknown[0]}")
     level_of, text = level_of or {}, text or {}
-    return {
-        "kind": "graph",
-        "title": title,
-        "nodes": [
-            {"name": name, "text": text.get(name, name.strip()), "x": x, "y": y, "level": level_of.get(name, 0)}
-            for name, (x, y) in nodes.items()
-        ],
-        "edges": [{"start": a, "end": b, "weight": rounded(weight)} for (a, b), weight in edges.items()],
-        "levels": list(levels),
-        "directed": directed,
-        "notes": list(notes),
-    }
+    boxes = [
+        {"name": name, "text": text.get(name, name.strip()), "x": x, "y": y, "level": level_of.get(name, 0)}
+        for name, (x, y) in nodes.items()
+    ]
+    lines = [{"start": a, "end": b, "weight": rounded(weight)} for (a, b), weight in edges.items()]
+    return {"kind": "graph", "title": title, "nodes": boxes, "edges": lines} | _plain(options)
+
+
+def _plain(options: Mapping[str, Any]) -> Panel:
+    return {key: list(value) if isinstance(value, (tuple, range)) else value for key, value in options.items()}
 
 
 def rounded(value: float) -> float:

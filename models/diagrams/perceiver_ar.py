@@ -75,9 +75,9 @@ def one_layer(layer: PerceiverLayer, version: str, number: int, slots: int, late
 
 
 def history_note(seen: Tensor, version: str, segment: int) -> str:
-    place = torch.arange(len(seen))
+    position = torch.arange(len(seen))
     if version == "v2":
-        law = place[:, None] // segment == place // segment
+        law = position[:, None] // segment == position // segment
         return require((seen == law).all(), f"The history sees its own segment of {segment} tokens.")
     return require(seen.all(), f"The {'slots see' if version == 'v3' else 'history sees'} all of the same.")
 

@@ -31,9 +31,14 @@ def tokens(length: int, width: int) -> Tensor:
     return torch.randn(1, length, width).requires_grad_()
 
 
+def unit_values(length: int, heads: int = 1) -> Tensor:
+    """Unit vectors (1, H, N, N) as values: an output is then the row of its weights."""
+    return torch.eye(length).expand(1, heads, length, length)
+
+
 def dependence(y: Tensor, *inputs: Tensor) -> Tensor:
     """y (1, N, F), inputs (1, M_i, D_i) -> (N, sum M_i), True where row i of y depends on a row of the inputs."""
-    found = []
+    rows = []
     for row in y[0]:
         # random weights: a plain sum of what a LayerNorm gives is constant
         probe = (row * torch.rand_like(row)).sum()
@@ -44,8 +49,8 @@ def dependence(y: Tensor, *inputs: Tensor) -> Tensor:
             torch.zeros(x.shape[1], dtype=torch.bool) if g is None else (g[0] != 0).any(-1)
             for x, g in zip(inputs, gradients, strict=True)
         ]
-        found.append(torch.cat(parts))
-    return torch.stack(found)
+        rows.append(torch.cat(parts))
+    return torch.stack(rows)
 
 
 def require(holds: bool | Tensor, claim: str) -> str:

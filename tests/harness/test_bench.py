@@ -21,7 +21,7 @@ from harness.config.overrides import bench_lists
 from harness.errors import UsageError
 from harness.records import machine
 from harness.records.provenance import hardware, versions
-from harness.report.pages.bench_tables import page, pictures
+from harness.report.plots.costs import plots, write_report
 from harness.report.scores.measurements import load_measurements
 from harness.report.stats import growth
 
@@ -60,15 +60,17 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
     for suffix in ("png", "pdf"):
         assert (tmp_path / "figures" / "bench" / f"{measured['name']}.{suffix}").stat().st_size > 1000
     drawn = load_measurements(tmp_path / "bench")
-    assert pictures(drawn, tmp_path / "figures") == {}
+    (plot,) = plots(drawn, tmp_path / "figures")
+    assert plot.stale() == []
     drawn[measured["name"]]["points"][0]["ms"] += 1
-    assert len(pictures(drawn, tmp_path / "figures")) == 2, "pictures of other numbers"
+    (plot,) = plots(drawn, tmp_path / "figures")
+    assert len(plot.stale()) == 2, "pictures of other numbers"
     assert "Forward and backward" in capsys.readouterr().out
 
 
 def test_a_page_is_the_same_each_time(bench, tmp_path):
     measured = measure(*bench("bench.models=[local]", "bench.lengths=[32,64]"))
-    texts = [page(measured, tmp_path / name, tmp_path / name)[0].read_bytes() for name in ("a", "b")]
+    texts = [write_report(measured, tmp_path / name, tmp_path / name)[0].read_bytes() for name in ("a", "b")]
     assert texts[0] == texts[1]
 
 
@@ -77,11 +79,11 @@ def test_points_without_a_place_on_a_logarithm_are_left_out_of_the_picture(bench
     measured = measure(*bench("bench.models=[local]", "bench.lengths=[32]"))
     for point in measured["points"]:
         point["memory_mb"] = 0.0
-    (picture,) = [path for path in page(measured, tmp_path, tmp_path) if path.suffix == ".png"]
+    (picture,) = [path for path in write_report(measured, tmp_path, tmp_path) if path.suffix == ".png"]
     for point in measured["points"]:
         point["status"] = "extrapolated: too long"
     before = picture.read_bytes()
-    page(measured, tmp_path, tmp_path)
+    write_report(measured, tmp_path, tmp_path)
     assert picture.read_bytes() != before
 
 

@@ -112,29 +112,24 @@ def test_the_text_has_first_best_and_last(tmp_path):
     assert "lra/text | skyformer | paper" in raw.getvalue().decode("ascii")
 
 
-def test_the_picture_shows_seeds_and_their_mean(tmp_path, monkeypatch):
-    import matplotlib.pyplot as plt
-
+def test_the_picture_shows_seeds_and_their_mean(tmp_path):
     later = [(step, loss, {"acc": val["acc"] + 20}) for step, loss, val in ROWS]
     first = [(step, loss, {"acc": val["acc"]}) for step, loss, val in ROWS]
     run_folders = folders(tmp_path, (made("lavo", seed=1), first), (made("lavo", seed=2), later))
-    kept = []
-    monkeypatch.setattr(plt, "close", kept.append)
     path = tmp_path / "pictures" / "one.png"
-    curves.draw("title", curves.panels(run_folders, [made("lavo")]), path)
-    (page,) = kept
+    plot = curves.plot_of("title", curves.panels(run_folders, [made("lavo")]), path)
+    page = plot.draw(plot.data)
     left, right = page.axes
     shown = {tuple(line.get_ydata()) for line in left.get_lines()}
     assert shown == {(10, 30, 20), (30, 50, 40), (20, 40, 30), (50, 50)}, "two seeds, their mean, chance"
     assert left.get_ylabel() == "validation acc ↑" and right.get_ylabel() == "training loss ↓"
     assert [text.get_text() for text in page.legends[0].get_texts()] == ["lavo", "chance"]
+    plot.write([path])
     with Image.open(path) as picture:
         assert picture.format == "PNG" and picture.size[0] > 900
     wide = [(1, 900.0, {"acc": 1.0}), (2, 1.0, {"acc": 90.0})]
-    curves.draw("title", curves.panels(folders(tmp_path / "wide", (made("lavo"), wide))), path)
-    assert [axis.get_yscale() for axis in kept[1].axes] == ["log", "log"]
-    monkeypatch.undo()
-    plt.close("all")
+    plot = curves.plot_of("title", curves.panels(folders(tmp_path / "wide", (made("lavo"), wide))), path)
+    assert [axis.get_yscale() for axis in plot.draw(plot.data).axes] == ["log", "log"]
 
 
 def test_the_verb_narrows_draws_and_prints(tmp_path, places, capsys):

@@ -11,7 +11,8 @@ from helpers.pages import T11
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report.pages import answer
-from harness.report.plots import drawing, score_plot
+from harness.report.plots import drawing, scores
+from harness.report.plots.file import Plot
 from harness.report.scores import groups, select
 
 
@@ -21,17 +22,17 @@ def shown():
 
 
 def plot(shown, path):
-    return partial(score_plot.draw, "a title", shown, path), [path]
+    return partial(Plot(scores.data("a title", shown), scores.draw, (path,), dpi=50).write, [path]), [path]
 
 
 def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp_path, shown):
     (tmp_path / "file").write_text("no folder")
     expected, made = tmp_path / "here.png", [tmp_path / "pool" / f"{place}.png" for place in range(drawing.FEW + 2)]
     bad = [tmp_path / "file" / f"{name}.png" for name in ("first", "second")]
-    drawing.here(*plot(shown, expected))
+    drawing.draw_now(*plot(shown, expected))
     with pytest.raises(OSError, match=r"file") as refused_here:
-        drawing.here(*plot(shown, bad[0]))
-    with pytest.raises(OSError, match=r"file") as refused, drawing.beside(2) as draw:
+        drawing.draw_now(*plot(shown, bad[0]))
+    with pytest.raises(OSError, match=r"file") as refused, drawing.drawing_processes(2) as draw:
         for path in [*made, *bad]:
             draw(*plot(shown, path))
             assert not path.is_file() or path in made, "nothing waits for a picture"
@@ -42,10 +43,10 @@ def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp
 def test_few_pictures_and_one_core_need_no_process(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "process_pool", None)
     made = [tmp_path / f"{place}" for place in range(drawing.FEW + 2)]
-    with drawing.beside(2) as draw:
+    with drawing.drawing_processes(2) as draw:
         for path in made[: drawing.FEW]:
             draw(path.touch, [path])
-    with drawing.beside(1) as draw:
+    with drawing.drawing_processes(1) as draw:
         for path in made[drawing.FEW :]:
             draw(path.touch, [path])
             assert path.exists()
@@ -57,14 +58,15 @@ def test_an_error_names_the_picture():
         raise error
 
     with pytest.raises(OSError) as full:
-        drawing.here(partial(fail, OSError(28, "No space left on device")), [Path("a.png")])
+        drawing.draw_now(partial(fail, OSError(28, "No space left on device")), [Path("a.png")])
     assert full.value.filename == "a.png"
     with pytest.raises(ZeroDivisionError) as bug:
-        drawing.here(partial(fail, ZeroDivisionError()), [Path("a.png"), Path("a.pdf")])
+        drawing.draw_now(partial(fail, ZeroDivisionError()), [Path("a.png"), Path("a.pdf")])
     assert bug.value.__notes__ == ["while a.png was drawn"]
 
 
 def test_a_process_that_is_killed_ends_the_command_in_one_line(monkeypatch):
     monkeypatch.setattr(drawing, "FEW", 0)
-    with pytest.raises(UsageError, match=r"^a\.png: a process that draws died \(memory\?\)"), drawing.beside(2) as draw:
+    died = r"^a\.png: a process that draws died \(memory\?\)"
+    with pytest.raises(UsageError, match=died), drawing.drawing_processes(2) as draw:
         draw(partial(signal.raise_signal, signal.SIGKILL), [Path("a.png")])

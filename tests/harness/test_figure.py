@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import synthetic
@@ -15,7 +16,7 @@ from harness.records import ledger
 from harness.records.collect import frame, load_records
 from harness.records.record import write
 from harness.report import spec_files
-from harness.report.plots import bubble_plot
+from harness.report.plots import bubbles
 from harness.report.scores import tradeoff
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,15 +38,24 @@ def everywhere(model, scores, speed=100.0, memory=1000.0, without=(), **kwargs):
 
 
 def ours(records, figure=T11):
-    return [panel for panel in tradeoff.panels(figure, frame(records), PAPER) if panel.title.startswith("Ours")]
+    return [panel for panel in tradeoff.panels(figure, frame(records), PAPER) if panel["title"].startswith("Ours")]
 
 
 def by_label(panel):
-    return {bubble.label: bubble for bubble in panel.bubbles}
+    """The bubbles of a panel with their numbers by name; no half width where there is no bar."""
+    bubbles_of = {}
+    for line in panel["series"]:
+        (speed,), (accuracy,), (memory,) = line["x"], line["y"], line["size"]
+        bubble = SimpleNamespace(speed=speed, accuracy=accuracy, memory=memory, role=line["role"], half_width=None)
+        if "low" in line:
+            bubble.half_width = (line["high"][0] - line["low"][0]) / 2
+            assert bubble.accuracy == pytest.approx((line["high"][0] + line["low"][0]) / 2, abs=1e-4)
+        bubbles_of[line["name"]] = bubble
+    return bubbles_of
 
 
 def text(panel):
-    return " ".join(panel.lines)
+    return " ".join(panel["notes"])
 
 
 @pytest.mark.parametrize(
@@ -72,8 +82,8 @@ def test_the_papers_bubbles_are_the_ledgers_numbers():
         row = {"Sinkhorn Trans.": "Sinkhorn Trans"}.get(label, label)
         assert (bubble.accuracy, bubble.speed, bubble.memory) == (accuracy[label], speed[row], memory[row])
     luna = found["Luna-256"]
-    assert (luna.accuracy, luna.speed, luna.memory, luna.kind) == (56.73, 4.3, 0.15, "own")
-    assert found["Transformer"].kind == "reference" and found["Performer"].kind == "other"
+    assert (luna.accuracy, luna.speed, luna.memory, luna.role) == (56.73, 4.3, 0.15, "own")
+    assert found["Transformer"].role == "reference" and found["Performer"].role == ""
 
 
 def test_rows_that_the_ledger_has_no_speed_of_are_named():
@@ -90,8 +100,8 @@ def test_ours_are_means_and_geometric_means():
             record["examples_per_s"] *= 3
     (panel,) = ours(records)
     lavo, vanilla = by_label(panel)["LAVO"], by_label(panel)["vanilla"]
-    assert (vanilla.accuracy, vanilla.speed, vanilla.memory, vanilla.kind) == (60.0, 1.0, 1.0, "reference")
-    assert (lavo.accuracy, lavo.memory, lavo.kind) == (71.0, 0.25, "own")
+    assert (vanilla.accuracy, vanilla.speed, vanilla.memory, vanilla.role) == (60.0, 1.0, 1.0, "reference")
+    assert (lavo.accuracy, lavo.memory, lavo.role) == (71.0, 0.25, "own")
     assert lavo.speed == pytest.approx(0.5 * 3 ** (1 / 5), abs=1e-4)
     assert lavo.half_width == pytest.approx(4.3027 / 3**0.5, abs=1e-3)  # t of two degrees of freedom, deviation 1
     assert "Seeds: 3 per row; bars" in text(panel)
@@ -115,9 +125,9 @@ def test_incomplete_rows_are_left_out_and_named():
     (panel,) = ours(records)
     assert set(by_label(panel)) == {"vanilla", "mixer_x*"}
     for line in ("Without Image: Linformer.", "Without Text (oom): Performer.", "Changed settings in Text: LAVO."):
-        assert line in panel.lines
-    assert "* not in the paper." in panel.lines
-    (idle,) = [line for line in panel.lines if line.startswith("Not run")]
+        assert line in panel["notes"]
+    assert "* not in the paper." in panel["notes"]
+    (idle,) = [line for line in panel["notes"] if line.startswith("Not run")]
     assert "Skyformer" in idle and ", Linformer," not in idle
 
 
@@ -134,25 +144,25 @@ def test_failed_seeds_and_leaks_are_named():
     records.append(made("vanilla", "lra/text", 2, status="nan", examples_per_s=None, peak_memory_mb=None))
     (panel,) = ours(records)
     assert by_label(panel)["vanilla"].accuracy == 60.0
-    assert "Failed seeds, not in the mean: vanilla (1 nan)." in panel.lines
-    assert "TEST LEAK, checkpoint chosen on the test split: LAVO." in panel.lines
+    assert "Failed seeds, not in the mean: vanilla (1 nan)." in panel["notes"]
+    assert "TEST LEAK, checkpoint chosen on the test split: LAVO." in panel["notes"]
 
 
 def test_a_row_without_throughput_is_left_out_and_named():
     records = everywhere("vanilla", [0.6]) + everywhere("lavo", [0.7])
     records[-1]["examples_per_s"] = 0.0
     (panel,) = ours(records)
-    assert set(by_label(panel)) == {"vanilla"} and "Without speed and memory: LAVO." in panel.lines
+    assert set(by_label(panel)) == {"vanilla"} and "Without speed and memory: LAVO." in panel["notes"]
 
 
 def test_nothing_is_relative_without_the_reference():
     (panel,) = ours(everywhere("lavo", [0.7]) + everywhere("vanilla", [0.6], without=["Image"]))
-    assert panel.bubbles == () and "Not drawn, because the reference vanilla has no score: LAVO." in text(panel)
+    assert panel["series"] == [] and "Not drawn, because the reference vanilla has no score: LAVO." in text(panel)
 
 
 def test_nothing_of_ours_says_which_command_makes_it():
     (panel,) = ours(seeds("lavo", "lra/text", [0.6]))
-    assert panel.bubbles == () and "python run.py table=lavo/t11 budget=reduced" in text(panel)
+    assert panel["series"] == [] and "python run.py table=lavo/t11 budget=reduced" in text(panel)
     assert "Without ListOps, Retrieval, Pathfinder, Image: LAVO" in text(panel)
 
 
@@ -183,16 +193,16 @@ def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alon
     assert panels[0] == tradeoff.panels(F1, frame([]), PAPER)[0]
     google, luna = panels[1:]  # protocols are never compared with each other
     data = "synthetic (ListOps, Image, Pathfinder); slice:a (Text)"
-    assert google.title == f"Ours: reduced budget, protocol google\n{data}"
+    assert google["title"] == f"Ours: reduced budget, protocol google\n{data}"
     control = "no mixing (Luna's recipe)"
     assert set(by_label(luna)) == {"Transformer (re-impl)", "Luna-16", "Luna-128", "Luna-256", control}
-    assert by_label(luna)["Transformer (re-impl)"].kind == "reference"
+    assert by_label(luna)["Transformer (re-impl)"].role == "reference"
 
 
 def test_a_column_with_two_sources_shares_the_data_of_the_others():
     records = everywhere("vanilla", [0.6], **REDUCED)
     records += seeds("vanilla", "lra/text", [0.5], budget="reduced", source="slice:a")
-    assert [(panel.title.split("\n")[1], by_label(panel)["vanilla"].accuracy) for panel in ours(records)] == [
+    assert [(panel["title"].split("\n")[1], by_label(panel)["vanilla"].accuracy) for panel in ours(records)] == [
         ("slice:a (Text); synthetic (ListOps, Retrieval, Pathfinder, Image)", 58.0),
         ("synthetic data", 60.0),
     ]
@@ -208,7 +218,7 @@ def test_labels_cover_neither_each_other_nor_bubbles():
     discs = [(100 + 9 * (i % 4), 100 + 8 * (i // 4), 4.0 + i % 3) for i in range(12)] + [(8.0, 195.0, 5.0)]
     sizes = [(40.0, 8.0)] * len(discs)
     frame = (0.0, 0.0, 240.0, 200.0)
-    chosen = bubble_plot.place_labels(discs, sizes, frame)
+    chosen = bubbles.place_labels(discs, sizes, bubbles.Box(*frame))
     boxes = [
         (x + to[0] - 20, y + to[1] - 4, x + to[0] + 20, y + to[1] + 4)
         for (x, y, _), to in zip(discs, chosen, strict=True)

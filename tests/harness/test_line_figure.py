@@ -9,9 +9,9 @@ from harness.commands import report as verb
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.plots import drawn
-from harness.report.plots.line_plot import digest_of
-from harness.report.scores.lines import LineFigure, Point, panels
+from harness.report.plots.figures import plot_of
+from harness.report.plots.file import Sources
+from harness.report.scores.lines import LineFigure, panels
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
@@ -62,7 +62,9 @@ def recall(model, seed, score, numbers, **kwargs):
 
 
 def by_label(panel):
-    return {line.label: line.points for line in panel.lines}
+    """{name of a line: its points as (x, y, low, high, label)}"""
+    keys = ("x", "y", "low", "high", "labels")
+    return {line["name"]: [*zip(*(line[key] for key in keys), strict=True)] for line in panel["series"]}
 
 
 @pytest.mark.parametrize("name", [name for name in spec_files.available(CONF, "figure") if name.startswith("probes/")])
@@ -70,18 +72,19 @@ def test_every_figure_of_the_probes_loads_and_says_what_fills_it(name):
     figure = spec_files.load_figure(name, CONF, PAPER)
     assert isinstance(figure, LineFigure)
     [panel] = panels(figure, frame([]))
-    assert not panel.lines and panel.notes == (f"Not run yet: python run.py table={figure.table.name} budget=reduced",)
+    assert not panel["series"]
+    assert panel["notes"] == [f"Not run yet: python run.py table={figure.table.name} budget=reduced"]
 
 
 def test_columns_are_points_in_the_order_of_their_places(conf):
     records = [needle("vanilla", 1, 100.0, 90.0), needle("vanilla", 2, 98.0, 80.0), needle("lavo", 1, 99.0, 20.0)]
     [panel] = panels(load("distance", conf), frame(records))
     assert by_label(panel) == {
-        "all pairs": (Point(1, 99.0, 98.0, 100.0), Point(62, 85.0, 80.0, 90.0)),
-        "LAVO": (Point(1, 99.0, 99.0, 99.0), Point(62, 20.0, 20.0, 20.0)),
+        "all pairs": [(1, 99.0, 98.0, 100.0, ""), (62, 85.0, 80.0, 90.0, "")],
+        "LAVO": [(1, 99.0, 99.0, 99.0, ""), (62, 20.0, 20.0, 20.0, "")],
     }
-    assert [line.reference for line in panel.lines] == [True, False] and panel.title == "reduced budget"
-    assert panel.notes == ("Mean of 1 to 2 seeds; bars from the lowest to the highest.", "Not run: LAVO, 8 bases.")
+    assert [line["role"] for line in panel["series"]] == ["reference", ""] and panel["title"] == "reduced budget"
+    assert panel["notes"] == ["Mean of 1 to 2 seeds; bars from the lowest to the highest.", "Not run: LAVO, 8 bases."]
 
 
 def test_rows_of_a_model_are_one_line_through_their_sizes(conf):
@@ -92,11 +95,11 @@ def test_rows_of_a_model_are_one_line_through_their_sizes(conf):
     ]
     [panel] = panels(load("state", conf), frame(records))
     assert by_label(panel) == {
-        "all pairs": (Point(12288, 100.0, 100.0, 100.0, "all pairs"),),
-        "LAVO": (Point(1000, 40.0, 40.0, 40.0, "LAVO, 8 bases"), Point(4000, 80.0, 70.0, 90.0, "LAVO")),
+        "all pairs": [(12288, 100.0, 100.0, 100.0, "all pairs")],
+        "LAVO": [(1000, 40.0, 40.0, 40.0, "LAVO, 8 bases"), (4000, 80.0, 70.0, 90.0, "LAVO")],
     }
-    assert panel.chance == 50.0 and panel.title == "recall, reduced budget"
-    assert panel.notes == ("Mean of 1 to 2 seeds; bars from the lowest to the highest.",)
+    assert panel["chance"] == 50.0 and panel["title"] == "recall, reduced budget"
+    assert panel["notes"] == ["Mean of 1 to 2 seeds; bars from the lowest to the highest."]
 
 
 def test_failed_smoke_and_changed_runs_are_no_points(conf):
@@ -114,13 +117,13 @@ def test_an_evaluation_that_the_model_cannot_make_is_no_point(conf):
     record = needle("vanilla", 1, 100.0, 90.0)
     record["evaluations"]["distance_62"] = {"status": "unsupported", "n": None, "metrics": None}
     [panel] = panels(load("distance", conf), frame([record]))
-    assert by_label(panel) == {"all pairs": (Point(1, 100.0, 100.0, 100.0),)}
+    assert by_label(panel) == {"all pairs": [(1, 100.0, 100.0, 100.0, "")]}
 
 
 def test_budgets_have_panels_of_their_own(conf):
     records = [needle("vanilla", 1, 100.0, 90.0), needle("vanilla", 1, 50.0, 40.0, budget="paper")]
     titles = {
-        panel.title: by_label(panel)["all pairs"][0].y for panel in panels(load("distance", conf), frame(records))
+        panel["title"]: by_label(panel)["all pairs"][0][1] for panel in panels(load("distance", conf), frame(records))
     }
     assert titles == {"paper budget": 50.0, "reduced budget": 100.0}
 
@@ -138,7 +141,8 @@ def test_drawn_and_checked(conf, tmp_path):
     assert verb.draw_figures(names, cells, conf=conf, paths=paths) == files
     assert [path.stat().st_mtime_ns == time for path, time in zip(files, times, strict=True)] == [False] + [True] * 3
     figure = load("distance", conf)
-    assert all(drawn.is_current(path, digest_of(figure, panels(figure, cells))) for path in files[:2])
+    plot = plot_of(figure, Sources(cells, PAPER), paths["figures"])
+    assert list(plot.paths) == files[:2] and plot.stale() == []
     assert verb.draw_figures(names, cells[:1], conf=conf, paths=paths, check=True) == files[:2]  # by LAVO
 
 

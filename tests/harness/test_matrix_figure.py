@@ -4,13 +4,16 @@ import itertools
 from pathlib import Path
 
 import pytest
+from matplotlib.transforms import Bbox
 
 from harness.commands import report as verb
 from harness.config.allowed import is_allowed
 from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.plots import drawn, graph_plot, matrix_plot
+from harness.report.plots import graph, matrix
+from harness.report.plots.figures import plot_of
+from harness.report.plots.file import Plot, Sources
 from harness.report.scores import matrices
 from harness.report.scores.matrices import MatrixFigure
 
@@ -46,20 +49,22 @@ def test_every_diagram_of_the_papers_has_an_entry():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_is_built_from_the_code(name):
+def test_every_figure_is_built_from_the_code(name, tmp_path):
     figure = spec_files.load_figure(name, CONF, PAPER)
-    found = matrices.panels(figure)
-    assert found and matrix_plot.digest_of(figure, found) == matrix_plot.digest_of(figure, matrices.panels(figure))
-    for panel in found:
-        assert panel.notes or panel.kind == "matrix"
-        if panel.kind == "graph":  # no box is outside or on another one
-            width, tall = matrix_plot.WIDTH - 0.3, graph_plot.height(panel)
-            boxes = list(graph_plot.layout(panel, width, tall)[0].values())
-            for place, box in enumerate(boxes):
-                assert box.width / 2 <= box.x <= width - box.width / 2 and box.height / 2 <= box.y <= tall
-                for other in boxes[:place]:
-                    apart = abs(box.x - other.x) >= (box.width + other.width) / 2
-                    assert apart or abs(box.y - other.y) >= (box.height + other.height) / 2, panel.title
+    plot, again = (plot_of(figure, Sources(frame([]), PAPER), tmp_path) for _ in range(2))
+    panels = plot.data["panels"]
+    assert panels and plot.digest == again.digest
+    assert all(panel["notes"] or panel["kind"] == "matrix" for panel in panels)
+    drawn = plot.draw(plot.data)
+    drawn.draw_without_rendering()
+    for panel, axis in zip(panels, drawn.axes, strict=False):
+        if panel["kind"] == "graph":  # no box is outside or on another one
+            boxes = [text.get_bbox_patch().get_window_extent() for text in axis.texts if text.get_bbox_patch()]
+            assert len(boxes) == len(panel["nodes"])
+            for box in boxes:
+                assert drawn.bbox.x0 <= box.x0 and box.x1 <= drawn.bbox.x1 and drawn.bbox.y0 <= box.y0
+            for a, b in itertools.combinations(boxes, 2):
+                assert not a.overlaps(b), panel["title"]
 
 
 def draw(conf, folder, **settings):
@@ -83,10 +88,10 @@ def test_a_layer_that_changes_is_noticed(conf, tmp_path, monkeypatch):
     from models.diagrams import lavo
 
     root, folder = conf(), tmp_path / "figures"
-    files, matrix = draw(root, folder), lavo.matrix
+    files, unchanged = draw(root, folder), lavo.matrix
 
     def other(title, values, **kwargs):
-        return matrix(title, [[None if v is None else v + 1 for v in row] for row in values], **kwargs)
+        return unchanged(title, [[None if v is None else v + 1 for v in row] for row in values], **kwargs)
 
     monkeypatch.setattr(lavo, "matrix", other)
     assert draw(root, folder, check=True) == files
@@ -103,14 +108,14 @@ def test_all_kinds_of_panels_are_drawn(tmp_path):
         grid,
         {"kind": "graph", "title": "g", "nodes": nodes, "edges": [{"start": "a", "end": "c"}], "levels": ["node"]},
     ]
-    found = [matrices.KINDS[panel["kind"]].model_validate(panel) for panel in made]
-    figure = MatrixFigure(name="x", kind="matrices", title="All", across=2, panels=(), caption="Below")
-    path = tmp_path / "x.png"
-    matrix_plot.draw(figure, found, [path])
-    assert drawn.is_current(path, matrix_plot.digest_of(figure, found))
-    legends = matrix_plot.legends_of(found)
+    panels = [matrices.KINDS[panel["kind"]].model_validate(panel).model_dump() for panel in made]
+    plot = Plot({"title": "All", "caption": "Below", "across": 2, "panels": panels}, matrix.draw, (tmp_path / "x.png",))
+    plot.write(plot.paths)
+    assert plot.stale() == []
+    legends = matrix.legends_of(panels)
     assert [(legend.letters, legend.levels) for legend in legends] == [("a", ("no", "yes")), ("e", ("node",))]
-    assert graph_plot.lanes_of(found[-1], graph_plot.boxes(found[-1], 3, 3)) == {("a", "c"): (1, 0)}
+    extents = {name: Bbox.from_bounds(0, 20 * y, 10, 10) for y, name in enumerate("abc")}
+    assert graph.lanes_of(panels[-1], extents) == {("a", "c"): (1, 0)}
 
 
 def test_the_colours_of_levels_differ_in_grey():
@@ -118,7 +123,7 @@ def test_the_colours_of_levels_differ_in_grey():
         red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
         return 0.299 * red + 0.587 * green + 0.114 * blue
 
-    for palette in matrix_plot.PALETTES.values():
+    for palette in matrix.PALETTES.values():
         shades = [grey(colour) for colour in palette]
         assert all(a - b > 0.1 for a, b in itertools.pairwise(shades))
 

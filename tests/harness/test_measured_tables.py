@@ -10,8 +10,10 @@ from harness.config.places import CONF, ROOT
 from harness.errors import UsageError
 from harness.report.pages.beside import beside
 from harness.report.pages.measured_table import load_measured
-from harness.report.plots import measured_figure
-from harness.report.plots.cost_axes import cost_axes
+from harness.report.plots import costs
+from harness.report.plots.figures import plot_of
+from harness.report.plots.file import Sources
+from harness.report.plots.lines import cost_axes
 from harness.report.render import latex, markdown
 from harness.report.scores.measurements import load_measurements, number_at, of_run, printed_slope, slope
 from harness.report.spec.measured import Run
@@ -216,8 +218,12 @@ def test_printed_formulas_have_exponents():
 
 def test_figures_show_measurements_or_what_they_lack(tmp_path):
     figure = load_figure("latte/f8", CONF, PAPER)
-    (empty,) = measured_figure.panels(figure, {})
-    assert empty.notes == ("Not measured yet: python run.py do=bench figure=latte/f8 bench.run=causal",)
+
+    def panels(measurements, figure=figure):
+        return costs.data(figure, Sources(None, PAPER, measurements))["panels"]
+
+    (empty,) = panels({})
+    assert empty["notes"] == ["Not measured yet: python run.py do=bench figure=latte/f8 bench.run=causal"]
     settings = {"pattern": "causal_self", "dim": 128, "heads": 4, "batch": 2, "layers": None, "precision": "float32"}
     points = [
         {"model": label, "what": "forward", "length": n, "status": status, "ms": float(n), "memory_mb": 2.0 * n}
@@ -230,19 +236,19 @@ def test_figures_show_measurements_or_what_they_lack(tmp_path):
         "models": {"softmax attention": {}, "Latte causal": {}},
     }
     made["rows"] = {label: {"model": row.model, "set": row.set} for label, row in figure.rows.items()}
-    shown = measured_figure.panels(figure, {"m-cpu-0": made})
-    assert [panel.y_label for panel in shown] == ["time, ms", "memory, MiB"]
-    line = shown[0].lines[-1]
-    assert line.x == (8, 16, 32) and line.solid == (True, True, False) and line.exponent == "1.00"
-    path = tmp_path / "f8.png"
-    measured_figure.draw(figure, shown, [path])
-    assert measured_figure.drawn.is_current(path, measured_figure.digest_of(figure, shown))
+    shown = panels({"m-cpu-0": made})
+    assert [panel["y"] for panel in shown] == ["time, ms", "memory, MiB"]
+    line = shown[0]["series"][-1]
+    assert line["x"] == [8, 16, 32] and line["hollow"] == [False, False, True] and line["exponent"] == "1.00"
+    plot = plot_of(figure, Sources(None, PAPER, {"m-cpu-0": made}), tmp_path)
+    plot.write(plot.paths)
+    assert plot.stale() == [] and len(plot.paths) == 2
     part = made | {"name": "m-cpu-1", "models": {"Latte causal": {}}, "points": points[3:]}
-    assert measured_figure.panels(figure, {"m-cpu-0": made, "m-cpu-1": part}) == shown, "a part of a whole one"
+    assert panels({"m-cpu-0": made, "m-cpu-1": part}) == shown, "a part of a whole one"
     elsewhere = part | {"hardware": made["hardware"] | {"cpu": "another"}}
-    assert len(measured_figure.panels(figure, {"m-cpu-0": made, "m-cpu-1": elsewhere})) == 4
+    assert len(panels({"m-cpu-0": made, "m-cpu-1": elsewhere})) == 4
     pending = load_figure("latte/f7", CONF, PAPER)
-    assert "python run.py table=latte/t1" in measured_figure.panels(pending, {})[0].notes[1]
+    assert "python run.py table=latte/t1" in panels({}, pending)[0]["notes"][1]
 
 
 def test_the_axes_of_a_cost_have_its_sizes_and_room_for_the_legend():

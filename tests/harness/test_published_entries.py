@@ -9,7 +9,7 @@ import yaml
 from harness.config.compose import compose
 from harness.config.sweep import expand
 from harness.records import ledger
-from harness.report.plots.measured_figure import MeasuredFigure, PendingFigure
+from harness.report.spec.figure import MeasuredFigure, PendingFigure
 from harness.report.spec.table import TableSpec
 from harness.report.spec_files import available, load_figure, load_table
 

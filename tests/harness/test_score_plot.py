@@ -2,7 +2,6 @@
 
 import io
 
-import pytest
 from helpers import pages
 from helpers.synthetic import seeds
 from rich.console import Console
@@ -10,8 +9,8 @@ from rich.console import Console
 from harness.commands import report as verb
 from harness.records.collect import frame
 from harness.report.pages import answer
-from harness.report.plots import score_plot
-from harness.report.plots.drawn import is_current
+from harness.report.plots import scores, style
+from harness.report.plots.file import Plot
 from harness.report.scores import groups, select
 
 CONF, PAPER, T11 = pages.CONF, pages.PAPER, pages.T11
@@ -27,37 +26,30 @@ def answers(found):
     return answer.answers(groups.group_scores(select.select(frame(found), T11), T11))
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The axes of the figures that are drawn."""
-    import matplotlib.pyplot as plt
-
-    seen = []
-    monkeypatch.setattr(plt, "close", lambda page: seen.extend(page.axes))
-    yield seen
-    monkeypatch.undo()
-    plt.close("all")
-
-
-def test_a_panel_shows_seeds_means_and_intervals_of_three_seeds(tmp_path, drawn):
-    score_plot.draw("title", answers(records()), tmp_path / "a.png")
-    (axis,) = drawn
+def test_a_panel_shows_seeds_means_and_intervals_of_three_seeds():
+    (axis,) = scores.draw(scores.data("title", answers(records()))).axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["vanilla", "LAVO", "no mixing"]
     assert len(axis.containers) == 2  # LAVO's two seeds have no bar
     assert axis.get_title().startswith("ListOps · reduced budget\nR = ")
     dots = sorted(line.get_xdata()[0] for line in axis.lines if line.get_marker() == ".")
     assert dots == [30.0, 40.0, 50.0]
-    means = {line.get_xdata()[0]: line.get_markerfacecolor() for line in axis.lines if line.get_marker() == "o"}
-    assert means[43.0] == "white" and means[51.0] == score_plot.COLOURS["reference"]
+    means = {line.get_xdata()[0]: line for line in axis.lines if line.get_marker() not in (".", "|", "None", "_")}
+    assert means[43.0].get_markerfacecolor() == "white" and means[43.0].get_color() == style.look("lavo")["colour"]
+    reference = style.ROLES["reference"]
+    assert (means[51.0].get_markerfacecolor(), means[51.0].get_marker()) == (reference["colour"], reference["marker"])
 
 
 def test_equal_answers_give_equal_bytes(tmp_path):
+    def plot(**changed):
+        return Plot(scores.data("title", answers(records(**changed))), scores.draw, (path,))
+
+    contents = []
     for name in ("a", "b"):
-        score_plot.draw("title", answers(records()), tmp_path / f"{name}.png")
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert is_current(tmp_path / "a.png", score_plot.digest_of("title", answers(records())))
-    other = answers(records(lavo=[0.40, 0.47]))
-    assert not is_current(tmp_path / "a.png", score_plot.digest_of("title", other))
+        path = tmp_path / f"{name}.png"
+        plot().write([path])
+        contents.append(path.read_bytes())
+    assert contents[0] == contents[1] and plot().stale() == []
+    assert plot(lavo=[0.40, 0.47]).stale() == [path]
 
 
 def test_a_report_links_draws_and_checks_it(tmp_path):

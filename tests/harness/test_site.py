@@ -24,6 +24,7 @@ from harness.records.collect import frame, load_records
 from harness.records.record import read, write
 from harness.report.pages import answer, table
 from harness.report.pages.pictures import pictures_of
+from harness.report.plots import style
 from harness.report.render import latex, markdown, tidy_csv
 from harness.report.render.layout import Block, Picture, Section, Table, TableEntry
 from harness.report.scores import groups, select
@@ -373,11 +374,13 @@ def test_charts_leave_out_what_was_not_measured(tmp_path):
                 "settings": dict.fromkeys(("pattern", "dim", "heads", "batch", "precision"), "x") | {"layers": None},
                 "hardware": {"gpu": "G", "cpu": "C", "threads": 1}, "versions": {"torch": "2"}}  # fmt: skip
     (chart,) = charts.of_measurement("m", measured)
-    assert chart["series"] == [{"name": "a", "x": [65536], "y": [1.235]}] and chart["log_y"]
+    (line,) = chart["series"]
+    assert (line["name"], line["x"], line["y"]) == ("a", [65536], [1.235]) and chart["log_y"]
+    assert line["look"] == style.look("a"), "as in the pictures"
     assert chart["title"] == "Forward, ms: a"
     shown = make_pages(document(material_of(tmp_path, [], measurements={"m": measured | {"name": "m"}})))
     assert "65,536" in Reader(shown["charts.html"]).text, "a length stands as it is"
-    assert charts.of_measurement("g", {"kind": "goals"}) == []
+    assert list(charts.of_measurement("g", {"kind": "goals"})) == []
 
 
 @pytest.mark.slow

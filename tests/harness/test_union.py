@@ -16,7 +16,8 @@ from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report import spec_files
 from harness.report.pages import ranking, table
-from harness.report.plots import heat_map
+from harness.report.plots import heat
+from harness.report.plots.file import Plot
 from harness.report.render import markdown, tidy_csv
 from harness.report.scores import groups, select
 
@@ -145,8 +146,11 @@ def test_the_page_and_its_heat_map_are_the_same_bytes_twice(conf, tmp_path):
 
 
 def test_the_picture_holds_what_it_shows(found, with_mine):
-    assert heat_map.digest_of("t", found) == heat_map.digest_of("t", found)
-    assert len({heat_map.digest_of(title, one) for title in ("t", "u") for one in (found, with_mine)}) == 4
+    def digest(title, ranks):
+        return Plot(heat.data(title, ranks), heat.draw, ()).digest
+
+    assert digest("t", found) == digest("t", found)
+    assert len({digest(title, ranks) for title in ("t", "u") for ranks in (found, with_mine)}) == 4
 
 
 def test_a_folder_of_tables_stands_for_all_of_them_at_their_budget():

@@ -1,57 +1,33 @@
-"""Measurements of do=bench as a page, a picture, and on the terminal."""
+"""Measurements of do=bench as a page and on the terminal."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.records.files import write_atomic
-from harness.report.plots import drawn
-from harness.report.plots.bubble_plot import wrapped
-from harness.report.plots.cost_axes import LOOK, cost_axes
 from harness.report.render.markdown import escape
 from harness.report.scores import measurements
-from harness.report.scores.measurements import describe_setting
+from harness.report.scores.measurements import describe_setting, size_of
 from harness.report.stats.growth import crossover
 from harness.report.stats.seeds import significant
 
 TITLES = {"forward": "Forward", "train": "Forward and backward", "decode": "One token, decoded"}
 TITLES |= {"token": "One token of a text", "generate": "A whole text"}
-LETTERS = 15  # of the title, an inch of the page
-INSIDE = 4  # series whose legend has room among the lines
-COLOURS, MARKERS = 10, "os^"  # matplotlib's colours begin again, with the next marker
 Series = list[dict[str, Any]]
 
 
 def pages(measurements: Mapping[str, dict[str, Any]], tables: Path) -> dict[Path, str]:
     """The Markdown page of every measurement, by its path."""
-    return {tables / "bench" / f"{name}.md": PAGES[one["kind"]](one) for name, one in measurements.items()}
+    return {
+        tables / "bench" / f"{name}.md": PAGES[measured["kind"]](measured) for name, measured in measurements.items()
+    }
 
 
-def pictures(measurements: Mapping[str, dict[str, Any]], figures: Path) -> dict[Path, dict[str, Any]]:
-    """The pictures that are not there or show other numbers, each with its measurement."""
-    drawable = {name: one for name, one in measurements.items() if one["kind"] == "bench"}
-    paths = {path: one for name, one in drawable.items() for path in _pictures_of(name, figures)}
-    return {path: one for path, one in paths.items() if not drawn.is_current(path, digest_of(one))}
-
-
-def digest_of(measured: Mapping[str, Any]) -> str:
-    """What its picture shows, as 64 hexadecimal digits, which the file holds."""
-    return hashlib.sha256(json.dumps([LOOK, measured], sort_keys=True).encode()).hexdigest()
-
-
-def _pictures_of(name: str, figures: Path) -> list[Path]:
-    return [figures / "bench" / f"{name}.{suffix}" for suffix in ("png", "pdf")]
-
-
-def page(measured: dict[str, Any], tables: Path, figures: Path) -> list[Path]:
-    """Write the page and the picture (PNG, PDF) of one measurement by do=bench. Returns their paths."""
-    name = measured["name"]
-    made = [tables / "bench" / f"{name}.md", *_pictures_of(name, figures)]
-    draw(measured, made[1:])
-    write_atomic(made[0], curves(measured))
-    return made
+def write_page(measured: dict[str, Any], tables: Path) -> Path:
+    """The page of one measurement by do=bench."""
+    path = tables / "bench" / f"{measured['name']}.md"
+    write_atomic(path, curves(measured))
+    return path
 
 
 def show(measured: dict[str, Any]) -> None:
@@ -60,9 +36,9 @@ def show(measured: dict[str, Any]) -> None:
     from harness.report.render.terminal import console
 
     page = console()
-    for what, series in measures(measured):
+    for timed, series in measures(measured):
         header, rows = grid(measured, series)
-        table = Table(*header, box=None, pad_edge=False, title=f"{title_of(what)}: {describe_setting(measured)}")
+        table = Table(*header, box=None, pad_edge=False, title=f"{title_of(timed)}: {describe_setting(measured)}")
         for row in rows:
             table.add_row(*row)
         page.print(table)
@@ -71,13 +47,13 @@ def show(measured: dict[str, Any]) -> None:
 
 
 def measures(measured: dict[str, Any]) -> Iterator[tuple[str, dict[str, Series]]]:
-    """(what, {model: its points in order of length, or of the values of an axis}).
+    """(what was timed, {model: its points in order of length, or of the values of an axis}).
 
     Of generation there is one for each mode and batch: `generate-recompute-16`.
     """
-    for what in dict.fromkeys(map(measure_of, measured["points"])):
-        points = [point for point in measured["points"] if measure_of(point) == what]
-        yield what, {name: [p for p in points if p["model"] == name] for name in measured["models"]}
+    for timed in dict.fromkeys(map(measure_of, measured["points"])):
+        points = [point for point in measured["points"] if measure_of(point) == timed]
+        yield timed, {name: [p for p in points if p["model"] == name] for name in measured["models"]}
 
 
 def measure_of(point: Mapping[str, Any]) -> str:
@@ -85,22 +61,17 @@ def measure_of(point: Mapping[str, Any]) -> str:
     return "-".join(str(part) for part in parts if part is not None)
 
 
-def title_of(what: str) -> str:
+def title_of(timed: str) -> str:
     """`A whole text, recompute, batch 16`"""
-    name, *series = what.split("-")
+    name, *series = timed.split("-")
     return ", ".join([TITLES.get(name, name), *series[:1], *(f"batch {batch}" for batch in series[1:])])
-
-
-def place(point: Mapping[str, Any]) -> int:
-    """Where a point stands: its length, or the value of the setting that changes."""
-    return point.get("value", point["length"])
 
 
 def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: time of each length with its ratio to the peer, slopes, crossover, memory at the longest."""
     peer = measured["settings"]["peer"]
-    lengths = [place(point) for point in next(iter(series.values()))]
-    base = {place(point): point["ms"] for point in series.get(peer, []) if "ms" in point}
+    lengths = [size_of(point) for point in next(iter(series.values()))]
+    base = {size_of(point): point["ms"] for point in series.get(peer, []) if "ms" in point}
     header = ["model", *(f"{n:,}" for n in lengths), "time ~ n^", "memory ~ n^", "MiB at the longest"]
     header.append(f"beats {peer} from")
     rows = []
@@ -110,13 +81,13 @@ def grid(measured: dict[str, Any], series: dict[str, Series]) -> tuple[list[str]
             if "ms" not in point:
                 cells.append(point["status"].split(":")[0])
                 continue
-            compared = place(point) in base and name != peer
-            ratio = f" ({significant(base[place(point)] / point['ms'], 2)}×)" if compared else ""
+            compared = size_of(point) in base and name != peer
+            ratio = f" ({significant(base[size_of(point)] / point['ms'], 2)}×)" if compared else ""
             cells.append(f"{'~' * (point['status'] != 'ok')}{milliseconds(point['ms'])}{ratio}")
         good = [point for point in points if point["status"] == "ok"]
         slopes = [slope(good, "ms"), slope(good, "memory_mb")]
-        both = [point for point in good if place(point) in base]
-        sizes, ours = [place(p) for p in both], [p["ms"] for p in both]
+        both = [point for point in good if size_of(point) in base]
+        sizes, ours = [size_of(p) for p in both], [p["ms"] for p in both]
         at = crossover(sizes, ours, [base[n] for n in sizes]) if name != peer else None
         rows.append([*cells, *slopes, significant(good[-1]["memory_mb"]) if good else "", f"{at:,.0f}" if at else ""])
     return header, rows
@@ -144,9 +115,9 @@ def notes(measured: dict[str, Any]) -> list[str]:
         lines.append(f"{cold} samples may be too long: the kernel gave the process new memory meanwhile.")
     if any("ms" in point and point["status"] != "ok" for point in measured["points"]):
         lines.append("~: not measured at this length; how it came about stands below.")
-    lines += [f"{title_of(what)}: {timed}." for what, timed in measured.get("timed", {}).items()]
-    used = [(name, found) for name, found in measured.get("kernels", {}).items() if found]
-    lines += [f"{name}: most of the time in {', '.join(found)}" for name, found in used]
+    lines += [f"{title_of(timed)}: {meaning}." for timed, meaning in measured.get("timed", {}).items()]
+    kernels = measured.get("kernels", {}).items()
+    lines += [f"{name}: most of the time in {', '.join(names)}" for name, names in kernels if names]
     lines += [f"{name}: {why}" for name, why in measured["absent"].items()]
     return lines + reasons(measured)
 
@@ -169,9 +140,9 @@ def curves(measured: dict[str, Any]) -> str:
     lines = ["<!-- Made by `python run.py do=report` from what do=bench measured; changes are lost. -->"]
     lines += [f"# Time and memory: {escape(', '.join(measured['models']))}", ""]
     lines += [f"{escape(describe_setting(measured))}.", ""]
-    for what, series in measures(measured):
+    for timed, series in measures(measured):
         header, rows = grid(measured, series)
-        lines += [f"## {title_of(what)}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
+        lines += [f"## {title_of(timed)}", "", _row(header), _row(["---", *["---:"] * (len(header) - 1)])]
         lines += [*(_row(row) for row in rows), ""]
     return "\n".join([*lines, *(f"- {escape(line)}" for line in notes(measured))]) + "\n"
 
@@ -197,52 +168,3 @@ PAGES = {"bench": curves, "goals": goals}
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(escape(cell) for cell in cells)} |"
-
-
-def draw(measured: dict[str, Any], paths: Sequence[Path]) -> None:
-    """Time and memory against length, both axes logarithmic, quartiles shaded, the slope in the legend."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    chosen = list(measures(measured))
-    crowded = any(len(series) > INSIDE for _, series in chosen)
-    legend = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "frameon": False} if crowded else {}
-    size = (1 + (4.5 + 2.5 * crowded) * len(chosen), 7.5)
-    figure, axes = plt.subplots(2, len(chosen), figsize=size, squeeze=False, sharex="col")
-    for column, (what, series) in enumerate(chosen):
-        for place_in_legend, (name, points) in enumerate(series.items()):
-            good = [point for point in points if point["status"] == "ok"]
-            sizes = [place(point) for point in good]
-            look = {"marker": MARKERS[place_in_legend // COLOURS % len(MARKERS)], "markersize": 4}
-            if name == measured["settings"]["peer"]:
-                look |= {"color": "0.4", "linestyle": "--"}
-            for row, key in enumerate(("ms", "memory_mb")):
-                kept = [(n, point[key]) for n, point in zip(sizes, good, strict=True) if point[key] > 0]
-                if kept:
-                    label = f"{name} (n^{slope(good, key)})" if slope(good, key) else name
-                    (line,) = axes[row, column].plot(*zip(*kept, strict=True), label=label, **look)
-                    look.setdefault("color", line.get_color())
-            low, high = ([point.get("ms_quartiles", 2 * [point["ms"]])[side] for point in good] for side in (0, 1))
-            axes[0, column].fill_between(sizes, low, high, alpha=0.2, linewidth=0, color=look.get("color"))
-        kind = what.split("-")[0]
-        memory = "state, MiB" if kind == "decode" else "memory, MiB" if "-" in what else "peak memory, MiB"
-        for row, unit in enumerate(("ms a token" if kind in ("decode", "token") else "ms", memory)):
-            axis = axes[row, column]
-            axis.set_ylabel(unit)
-            if not axis.lines:  # a logarithm has no place for 0, and what is extrapolated is no measurement
-                axis.text(0.5, 0.5, "nothing measured above 0", ha="center", transform=axis.transAxes, color="0.4")
-                axis.set_yticks([])
-                continue
-            shown = [point for line in axis.lines for point in zip(*line.get_data(), strict=True)]
-            cost_axes(axis, shown, legend=0 if crowded else len(axis.lines))
-            axis.tick_params(labelsize=8)
-            axis.legend(fontsize=7, **({"loc": "upper left"} | legend))
-        axes[0, column].set_title(title_of(what), fontsize=10)
-        axes[1, column].set_xlabel(measured["settings"].get("axis") or "length, tokens")
-    figure.suptitle(wrapped(describe_setting(measured), int(LETTERS * size[0])), fontsize=8)
-    figure.tight_layout()
-    for path in paths:
-        drawn.save(figure, path, digest_of(measured), dpi=150)
-    plt.close(figure)

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import cycle, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -22,15 +21,10 @@ from harness.records import collect
 from harness.records.checks import is_percentage
 from harness.records.named import run_parts
 from harness.records.run_directory import RunDirectory
-from harness.report.plots import drawn
-from harness.report.plots.line_plot import COLOURS
+from harness.report.plots import style
+from harness.report.plots.file import Plot
+from harness.report.plots.lines import draw, spread
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-STYLES = ("-", "--", ":")
-LOG_FROM = 20  # a panel whose largest value is so many times its smallest has a logarithmic scale
-QUANTITIES = ("val", "loss")
 LONGEST_LABEL = 48
 Metric = tuple[str, bool]  # name, higher is better
 
@@ -109,31 +103,31 @@ def panels(
     `records` say which metric a task selects by: the run's own, else one of its task; without any, it is the first
     metric of the file. Raises UsageError, naming file and line, for a `metrics.csv` that is none.
     """
-    own = {Cell(entries["cell"]["id"], entries["config"]).path.as_posix(): entries for entries in records}
+    by_name = {Cell(entries["cell"]["id"], entries["config"]).path.as_posix(): entries for entries in records}
     usual: dict[str, Counter[Metric]] = {}
     for entries in records:
         if entries["metric"]:
             usual.setdefault(entries["cell"]["task"], Counter())[_metric(entries)] += 1
-    found: dict[tuple[str, ...], list[Curve]] = {}
+    by_panel: dict[tuple[str, ...], list[Curve]] = {}
     chances: dict[tuple[str, ...], set[float]] = {}
     for name, folder in sorted(folders.items()):
-        table, parts, entries = read_metrics(RunDirectory(folder).metrics), run_parts(name), own.get(name)
+        table, parts, entries = read_metrics(RunDirectory(folder).metrics), run_parts(name), by_name.get(name)
         if not table or not table["step"]:
             continue
-        known = [_metric(entries)] if entries and entries["metric"] else []
-        known += [metric for metric, _ in usual.get(parts["task"], Counter()).most_common()]
-        metric = next((metric for metric in known if f"val/{metric[0]}" in table), None) or _first_metric(table)
+        metrics = [_metric(entries)] if entries and entries["metric"] else []
+        metrics += [metric for metric, _ in usual.get(parts["task"], Counter()).most_common()]
+        metric = next((metric for metric in metrics if f"val/{metric[0]}" in table), None) or _first_metric(table)
         config = _config(folder, entries)
         source = config.get("task", {}).get("source") or ""
         key = (parts["task"], parts["protocol"], parts["budget"], source, *metric)
         steps, val, loss = (tuple(table[column]) for column in ("step", f"val/{metric[0]}", "train/loss"))
         curve = Curve(name, config, tuple(map(int, steps)), val, loss)
-        found.setdefault(key, []).append(curve)
+        by_panel.setdefault(key, []).append(curve)
         if entries and entries["baseline"] and _metric(entries) == metric:
             chances.setdefault(key, set()).add(entries["baseline"]["val"])
     return [
         Panel(*key, chance=min(chances[key]) if len(chances.get(key, ())) == 1 else None, lines=_lines(curves, average))
-        for key, curves in found.items()
+        for key, curves in by_panel.items()
     ]
 
 
@@ -190,64 +184,48 @@ def _lines(curves: Sequence[Curve], average: bool) -> tuple[Line, ...]:
     by_model: dict[str, dict[str, list[Curve]]] = {}
     for curve in curves:
         by_model.setdefault(curve.model, {}).setdefault(curve.variant, []).append(curve)
-    found = []
+    lines = []
     for model, variants in sorted(by_model.items()):
         firsts = [of_variant[0] for of_variant in variants.values()]
         settings = collect.differences([first.config for first in firsts])
         for first, setting, of_variant in zip(firsts, settings, variants.values(), strict=True):
             short = setting if len(setting) <= LONGEST_LABEL else ""
-            other = f" ({short or run_parts(first.name)['id']})" if len(variants) > 1 else ""
-            found.append(Line(f"{model}{other}", tuple(sorted(of_variant, key=lambda curve: curve.seed))))
+            which = f" ({short or run_parts(first.name)['id']})" if len(variants) > 1 else ""
+            lines.append(Line(f"{model}{which}", tuple(sorted(of_variant, key=lambda curve: curve.seed))))
     if average:
-        return tuple(found)
-    return tuple(Line(f"{line.label}, seed {run.seed}", (run,), True) for line in found for run in line.curves)
+        return tuple(lines)
+    return tuple(Line(f"{line.label}, seed {run.seed}", (run,), True) for line in lines for run in line.curves)
 
 
-def draw(title: str, shown: Sequence[Panel], path: Path) -> None:
-    """Draw the panels below each other, validation metric on the left and training loss on the right, into a PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    labels = list(dict.fromkeys(line.label for panel in shown for line in panel.lines))
-    looks = dict(zip(labels, cycle(product(STYLES, COLOURS)), strict=False))
-    legend = 0.3 + 0.2 * math.ceil((len(labels) + 1) / 3)
-    size = (9.0, 0.5 + legend + 2.7 * len(shown))
-    page, grid = plt.subplots(len(shown), 2, figsize=size, squeeze=False, layout="constrained")
-    for axes, panel in zip(grid, shown, strict=True):
-        for axis, quantity in zip(axes, QUANTITIES, strict=True):
-            _draw_panel(axis, panel, quantity, looks)
+def plot_of(title: str, shown: Sequence[Panel], path: Path) -> Plot:
+    """The panels below each other, validation metric on the left and training loss on the right, as a PNG."""
+    panels = [panel | {"series": list(lines)} for of_runs in shown for panel, lines in _sides(of_runs)]
     several = any(len(line.curves) > 1 for panel in shown for line in panel.lines)
-    page.suptitle(title + "\nthick: mean over seeds, thin: each seed" * several, fontsize=10)
-    handles = {}
-    for axis in grid.flat:
-        handles |= {label: handle for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    page.legend(handles.values(), handles, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
-    drawn.save(page, path, dpi=130)
-    plt.close(page)
+    if several:
+        title += "\nthick: mean over seeds, thin: each seed"
+    return Plot({"title": title, "panels": style.with_looks(panels)}, draw, (path,), dpi=130)
 
 
-def _draw_panel(axis: "Axes", panel: Panel, quantity: str, looks: Mapping[str, tuple[str, str]]) -> None:
-    for line in panel.lines:
-        style, colour = looks[line.label]
-        steps, mean = line.mean(quantity)
-        if len(line.curves) > 1:
-            for curve in line.curves:
-                axis.plot(curve.steps, getattr(curve, quantity), style, color=colour, linewidth=0.6, alpha=0.4)
-        marker = "o" if len(steps) == 1 else None
-        axis.plot(steps, mean, style, color=colour, linewidth=1.6, marker=marker, markersize=4, label=line.label)
-    if quantity == "val" and panel.chance is not None:
-        axis.axhline(panel.chance, color="0.6", linewidth=0.8, linestyle=":", label="chance")
-    finite = [value for value in _values(panel, quantity) if math.isfinite(value)]
-    if finite and min(finite) > 0 and max(finite) > LOG_FROM * min(finite):
-        axis.set_yscale("log")
+def _sides(panel: Panel) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
+    """The panels of `harness.report.plots.style` for `val` and `loss`, and their series."""
     arrow = "↑" if panel.higher_is_better else "↓"
-    axis.set_title(panel.title if quantity == "val" else "", fontsize=9, loc="left")
-    axis.set_ylabel(f"validation {panel.metric} {arrow}" if quantity == "val" else "training loss ↓", fontsize=8)
-    axis.set_xlabel("step", fontsize=8)
-    axis.tick_params(labelsize=7)
-    axis.grid(True, alpha=0.3)
+    labels = {"val": f"validation {panel.metric} {arrow}", "loss": "training loss ↓"}
+    for quantity, label in labels.items():
+        is_left = quantity == "val"
+        side = {"title": panel.title if is_left else "", "side": "left", "x": "step", "y": label, "log_x": False}
+        side["notes"] = []
+        side["log_y"] = spread(list(_values(panel, quantity)))
+        if is_left and panel.chance is not None:
+            side["chance"] = panel.chance
+        yield side, _series(panel, quantity)
+
+
+def _series(panel: Panel, quantity: str) -> Iterator[dict[str, Any]]:
+    for line in panel.lines:
+        x, y = line.mean(quantity)
+        thin = [[curve.steps, getattr(curve, quantity)] for curve in line.curves] if len(line.curves) > 1 else []
+        name = {"name": line.label, "model": line.curves[0].model, "role": ""}
+        yield name | {"x": x, "y": y, "thin": thin, "marked": False}
 
 
 def _values(panel: Panel, quantity: str) -> Iterator[float]:

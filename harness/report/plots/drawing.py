@@ -1,14 +1,12 @@
-"""Pictures drawn beside the command, by a process a core, while it makes the pages.
+"""Pictures drawn by further processes, one per core.
 
-A picture is drawn from data alone, so it has the same bytes whoever draws it. A few pictures are drawn by the command
+A picture is drawn from data alone, so it has the same bytes in whichever process. The command draws a few pictures
 itself: a process takes a second until it can draw.
 """
 
 import contextlib
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -16,10 +14,10 @@ from harness.errors import UsageError
 from tasks.workers import process_pool
 
 FEW = 4  # pictures that are drawn without further processes
-Draw = Callable[[Callable[[], None], Sequence[Path]], None]  # a function that writes these files, and the files
+Schedule = Callable[[Callable[[], None], Sequence[Path]], None]  # takes a function that writes files, and the files
 
 
-def here(draw: Callable[[], None], files: Sequence[Path]) -> None:
+def draw_now(draw: Callable[[], None], files: Sequence[Path]) -> None:
     """Draw at once. An error of a file names the picture."""
     try:
         draw()
@@ -34,49 +32,30 @@ def here(draw: Callable[[], None], files: Sequence[Path]) -> None:
 
 
 @contextlib.contextmanager
-def beside(workers: int | None = None) -> Iterator[Draw]:
-    """What takes pictures; all of them are drawn when the block ends. `workers`: processes, by default one a core.
+def drawing_processes(workers: int | None = None) -> Iterator[Schedule]:
+    """Yields a function that takes pictures, which are drawn when the block ends.
 
-    Raises what the first picture that failed raises in its process, and UsageError if a process dies.
+    `workers`: processes, by default one per core. Raises what the first picture that failed raises in its process, and
+    UsageError if a process dies.
     """
     workers = workers or len(os.sched_getaffinity(0))
     if workers < 2:
-        yield here
+        yield draw_now
         return
     waiting: list[tuple[Callable[[], None], Sequence[Path]]] = []
-    begun: list[tuple[Future[None], Sequence[Path]]] = []
-    pool: ProcessPoolExecutor | None = None
-
-    def take(draw: Callable[[], None], files: Sequence[Path]) -> None:
-        nonlocal pool
-        waiting.append((draw, files))
-        if len(waiting) <= FEW and pool is None:
-            return
-        pool = pool or process_pool(workers)
-        while waiting:
-            begin, made = waiting.pop(0)
-            with _death_named(made):
-                begun.append((pool.submit(_draw, pickle.dumps(begin), made), made))
-
-    try:
-        yield take
+    yield lambda draw, files: waiting.append((draw, files))
+    if len(waiting) <= FEW:
         for draw, files in waiting:
-            here(draw, files)
-        for future, files in begun:
-            with _death_named(files):
-                future.result()
-    finally:
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
-
-
-def _draw(pickled: bytes, files: Sequence[Path]) -> None:
-    here(pickle.loads(pickled), files)
-
-
-@contextlib.contextmanager
-def _death_named(files: Sequence[Path]) -> Iterator[None]:
+            draw_now(draw, files)
+        return
+    pool = process_pool(workers)
     try:
-        yield
-    except BrokenProcessPool as error:
-        raise UsageError(f"{files[0]}: a process that draws died (memory?): type the command again") from error
+        futures = [pool.submit(draw_now, draw, files) for draw, files in waiting]
+        for future, (_, files) in zip(futures, waiting, strict=True):
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                message = f"{files[0]}: a process that draws died (memory?): type the command again"
+                raise UsageError(message) from error
+    finally:
+        pool.shutdown(cancel_futures=True)

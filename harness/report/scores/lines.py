@@ -6,9 +6,8 @@ through its rows, and a panel for each of `columns`). Each budget has panels of 
 of the unchanged recipe; its bar reaches from the lowest to the highest seed.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,6 +19,9 @@ from harness.report.spec.table import TableSpec
 
 if TYPE_CHECKING:
     import pandas as pd
+
+DIGITS = 4  # behind the point: what all machines agree on
+Panel = dict[str, Any]  # of series, as `harness.report.plots.style` says
 
 
 class LineFigure(StrictModel):
@@ -42,61 +44,38 @@ class LineFigure(StrictModel):
     def _names_exist(self) -> "LineFigure":
         if bool(self.points) == (self.against is not None and bool(self.columns)):
             raise ValueError("a figure of lines has points, or against and columns")
-        known = self.table.columns
-        require_known("points", self.points, known)
-        require_known("against", [self.against] if self.against else (), known)
-        require_known("columns", self.columns, known)
+        columns = self.table.columns
+        require_known("points", self.points, columns)
+        require_known("against", [self.against] if self.against else (), columns)
+        require_known("columns", self.columns, columns)
         for key in ("rows", "reference"):
             require_known(key, getattr(self, key) or (), self.table.rows)
         return self
 
 
-@dataclass(frozen=True)
-class Point:
-    """`low` and `high`: of the seeds. `label`: what tells it from the other points of its line, if anything does."""
-
-    x: float
-    y: float
-    low: float
-    high: float
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class Line:
-    label: str
-    points: tuple[Point, ...]
-    reference: bool = False
-
-
-@dataclass(frozen=True)
-class LinePanel:
-    """`chance`: the score of guessing, None where it is not known. `notes` stand below."""
-
-    title: str
-    lines: tuple[Line, ...]
-    chance: float | None
-    notes: tuple[str, ...]
-
-
-def panels(figure: LineFigure, cells: "pd.DataFrame") -> list[LinePanel]:
+def panels(figure: LineFigure, cells: "pd.DataFrame") -> list[Panel]:
     """One panel at least; an empty one says which command fills it. `cells`: the frame of all records."""
-    found = [panel for protocol in figure.table.protocols for panel in _panels_of(figure, protocol, cells)]
+    filled = [panel for protocol in figure.table.protocols for panel in _panels_of(figure, protocol, cells)]
     command = f"Not run yet: python run.py table={figure.table.name} budget=reduced"
-    return found or [LinePanel(figure.title, (), None, (command,))]
+    return filled or [_panel(figure, "", [], None, [command])]
 
 
-def _panels_of(figure: LineFigure, protocol: str, cells: "pd.DataFrame") -> Iterator[LinePanel]:
+def _panel(figure: LineFigure, title: str, series: list[dict], chance: float | None, notes: list[str]) -> Panel:
+    panel = {"title": title, "x": figure.x_label, "y": figure.y_label, "log_x": figure.log_x, "log_y": False}
+    return panel | {"series": series, "notes": notes} | ({} if chance is None else {"chance": chance})
+
+
+def _panels_of(figure: LineFigure, protocol: str, cells: "pd.DataFrame") -> Iterator[Panel]:
     columns = select(cells, figure.table)[protocol]
     part = figure.table.for_protocol(protocol)
     budgets = sorted({budget for name in (*figure.points, *figure.columns) for budget in columns[name]["budget"]})
     for budget in budgets:
-        here = {name: _measured(column, budget) for name, column in columns.items()}
+        measured = {name: _measured(column, budget) for name, column in columns.items()}
         if figure.points:
-            yield _by_columns(figure, part, budget, here)
+            yield _by_columns(figure, part, budget, measured)
         else:
             for name in figure.columns:
-                yield _by_rows(figure, part, budget, name, here)
+                yield _by_rows(figure, part, budget, name, measured)
 
 
 def _measured(column: "pd.DataFrame", budget: str) -> "pd.DataFrame":
@@ -105,57 +84,61 @@ def _measured(column: "pd.DataFrame", budget: str) -> "pd.DataFrame":
     return column[kept & column["score"].notna()]
 
 
-def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: "Mapping[str, pd.DataFrame]") -> LinePanel:
-    lines, seeds = [], set()
+def _by_columns(figure: LineFigure, part: TableSpec, budget: str, columns: "Mapping[str, pd.DataFrame]") -> Panel:
+    """A line for each row, through the columns."""
+    lines = {}
+    places = sorted(figure.points.items(), key=lambda item: item[1])
     for row in _rows(figure, part):
-        points = []
-        for name, x in sorted(figure.points.items(), key=lambda item: item[1]):
-            scores = columns[name].loc[columns[name]["row"] == row, "score"]
-            if len(scores):
-                points.append(_point(x, scores))
-                seeds.add(len(scores))
-        if points:
-            lines.append(Line(row, tuple(points), row in figure.reference))
-    return LinePanel(
-        f"{budget} budget", tuple(lines), _chance(columns, figure.points), _notes(figure, part, lines, seeds)
-    )
+        scores = [(x, columns[name].loc[columns[name]["row"] == row, "score"], "") for name, x in places]
+        if points := [point for point in scores if len(point[1])]:
+            lines[row] = points
+    return _filled(figure, part, f"{budget} budget", lines, _chance(columns, figure.points))
 
 
 def _by_rows(
     figure: LineFigure, part: TableSpec, budget: str, name: str, columns: "Mapping[str, pd.DataFrame]"
-) -> LinePanel:
-    by_model: dict[str, list[tuple[str, Point]]] = {}
-    seeds = set()
+) -> Panel:
+    """A line for each model, through its rows by their places; it is called as the first row of the table."""
+    by_model: dict[str, list[tuple[float, pd.Series, str]]] = {}
     for row in _rows(figure, part):
         scores, places = (columns[c].loc[columns[c]["row"] == row, "score"] for c in (name, figure.against))
         if len(scores) and len(places):
-            by_model.setdefault(part.rows[row].model, []).append((row, _point(float(places.mean()), scores, row)))
-            seeds.add(len(scores))
-    lines = []
-    for found in by_model.values():
-        points = tuple(point for _, point in sorted(found, key=lambda item: item[1].x))
-        lines.append(Line(found[0][0], points, found[0][0] in figure.reference))
-    title = f"{name}, {budget} budget"
-    return LinePanel(title, tuple(lines), _chance(columns, [name]), _notes(figure, part, lines, seeds))
+            by_model.setdefault(part.rows[row].model, []).append((float(places.mean()), scores, row))
+    lines = {points[0][2]: sorted(points, key=lambda point: point[0]) for points in by_model.values()}
+    return _filled(figure, part, f"{name}, {budget} budget", lines, _chance(columns, [name]))
+
+
+def _filled(
+    figure: LineFigure,
+    part: TableSpec,
+    title: str,
+    lines: "Mapping[str, list[tuple[float, pd.Series, str]]]",
+    chance: float | None,
+) -> Panel:
+    """`lines`: (place, scores of the seeds, label) of the points of each line; the label tells points apart."""
+    series = []
+    for name, points in lines.items():
+        line = {"name": name, "model": part.rows[name].model}
+        line["role"] = "reference" if name in figure.reference else ""
+        line["x"] = [round(x, DIGITS) for x, _, _ in points]
+        for key, statistic in (("y", "mean"), ("low", "min"), ("high", "max")):
+            line[key] = [round(float(getattr(scores, statistic)()), DIGITS) for _, scores, _ in points]
+        line["labels"] = [label for _, _, label in points]
+        series.append(line)
+    seeds = {len(scores) for points in lines.values() for _, scores, _ in points}
+    span = " to ".join(str(count) for count in sorted({min(seeds), max(seeds)})) if seeds else "no"
+    notes = [f"Mean of {span} seeds; bars from the lowest to the highest."]
+    drawn = {*lines, *(label for points in lines.values() for _, _, label in points)}
+    if missing := [row for row in _rows(figure, part) if row not in drawn]:
+        notes.append(f"Not run: {', '.join(missing)}.")
+    return _panel(figure, title, series, chance, notes)
 
 
 def _rows(figure: LineFigure, part: TableSpec) -> list[str]:
     return [row for row in part.rows if figure.rows is None or row in figure.rows]
 
 
-def _point(x: float, scores: "pd.Series", label: str = "") -> Point:
-    return Point(round(x, 4), *(round(float(value), 4) for value in (scores.mean(), scores.min(), scores.max())), label)
-
-
-def _chance(columns: "Mapping[str, pd.DataFrame]", names: "Mapping[str, float] | list[str]") -> float | None:
-    """What guessing scores in these columns, where that is known."""
-    known = [next(iter(of_data.values())) for name in names if (of_data := chances(columns[name]))]
-    return round(sum(known) / len(known), 4) if known else None
-
-
-def _notes(figure: LineFigure, part: TableSpec, lines: list[Line], seeds: set[int]) -> tuple[str, ...]:
-    drawn = {line.label for line in lines} | {point.label for line in lines for point in line.points}
-    missing = [row for row in _rows(figure, part) if row not in drawn]
-    span = " to ".join(str(count) for count in sorted({min(seeds), max(seeds)})) if seeds else "no"
-    notes = [f"Mean of {span} seeds; bars from the lowest to the highest."]
-    return (*notes, f"Not run: {', '.join(missing)}.") if missing else tuple(notes)
+def _chance(columns: "Mapping[str, pd.DataFrame]", names: Iterable[str]) -> float | None:
+    """The mean score of guessing in those of these columns where it is known."""
+    by_column = [next(iter(of_data.values())) for name in names if (of_data := chances(columns[name]))]
+    return round(sum(by_column) / len(by_column), DIGITS) if by_column else None

@@ -112,9 +112,9 @@ def panels(figure: MatrixFigure, trusted: Sequence[str] = ()) -> list[Panel]:
     """What the functions of the yaml found. Raises UsageError for one that may not run or gives no panels."""
     from harness.config.instantiate import instantiate  # torch is loaded with the layers, for these figures alone
 
-    found: list[Panel] = []
-    for place, config in enumerate(figure.panels):
-        where = f"figure {figure.name}, panels[{place}]"
+    shown: list[Panel] = []
+    for number, config in enumerate(figure.panels):
+        where = f"figure {figure.name}, panels[{number}]"
         try:
             made = instantiate(config, where, trusted)
         except UsageError as error:
@@ -125,7 +125,7 @@ def panels(figure: MatrixFigure, trusted: Sequence[str] = ()) -> list[Panel]:
                 raise UsageError(
                     f"{where}: {config['_target_']} returns no panel: a mapping with kind {' or '.join(KINDS)}"
                 )
-            found.append(parse(KINDS[kind], panel, where))
-    if not found:
+            shown.append(parse(KINDS[kind], panel, where))
+    if not shown:
         raise UsageError(f"figure {figure.name}: no panels")
-    return found
+    return shown

@@ -11,12 +11,12 @@ the geometric mean of the ratios over the columns.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, fsum, isnan, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError
 from harness.records import ledger
+from harness.report.scores.lines import DIGITS, Panel
 from harness.report.scores.scores import Score, average, score_rows
 from harness.report.scores.select import by_sources, describe_sources, select
 from harness.report.spec.figure import FigureSpec, LedgerColumn, PaperCosts
@@ -29,28 +29,24 @@ if TYPE_CHECKING:
 NOT_IN_PAPER = "*"  # behind the name of a model that the table lacks
 
 
-@dataclass(frozen=True)
-class Bubble:
-    """Accuracy in the table's unit, `half_width` of its 95 % interval if there are seeds enough for one.
+def _panel(figure: FigureSpec, title: str, series: Sequence[dict[str, Any]], notes: Sequence[str]) -> Panel:
+    """A bubble is a series of one point, its `size` the memory. Speed and memory of the reference are 1."""
+    panel = {"title": title, "x": f"speed relative to {figure.reference}", "log_x": False, "log_y": False}
+    return panel | {"y": f"{figure.accuracy}, {figure.table.unit}", "series": list(series), "notes": list(notes)}
 
-    Speed and memory of the reference are 1.
+
+def _bubble(
+    name: str, model: str, role: str, accuracy: float, speed: float, memory: float, half_width: float | None = None
+) -> dict[str, Any]:
+    """`accuracy`: in the table's unit; `half_width`: of its 95 % interval if there are seeds enough for one.
+
+    `role`: own, reference, or nothing.
     """
-
-    label: str
-    accuracy: float
-    speed: float
-    memory: float
-    half_width: float | None = None
-    kind: str = "other"  # own, reference or other
-
-
-@dataclass(frozen=True)
-class Panel:
-    """`lines` stand below it: where its numbers come from, which rows are missing, and why."""
-
-    title: str
-    bubbles: tuple[Bubble, ...]
-    lines: tuple[str, ...]
+    series = {"name": name, "model": model, "role": role}
+    series |= {key: [round(value, DIGITS)] for key, value in (("x", speed), ("y", accuracy), ("size", memory))}
+    if half_width is not None:
+        series |= {"low": [round(accuracy - half_width, DIGITS)], "high": [round(accuracy + half_width, DIGITS)]}
+    return series
 
 
 def panels(figure: FigureSpec, cells: "pd.DataFrame", paper_root: str | os.PathLike[str]) -> list[Panel]:
@@ -59,55 +55,60 @@ def panels(figure: FigureSpec, cells: "pd.DataFrame", paper_root: str | os.PathL
     `cells`: the frame of all records.
     """
     theirs = [_paper_panel(figure, figure.paper, paper_root)] if figure.paper else []
-    every = list(_own_panels(figure, cells))
-    ours = [panel for panel in every if panel.bubbles]
+    every = list(_measured_panels(figure, cells))
+    ours = [panel for panel in every if panel["series"]]
     return theirs + (ours or [_empty_panel(figure, every)])
 
 
 def _paper_panel(figure: FigureSpec, paper: PaperCosts, root: str | os.PathLike[str]) -> Panel:
     entries = ledger.entries(paper.ledger, root)
-    found = {}
+    numbers = {}
     for key in ("speed", "memory"):
         column: LedgerColumn = getattr(paper, key)
-        here = [
-            entry for entry in entries if (entry["column"], entry["condition"]) == (column.column, column.condition)
-        ]
-        found[key] = {entry["row"]: entry["number"] for entry in here if not isnan(entry["number"])}
-        if not found[key]:
+        key_of_column = (column.column, column.condition)
+        printed = [entry for entry in entries if (entry["column"], entry["condition"]) == key_of_column]
+        numbers[key] = {entry["row"]: entry["number"] for entry in printed if not isnan(entry["number"])}
+        if not numbers[key]:
             raise UsageError(f"figure {figure.name}: {paper.ledger}.csv has no {column.column}, {column.condition}")
     bubbles, absent = [], []
     for label in figure.table.rows:
         if figure.table.is_ours(label):
             continue
         published, row = figure.table.published.get((label, figure.accuracy)), paper.rows.get(label, label)
-        if published and row in found["speed"] and row in found["memory"]:
-            kind = _kind(figure, label, figure.table.rows[label].model)
-            bubbles.append(Bubble(label, published.number, found["speed"][row], found["memory"][row], kind=kind))
+        if published and row in numbers["speed"] and row in numbers["memory"]:
+            model = figure.table.rows[label].model
+            costs = numbers["speed"][row], numbers["memory"][row]
+            bubbles.append(_bubble(label, model, _role(figure, label, model), published.number, *costs))
         else:
             absent.append(label)
-    lines = [f"{paper.source}."] + [_sentence("Without speed and memory in the paper", absent)] * bool(absent)
-    return Panel("The paper's numbers", tuple(bubbles), tuple(lines))
+    notes = [f"{paper.source}."]
+    if absent:
+        notes.append(_sentence("Without speed and memory in the paper", absent))
+    return _panel(figure, "The paper's numbers", bubbles, notes) | {"published": True}
 
 
-def _own_panels(figure: FigureSpec, cells: "pd.DataFrame") -> Iterator[Panel]:
+def _measured_panels(figure: FigureSpec, cells: "pd.DataFrame") -> Iterator[Panel]:
     """A panel for each protocol, budget, machine and choice of data among the records."""
     for protocol, selected in select(cells, figure.table).items():
         table, columns = figure.table.for_protocol(protocol), {name: selected[name] for name in figure.parts}
-        runs = {run for each in columns.values() for run in zip(each["budget"], each["hardware"], strict=True)}
+        runs = {run for part in columns.values() for run in zip(part["budget"], part["hardware"], strict=True)}
         for budget, hardware in sorted(runs):
-            here = {c: each[(each["budget"] == budget) & (each["hardware"] == hardware)] for c, each in columns.items()}
-            for sources, measured in by_sources(here):
+            same = {
+                name: part[(part["budget"] == budget) & (part["hardware"] == hardware)]
+                for name, part in columns.items()
+            }
+            for sources, measured in by_sources(same):
                 title = f"Ours: {budget} budget, protocol {protocol}\n{describe_sources(sources)}"
-                yield _own_panel(figure, table, title, hardware, measured)
+                yield _measured_panel(figure, table, title, hardware, measured)
 
 
-def _own_panel(
+def _measured_panel(
     figure: FigureSpec, part: TableSpec, title: str, hardware: str, columns: "Mapping[str, pd.DataFrame]"
 ) -> Panel:
     measured = {column: score_rows(cells) for column, cells in columns.items()}
-    seen = {score.row for found in measured.values() for score in found}
+    seen = {score.row for scores in measured.values() for score in scores}
     names = [*(label for label in part.rows if label in seen), *sorted(seen - set(part.rows))]
-    by_row = {name: [_recipe_scores(found, name) for found in measured.values()] for name in names}
+    by_row = {name: [_recipe_scores(scores, name) for scores in measured.values()] for name in names}
     averages = {name: mean for name, cells in by_row.items() if _has_costs(cells) and (mean := average(cells))}
     reference = part.row_of_model(figure.reference)
     bubbles, reasons = [], {}
@@ -116,43 +117,43 @@ def _own_panel(
             reasons.setdefault(_reason_left_out(measured, by_row[name]), []).append(name)
         elif reference in averages:
             label, model = (name, part.rows[name].model) if name in part.rows else (f"{name}{NOT_IN_PAPER}", name)
-            ours, kind = averages[name].estimate, _kind(figure, name, model)
+            estimate, role = averages[name].estimate, _role(figure, name, model)
             ratios = [_ratio(by_row[name], by_row[reference], key) for key in ("examples_per_s", "peak_memory_mb")]
-            bubbles.append(Bubble(label, *map(_rounded, (ours.mean, *ratios, ours.half_width)), kind))
-    lines = [f"{hardware}.", *_cost_notes([averages[name] for name in names if name in averages])]
-    lines += [_sentence(reason, rows) for reason, rows in reasons.items()]
+            bubbles.append(_bubble(label, model, role, estimate.mean, *ratios, estimate.half_width))
+    notes = [f"{hardware}.", *_cost_notes([averages[name] for name in names if name in averages])]
+    notes += [_sentence(reason, rows) for reason, rows in reasons.items()]
     if failed := [f"{name} ({mean.failure_text})" for name, mean in averages.items() if mean.failures]:
-        lines.append(_sentence("Failed seeds, not in the mean", failed))
+        notes.append(_sentence("Failed seeds, not in the mean", failed))
     if leaks := [name for name, mean in averages.items() if mean.leak]:
-        lines.append(_sentence("TEST LEAK, checkpoint chosen on the test split", leaks))
+        notes.append(_sentence("TEST LEAK, checkpoint chosen on the test split", leaks))
     if averages and reference not in averages:
-        lines.append(
+        notes.append(
             _sentence(f"Not drawn, because the reference {reference or figure.reference} has no score", averages)
         )
     if idle := [label for label in part.rows if label not in seen]:
-        lines.append(_sentence("Not run", idle))
-    if any(bubble.label.endswith(NOT_IN_PAPER) for bubble in bubbles):
-        lines.append(f"{NOT_IN_PAPER} not in the paper.")
-    return Panel(title, tuple(bubbles), tuple(lines))
+        notes.append(_sentence("Not run", idle))
+    if any(bubble["name"].endswith(NOT_IN_PAPER) for bubble in bubbles):
+        notes.append(f"{NOT_IN_PAPER} not in the paper.")
+    return _panel(figure, title, bubbles, notes)
 
 
 def _empty_panel(figure: FigureSpec, incomplete: Sequence[Panel]) -> Panel:
     """Ours without a bubble: what is missing, and the command that makes it."""
     table, parts = figure.table.name, ", ".join(figure.parts)
-    lines = [
+    notes = [
         f"No bubble of ours yet: no row has a score in each of {parts} at one budget, on one machine and data.",
         f"Command: python run.py table={table} budget=reduced",
     ]
     for panel in incomplete:
-        title = panel.title.removeprefix("Ours: ").replace("\n", ", ")
-        lines.append(f"So far, {title}: {' '.join(panel.lines)}")
-    return Panel("Ours", (), tuple(lines))
+        title = panel["title"].removeprefix("Ours: ").replace("\n", ", ")
+        notes.append(f"So far, {title}: {' '.join(panel['notes'])}")
+    return _panel(figure, "Ours", [], notes)
 
 
-def _recipe_scores(found: Sequence[Score], row: str) -> list[Score]:
+def _recipe_scores(scores: Sequence[Score], row: str) -> list[Score]:
     """The scores of a row; of the unchanged recipe alone, if there is one."""
-    own = [score for score in found if score.row == row]
-    return [score for score in own if not score.setting] or own
+    of_row = [score for score in scores if score.row == row]
+    return [score for score in of_row if not score.setting] or of_row
 
 
 def _has_costs(cells: Sequence[Sequence[Score]]) -> bool:
@@ -162,11 +163,11 @@ def _has_costs(cells: Sequence[Sequence[Score]]) -> bool:
 def _reason_left_out(measured: Mapping[str, Sequence[Score]], cells: Sequence[Sequence[Score]]) -> str:
     """Why a row has no bubble."""
     missing, several = [], []
-    for column, found in zip(measured, cells, strict=True):
-        if not any(score.by_seed for score in found):
-            failures = ", ".join(score.failure_text for score in found if score.failure_text)
+    for column, scores in zip(measured, cells, strict=True):
+        if not any(score.by_seed for score in scores):
+            failures = ", ".join(score.failure_text for score in scores if score.failure_text)
             missing.append(f"{column} ({failures})" if failures else column)
-        elif len(found) > 1 or found[0].setting:
+        elif len(scores) > 1 or scores[0].setting:
             several.append(column)
     if missing:
         return f"Without {', '.join(missing)}"
@@ -177,17 +178,12 @@ def _reason_left_out(measured: Mapping[str, Sequence[Score]], cells: Sequence[Se
 
 def _ratio(cells: Sequence[Sequence[Score]], base: Sequence[Sequence[Score]], key: str) -> float:
     """Geometric mean over the columns."""
-    pairs = [(getattr(one[0], key), getattr(other[0], key)) for one, other in zip(cells, base, strict=True)]
-    return exp(fsum(log(one / other) for one, other in pairs) / len(pairs))
+    pairs = [(getattr(ours[0], key), getattr(theirs[0], key)) for ours, theirs in zip(cells, base, strict=True)]
+    return exp(fsum(log(ours / theirs) for ours, theirs in pairs) / len(pairs))
 
 
-def _rounded(value: float | None) -> float | None:
-    """To what all machines agree on."""
-    return None if value is None else round(value, 4)
-
-
-def _cost_notes(found: Sequence[Score]) -> list[str]:
-    counts = sorted({len(score.by_seed) for score in found})
+def _cost_notes(scores: Sequence[Score]) -> list[str]:
+    counts = sorted({len(score.by_seed) for score in scores})
     if not counts:
         return []
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
@@ -199,11 +195,11 @@ def _cost_notes(found: Sequence[Score]) -> list[str]:
     ]
 
 
-def _sentence(what: str, names: Iterable[str]) -> str:
-    return f"{what}: {', '.join(names).rstrip('.')}."
+def _sentence(message: str, names: Iterable[str]) -> str:
+    return f"{message}: {', '.join(names).rstrip('.')}."
 
 
-def _kind(figure: FigureSpec, label: str, model: str) -> str:
+def _role(figure: FigureSpec, label: str, model: str) -> str:
     if label in figure.own:
         return "own"
-    return "reference" if model == figure.reference else "other"
+    return "reference" if model == figure.reference else ""

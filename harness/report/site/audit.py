@@ -59,20 +59,19 @@ def linked(audit: Audit, tables: Sequence[Table], figures: Sequence[str]) -> lis
     `figures`: names of the figures that are shown. A table or figure that is not among them has no link.
     """
     notes = {(name, table.name): text for table in tables for name, text in table.footnotes}
-    known = {entry.id for entry in audit.entries}
-    found = [entry.model_dump() for entry in audit.entries]
+    entries = [entry.model_dump() for entry in audit.entries]
+    ids = {entry["id"] for entry in entries}
     for (name, _), text in notes.items():
-        if name not in known and re.fullmatch(r"X\d+", name):
-            known.add(name)
-            found.append({"id": name, "where": "", "text": text, "tables": ()})
+        if name not in ids and re.fullmatch(r"X\d+", name):
+            ids.add(name)
+            entries.append({"id": name, "where": "", "text": text, "tables": ()})
     by_name = {table.name: table for table in tables}
-    for entry in found:
-        own = [table for name, table in notes if name == entry["id"]]
-        counts = {name: _numbers(by_name[name], entry["id"]) for name in own}
+    for entry in entries:
+        counts = {table: _numbers(by_name[table], entry["id"]) for name, table in notes if name == entry["id"]}
         entry["footnotes"] = [{"table": name, "numbers": count} for name, count in counts.items()]
-        places = [name for name in entry.pop("tables") if name not in own]
-        entry["others"] = [{"name": name, "shown": name in by_name or name in figures} for name in places]
-    return sorted(found, key=lambda entry: int(entry["id"][1:]))
+        others = [name for name in entry.pop("tables") if name not in counts]
+        entry["others"] = [{"name": name, "shown": name in by_name or name in figures} for name in others]
+    return sorted(entries, key=lambda entry: int(entry["id"][1:]))
 
 
 def _numbers(table: Table, note: str) -> int:

@@ -6,13 +6,14 @@ Places of files are relative to the site: `figures/`, `records/` and `bench/` ar
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.report.pages import answer, beside
-from harness.report.render.layout import Block, Picture, Table, TableEntry
+from harness.report.plots.file import Sources
+from harness.report.render.layout import Picture, Table
 from harness.report.scores.measurements import describe_setting
 from harness.report.site import audit, charts, matrix, runs
 from harness.report.spec.table import TableSpec
@@ -49,38 +50,36 @@ def document(material: Material) -> str:
 
 def site_data(material: Material) -> dict[str, Any]:
     """The document. Raises UsageError for a file of conf/ or of the ledger that is none."""
-    known, paper_root = audit.load(material.paths["paper"]), material.paths["paper"]
-    specs = [load_table(table.name, material.conf, paper_root) for table in material.tables]
-    figures = {name: load_figure(name, material.conf, paper_root) for name in _figures(material)}
+    paper_root, conf, measurements = material.paths["paper"], material.conf, material.measurements
+    audited = audit.load(paper_root)
+    specs = [load_table(table.name, conf, paper_root) for table in material.tables]
+    figures = {name: load_figure(name, conf, paper_root) for name in available(conf, "figure")}
+    sources = Sources(material.cells, paper_root, measurements)
+    measured = [chart for name in measurements for chart in charts.of_measurement(name, measurements[name])]
     root = Path(material.paths["records"])
-    drawn = [chart for figure in figures.values() for chart in charts.of_figure(figure, material.cells, paper_root)]
-    measured = material.measurements.items()
     return {
-        "papers": _papers(known.papers, [table.name for table in material.tables], list(figures)),
+        "papers": _papers(audited.papers, [table.name for table in material.tables], list(figures)),
         "tables": {table.name: _table(table, material.paths) for table in material.tables},
         "figures": {name: _figure(name, figure) for name, figure in figures.items()},
         "runs": {entries["cell"]["id"]: runs.run_of(entries, root) for entries in material.shown},
-        "measurements": {name: _measurement(name, one) for name, one in measured},
+        "measurements": {name: _measurement(name, entries) for name, entries in measurements.items()},
         "matrix": matrix.matrix([s for s in specs if isinstance(s, TableSpec)], material.answers, material.shown),
-        "audit": audit.linked(known, material.tables, list(figures)),
-        "charts": [chart for name, one in measured for chart in charts.of_measurement(name, one)] + drawn,
+        "audit": audit.linked(audited, material.tables, list(figures)),
+        "charts": measured + [chart for figure in figures.values() for chart in charts.of_figure(figure, sources)],
         "totals": _totals(material, len(figures)),
     }
 
 
-def _figures(material: Material) -> list[str]:
-    return available(material.conf, "figure")
-
-
-def _papers(known: Mapping[str, str], tables: Sequence[str], figures: Sequence[str]) -> list[dict[str, Any]]:
+def _papers(published: Mapping[str, str], tables: Sequence[str], figures: Sequence[str]) -> list[dict[str, Any]]:
     """The papers, then our own tables by their folder; a table without a folder is a page of its name."""
-    keys = list(dict.fromkeys([*known, *sorted(name.split("/")[0] for name in (*tables, *figures))]))
-    found = []
-    for key in keys:
-        own, drawn = ([name for name in names if name.split("/")[0] == key] for names in (tables, figures))
-        page = {"key": key, "name": known.get(key, key.capitalize()), "published": key in known}
-        found += [page | {"tables": sorted(own, key=_order), "figures": sorted(drawn, key=_order)}] * bool(own or drawn)
-    return found
+    names = {"tables": sorted(tables, key=_order), "figures": sorted(figures, key=_order)}
+    papers = []
+    for key in dict.fromkeys([*published, *sorted(name.split("/")[0] for name in (*tables, *figures))]):
+        of_paper = {group: [name for name in names[group] if name.split("/")[0] == key] for group in names}
+        if any(of_paper.values()):
+            page = {"key": key, "name": published.get(key, key.capitalize()), "published": key in published}
+            papers.append(page | of_paper)
+    return papers
 
 
 def _order(name: str) -> tuple[bool, int, str]:
@@ -92,39 +91,17 @@ def _order(name: str) -> tuple[bool, int, str]:
 
 def _table(table: Table, paths: Mapping[str, Any]) -> dict[str, Any]:
     page = Path(paths["tables"]) / f"{table.name}.md"
-    return {
-        "title": table.title,
-        "summary": table.summary,
+    shown = replace(table, tidy=(), plot=None, pictures=())
+    return asdict(shown, dict_factory=_without_empty) | {
         "command": table.command,
-        "answer": list(table.answer),
-        "sections": [
-            {"title": each.title, "lines": list(each.lines), "blocks": [_block(block) for block in each.blocks]}
-            for each in table.sections
-        ],
-        "caption": list(table.caption),
-        "footnotes": [list(note) for note in table.footnotes],
         "plot": _picture(table.plot, page, paths) if table.plot else None,
         "pictures": [_picture(picture, page, paths) for picture in table.pictures],
     }
 
 
-def _block(block: Block) -> dict[str, Any]:
-    return {
-        "title": block.title,
-        "align": block.align,
-        "notes": list(block.notes),
-        "lines": list(block.lines),
-        "tiers": list(block.tiers),
-        "header": [_entry(entry) for entry in block.header],
-        "rows": [[_entry(entry) for entry in row] for row in block.rows],
-    }
-
-
-def _entry(entry: TableEntry) -> dict[str, Any]:
-    """What is empty is left out: most of it is."""
-    full = {"text": entry.text, "notes": list(entry.notes), "bold": entry.bold, "tone": entry.tone}
-    full["cells"] = list(entry.cells)
-    return {key: value for key, value in full.items() if value or key == "text"}
+def _without_empty(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Most of the entries of a table have none of these."""
+    return {key: value for key, value in items if value or key not in ("bold", "tone", "cells")}
 
 
 def _picture(picture: Picture, page: Path, paths: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,17 +130,13 @@ def _figure(name: str, figure: Any) -> dict[str, Any]:
 
 
 def _measurement(name: str, measured: Mapping[str, Any]) -> dict[str, Any]:
+    file = {"file": f"bench/{name}.json"}
     if measured["kind"] != "bench":
-        return {"setting": "", "command": "", "file": f"bench/{name}.json"}
+        return file | {"setting": "", "command": ""}
     points = measured["points"]
-    lists = {"model": list(measured["models"])}
-    lists |= {key: list(dict.fromkeys(point[key] for point in points)) for key in ("length", "what")}
-    words = [f"{'lengths' if key == 'length' else key}={','.join(map(str, each))}" for key, each in lists.items()]
-    return {
-        "setting": describe_setting(dict(measured)),
-        "command": f"do=bench {' '.join(words)}",
-        "file": f"bench/{name}.json",
-    }
+    lengths, timed = (dict.fromkeys(str(point[key]) for point in points) for key in ("length", "what"))
+    words = f"model={','.join(measured['models'])} lengths={','.join(lengths)} what={','.join(timed)}"
+    return file | {"setting": describe_setting(dict(measured)), "command": f"do=bench {words}"}
 
 
 def _totals(material: Material, figures: int) -> list[str]:
@@ -191,18 +164,11 @@ def _sentence(text: str) -> str:
 
 def files_of(data: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, Path]:
     """Each copied file, relative to the site -> where it comes from."""
-
-    def places() -> Iterator[str]:
-        yield from (figure["file"] for figure in data["figures"].values())
-        yield from (f"records/{run['file']}" for run in data["runs"].values())
-        yield from (one["file"] for one in data["measurements"].values())
-        yield from (chart["picture"] for chart in data["charts"])
-        for table in data["tables"].values():
-            for picture in [*filter(None, [table["plot"]]), *table["pictures"]]:
-                yield from filter(None, [picture["file"], *picture["files"].values()])
-
-    found = {}
-    for place in places():
-        folder, _, rest = place.partition("/")
-        found[place] = Path(paths[folder]) / rest
-    return found
+    files = [figure["file"] for figure in data["figures"].values()]
+    files += [f"records/{run['file']}" for run in data["runs"].values()]
+    files += [measured["file"] for measured in data["measurements"].values()]
+    files += [chart["picture"] for chart in data["charts"]]
+    for table in data["tables"].values():
+        for picture in [*filter(None, [table["plot"]]), *table["pictures"]]:
+            files += filter(None, [picture["file"], *picture["files"].values()])
+    return {file: Path(paths[file.partition("/")[0]]) / file.partition("/")[2] for file in files}

@@ -26,16 +26,16 @@ def make(material: Material) -> list[Path]:
     text = document(material)
     data, curves = json.loads(text), runs.curves(material.shown, Path(material.paths["outputs"]))
     sources, plotly = files_of(data, material.paths), plotly_script()
-    missing = {place for place, source in sources.items() if not source.is_file()}
-    for place in sorted(missing):
-        print(f"{sources[place]} is missing: its page says so (python run.py do=report table=all)", file=sys.stderr)
+    missing = {file for file, source in sources.items() if not source.is_file()}
+    for file in sorted(missing):
+        print(f"{sources[file]} is missing: its page says so (python run.py do=report table=all)", file=sys.stderr)
     made = pages.render(data, curves, missing, interactive=plotly is not None)
     made |= dict(downloads(material)) | {DATA: text}
-    for place, content in made.items():
-        _put(site / place, content.encode())
-    copies = {place: source for place, source in sources.items() if place not in missing}
-    for place, source in (copies | ({f"static/{PLOTLY}": plotly} if plotly else {})).items():
-        _put(site / place, source.read_bytes())
+    for file, content in made.items():
+        _put(site / file, content.encode())
+    copies = {file: source for file, source in sources.items() if file not in missing}
+    for file, source in (copies | ({f"static/{PLOTLY}": plotly} if plotly else {})).items():
+        _put(site / file, source.read_bytes())
     return [site / "index.html", site / DATA]
 
 
@@ -61,8 +61,8 @@ def plotly_script() -> Path | None:
     """The script of the package plotly, None where it is not installed. The package itself is not imported."""
     import importlib.util
 
-    found = importlib.util.find_spec("plotly")
-    path = Path(found.origin).parent / "package_data" / PLOTLY if found and found.origin else None
+    spec = importlib.util.find_spec("plotly")
+    path = Path(spec.origin).parent / "package_data" / PLOTLY if spec and spec.origin else None
     return path if path is not None and path.is_file() else None
 
 

@@ -21,7 +21,7 @@ def render(
 ) -> dict[str, str]:
     """Path below the site -> text. `missing`: linked files that are not there; `interactive`: charts have a script."""
     shared = {"data": data, "missing": missing, "interactive": interactive, "marks": MARKS}
-    shared["audited"] = {one["id"] for one in data["audit"]}
+    shared["audited"] = {entry["id"] for entry in data["audit"]}
     made = {f"static/{name}": (HERE / "static" / name).read_text(encoding="utf-8") for name in STATIC}
     made["static/runs.js"] = _script("RUNS", data["runs"]) + _script("MEASUREMENTS", data["measurements"])
     made["static/curves.js"] = _script("CURVES", curves)
@@ -35,17 +35,11 @@ def render(
 
 @cache
 def environment() -> Environment:
-    found = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters |= {"anchor": anchor, "url": quote, "table_url": table_url, "file_of": file_of, "groups": groups}
-    found.filters |= {"first_part": first_part, "in_order": in_order, "place_url": place_url}
-    found.filters |= {"is_sound": lambda name: name.endswith(SOUND), "state_words": state_words, "tiers": tiers}
-    return found
+    loader = FileSystemLoader(HERE / "templates")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    filters = (anchor, table_url, file_of, groups, first_part, in_order, place_url, is_sound, state_words, tiers)
+    made.filters |= {"url": quote} | {function.__name__: function for function in filters}
+    return made
 
 
 def _script(name: str, value: Any) -> str:
@@ -84,19 +78,21 @@ def in_order(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[s
     return sorted(runs.items(), key=lambda item: (*(item[1][key] for key in keys), item[0]))
 
 
+def is_sound(name: str) -> bool:
+    return name.endswith(SOUND)
+
+
 def groups(pictures: list[Mapping[str, Any]]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
     """Pictures by their headings, in their order."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_heading: dict[str, list[Mapping[str, Any]]] = {}
     for picture in pictures:
-        found.setdefault(picture["heading"], []).append(picture)
-    yield from found.items()
+        by_heading.setdefault(picture["heading"], []).append(picture)
+    yield from by_heading.items()
 
 
-def tiers(found: list[int]) -> str:
+def tiers(numbers: list[int]) -> str:
     """`1`, `1–3`, or nothing."""
-    if not found:
-        return ""
-    return f"{found[0]}" if len(found) == 1 else f"{found[0]}–{found[-1]}"
+    return "–".join(str(number) for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
 
 
 def state_words(state: Mapping[str, Any], budget: str) -> str:
@@ -106,5 +102,5 @@ def state_words(state: Mapping[str, Any], budget: str) -> str:
         text += f", {state['runs']} runs in all"
     if state["failed"]:
         text += f", {state['failed']} failed"
-    found = state["tiers"]
-    return text + (f", tier {tiers(found).replace('–', ' to ')}" if found else "")
+    span = tiers(state["tiers"]).replace("–", " to ")
+    return text + (f", tier {span}" if span else "")

@@ -54,7 +54,7 @@ def command(entries: Mapping[str, Any]) -> str:
 
 def curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> dict[str, dict[str, Any]]:
     """{id: metric, steps and values on the validation split} of the records whose run folders are on this machine."""
-    found = {}
+    curves_by_id = {}
     for entries in records:
         if not entries["metric"]:
             continue
@@ -64,9 +64,8 @@ def curves(records: Sequence[Mapping[str, Any]], outputs: Path) -> dict[str, dic
         points = [(int(step), float(f"{value:.4g}")) for step, value in zip(steps, values, strict=False)]
         points = [point for point in points if abs(point[1]) < float("inf")]  # a value that is none has no place
         if len(points) > 1:
-            kept = _thinned(points)
-            found[entries["cell"]["id"]] = {"metric": name, "points": kept}
-    return found
+            curves_by_id[entries["cell"]["id"]] = {"metric": name, "points": _thinned(points)}
+    return curves_by_id
 
 
 def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -74,4 +73,4 @@ def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     if len(points) <= MOST_POINTS:
         return points
     last = len(points) - 1
-    return [points[round(place * last / (MOST_POINTS - 1))] for place in range(MOST_POINTS)]
+    return [points[round(number * last / (MOST_POINTS - 1))] for number in range(MOST_POINTS)]

@@ -1,8 +1,12 @@
-"""What `conf/figure/<name>.yaml` says: a table whose rows are bubbles, and where the paper has their costs."""
+"""What `conf/figure/<name>.yaml` says: a table whose rows are bubbles, and where the paper has their costs; runs of
+do=bench (`kind: measured`); or what is missing to draw it (`kind: pending`)."""
+
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from harness.config.validation import StrictModel, TupleOf
+from harness.report.spec.measured import MeasuredRows
 from harness.report.spec.parts import require_known
 from harness.report.spec.table import TableSpec
 
@@ -51,3 +55,19 @@ class FigureSpec(StrictModel):
         """The columns whose mean is the accuracy."""
         averages = self.table.averages
         return averages[self.accuracy].parts if self.accuracy in averages else (self.accuracy,)
+
+
+class MeasuredFigure(MeasuredRows):
+    """`x_label`: of the axis below; the length unless a run changes a setting."""
+
+    x_label: str = "length, tokens"
+
+
+class PendingFigure(StrictModel):
+    """`needs`: what is missing. `command`: what makes it, if a command does."""
+
+    name: str
+    kind: Literal["pending"]
+    title: str
+    needs: str
+    command: str = ""

@@ -1,21 +1,25 @@
-// Charts by Plotly, whose script lies beside the page. Lines differ in colour, dash and marker.
+// Charts by Plotly, whose script lies beside the page. A model has the colour, marker and dash that it has in the pictures.
 "use strict";
 
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8F7A00"];
-const DASHES = ["solid", "dash", "dot", "dashdot"];
 const NARROW = 640; // pixels
-const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"];
+// Plotly's names for matplotlib's
+const SYMBOLS = { "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "p": "pentagon", "*": "star", "h": "hexagon", "P": "cross", "<": "triangle-left", ">": "triangle-right", "d": "diamond-tall", "X": "x", "x": "x-thin-open" };
+const DASHES = { "-": "solid", "--": "dash", "-.": "dashdot", ":": "dot" };
 
 // Plotly reads a little markup in names and titles: these characters start it
 const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-function trace(series, at) {
-  const colour = COLOURS[at % COLOURS.length];
+function trace(series) {
+  const { colour, marker, dash } = series.look;
+  const symbol = SYMBOLS[marker];
   const made = {
     name: plain(series.name), x: series.x, y: series.y, type: "scatter", mode: series.size ? "markers" : "lines+markers",
     text: series.labels?.map(plain), hovertemplate: "%{x:,}: %{y:.4g} %{text}<extra>%{fullData.name}</extra>",
-    line: { color: colour, dash: DASHES[at % DASHES.length], width: 2 },
-    marker: { color: colour, symbol: SYMBOLS[at % SYMBOLS.length], size: series.size ? Math.max(8, Math.sqrt(series.size[0]) * 22) : 8 },
+    line: { color: colour, dash: DASHES[dash], width: 2 },
+    marker: {
+      color: colour, size: series.size ? Math.max(8, Math.sqrt(series.size[0]) * 22) : 8,
+      symbol: series.hollow?.map((hollow) => (hollow ? `${symbol}-open` : symbol)) ?? symbol,
+    },
   };
   if (!series.labels) made.text = series.x.map(() => "");
   if (series.low) {

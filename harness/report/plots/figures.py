@@ -1,0 +1,25 @@
+"""The figures of `conf/figure`: of each kind, which module draws it."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.report.plots import bubbles, costs, lines, matrix
+from harness.report.plots.file import SUFFIXES, Plot, Sources
+from harness.report.scores.lines import LineFigure
+from harness.report.scores.matrices import MatrixFigure
+from harness.report.spec.figure import FigureSpec, MeasuredFigure, PendingFigure
+
+# each has `data(figure, sources)`, all that the picture shows as a plain mapping, and `draw(data)`
+KINDS = {
+    FigureSpec: bubbles,
+    LineFigure: lines,
+    MatrixFigure: matrix,
+    MeasuredFigure: costs,
+    PendingFigure: costs,
+}
+
+
+def plot_of(figure: Any, sources: Sources, folder: Path) -> Plot:
+    """The picture of a figure, `<folder>/<name>.{png,pdf}`. Raises UsageError."""
+    kind = KINDS[type(figure)]
+    return Plot(kind.data(figure, sources), kind.draw, tuple(folder / f"{figure.name}.{suffix}" for suffix in SUFFIXES))

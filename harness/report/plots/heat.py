@@ -1,0 +1,64 @@
+"""The heat map of a ranked table: rows by rank, the ranked columns, each score as a number in its square, the ranks."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.report.pages.ranking import Ranking
+from harness.report.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CAPTION = (
+    "The number in a square is the score of a row, 0 at the control and 1 at the reference of its column; the "
+    "darker the higher. On the right the interquartile mean, the rank and its range in 95 % of the draws. Below "
+    "the line: rows that lack a column, which have no rank."
+)
+FOOT = "0: the control of the column, 1: its reference. Empty: a seed is missing."
+WIDE, TALL = 0.42, 0.19  # of a square, inches
+LETTER = 0.055  # inches
+RIGHT = 1.3  # inches, of the ranks
+LONGEST_NAME = 34
+DIGITS = 4  # of what the digest is made of: what all machines agree on
+
+
+def data(title: str, ranking: Ranking) -> dict[str, Any]:
+    """Ranked rows, best first, then the others: those that lack least first. `values` (rows, columns) are None where a
+    row has no score of every seed. `ranks`: the interquartile mean and the rank of each ranked row."""
+    others = sorted(ranking.missing, key=lambda row: (len(ranking.missing[row]), row))
+    rows = [*(ranked.row for ranked in ranking.rows), *others]
+    values = [
+        [
+            None if column in ranking.missing.get(row, ()) else round(ranking.scores[row, column], DIGITS) + 0.0
+            for column in ranking.columns
+        ]
+        for row in rows
+    ]
+    ranks = []
+    for ranked in ranking.rows:
+        low, high = ranked.ranks
+        ranks.append([f"{ranked.mean:z.2f}", f"{ranked.rank}" + (f" ({low} to {high})" if low < high else "")])
+    return {"title": title, "rows": rows, "columns": list(ranking.columns), "values": values, "ranks": ranks}
+
+
+def draw(data: Mapping[str, Any]) -> "Figure":
+    rows, columns = ([style.shortened(name, LONGEST_NAME) for name in data[key]] for key in ("rows", "columns"))
+    wide = 0.3 + LETTER * max(map(len, rows)) + WIDE * len(columns) + RIGHT
+    tall = 0.7 + LETTER * max(map(len, columns)) + TALL * len(rows)
+    figure, (axis,) = style.page(data["title"], (max(wide, 0.085 * len(data["title"]) + 0.3), tall), [1], 1, 1)
+    image = style.squares(axis, data["values"], cmap=style.sequential(), vmin=0, vmax=1)
+    style.print_numbers(axis, image, data["values"], "{:z.2f}".format)
+    axis.axhline(len(data["ranks"]) - 0.5, color="0.1", linewidth=1.2)
+    axis.set_yticks(range(len(rows)), rows)
+    axis.set_xticks(range(len(columns)), columns, rotation=90)
+    axis.xaxis.tick_top()
+    axis.set_xlabel(FOOT, loc="left", fontsize=6.5, color=style.SOFT)
+    axis.tick_params(length=0, pad=2, labelsize=6.5)
+    # under their names, beside each ranked row: the mean and the rank
+    for column, (name, inches, side) in enumerate((("mean", 0.4, "right"), ("rank", 0.5, "left"))):
+        offset = {"xycoords": axis.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
+        offset |= {"ha": side, "va": "center"}
+        axis.annotate(name, (1, -0.9), (72 * inches, 0), fontweight="bold", **offset)
+        for i, texts in enumerate(data["ranks"]):
+            axis.annotate(texts[column], (1, i), (72 * inches, 0), **offset)
+    return figure

@@ -1,0 +1,122 @@
+"""A panel for each column of a table: every row's seeds as dots, its mean with its interval, its tier as a shade."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.report.pages.answer import ColumnAnswer
+from harness.report.plots import style
+from harness.report.scores.comparison import BASELINE
+from harness.report.scores.scores import Score, rank
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CAPTION = (
+    "Best row first. Small dots are seeds, bars are 95 % intervals of three or more seeds. Shades and the numbers "
+    "on the right are tiers; a hollow mean has no test."
+)
+MEANING = {"": "mean, 95 % interval, seeds", "reference": "reference", "control": "control", "baseline": "baseline"}
+SHADE = "#DCE9F5"  # of every other tier
+ACROSS = 3  # panels in a row
+PANEL, MARGIN = 4.2, 0.4  # inches wide
+PER_ROW = 0.19  # inches
+LONGEST_NAME = 30
+DIGITS = 4  # behind the point: what all machines agree on
+TIER = {"ha": "right", "va": "center", "fontsize": 6.5, "color": "0.4"}
+
+
+def columns_with_rows(answers: Sequence[ColumnAnswer]) -> list[ColumnAnswer]:
+    """The columns that have two rows to compare."""
+    return [answer for answer in answers if answer.tests.rows > 1]
+
+
+def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
+    return {"title": title, "panels": [_panel_data(answer) for answer in columns_with_rows(answers)]}
+
+
+def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
+    """`rows`: those with a score and the baselines, best first."""
+    group, tests, spec = answer.group, answer.tests, answer.spec
+    resolution = answer.stated_resolution if tests.resolution is not None else "R unknown"
+    resolved = f"{answer.pairs} pairs resolved" if tests.pairs else "no test"
+    better = {True: "→", False: "←", None: ""}[spec.higher_is_better(group.column)]
+    measured = [score for score in group.scores if score.by_seed]
+    return {
+        "title": f"{answer.name} · {group.budget} budget\n{resolution} · {resolved}",
+        "x": f"{spec.unit_of(group.column)} {better}".strip(),
+        "rows": [
+            _row(answer, score) for score in rank([*measured, *group.baselines], spec.higher_is_better(group.column))
+        ],
+    }
+
+
+def _row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
+    name, rows, mean = score.row.removeprefix(BASELINE), answer.spec.rows, score.estimate
+    role = "baseline" if score in answer.group.baselines else ""
+    if not role and score in (answer.tests.control, answer.tests.reference):
+        role = "control" if score == answer.tests.control else "reference"
+    model = rows[score.row].model if score.row in rows else score.row
+    return {
+        "name": f"{name} ({score.setting})" if score.setting else name,
+        "role": role,
+        "look": style.look(model, role),
+        "seeds": [round(value, DIGITS) for _, value in sorted(score.by_seed.items())],
+        "mean": round(mean.mean, DIGITS),
+        "half_width": None if mean.half_width is None else round(mean.half_width, DIGITS),
+        "tier": answer.tests.tiers.get(score.key),
+    }
+
+
+def draw(data: Mapping[str, Any]) -> "Figure":
+    panels = data["panels"]
+    across = min(ACROSS, len(panels))
+    heights = [0.85 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
+    size = (MARGIN + PANEL * across, sum(heights) + 0.4 + 0.45)
+    figure, axes = style.page(data["title"], size, heights, across, len(panels))
+    for axis, panel in zip(axes, panels, strict=True):
+        _draw_panel(axis, panel)
+    _legend(figure, {row["role"] for panel in panels for row in panel["rows"]})
+    return figure
+
+
+def _draw_panel(axis: "Axes", panel: Mapping[str, Any]) -> None:
+    rows = panel["rows"]
+    for height, row in enumerate(rows):
+        look, mean = row["look"], row["mean"]
+        colour = look["colour"]
+        if (row["tier"] or 0) % 2:
+            axis.axhspan(height - 0.5, height + 0.5, color=SHADE, linewidth=0, zorder=0)
+        if row["role"] == "baseline":
+            axis.axvline(mean, color=colour, linewidth=0.7, linestyle=look["dash"], zorder=1)
+            axis.plot(mean, height, **style.marker_style(look, markersize=8))
+            continue
+        axis.plot(row["seeds"], [height] * len(row["seeds"]), ".", color=colour, alpha=0.45, markersize=3.5)
+        if row["half_width"] is not None:
+            axis.errorbar(mean, height, xerr=row["half_width"], color=colour, linewidth=1, zorder=3)
+        hollow = row["tier"] is None
+        axis.plot(mean, height, **style.marker_style(look, hollow=hollow, zorder=4, markersize=5))
+        if not hollow:
+            axis.annotate(f"{row['tier']}", (1, height), (-3, 0), ("axes fraction", "data"), "offset points", **TIER)
+    axis.set_yticks(range(len(rows)), [textwrap.shorten(row["name"], LONGEST_NAME) for row in rows])
+    for label, row in zip(axis.get_yticklabels(), rows, strict=True):
+        label.set_color(row["look"]["colour"] if row["role"] == "baseline" else style.INK)
+        label.set_fontweight("bold" if row["role"] in ("reference", "control") else "normal")
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(False, axis="y")
+    axis.margins(x=0.08)
+    axis.set_xlabel(panel["x"], fontsize=7)
+    axis.set_title(panel["title"], fontsize=7.5)
+
+
+def _legend(figure: "Figure", roles: set[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    shown = [role for role in MEANING if role in roles]
+    looks = [style.ROLES.get(role, {"colour": style.INK, "marker": "o"}) for role in shown]
+    handles = [Line2D([], [], **style.marker_style(look, markersize=5)) for look in looks]
+    figure.legend(
+        handles, [MEANING[role] for role in shown], loc="outside lower center", ncols=len(shown), frameon=False
+    )

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.report.pages.answer import ColumnAnswer
-    from harness.report.render.layout import Table
 
 NUMBERS = ("ours_mean", "ours_ci", "n", "ours_min", "ours_max", "chance", "tier", "difference", "difference_ci")
 POINT = ("model", "what", "length", "status", "ms", "memory_mb")
@@ -76,28 +75,16 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     `records`: a frame of `longhaul.records` or `longhaul.run`, or several of them joined by `pandas.concat`; by
     default all below `paths.records`.
     """
-    from rich.console import Console
-
-    from harness.commands.report import report_tables
+    from harness.commands.report import table_page
     from harness.config.places import CONF
     from harness.report.render import markdown
     from harness.report.scores.measurements import load_measurements
 
     paths = Paths()
-    gathered: list[tuple[Table, list[ColumnAnswer] | None]] = []
-    report_tables(
-        [table],
-        _all_records() if records is None else records,
-        conf=CONF,
-        paths={"paper": paths.paper, "records": paths.records, "tables": paths.tables},
-        measurements=load_measurements(Path(paths.bench)),
-        formats=(),
-        plots=False,
-        console=Console(quiet=True),
-        gathered=gathered,
-    )
-    ((made, found),) = gathered
-    return Page(table, made.title, made.answer, _frame(made.tidy), markdown.render(made), tuple(found or ()))
+    folders = {"paper": paths.paper, "records": paths.records, "tables": paths.tables}
+    cells = _all_records() if records is None else records
+    made, answers, _ = table_page(table, cells, load_measurements(Path(paths.bench)), CONF, folders)
+    return Page(table, made.title, made.answer, _frame(made.tidy), markdown.render(made), tuple(answers or ()))
 
 
 def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:

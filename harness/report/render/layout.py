@@ -1,8 +1,9 @@
 """The content of a page in plain text, without markup: sections, blocks, entries. Every renderer starts from it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # characters that no page prints; some of them end a line
 
@@ -46,6 +47,21 @@ class Block:
     tiers: tuple[int, ...] = ()
 
 
+Entry = TableEntry | str
+
+
+def grid(title: str, header: Sequence[Entry], rows: Iterable[Sequence[Entry]], align: str = "", **more: Any) -> Block:
+    """A block whose entries may be plain text. The first column is left-aligned and the others right, unless `align`
+    says otherwise."""
+    head, *body = (tuple(_entry(entry) for entry in row) for row in (header, *rows))
+    tuples = {key: tuple(values) for key, values in more.items()}
+    return Block(title, head, tuple(body), align or "l" + "r" * (len(head) - 1), **tuples)
+
+
+def _entry(entry: Entry) -> TableEntry:
+    return TableEntry(entry) if isinstance(entry, str) else entry
+
+
 @dataclass(frozen=True)
 class Section:
     title: str
@@ -85,3 +101,27 @@ class Table:
     def command(self) -> str:
         """The command that generates the files of this table."""
         return f"python run.py do=report table={self.name}"
+
+
+def table_of(spec: Any, **content: Any) -> Table:
+    """The page of a table: name, title and footnotes of its spec, and its content; lists become tuples."""
+    footnotes = tuple((note.id, note.text) for note in spec.footnotes)
+    content = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+    return Table(name=spec.name, title=spec.title, footnotes=footnotes, **content)
+
+
+def tidy_row(spec: Any, row: str, column: str, **values: Any) -> dict[str, str]:
+    """A row of the long CSV for a number of the table `spec`. Columns that are not given are empty.
+
+    None is empty, a float has four decimals, the items of a list are separated by semicolons.
+    """
+    names = {"paper": spec.paper, "table": spec.name, "row": row, "column": column}
+    return dict.fromkeys(TIDY_COLUMNS, "") | names | {key: _tidy_text(value) for key, value in values.items()}
+
+
+def _tidy_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return "; ".join(value)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,22 +1,23 @@
 """What `conf/table/<name>.yaml` says. `harness.report.spec_files` reads it and adds the published numbers."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from harness.config.table_rows import Settings, row_hours, runs, settings_key
-from harness.config.validation import StrictModel, TupleOf
+from harness.config.validation import TupleOf
+from harness.errors import UsageError, did_you_mean
 from harness.records.ledger import decimals
 from harness.report.spec.parts import (
     Average,
     Column,
-    Footnote,
     Limit,
     PublishedNumber,
     RowSpec,
+    SpecWithFootnotes,
     Tolerance,
     limit_in_unit,
     one_or_more,
@@ -27,7 +28,7 @@ from harness.report.stats.ordering import binomial_error
 Pattern = Literal["noncausal_self", "causal_self", "noncausal_cross", "causal_cross"]
 
 
-class TableSpec(StrictModel):
+class TableSpec(SpecWithFootnotes):
     """A table: the keys of its yaml, its `name`, and the `published` numbers of its (row, column) pairs.
 
     `ledger: null`: a table of ours without published numbers. `rows`: the ledger's label -> what runs there.
@@ -47,8 +48,6 @@ class TableSpec(StrictModel):
     `test_sizes`, the examples in the test split of the tasks' full data.
     """
 
-    name: str
-    title: str
     ledger: str | None
     protocol: str
     rows: dict[str, RowSpec]
@@ -63,7 +62,6 @@ class TableSpec(StrictModel):
     only_rows: bool = False
     elsewhere: "tuple[TableSpec, ...]" = ()
     averages: dict[str, Average] = Field(default_factory=dict)
-    footnotes: TupleOf[Footnote] = ()
     control: TupleOf[str] = ()
     reference: TupleOf[str] = ()
     why: str = ""
@@ -91,13 +89,9 @@ class TableSpec(StrictModel):
             raw["averages"] = {name: {"parts": each} if isinstance(each, list) else each for name, each in averages}
         return one_or_more(raw, "control", "reference")
 
-    @model_validator(mode="after")
-    def _names_exist(self) -> "TableSpec":
+    def check_names(self) -> None:
         for name, average in self.averages.items():
             require_known(f"averages.{name}", average.parts, self.columns)
-        for note in self.footnotes:
-            require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
-            require_known(f"footnotes.{note.id}.columns", note.columns or (), self.all_columns)
         for label, row in self.rows.items():
             require_known(f"rows.{label}.columns", row.columns or (), self.columns)
         models = {row.model for row in self.rows.values()}
@@ -120,7 +114,6 @@ class TableSpec(StrictModel):
         for name in self._published_names:
             if self.columns[name].bench is not None:
                 raise ValueError(f"columns.{name}: a bench column is ours: add column: null")
-        return self
 
     @property
     def all_columns(self) -> tuple[str, ...]:
@@ -157,6 +150,35 @@ class TableSpec(StrictModel):
     @property
     def protocols(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(row.protocol for row in self.rows.values()))
+
+    def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "TableSpec":
+        """The table with what the paper prints, (row, column) -> number.
+
+        Every row of the ledger must have a row here, every column a number. Raises UsageError and ValueError.
+        """
+        keys = {
+            name: (column.column or name, column.condition)
+            for name, column in (self.columns | self.averages).items()
+            if name not in self.unpublished and name not in self.own_columns
+        }
+        published = {}
+        for name, key in keys.items():
+            printed = [entry for entry in entries if (entry["column"], entry["condition"]) == key]
+            if not printed:
+                hint = did_you_mean(name, {entry["column"] for entry in entries})
+                raise UsageError(f"columns: {self.ledger}.csv has no {name}: {hint}")
+            papers = [label for label, row in self.rows.items() if not row.ours]
+            require_known("rows", papers, {entry["row"] for entry in entries})
+            require_known(f"{self.ledger}.csv: rows", {entry["row"] for entry in printed}, self.rows)
+            numbers = [entry for entry in printed if not math.isnan(entry["number"])]
+            if not numbers:
+                raise UsageError(f"columns: {self.ledger}.csv prints no number in {name}")
+            for entry in numbers:
+                number = PublishedNumber(
+                    entry["value"], entry["number"], bool(entry["higher_is_better"]), entry["unit"]
+                )
+                published[entry["row"], name] = number
+        return self.model_copy(update={"published": published})
 
     def for_protocol(self, protocol: str) -> "TableSpec":
         """The rows of one protocol as a table of their own: rows of two are never compared."""
@@ -262,20 +284,3 @@ class TableSpec(StrictModel):
     def tolerances(self, paper: float) -> dict[str, float]:
         """How far from a published number `reproduced` and `close` reach, in its unit."""
         return {verdict: limit_in_unit(limit, paper) for verdict, limit in self.tolerance}
-
-    def footnotes_of(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
-        """Footnotes of a row, of a column, or, with both given, of that one number alone."""
-        found = []
-        for note in self.footnotes:
-            by_row, by_column = note.rows is not None, note.columns is not None
-            if (by_row, by_column) != (row is not None, column is not None):
-                continue
-            if (not by_row or row in note.rows) and (not by_column or column in note.columns):
-                found.append(note.id)
-        return tuple(found)
-
-    def all_footnotes(self, row: str, column: str) -> tuple[str, ...]:
-        """Every footnote that bears on one published number."""
-        of_lines = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
-        found = (*of_lines, *self.footnotes_of(row=row, column=column))
-        return tuple(dict.fromkeys(found))

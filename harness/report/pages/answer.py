@@ -83,7 +83,7 @@ class ColumnAnswer:
 
     @property
     def decimals(self) -> int:
-        return self.spec.decimals(self.group.column)
+        return self.group.resolved.decimals
 
     def _score(self, score: Score) -> str:
         return f"{score.row} {score.estimate.mean:.{self.decimals}f}"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -26,6 +27,40 @@ from harness.report.spec.parts import (
 from harness.report.stats.ordering import binomial_error
 
 Pattern = Literal["noncausal_self", "causal_self", "noncausal_cross", "causal_cross"]
+
+
+@dataclass(frozen=True)
+class ResolvedColumn:
+    """A column or an average as pages show it. `is_printed`: alone, not only as a part of an average.
+
+    `short_name`: `ETTh1 S` of `ETTh1 S MSE`, without the last words that it shares with all parts of its average.
+    `notes`: ids of its footnotes.
+    """
+
+    name: str
+    short_name: str
+    unit: str
+    decimals: int
+    higher_is_better: bool | None
+    notes: tuple[str, ...]
+    is_printed: bool
+
+    @property
+    def arrow(self) -> str:
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
+
+    @property
+    def heading(self) -> str:
+        """`Text, accuracy % ↑`"""
+        unit = f", {self.unit}" if self.unit else ""
+        return f"{self.name}{unit} {self.arrow}".rstrip()
+
+    def text(self, value: float) -> str:
+        return f"{value:.{self.decimals}f}"
+
+    def signed(self, value: float | None) -> str:
+        """`+0.42`; zero is `+0.00`, never `-0.00`; a dash for None."""
+        return "–" if value is None else f"{value:+z.{self.decimals}f}"
 
 
 class TableSpec(SpecWithFootnotes):
@@ -248,8 +283,10 @@ class TableSpec(SpecWithFootnotes):
         """A row that the paper's table lacks: a control, or a model of ours."""
         return row not in self.rows or self.rows[row].ours
 
+    def row_name(self, row: str) -> str:
+        return f"{row} (not in the paper)" if self.is_ours(row) and not self.every else row
+
     def short_name(self, column: str) -> str:
-        """`ETTh1 S` of `ETTh1 S MSE`: without the last words that it shares with all parts of its mean."""
         parts = next((average.parts for average in self.averages.values() if column in average.parts), ())
         if column not in self.unpublished or len(parts) < 2:
             return column
@@ -264,22 +301,24 @@ class TableSpec(SpecWithFootnotes):
             names = {name for name, average in self.averages.items() if column in average.parts}
         return [number for (_, name), number in self.published.items() if name in names]
 
-    def decimals(self, column: str) -> int:
-        if column in self.own_columns:
-            return self.columns[column].display[1]
-        if column in self.columns and self.columns[column].decimals is not None:
-            return self.columns[column].decimals
-        return max(decimals(number.text) for number in self._published_in(column))
+    def resolve(self, name: str) -> ResolvedColumn:
+        """A column or an average as pages show it."""
+        column = self.columns.get(name)
+        if name in self.own_columns:
+            unit, digits, higher_is_better = column.display
+        else:
+            printed = self._published_in(name)
+            unit, higher_is_better = self.unit or printed[0].unit, printed[0].higher_is_better
+            digits = column.decimals if column else None
+            digits = max(decimals(number.text) for number in printed) if digits is None else digits
+        notes, is_printed = self.footnotes_of(column=name), name not in self.unpublished
+        return ResolvedColumn(name, self.short_name(name), unit, digits, higher_is_better, notes, is_printed)
 
     def higher_is_better(self, column: str) -> bool | None:
-        if column in self.own_columns:
-            return self.columns[column].display[2]
-        return self._published_in(column)[0].higher_is_better
+        return self.resolve(column).higher_is_better
 
     def unit_of(self, column: str) -> str:
-        if column in self.own_columns:
-            return self.columns[column].display[0]
-        return self.unit or self._published_in(column)[0].unit
+        return self.resolve(column).unit
 
     def tolerances(self, paper: float) -> dict[str, float]:
         """How far from a published number `reproduced` and `close` reach, in its unit."""

@@ -171,6 +171,7 @@ def report_tables(
     names the folders `paper` (the ledger), `records`, `tables` and, for the plot of each table, `figures`. With
     `check`, writes and shows nothing. Raises UsageError.
     """
+    from harness.report.pages.answer import column_lines
     from harness.report.render import latex, markdown, terminal, tidy_csv
     from harness.report.spec_files import available
 
@@ -182,18 +183,24 @@ def report_tables(
     if not names:
         raise UsageError("there is no table: add conf/table/<name>.yaml (CONTRIBUTING.md)")
     console = console or terminal.console()
-    report = TablesReport([], [])
+    files, pages = [], []
     for name in names:
         page = table_page(name, cells, measurements, conf, paths)
-        report.pages.append(page)
+        pages.append(page)
         texts = {Path(paths["tables"]) / f"{name}.{suffix}": renderers[suffix](page.table) for suffix in formats}
         drawn = page.plot.files(check, draw) if page.plot and plots else []
         if check:
-            report.files.extend([*(path for path, text in texts.items() if not _is_current(path, text)), *drawn])
+            files += [*(path for path, text in texts.items() if not _is_current(path, text)), *drawn]
             continue
         _write(texts)  # before the table is shown: the reader of a pipe may leave early
-        report.files.extend([*texts, *drawn])
-        _show(page, console, is_whole=len(names) == 1)
+        files += [*texts, *drawn]
+        if len(names) == 1:
+            terminal.show(page.table, console)
+        elif page.answers is None:
+            terminal.show_columns(page.table.title, ("published numbers",), [(page.table.summary,)], console)
+        else:
+            terminal.show_columns(page.table.title, *column_lines(page.answers), console)
+    report = TablesReport(files, pages)
     if check:
         return report
     if smoke := int((cells["budget"] == "smoke").sum()):
@@ -211,6 +218,7 @@ def table_page(
     paths: Mapping[str, Any],
 ) -> TablePage:
     """The page of a table from the records and measurements, as `report_tables` writes it. Raises UsageError."""
+    from harness.report.pages import formulas, measured, settings
     from harness.report.pages.answer import answers
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
@@ -224,34 +232,15 @@ def table_page(
     page = Path(paths["tables"]) / f"{name}.md"
     spec = load_table(name, conf, paths["paper"])
     if not isinstance(spec, TableSpec):
-        return TablePage(_printed_page(spec, measurements), None, None)
+        printed = {"settings": settings.page, "formulas": formulas.page, "counts": formulas.counts_page}
+        is_measured = spec.kind == "measured"
+        return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, None)
     selected = select(cells, spec)
     results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
     found = answers(results)
     plot = plot_of(spec, results, found, Path(paths["figures"]), page) if paths.get("figures") else None
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
     return TablePage(build_table(spec, results, pictures, plot.picture if plot else None), found, plot)
-
-
-def _printed_page(spec: Any, measurements: Mapping[str, Mapping[str, Any]] | None) -> "Table":
-    """The page of a table whose numbers come from no cell. Its modules compose recipes, so they are imported here."""
-    from harness.report.pages import formulas, measured, settings
-
-    if spec.kind == "measured":
-        return measured.page(spec, measurements)
-    return {"settings": settings.page, "formulas": formulas.page, "counts": formulas.counts_page}[spec.kind](spec)
-
-
-def _show(page: TablePage, console: "Console", is_whole: bool) -> None:
-    from harness.report.pages.answer import grid
-    from harness.report.render import terminal
-
-    if is_whole:
-        terminal.show(page.table, console)
-    elif page.answers is None:
-        terminal.show_columns(page.table.title, ("published numbers",), [(page.table.summary,)], console)
-    else:
-        terminal.show_columns(page.table.title, *grid(page.answers), console)
 
 
 def _closing_lines(report: TablesReport, paper: str, is_all: bool) -> list[str]:

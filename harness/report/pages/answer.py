@@ -194,7 +194,7 @@ def _few_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.1g}"
 
 
-def grid(found: Sequence[ColumnAnswer]) -> tuple[list[str], list[list[str]]]:
+def column_lines(found: Sequence[ColumnAnswer]) -> tuple[list[str], list[list[str]]]:
     """Header and a line for each column."""
     header = ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
     lines = [[a.name, a.group.budget, f"{a.tests.rows}", a.seeds, a.control, a.resolution, a.pairs] for a in found]

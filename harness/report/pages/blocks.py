@@ -1,11 +1,12 @@
 """The sections of a page and their blocks: groups of scores and published numbers as grids of text."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from harness.report.render.layout import Block, Section, TableEntry, grid
+from harness.report.render.layout import Block, Section, TableEntry
 from harness.report.scores.comparison import BASELINE
 from harness.report.scores.groups import BENCH, Group, ProtocolResults
-from harness.report.scores.scores import Score, rank
+from harness.report.scores.scores import Score
 from harness.report.spec.table import ResolvedColumn, TableSpec
 from harness.report.stats.ordering import agreement, told_apart
 from harness.report.stats.seeds import significant
@@ -74,6 +75,9 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
     """Each row: the paper's number, ours, the difference and the verdict."""
     column, rows = group.resolved, []
     for line in group.lines:
+        if line.is_baseline:
+            rows.append((_muted(line.row), EMPTY, _muted(line.score.number(column.decimals)), EMPTY, EMPTY))
+            continue
         notes = (*spec.footnotes_of(row=line.row), *spec.footnotes_of(row=line.row, column=column.name))
         paper = TableEntry(line.published.text, notes) if line.published else "–"
         if line.score is None:
@@ -82,21 +86,18 @@ def _comparison_block(spec: TableSpec, group: Group) -> Block:
             verdict = TableEntry(line.verdict or "–", tone=TONES.get(line.verdict, "muted"))
             ours = [_score_entry(line.score, group), column.signed(line.delta), verdict]
         rows.append((_row_entry(spec, line.row, line.score.setting if line.score else ""), paper, *ours))
-    for score in group.baselines:
-        rows.append((_muted(score.row), EMPTY, _muted(score.number(column.decimals)), EMPTY, EMPTY))
     header, lines = ("model", "paper", MEAN_HEADER, "Δ", "verdict"), (*_below(group), *group.data_notes)
     title = f"{column.heading}{_chance_text(spec, group)}"
-    return grid(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
+    return Block(title, header, rows, "lrrrl", notes=column.notes, lines=lines)
 
 
 def _ranking_block(spec: TableSpec, group: Group) -> Block:
     """Our rows of one budget and source of data with the baselines, best first, and their ordering."""
     column, rows = group.resolved, []
-    ranked = rank([*group.scores, *group.baselines], column.higher_is_better)
-    for score in ranked:
-        ours, chance = score.estimate, group.chance_of(score)
-        above_chance = column.signed(ours.mean - chance if ours and chance is not None else None)
-        if score in group.baselines:
+    for line in group.lines:
+        score, ours = line.score, line.score.estimate
+        above_chance = column.signed(ours.mean - line.chance if ours and line.chance is not None else None)
+        if line.is_baseline:
             texts = (score.row, score.number(column.decimals), "", above_chance, "–", "–", group.source)
             rows.append([_muted(text) for text in texts])
             continue
@@ -107,15 +108,14 @@ def _ranking_block(spec: TableSpec, group: Group) -> Block:
     header = ("model", MEAN_HEADER, "tier", f"Δ to {_guess(spec)}", "parameters", "examples/s", "data")
     title = f"{column.heading} · {group.where}{_chance_text(spec, group)}"
     lines = (*_below(group), _ordering(spec, group), *_pairing(group), *group.data_notes)
-    return grid(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(ranked, group))
+    return Block(title, header, rows, "lrrrrrl", lines=lines, tiers=_tier_starts(group))
 
 
 def _mean_block(spec: TableSpec, group: Group) -> Block:
     """Averages of our rows, best first, and their ordering against the paper's."""
     rows = [(_row_entry(spec, score.row), _score_entry(score, group), _tier(group, score)) for score in group.scores]
     title, lines = f"{group.resolved.heading} · {group.where}", (_ordering(spec, group), *_pairing(group))
-    header, tiers = ("model", MEAN_HEADER, "tier"), _tier_starts(group.scores, group)
-    return grid(title, header, rows, lines=lines, tiers=tiers)
+    return Block(title, ("model", MEAN_HEADER, "tier"), rows, lines=lines, tiers=_tier_starts(group))
 
 
 def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
@@ -137,21 +137,20 @@ def _parts_block(spec: TableSpec, mean: Group) -> list[Block]:
     if not mean.scores and not mean.comparable:
         lines.append(_no_average([mean.column]))
     header = ["model", *(TableEntry(group.resolved.short_name, group.resolved.notes) for group in parts)]
-    return [grid(f"Parts of {mean.resolved.heading} · {mean.where}", header, body, lines=lines)]
+    return [Block(f"Parts of {mean.resolved.heading} · {mean.where}", header, body, lines=lines)]
 
 
 def _category_block(group: Group) -> Block:
     """A line for each category, a column for each row that has a score: there may be many categories."""
-    scores = [line.score for line in group.lines if line.score] if group.comparable else group.scores
+    scores = [line.score for line in group.lines if line.score and not line.is_baseline]
     shown = [score for score in scores if score.by_seed]
     decimals, body = group.resolved.decimals, []
     for category, tested in group.categories.items():
         by_row, winner = {score.key: score for score in tested}, group.category_winners[category]
-        in_category = [by_row[score.key] for score in shown]
-        entries = (TableEntry(score.text(decimals), bold=score is winner, cells=score.cells) for score in in_category)
-        body.append((category, *entries))
+        scores = [by_row[score.key] for score in shown]
+        body.append([category, *(_plain_entry(score, decimals, winner) for score in scores)])
     title = f"{group.resolved.heading} · by category · {group.where}"
-    return grid(title, ("category", *map(_label, shown)), body)
+    return Block(title, ("category", *(score.label for score in shown)), body)
 
 
 def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block:
@@ -175,7 +174,7 @@ def _overview_block(spec: TableSpec, columns: Sequence[ResolvedColumn]) -> Block
         lines.append(_no_average(means))
     units = " and ".join(dict.fromkeys(column.unit for column in columns))
     title = f"The paper's numbers, {units}; no comparable run of ours yet"
-    return grid(title, ["model", *header], body, lines=lines)
+    return Block(title, ["model", *header], body, lines=lines)
 
 
 def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
@@ -200,7 +199,7 @@ def _own_block(spec: TableSpec, groups: Sequence[Group], where: str) -> Block:
             setting = f"do=bench, {point.what} at {point.length:,} tokens: {group.data}."
             settings.setdefault(setting, []).append(group.column)
     lines += [f"{', '.join(names)}: {setting}" for setting, names in settings.items()]
-    return grid(where, ["model", *header], body, lines=lines)
+    return Block(where, ["model", *header], body, lines=lines)
 
 
 def _side_by_side(groups: Sequence[Group], row: str, setting: str, fixed_alone: bool = False) -> list[TableEntry]:
@@ -216,23 +215,22 @@ def _side_by_side(groups: Sequence[Group], row: str, setting: str, fixed_alone: 
 
 def _score_entry(score: Score, group: Group, tier: bool = False, alone: bool = False) -> TableEntry:
     """The score with its marks; `tier`: its tier too, where the grid has no column for it; `alone`: the mean alone."""
-    decimals, place = group.resolved.decimals, group.comparison.tiers.get(score.key)
-    text = f"{score.estimate.mean:,.{decimals}f}" if alone else score.text(decimals)
+    entry, place = _plain_entry(score, group.resolved.decimals, group.winner), group.comparison.tiers.get(score.key)
+    text = f"{score.estimate.mean:,.{group.resolved.decimals}f}" if alone else entry.text
     if group.comparison.below.get(score.key):
         text += f" {BELOW}"
-    if tier and place:
-        text += f" · {place}"
-    return TableEntry(text, bold=score is group.winner, tone="" if score.by_seed else "bad", cells=score.cells)
+    return replace(entry, text=f"{text} · {place}" if tier and place else text)
+
+
+def _plain_entry(score: Score, decimals: int, winner: Score | None) -> TableEntry:
+    tone = "" if score.by_seed else "bad"
+    return TableEntry(score.text(decimals), bold=score is winner, tone=tone, cells=score.cells)
 
 
 def _row_entry(spec: TableSpec, row: str, setting: str = "") -> TableEntry:
     """A row's name. A row that the paper lacks has its footnotes here, other rows at their published numbers."""
     text = spec.row_name(row) + (f" ({setting})" if setting else "")
     return TableEntry(text, spec.footnotes_of(row=row) if spec.is_ours(row) else ())
-
-
-def _label(score: Score) -> str:
-    return score.row + (f" ({score.setting})" if score.setting else "")
 
 
 def _muted(text: str) -> TableEntry:
@@ -243,9 +241,9 @@ def _tier(group: Group, score: Score) -> str:
     return str(group.comparison.tiers.get(score.key, "–"))
 
 
-def _tier_starts(ranked: Sequence[Score], group: Group) -> tuple[int, ...]:
-    """Places of the rows that open a tier after the first."""
-    tiers = [group.comparison.tiers.get(score.key, 0) for score in ranked]
+def _tier_starts(group: Group) -> tuple[int, ...]:
+    """Places of the lines that open a tier after the first."""
+    tiers = [group.comparison.tiers.get(line.score.key, 0) for line in group.lines]
     return tuple(place for place, tier in enumerate(tiers) if tier > 1 and tier not in tiers[:place])
 
 
@@ -257,7 +255,7 @@ def _baseline_rows(groups: Sequence[Group], only_named: bool = False) -> list[li
             lines.setdefault(score.row, {})[group.column] = score.number(group.resolved.decimals)
     names = sorted({name for group in groups for name in group.chance_names})
     if names and not lines and not only_named:
-        guesses = {group.column: group.resolved.text(group.chance) for group in groups if group.chance is not None}
+        guesses = {group.column: group.resolved.unsigned(group.chance) for group in groups if group.chance is not None}
         lines[f"baseline: {', '.join(names)}"] = guesses
     return [
         [_muted(label), *(_muted(line.get(group.column, "–")) for group in groups)] for label, line in lines.items()
@@ -270,7 +268,7 @@ def _chance_text(spec: TableSpec, group: Group) -> str:
         return ""
     if group.chance is None:
         return " · chance not measured" if spec.chance else ""
-    return f" · {_guess(spec)} {group.resolved.text(group.chance)} ({', '.join(group.chance_names)})"
+    return f" · {_guess(spec)} {group.resolved.unsigned(group.chance)} ({', '.join(group.chance_names)})"
 
 
 def _guess(spec: TableSpec) -> str:
@@ -282,7 +280,7 @@ def _below(group: Group) -> tuple[str, ...]:
     below: dict[str, list[str]] = {}
     for score in group.scores:
         for name in group.comparison.below.get(score.key, ()):
-            below.setdefault(name, []).append(_label(score))
+            below.setdefault(name, []).append(score.label)
     return tuple(f"{BELOW} Below {name.removeprefix(BASELINE)}: {', '.join(rows)}." for name, rows in below.items())
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.records import ledger
 from harness.report.pages.printed import Verdict, is_same
-from harness.report.render.layout import Block, Section, Table, TableEntry, grid, table_of, tidy_row
+from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
 from harness.report.spec.formula import evaluate
 from harness.report.spec.formulas import CountsSpec, FormulasSpec
 
@@ -35,10 +35,11 @@ def page(spec: FormulasSpec) -> Table:
         values.append((label, *(f"{number:,.1f}" for number in numbers), verdict.entry))
         delta = f"{numbers[1] - numbers[0]:.12g}"
         tidy.append(_tidy_row(spec, label, spec.column, text, ours.computed, delta, verdict, notes))
+    sizes = _listed(spec.sizes)
     blocks = (
-        grid("The paper's formulas", ("model", "formula", ""), printed, "lll"),
-        grid("Ours", ("model", "computed", "visible"), computed, "lll"),
-        grid(f"In {spec.unit}, at {_listed(spec.sizes)}", ("model", "paper's", "ours", "visible", ""), values, "lrrrl"),
+        Block("The paper's formulas", ("model", "formula", ""), printed, "lll"),
+        Block("Ours", ("model", "computed", "visible"), computed, "lll"),
+        Block(f"In {spec.unit}, at {sizes}", ("model", "paper's", "ours", "visible", ""), values, "lrrrl"),
     )
     same = f"The same: they have one value at three choices of sizes. Δ in the CSV is in {spec.unit}."
     return table_of(
@@ -100,7 +101,7 @@ def _count_block(spec: CountsSpec, column: str) -> tuple[Block, list[dict[str, s
         rows.append((label, paper, first, second, f"{delta:+z,.{shown.decimals}f}", last, verdict.entry))
         tidy.append(_tidy_row(spec, label, column, printed, ours, delta, verdict, notes))
     title = f"{column}, {shown.unit}, at {_listed(spec.sizes)}"
-    return grid(title, ("model", "paper", "its formula", "ours", "Δ", "visible", ""), rows, "lrrrrrl"), tidy
+    return Block(title, ("model", "paper", "its formula", "ours", "Δ", "visible", ""), rows, "lrrrrrl"), tidy
 
 
 def _tidy_row(

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.records import ledger
 from harness.report.pages.answer import listed
-from harness.report.render.layout import Block, Section, Table, TableEntry, grid, table_of, tidy_row
+from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
 from harness.report.scores.measured_points import (
     Number,
     has_series,
@@ -142,7 +142,7 @@ def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Ma
     lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
     title = ", ".join(filter(None, [UNITS[first.value], mode, f"batch {batch}" if batch else ""]))
     in_order = tuple(entry for row in entries.values() for entry in row)
-    return Part(grid(title, header, body, lines=lines), in_order, _sentence(spec, run, title, in_order, measured))
+    return Part(Block(title, header, body, lines=lines), in_order, _sentence(spec, run, title, in_order, measured))
 
 
 def _entry(
@@ -191,7 +191,7 @@ def _paper_block(spec: MeasuredSpec, columns: Sequence[str]) -> Block:
         for name, row in spec.rows.items()
         if not row.ours
     ]
-    return grid("The paper's numbers", header, body)
+    return Block("The paper's numbers", header, body)
 
 
 def _facts(

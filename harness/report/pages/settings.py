@@ -23,7 +23,7 @@ from harness.config.sweep import compose_with_model
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.pages.printed import TONES, Verdict, is_number, is_same
-from harness.report.render.layout import Block, Section, Table, TableEntry, grid, table_of, tidy_row
+from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
 from harness.report.spec.formula import evaluate
 from harness.report.spec.settings import Recipe, SettingsSpec, Source
 
@@ -63,14 +63,10 @@ def page(spec: SettingsSpec) -> Table:
         blocks = [_designs(spec, [setting for setting in settings if setting.column == name]) for name in spec.columns]
     else:
         blocks = [_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows]
-    return table_of(
-        spec,
-        summary=_summary(settings),
-        sections=(Section("Printed, and composed at budget=paper", tuple(blocks)),),
-        caption=_caption(only_words),
-        tidy=[_tidy_row(spec, setting) for setting in settings],
-        answer=list(_answer(settings)),
-    )
+    sections = (Section("Printed, and composed at budget=paper", tuple(blocks)),)
+    content = {"summary": _summary(settings), "answer": list(_answer(settings)), "caption": _caption(only_words)}
+    tidy = [_tidy_row(spec, setting) for setting in settings]
+    return table_of(spec, sections=sections, tidy=tidy, **content)
 
 
 def settings_of(spec: SettingsSpec) -> list[Setting]:
@@ -195,7 +191,7 @@ def _designs(spec: SettingsSpec, settings: list[Setting]) -> Block:
     for setting in settings:
         lines.append(f"{setting.row}, printed: {setting.printed}.")
         lines.append(f"Ours: {setting.why}. python run.py {spec.rows[setting.row]}")
-    return grid(settings[0].column, ("model", "our class"), rows, "ll", lines=lines)
+    return Block(settings[0].column, ("model", "our class"), rows, "ll", lines=lines)
 
 
 def _block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
@@ -208,7 +204,7 @@ def _block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
             columns_of.setdefault(setting.why, []).append(setting.column)
     lines = [f"Not here: {', '.join(columns)}: {reason}." for reason, columns in columns_of.items()]
     lines.append(f"Our recipe: python run.py {spec.rows[row]}")
-    return grid(row, ("setting", "paper", "ours", ""), rows, "llll", lines=lines)
+    return Block(row, ("setting", "paper", "ours", ""), rows, "llll", lines=lines)
 
 
 def _summary(settings: list[Setting]) -> str:
@@ -257,6 +253,7 @@ def _caption(only_words: bool) -> tuple[str, ...]:
 
 
 def _tidy_row(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
+    ours = csv_value(setting.ours) if setting.ours else ""
     return tidy_row(
         spec,
         setting.row,
@@ -264,7 +261,7 @@ def _tidy_row(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
         budget="paper",
         source="recipe",
         paper_value=setting.printed,
-        ours_mean=csv_value(setting.ours) if setting.ours else "",
+        ours_mean=ours,
         delta="" if setting.delta is None else f"{setting.delta:.12g}",
         verdict=setting.verdict,
         status=setting.why or "composed",

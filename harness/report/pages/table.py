@@ -32,16 +32,8 @@ def build_table(
         sections += sections_of(result, f" · protocol {result.spec.protocol}" if len(results) > 1 else "")
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
-    table = table_of(
-        spec,
-        summary=_summary(spec, tidy),
-        sections=sections,
-        caption=_caption(spec),
-        tidy=tidy,
-        pictures=tuple(pictures),
-        answer=sentences(results),
-        plot=plot,
-    )
+    content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
+    table = table_of(spec, answer=sentences(results), pictures=list(pictures), plot=plot, **content)
     return with_ranks(table, spec, results) if spec.every else table
 
 
@@ -50,21 +42,18 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
 
     A category is the column `<column>/<category>`; the paper prints none, and no chance level of it is known.
     """
-    for line in group.lines if group.comparable else [Line(score.row, score) for score in group.scores]:
-        tests = _tests(group, line.score) if line.score else {}
-        yield _tidy_row(spec, group, line, group.column, chance=group.chance_of(line.score), **tests)
-    for score in group.baselines:
-        numbers = {"chance": group.chance_of(score), **_tests(group, score)}
-        baseline = {"n": "", "status": "baseline", "notes": ""}
-        yield _tidy_row(spec, group, Line(score.row, score), group.column, **numbers) | baseline
+    lines = [(group.column, line) for line in sorted(group.lines, key=lambda line: line.is_baseline)]
     for category, scores in group.categories.items():
-        for score in scores:
-            yield _tidy_row(spec, group, Line(score.row, score), f"{group.column}/{category}")
+        lines += [(f"{group.column}/{category}", Line(score.row, score)) for score in scores]
+    for column, line in lines:
+        row = _tidy_row(spec, group, line, column)
+        yield row | {"n": "", "status": "baseline", "notes": ""} if line.is_baseline else row
 
 
-def _tidy_row(spec: TableSpec, group: Group, line: Line, column: str, **numbers: object) -> dict[str, str]:
+def _tidy_row(spec: TableSpec, group: Group, line: Line, column: str) -> dict[str, str]:
     """`paper_value`, `delta` and `verdict` are empty unless the run may be compared with the paper."""
     score = line.score
+    tests = _tests(group, score) if score and column == group.column else {}
     ours = score.estimate if score else None
     notes = [*spec.all_footnotes(line.row, column)] if line.published else []
     if spec.is_ours(line.row) and not spec.every:
@@ -86,10 +75,11 @@ def _tidy_row(spec: TableSpec, group: Group, line: Line, column: str, **numbers:
         ours_max=float(max(score.by_seed.values())) if ours else None,
         n=ours.n if ours else 0,
         delta=line.delta,
+        chance=line.chance,
         verdict=line.verdict,
         status=score.status if score else "not run",
         notes=notes,
-        **numbers,
+        **tests,
     )
 
 

@@ -1,7 +1,7 @@
 """The content of a page in plain text, without markup: sections, blocks, entries. Every renderer starts from it."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,35 +31,34 @@ class TableEntry:
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
-@dataclass(frozen=True)
-class Block:
-    """One grid. `align` has an l or an r for each column; `lines` stand below it.
-
-    `tiers` are the places of rows that begin a tier after another.
-    """
-
-    title: str
-    header: tuple[TableEntry, ...]
-    rows: tuple[tuple[TableEntry, ...], ...]
-    align: str
-    notes: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    tiers: tuple[int, ...] = ()
-
-
 Entry = TableEntry | str
 
 
-def grid(title: str, header: Sequence[Entry], rows: Iterable[Sequence[Entry]], align: str = "", **more: Any) -> Block:
-    """A block whose entries may be plain text. The first column is left-aligned and the others right, unless `align`
-    says otherwise."""
-    head, *body = (tuple(_entry(entry) for entry in row) for row in (header, *rows))
-    tuples = {key: tuple(values) for key, values in more.items()}
-    return Block(title, head, tuple(body), align or "l" + "r" * (len(head) - 1), **tuples)
+@dataclass(frozen=True)
+class Block:
+    """One grid, whose entries may be given as plain text. `lines` stand below it.
 
+    `align` has an l or an r for each column; by default the first is left-aligned and the others right. `tiers` are the
+    places of rows that begin a tier after another.
+    """
 
-def _entry(entry: Entry) -> TableEntry:
-    return TableEntry(entry) if isinstance(entry, str) else entry
+    title: str
+    header: Sequence[Entry]
+    rows: Sequence[Sequence[Entry]]
+    align: str = ""
+    notes: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    tiers: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        header, *rows = (
+            tuple(TableEntry(entry) if isinstance(entry, str) else entry for entry in row)
+            for row in (self.header, *self.rows)
+        )
+        align = self.align or "l" + "r" * (len(header) - 1)
+        plain = {name: tuple(getattr(self, name)) for name in ("notes", "lines", "tiers")}
+        for name, value in {"header": header, "rows": tuple(rows), "align": align, **plain}.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)

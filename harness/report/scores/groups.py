@@ -36,13 +36,16 @@ Count = Callable[[TableSpec, str, Sequence[str]], tuple[list[Score], tuple[str, 
 
 @dataclass(frozen=True)
 class Line:
-    """A row beside the paper: its score in one setting, None if it was not run; ours minus the published number.
+    """A row of a group: its score in one setting, None if it was not run, and the score of a guess on its data.
 
-    `verdict`: reproduced, close, off, failed or not run; empty if the paper prints no number there.
+    In a comparison with the paper: the published number, ours minus it, and the `verdict`: reproduced, close, off,
+    failed or not run; empty if the paper prints no number there.
     """
 
     row: str
     score: Score | None
+    chance: float | None = None
+    is_baseline: bool = False
     published: PublishedNumber | None = None
     delta: float | None = None
     verdict: str = ""
@@ -55,8 +58,8 @@ class Group:
     `winner`: the best score, if a test separates it from the runner-up. `comparison`: the tests of its rows.
     `baselines`: predictors that were not trained, on the same test examples. `chances`: fingerprint of
     the data -> score of a guess that ignores the input, in the column's unit, the data of most cells first.
-    `categories`: a metric in each category of the test examples, where the task measures them so. `lines`: of a
-    comparison with the paper, whose rows have one even if they were not run.
+    `categories`: a metric in each category of the test examples, where the task measures them so. `lines`: rows
+    and baselines, best first; in a comparison with the paper all its rows in their order, then the baselines.
     """
 
     column: str
@@ -135,19 +138,23 @@ def group_scores(
         paper = {name: cells[_is_comparable(cells)] for name, cells in compared.items()}
         others = {name: cells[~_is_comparable(cells)] for name, cells in compared.items()}
         unprinted = {name: columns[name] for name in part.own_columns if name in columns}
-        results.append(
-            ProtocolResults(
-                spec=part,
-                paper=tuple(_paper_groups(part, paper, counts or {})),
-                others=tuple(_other_groups(part, others)),
-                other_means=tuple(_other_means(part, others)),
-                paper_facts=_run_facts(part, paper.values()),
-                other_facts=_run_facts(part, others.values()),
-                own=tuple(_own_groups(part, unprinted, measurements)),
-                own_facts=_run_facts(part, unprinted.values()),
-                hours=_hours([*compared.values(), *unprinted.values()]),
-            )
-        )
+        groups = {
+            "paper": _paper_groups(part, paper, counts or {}),
+            "others": _other_groups(part, others),
+            "other_means": _other_means(part, others),
+            "own": _own_groups(part, unprinted, measurements),
+        }
+        groups = {
+            name: tuple(replace(group, lines=tuple(_lines(part, group))) for group in section)
+            for name, section in groups.items()
+        }
+        facts = {
+            "paper_facts": _run_facts(part, paper.values()),
+            "other_facts": _run_facts(part, others.values()),
+            "own_facts": _run_facts(part, unprinted.values()),
+        }
+        hours = _hours([*compared.values(), *unprinted.values()])
+        results.append(ProtocolResults(part, hours=hours, **groups, **facts))
     return results
 
 
@@ -163,7 +170,7 @@ def _paper_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]", counts
         groups[name] = _with_counts(spec, group, counts.get(spec.columns[name].record_field))
     for name, mean in spec.averages.items():
         groups[name] = _mean_group(spec, name, {part: groups[part] for part in mean.parts}, "full data")
-    return [replace(group, lines=tuple(_lines(spec, group))) for group in groups.values()]
+    return list(groups.values())
 
 
 def _with_counts(spec: TableSpec, group: Group, count: Count | None) -> Group:
@@ -178,26 +185,35 @@ def _with_counts(spec: TableSpec, group: Group, count: Count | None) -> Group:
 
 
 def _lines(spec: TableSpec, group: Group) -> Iterator[Line]:
-    """A comparison in the paper's order, then models that its table lacks. A row has a line for each setting."""
+    if not group.comparable:
+        ranked = rank([*group.scores, *group.baselines], group.resolved.higher_is_better)
+        for score in ranked if group.baselines else group.scores:
+            yield Line(score.row, score, group.chance_of(score), score in group.baselines)
+        return
     ordered = sorted(group.scores, key=lambda score: score.key)
     for row in spec.rows:
         if spec.has(row, group.column):
             for score in [score for score in ordered if score.row == row] or [None]:
-                yield _line(spec, group.column, row, score)
+                yield _line(spec, group, row, score)
     for score in ordered:
         if score.row not in spec.rows:
-            yield _line(spec, group.column, score.row, score)
+            yield _line(spec, group, score.row, score)
+    for score in group.baselines:
+        yield Line(score.row, score, group.chance_of(score), True)
 
 
-def _line(spec: TableSpec, column: str, row: str, score: Score | None) -> Line:
-    published, ours = spec.published.get((row, column)), score.estimate if score else None
+def _line(spec: TableSpec, group: Group, row: str, score: Score | None) -> Line:
+    published, ours = spec.published.get((row, group.column)), score.estimate if score else None
+    chance = group.chance_of(score)
     if published is None:
-        return Line(row, score)
+        return Line(row, score, chance)
     if score is not None and ours is None:
         stated = "failed"
     else:
-        stated = verdict(published.number, ours, spec.tolerances(published.number), spec.published_error(row, column))
-    return Line(row, score, published, ours.mean - published.number if ours else None, stated)
+        error = spec.published_error(row, group.column)
+        stated = verdict(published.number, ours, spec.tolerances(published.number), error)
+    delta = ours.mean - published.number if ours else None
+    return Line(row, score, chance, False, published, delta, stated)
 
 
 def _other_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:

@@ -45,6 +45,10 @@ class Score:
         return self.row, self.setting
 
     @property
+    def label(self) -> str:
+        return f"{self.row} ({self.setting})" if self.setting else self.row
+
+    @property
     def estimate(self) -> Estimate | None:
         return estimate(list(self.by_seed.values())) if self.by_seed else None
 

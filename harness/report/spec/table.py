@@ -55,7 +55,7 @@ class ResolvedColumn:
         unit = f", {self.unit}" if self.unit else ""
         return f"{self.name}{unit} {self.arrow}".rstrip()
 
-    def text(self, value: float) -> str:
+    def unsigned(self, value: float) -> str:
         return f"{value:.{self.decimals}f}"
 
     def signed(self, value: float | None) -> str:

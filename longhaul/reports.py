@@ -60,9 +60,9 @@ class Page:
         from harness.report.plots import score_plot
 
         shown = score_plot.panels(self.columns)
-        known = {answer.group.column for answer in shown}
-        if missing := [name for name in columns if name not in known]:
-            raise UsageError(f"{self.name} has no scores in '{missing[0]}': {did_you_mean(missing[0], known)}")
+        columns_shown = {answer.group.column for answer in shown}
+        if missing := [name for name in columns if name not in columns_shown]:
+            raise UsageError(f"{self.name} has no scores in '{missing[0]}': {did_you_mean(missing[0], columns_shown)}")
         shown = [answer for answer in shown if not columns or answer.group.column in columns]
         if not shown:
             raise UsageError(f"{self.name} has no column with two rows to compare: python run.py table={self.name}")

@@ -1,8 +1,8 @@
-"""do=report: tables and figures rebuilt from the records; tables as Markdown, LaTeX, CSV and on the terminal, all of
-them as a site (`format=[html]`).
+"""do=report: rebuilds tables and figures from the records. Tables become Markdown, LaTeX, CSV and terminal output, and
+`format=[html]` makes one site of all tables and figures.
 
-The same records give the same bytes, so that `check=true` can tell whether a committed table is out of date.
-A figure, PNG and PDF, carries a digest of what it shows.
+The same records give the same bytes, so `check=true` finds committed tables that are out of date. Each figure file (PNG
+or PDF) carries a digest of its content.
 """
 
 import sys
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from harness.report.spec_files import Folders
 
 FORMATS = ("md", "tex", "csv")
-PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so it asks for them, too
-VERDICTS = 3  # columns of a single table whose verdicts stand below it, too: its top has left the screen
-SCORES, RANKS = "-scores", "-ranks"  # ends of the names of tables' plots, which are among the figures
+PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so html includes png
+VERDICTS = 3  # a single table with at most so many columns repeats its verdicts at its end, where they are on screen
+SCORES, RANKS = "-scores", "-ranks"  # suffixes of the table plots, which are in the folder of figures
 
 
 class TablePage(NamedTuple):
@@ -48,9 +48,9 @@ class TablesReport(NamedTuple):
 
 
 def run(cfg: Any, overrides: Sequence[str]) -> int:
-    """The verb. Without `table=` and `figure=` it means all.
+    """The verb; without `table=` and `figure=` it rebuilds everything.
 
-    Exit status 1 if `check=true` finds a difference, or a file among the records that is none.
+    The exit status is 1 if `check=true` finds a difference or an invalid record file.
     """
     from harness.config.compose import folders
     from harness.records.collect import frame, valid_records
@@ -109,10 +109,10 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
 
 
 def formats_of(asked: Sequence[str]) -> set[str]:
-    """The formats that are meant; without any, all but the site. Raises UsageError for an unknown one."""
-    for name in asked:
-        if name not in (known := (*FORMATS, PICTURES, SITE)):
-            raise UsageError(f"format: there is no '{name}': {did_you_mean(str(name), known)}")
+    """The requested formats; by default all but the site. Raises UsageError for an unknown format."""
+    formats = (*FORMATS, PICTURES, SITE)
+    if unknown := [str(name) for name in asked if name not in formats]:
+        raise UsageError(f"format: there is no '{unknown[0]}': {did_you_mean(unknown[0], formats)}")
     return set(asked or (*FORMATS, PICTURES)) | ({PICTURES} if SITE in asked else set())
 
 
@@ -123,9 +123,9 @@ def _site(
     measurements: Mapping[str, Mapping[str, Any]],
     cfg: Any,
 ) -> Callable[[], list[Path]] | None:
-    """What writes the site and returns its files, or with `check` returns its data if they are out of date.
+    """A function that writes the site and returns its files; with `check`, one that returns its outdated data files.
 
-    None where a check has no site to check: none was asked for, and none is there.
+    None if there is no site to check: `format=[html]` is not given and no site exists.
     """
     from harness.config.compose import folders
     from harness.report.site import make
@@ -140,7 +140,7 @@ def _site(
 
 
 def tasks_of(tables: Sequence[str], figures: Sequence[str], paper: str) -> set[str] | None:
-    """The tasks that these tables show; None for all, or where a figure is among what is asked for."""
+    """The tasks that these tables show; None stands for all tasks, which figures and unknown names require."""
     from harness.config.compose import folders
     from harness.report.spec_files import CELLS, TABLES, available, load_table
 
@@ -237,10 +237,10 @@ def table_page(
         return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, None)
     selected = select(cells, spec)
     results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
-    found = answers(results)
-    plot = plot_of(spec, results, found, Path(paths["figures"]), page) if paths.get("figures") else None
+    columns = answers(results)
+    plot = plot_of(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else None
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-    return TablePage(build_table(spec, results, pictures, plot.picture if plot else None), found, plot)
+    return TablePage(build_table(spec, results, pictures, plot.picture if plot else None), columns, plot)
 
 
 def _closing_lines(report: TablesReport, paper: str, is_all: bool) -> list[str]:
@@ -302,7 +302,7 @@ def draw_figures(
 
 
 def _names_in(overrides: Sequence[str], group: str) -> list[str]:
-    """The names that were typed for a config group."""
+    """The names typed for a config group."""
     typed = [override.partition("=") for override in overrides]
     return [value for key, _, value in typed if key == group and value != "null"]
 

@@ -1,6 +1,6 @@
 """Reads `conf/table/<name>.yaml` and `conf/figure/<name>.yaml` and looks up the published numbers that they name.
 
-`conf` is a folder of configuration, or several in the order in which they are looked into (`--config-dir` adds some).
+`conf` is one folder of configuration, or several in search order (`--config-dir` adds folders).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from harness.report.plots.measured_figure import MeasuredFigure, PendingFigure
 from harness.report.scores.lines import LineFigure
 from harness.report.scores.matrices import MatrixFigure
 from harness.report.spec.figure import FigureSpec
-from harness.report.spec.formulas import CountsSpec, FormulasSpec
+from harness.report.spec.formula import CountsSpec, FormulasSpec
 from harness.report.spec.measured import MeasuredSpec
 from harness.report.spec.settings import SettingsSpec
 from harness.report.spec.table import TableSpec
@@ -78,7 +78,7 @@ def _formulas(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> F
 
 
 def _others(names: Any, conf: Folders) -> tuple[TableSpec, ...]:
-    """Tables whose rows alone are asked for: without their published numbers, and without others of their own."""
+    """The tables named in `elsewhere`; only their rows count, so they have no published numbers and no `elsewhere`."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ValueError("elsewhere: a list of tables' names expected")
     others = []
@@ -103,8 +103,8 @@ def _reading(name: str, conf: Folders, group: str) -> Iterator[dict[str, Any]]:
     """The keys of `<conf>/<group>/<name>.yaml` with its name; a UsageError inside the block names the file."""
     path = next(resolvers.existing(f"{group}/{name}.yaml", _folders(conf)), None)
     if path is None:
-        known = did_you_mean(name, available(conf, group))
-        raise UsageError(f"there is no {group} '{name}': {known} (python run.py do=list)")
+        hint = did_you_mean(name, available(conf, group))
+        raise UsageError(f"there is no {group} '{name}': {hint} (python run.py do=list)")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from harness.records import ledger
 from harness.report.pages.printed import Verdict, is_same
 from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
-from harness.report.spec.formula import evaluate
-from harness.report.spec.formulas import CountsSpec, FormulasSpec
+from harness.report.spec.formula import CountsSpec, FormulasSpec, evaluate
 
 HOW = "Ours: formulas of our code, which tests hold against the pairs of queries and keys that it computes."
 WITHOUT_MASK = (

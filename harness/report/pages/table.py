@@ -1,8 +1,8 @@
-"""A table's page: its sections, its caption and its rows for the long CSV, by the rules that keep it honest.
+"""A table's page: its sections, its caption and its rows of the long CSV, under rules against unfair comparison.
 
-A paper's column takes only runs of the paper's protocol, unchanged, at the paper's budget, on its full data. Any
-other run is in a section of its own, which compares orderings instead of numbers. Failures are values. No average is
-taken over missing scores. Smoke runs and other protocols are left out.
+Runs stand beside the paper's numbers only if they have the paper's protocol, unchanged, its budget and its full data.
+All other runs are in a separate section, which compares orderings instead of numbers. Failures are values. Averages
+need every score. Smoke runs and other protocols are left out.
 """
 
 from collections import Counter

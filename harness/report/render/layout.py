@@ -1,11 +1,11 @@
-"""The content of a page in plain text, without markup: sections, blocks, entries. Every renderer starts from it."""
+"""The content of a page as plain text without markup: sections, blocks and entries. All renderers take it."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # characters that no page prints; some of them end a line
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators: never printed
 
 # columns of the long CSV, one row per published or measured number
 TIDY_COLUMNS = (
@@ -21,7 +21,7 @@ TIDY_COLUMNS = (
 class TableEntry:
     """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers that have colour.
 
-    `cells`: ids of the records that a number was made of, or the name of its measurement, for renderers with links.
+    `cells`: ids of the records behind a number, or the name of its measurement, for renderers with links.
     """
 
     text: str
@@ -70,9 +70,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Picture:
-    """`heading`: the task and what its column sets; `link`: the file, relative to the page, None if there is none.
+    """`heading`: the task and the settings of its column; `link`: the file, relative to the page, or None.
 
-    `files`: sounds and texts beside it, {name: file relative to the page}.
+    `files`: sounds and texts that belong to it, {name: file relative to the page}.
     """
 
     heading: str
@@ -83,7 +83,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """`answer`: the sentences that the page opens with; `plot`: the picture of all columns."""
+    """`answer`: the opening sentences of the page; `plot`: the picture of all columns."""
 
     name: str
     title: str

@@ -1,7 +1,7 @@
 """Groups of scores that may be compared: one column, one protocol, one budget, the same data.
 
-The cells that may be compared with the paper's numbers form one group per column. A group holds everything that a page
-shows of it, so that rendering reads no record.
+The cells that may be compared with the paper's numbers form one group per column. A group holds everything that pages
+show of it, so rendering reads no record.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The score of a row: its seeds that ended, its seeds that failed, their mean."""
+"""The score of a row: its finished seeds with their mean, and its failed seeds."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -121,7 +121,7 @@ class TableSpec(SpecWithFootnotes):
             raw["rows"] = {label: default | row if isinstance(row, dict) else row for label, row in rows.items()}
         if isinstance(raw.get("averages"), dict):
             averages = raw["averages"].items()
-            raw["averages"] = {name: {"parts": each} if isinstance(each, list) else each for name, each in averages}
+            raw["averages"] = {name: {"parts": mean} if isinstance(mean, list) else mean for name, mean in averages}
         return one_or_more(raw, "control", "reference")
 
     def check_names(self) -> None:
@@ -230,12 +230,12 @@ class TableSpec(SpecWithFootnotes):
 
     def meanings(self, task: str) -> dict[tuple[str, Settings], list[tuple[str, str]]]:
         """(model, what its cells set) -> the (row, column) pairs of a task that mean just that."""
-        found: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
+        pairs: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
         for label, row in self.rows.items():
             for name, column in self.columns.items():
                 if column.task == task:
-                    found.setdefault((row.model, settings_key({**row.set, **column.set})), []).append((label, name))
-        return found
+                    pairs.setdefault((row.model, settings_key({**row.set, **column.set})), []).append((label, name))
+        return pairs
 
     def row_of_model(self, model: str) -> str | None:
         """The paper's name of a model, of its plainest row; None if its table has no such row."""

@@ -261,8 +261,12 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
     scores = rank(score_rows(cells, examples), resolved.higher_is_better)
     baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
     categories = category_scores(cells, column.metric)
+    ranked = {category: rank(tested, resolved.higher_is_better) for category, tested in categories.items()}
     guesses, notes = chances(cells), data_notes(cells)
     tests = compare_group(spec, name, scores, baselines) if column.ranks else Comparison()
+    winners = {
+        category: clear_winner(tested, compare_group(spec, name, tested, ())) for category, tested in ranked.items()
+    }
     return Group(
         column=name,
         budget=budget,
@@ -277,10 +281,7 @@ def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
         data_notes=notes,
         categories=categories,
-        category_winners={
-            category: clear_winner(tested, compare_group(spec, name, tested, ()))
-            for category, tested in categories.items()
-        },
+        category_winners=winners,
     )
 
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from harness.report.pages.answer import ColumnAnswer
-    from harness.report.render.layout import Table
 
 NUMBERS = ("ours_mean", "ours_ci", "n", "ours_min", "ours_max", "chance", "tier", "difference", "difference_ci")
 POINT = ("model", "what", "length", "status", "ms", "memory_mb")
@@ -60,9 +59,9 @@ class Page:
         from harness.report.plots.file import Plot
 
         shown = scores.columns_with_rows(self.columns)
-        names = {answer.group.column for answer in shown}
-        if missing := [name for name in columns if name not in names]:
-            raise UsageError(f"{self.name} has no scores in '{missing[0]}': {did_you_mean(missing[0], names)}")
+        columns_shown = {answer.group.column for answer in shown}
+        if missing := [name for name in columns if name not in columns_shown]:
+            raise UsageError(f"{self.name} has no scores in '{missing[0]}': {did_you_mean(missing[0], columns_shown)}")
         shown = [answer for answer in shown if not columns or answer.group.column in columns]
         if not shown:
             raise UsageError(f"{self.name} has no column with two rows to compare: python run.py table={self.name}")
@@ -78,28 +77,16 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     `records`: a frame of `longhaul.records` or `longhaul.run`, or several of them joined by `pandas.concat`; by
     default all below `paths.records`.
     """
-    from rich.console import Console
-
-    from harness.commands.report import report_tables
+    from harness.commands.report import table_page
     from harness.config.places import CONF
     from harness.report.render import markdown
     from harness.report.scores.measurements import load_measurements
 
     paths = Paths()
-    gathered: list[tuple[Table, list[ColumnAnswer] | None]] = []
-    report_tables(
-        [table],
-        _all_records() if records is None else records,
-        conf=CONF,
-        paths={"paper": paths.paper, "records": paths.records, "tables": paths.tables},
-        measurements=load_measurements(Path(paths.bench)),
-        formats=(),
-        plots=False,
-        console=Console(quiet=True),
-        gathered=gathered,
-    )
-    ((made, found),) = gathered
-    return Page(table, made.title, made.answer, _frame(made.tidy), markdown.render(made), tuple(found or ()))
+    folders = {"paper": paths.paper, "records": paths.records, "tables": paths.tables}
+    cells = _all_records() if records is None else records
+    made, answers, _ = table_page(table, cells, load_measurements(Path(paths.bench)), CONF, folders)
+    return Page(table, made.title, made.answer, _frame(made.tidy), markdown.render(made), tuple(answers or ()))
 
 
 def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:

@@ -14,7 +14,6 @@ from harness.bench.subjects import Subject, device_type
 from harness.config.compose import compose, folders, search_path
 from harness.config.overrides import key_of, typed_values
 from harness.errors import UsageError, did_you_mean
-from harness.report.pages.kinds import MeasuredTable
 from harness.report.spec.measured import MeasuredRows, Run
 from harness.report.spec.table import TableSpec
 from harness.report.spec_files import load_figure, load_table
@@ -57,8 +56,7 @@ def spec_of(cfg: DictConfig, group: str, name: str) -> MeasuredRows:
     load = load_table if group == "table" else load_figure
     if name == "all":
         raise UsageError(f"do=bench takes one {group}: {group}=luna/t2")
-    found = load(name, folders(), cfg.paths.paper)
-    spec = found.spec if isinstance(found, MeasuredTable) else found
+    spec = load(name, folders(), cfg.paths.paper)
     if isinstance(spec, MeasuredRows):
         return spec
     shown = f"python run.py do=report {group}={name}"

@@ -1,15 +1,15 @@
-"""do=report: tables and figures rebuilt from the records; tables as Markdown, LaTeX, CSV and on the terminal, all of
-them as a site (`format=[html]`).
+"""do=report: rebuilds tables and figures from the records. Tables become Markdown, LaTeX, CSV and terminal output, and
+`format=[html]` makes one site of all tables and figures.
 
-The same records give the same bytes, so that `check=true` can tell whether a committed table is out of date.
-A figure, PNG and PDF, carries a digest of what it shows.
+The same records give the same bytes, so `check=true` finds committed tables that are out of date. Each figure file (PNG
+or PDF) carries a digest of its content.
 """
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.errors import UsageError, did_you_mean
 from harness.report.plots.drawing import Schedule, draw_now
@@ -24,15 +24,33 @@ if TYPE_CHECKING:
     from harness.report.spec_files import Folders
 
 FORMATS = ("md", "tex", "csv")
-PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so it asks for them, too
-VERDICTS = 3  # columns of a single table whose verdicts stand below it, too: its top has left the screen
-SCORES, RANKS = "-scores", "-ranks"  # ends of the names of tables' plots, which are among the figures
+PICTURES, SITE = "png", "html"  # further formats; the site shows the pictures, so html includes png
+VERDICTS = 3  # a single table with at most so many columns repeats its verdicts at its end, where they are on screen
+SCORES, RANKS = "-scores", "-ranks"  # suffixes of the table plots, which are in the folder of figures
+
+
+class TablePage(NamedTuple):
+    """A table's page, what its columns tell, and the plot that the page shows, if it shows one.
+
+    A table without cells ranks nothing: its `answers` are None.
+    """
+
+    table: "Table"
+    answers: "list[ColumnAnswer] | None"
+    plot: "Plot | None"
+
+
+class TablesReport(NamedTuple):
+    """`files`: those of the tables; with `check`, those that differ from the records. `pages`: what the files show."""
+
+    files: list[Path]
+    pages: list[TablePage]
 
 
 def run(cfg: Any, overrides: Sequence[str]) -> int:
-    """The verb. Without `table=` and `figure=` it means all.
+    """The verb; without `table=` and `figure=` it rebuilds everything.
 
-    Exit status 1 if `check=true` finds a difference, or a file among the records that is none.
+    The exit status is 1 if `check=true` finds a difference or an invalid record file.
     """
     from harness.config.compose import folders
     from harness.records.collect import frame, valid_records
@@ -54,8 +72,7 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     measurements = load_measurements(Path(cfg.paths.bench))
     settings = {"conf": folders(), "paths": cfg.paths, "check": cfg.check}
     texts, draws = [name for name in FORMATS if name in formats], PICTURES in formats
-    gathered: list[Any] = []
-    written, drawn = [], []
+    report, drawn = TablesReport([], []), []
     with drawing.drawing_processes() as draw:
         settings |= {"measurements": measurements, "draw": draw}
         if figures and draws:  # their files are made while the tables are
@@ -66,16 +83,15 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
                 plots += plot.stale()
                 plot.update(cfg.check, draw)
         if tables:
-            more = {"formats": texts, "plots": draws, "gathered": gathered}
-            written = report_tables(tables, cells, **more, **settings)
+            report = report_tables(tables, cells, formats=texts, plots=draws, **settings)
     bench = bench_tables.pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
-    site = _site(gathered, records, cells, measurements, cfg) if tables == ["all"] else None
+    site = _site(report.pages, records, cells, measurements, cfg) if tables == ["all"] else None
     if not cfg.check:
         _write(bench)
         made = site() if site and SITE in formats else []
         print("\n".join(map(str, [*drawn, *bench, *plots, *made])))
         return 0
-    for group, paths in (("table", written), ("figure", drawn)):
+    for group, paths in (("table", report.files), ("figure", drawn)):
         for path in paths:
             folders = [folder for folder in (cfg.paths.tables, cfg.paths.figures) if path.is_relative_to(folder)]
             name = path.relative_to(max(folders, key=len)).with_suffix("").as_posix()
@@ -87,27 +103,27 @@ def run(cfg: Any, overrides: Sequence[str]) -> int:
     old = site() if site else []
     for path in old:
         print(f"{path} differs from the records: python run.py do=report table=all 'format=[html]'", file=sys.stderr)
-    return int(bool(written or drawn or stale or old or broken))
+    return int(bool(report.files or drawn or stale or old or broken))
 
 
 def formats_of(asked: Sequence[str]) -> set[str]:
-    """The formats that are meant; without any, all but the site. Raises UsageError for an unknown one."""
-    for name in asked:
-        if name not in (known := (*FORMATS, PICTURES, SITE)):
-            raise UsageError(f"format: there is no '{name}': {did_you_mean(str(name), known)}")
+    """The requested formats; by default all but the site. Raises UsageError for an unknown format."""
+    formats = (*FORMATS, PICTURES, SITE)
+    if unknown := [str(name) for name in asked if name not in formats]:
+        raise UsageError(f"format: there is no '{unknown[0]}': {did_you_mean(unknown[0], formats)}")
     return set(asked or (*FORMATS, PICTURES)) | ({PICTURES} if SITE in asked else set())
 
 
 def _site(
-    gathered: Sequence[Any],
+    pages: Sequence[TablePage],
     records: Sequence[Mapping[str, Any]],
     cells: "pd.DataFrame",
     measurements: Mapping[str, Mapping[str, Any]],
     cfg: Any,
 ) -> Callable[[], list[Path]] | None:
-    """What writes the site and returns its files, or with `check` returns its data if they are out of date.
+    """A function that writes the site and returns its files; with `check`, one that returns its outdated data files.
 
-    None where a check has no site to check: none was asked for, and none is there.
+    None if there is no site to check: `format=[html]` is not given and no site exists.
     """
     from harness.config.compose import folders
     from harness.report.site import make
@@ -115,22 +131,22 @@ def _site(
 
     if cfg.check and SITE not in (cfg.get("format") or ()) and not make.exists(cfg.paths):
         return None
-    answers = [answer for _, found in gathered for answer in found or ()]
-    material = Material([table for table, _ in gathered], answers, records, cells, measurements, folders(), cfg.paths)
+    answers = [answer for page in pages for answer in page.answers or ()]
+    tables = [page.table for page in pages]
+    material = Material(tables, answers, records, cells, measurements, folders(), cfg.paths)
     return partial(make.stale if cfg.check else make.make, material)
 
 
 def tasks_of(tables: Sequence[str], figures: Sequence[str], paper: str) -> set[str] | None:
-    """The tasks that these tables show; None for all, or where a figure is among what is asked for."""
+    """The tasks that these tables show; None stands for all tasks, which figures and unknown names require."""
     from harness.config.compose import folders
-    from harness.report.spec.table import TableSpec
-    from harness.report.spec_files import available, load_table
+    from harness.report.spec_files import CELLS, TABLES, available, load_table
 
     if figures or not tables or not set(tables) <= set(available(folders())):
         return None
     specs = [load_table(name, folders(), paper) for name in tables]
-    of_cells = [spec for spec in specs if isinstance(spec, TableSpec)]
-    return {column.task for spec in of_cells for column in spec.columns.values() if column.task}
+    with_cells = [spec for spec in specs if isinstance(spec, TABLES[CELLS])]
+    return {column.task for spec in with_cells for column in spec.columns.values() if column.task}
 
 
 def report_tables(
@@ -145,79 +161,63 @@ def report_tables(
     console: "Console | None" = None,
     plots: bool = True,
     draw: Schedule = draw_now,
-    gathered: "list[tuple[Table, list[ColumnAnswer] | None]] | None" = None,
-) -> list[Path]:
+) -> TablesReport:
     """Rebuild tables (`all`, one name, or several) into `<paths.tables>/<name>.{md,tex,csv}`.
 
     One table is shown as a whole, several as a line for each of their columns. `cells`: the frame of all records;
-    `measurements`: those of do=bench by their names. `plots`: draw the plot of each table, too, by `draw`. `gathered`
-    takes each table's page and what its columns tell. `paths` names the folders `paper` (the ledger), `records`,
-    `tables` and, for the plot of each table, `figures`. Returns the files of these tables; with `check`, writes and
-    shows nothing and returns the files that differ from the records. Raises UsageError.
+    `measurements`: those of do=bench by their names. `plots`: draw the plot of each table, too, by `draw`. `paths`
+    names the folders `paper` (the ledger), `records`, `tables` and, for the plot of each table, `figures`. With
+    `check`, writes and shows nothing. Raises UsageError.
     """
-    from harness.report.pages.answer import grid, totals
-    from harness.report.pages.beside import beside
+    from harness.report.pages.answer import column_lines
     from harness.report.render import latex, markdown, terminal, tidy_csv
     from harness.report.spec_files import available
 
     renderers = {"md": markdown.render, "tex": latex.render, "csv": tidy_csv.render}
     if unknown := [name for name in formats if name not in renderers]:
         raise UsageError(f"there is no format '{unknown[0]}': {did_you_mean(unknown[0], renderers)}")
-    names = available(conf) if names in ("all", ["all"]) else [names] if isinstance(names, str) else list(names)
+    every = available(conf)
+    names = every if names in ("all", ["all"]) else [names] if isinstance(names, str) else list(names)
     if not names:
         raise UsageError("there is no table: add conf/table/<name>.yaml (CONTRIBUTING.md)")
-    smoke = int((cells["budget"] == "smoke").sum())
-    files, every, pages = [], [], []
+    console = console or terminal.console()
+    files, pages = [], []
     for name in names:
-        table, found, plot = _page_of(name, cells, measurements, conf, paths)
-        pages.append(table)
-        if gathered is not None:
-            gathered.append((table, found))
-        page = Path(paths["tables"]) / f"{name}.md"
-        made = {page.with_name(f"{page.stem}.{suffix}"): renderers[suffix](table) for suffix in formats}
-        stale = [path for path, text in made.items() if not _is_current(path, text)]
-        drawn = plot.update(check, draw) if plot and plots else []
+        page = table_page(name, cells, measurements, conf, paths)
+        pages.append(page)
+        texts = {Path(paths["tables"]) / f"{name}.{suffix}": renderers[suffix](page.table) for suffix in formats}
+        drawn = page.plot.update(check, draw) if page.plot and plots else []
         if check:
-            files += [*stale, *drawn]
+            files += [*(path for path, text in texts.items() if not _is_current(path, text)), *drawn]
             continue
-        console = console or terminal.console()
-        _write(made)  # before the table is shown: the reader of a pipe may leave early
-        files += [*made, *drawn]
-        every += found or ()
+        _write(texts)  # before the table is shown: the reader of a pipe may leave early
+        files += [*texts, *drawn]
         if len(names) == 1:
-            terminal.show(table, console)
-        elif found is None:
-            terminal.show_columns(table.title, ("published numbers",), [(table.summary,)], console)
+            terminal.show(page.table, console)
+        elif page.answers is None:
+            terminal.show_columns(page.table.title, ("published numbers",), [(page.table.summary,)], console)
         else:
-            terminal.show_columns(table.title, *grid(found), console)
-        if smoke and name == names[-1]:
-            console.print(
-                f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)"
-            )
-    if not check:
-        lines = [totals(every), ""] * (len(names) > 1)
-        if lines and names == available(conf):
-            lines = [totals(every), beside(pages, paths["paper"]), ""]
-        lines += [str(path) for path in files]
-        if len(names) == 1 and len(every) <= VERDICTS:
-            lines += ["", *(answer.verdict for answer in every if answer.tests.pairs)]
-        console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
-    return files
+            terminal.show_columns(page.table.title, *column_lines(page.answers), console)
+    report = TablesReport(files, pages)
+    if check:
+        return report
+    if smoke := int((cells["budget"] == "smoke").sum()):
+        console.print(f"\n{smoke} runs of budget=smoke are in no table: they only show that a cell runs (do=status)")
+    lines = _closing_lines(report, paths["paper"], is_all=names == every)
+    console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
+    return report
 
 
-def _page_of(
+def table_page(
     name: str,
     cells: "pd.DataFrame",
     measurements: Mapping[str, Mapping[str, Any]] | None,
     conf: "Folders",
     paths: Mapping[str, Any],
-) -> "tuple[Table, list[ColumnAnswer] | None, Plot | None]":
-    """A table's page, what its columns tell, and the plot that the page shows, if it shows one.
-
-    A table without cells ranks nothing: None in place of what its columns tell.
-    """
+) -> TablePage:
+    """The page of a table from the records and measurements, as `report_tables` writes it. Raises UsageError."""
+    from harness.report.pages import formulas, measured, settings
     from harness.report.pages.answer import answers
-    from harness.report.pages.kinds import page_of
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
     from harness.report.plots.table import plot_of
@@ -230,14 +230,31 @@ def _page_of(
     page = Path(paths["tables"]) / f"{name}.md"
     spec = load_table(name, conf, paths["paper"])
     if not isinstance(spec, TableSpec):
-        return page_of(spec, measurements), None, None
+        printed = {"settings": settings.page, "formulas": formulas.page, "counts": formulas.counts_page}
+        is_measured = spec.kind == "measured"
+        return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, None)
     selected = select(cells, spec)
     results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count})
-    found = answers(results)
-    drawn = plot_of(spec, results, found, Path(paths["figures"]), page) if paths.get("figures") else None
+    columns = answers(results)
+    drawn = plot_of(spec, results, columns, Path(paths["figures"]), page) if paths.get("figures") else None
     plot, picture = drawn or (None, None)
     pictures = pictures_of(selected, spec, Path(paths["records"]), page)
-    return build_table(spec, results, pictures, picture), found, plot
+    return TablePage(build_table(spec, results, pictures, picture), columns, plot)
+
+
+def _closing_lines(report: TablesReport, paper: str, is_all: bool) -> list[str]:
+    """What several tables tell together, the files, and the verdicts of a table whose top has left the screen."""
+    from harness.report.pages.answer import totals
+    from harness.report.pages.printed import beside
+
+    answers = [answer for page in report.pages for answer in page.answers or ()]
+    lines = [totals(answers)] if len(report.pages) > 1 else []
+    if lines and is_all:
+        lines.append(beside([page.table for page in report.pages], paper))
+    lines += [*([""] if lines else []), *map(str, report.files)]
+    if len(report.pages) == 1 and len(answers) <= VERDICTS:
+        lines += ["", *(answer.verdict for answer in answers if answer.tests.pairs)]
+    return lines
 
 
 def draw_figures(
@@ -272,7 +289,7 @@ def draw_figures(
 
 
 def _names_in(overrides: Sequence[str], group: str) -> list[str]:
-    """The names that were typed for a config group."""
+    """The names typed for a config group."""
     typed = [override.partition("=") for override in overrides]
     return [value for key, _, value in typed if key == group and value != "null"]
 

@@ -230,7 +230,7 @@ def test_the_page_links_it_and_check_sees_a_new_one(tmp_path):
     settings = {"conf": CONF, "paths": places, "console": Console(file=io.StringIO())}
 
     def report(**more):
-        return report_tables("lavo/t11", frame(load_records(places["records"])), **settings, **more)
+        return report_tables("lavo/t11", frame(load_records(places["records"])), **settings, **more).files
 
     page = report()[0]
     text = page.read_text(encoding="utf-8")

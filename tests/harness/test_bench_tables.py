@@ -255,7 +255,7 @@ def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys
     (path,) = (tmp_path / "bench").glob("*.json")
     measured = json.loads(path.read_text())
     assert list(measured["models"]) == ["Transformer", "Linformer"], "the reference stands beside every row"
-    run = load_table("luna/t2", CONF, PAPER).spec.runs["train"]
+    run = load_table("luna/t2", CONF, PAPER).runs["train"]
     assert of_run(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
     sizes = {key: int(value) for key, value in (each.split("=") for each in SMALL)}
     assert of_run(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
@@ -265,7 +265,7 @@ def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys
 def test_every_measured_entry_loads_and_sets_keys_that_there_are():
     tables = [name for name in available(CONF) if "kind: measured" in (CONF / "table" / f"{name}.yaml").read_text()]
     assert set(tables) >= {"luna/t2", "lavo/t10", "lavo/t2_costs", "latte/t8", "latte/t9"}
-    specs = [load_table(name, CONF, PAPER).spec for name in tables] + [load_figure("latte/f10", CONF, PAPER)]
+    specs = [load_table(name, CONF, PAPER) for name in tables] + [load_figure("latte/f10", CONF, PAPER)]
     keys = {key for spec in specs for run in spec.runs.values() for key in run.set if key.startswith("bench.")}
     known = {f"bench.{key}" for key in compose().bench}
     assert keys <= known and specs[-1].runs["causal"].axis == "model.latents"

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from harness.errors import UsageError
 from harness.report import spec_files
-from harness.report.pages.formula_tables import value_of
+from harness.report.pages.formulas import count_numbers, counts_page, is_same_formula, page, value_of
 from models.attention.llp import LLP
 from models.attention.vanilla import Vanilla
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
@@ -63,12 +63,12 @@ def test_our_formulas_count_the_pairs_of_the_code(row, pairs):
             layer = cls(8, heads, pattern="causal_self", max_length=n, **options).eval()
             for _ in range(layers):
                 layer(torch.randn(1, n, 8))
-    ours = T8.spec.rows[row]
+    ours = T8.rows[row]
     assert pairs == [value_of(ours.computed, SIZES), value_of(ours.visible, SIZES)]
 
 
 def test_all_rows_are_counted():
-    assert set(T8.spec.rows) == {*DECODERS, *LAYERS}
+    assert set(T8.rows) == {*DECODERS, *LAYERS}
 
 
 def test_the_default_of_v3_differs_by_what_the_footnote_says(pairs):
@@ -77,7 +77,7 @@ def test_the_default_of_v3_differs_by_what_the_footnote_says(pairs):
     model = PerceiverARV3(PerceiverARV3.Config(**sizes, latents=n // 2, compressed=p)).eval()
     with torch.no_grad():
         model(torch.zeros(1, n, dtype=torch.long))
-    there = value_of(T8.spec.rows["Enhanced Model V3"].computed, SIZES)
+    there = value_of(T8.rows["Enhanced Model V3"].computed, SIZES)
     assert pairs[0] == there + heads * (p**2 - (n // 2) * (n // 2 - p))
 
 
@@ -94,16 +94,16 @@ def test_the_default_of_v3_differs_by_what_the_footnote_says(pairs):
 )
 def test_what_is_printed_and_what_the_formulas_give(row, printed, by_formula, ours):
     assert float(T6.printed[row, "attention_steps"]) == printed
-    numbers = T6.numbers(row, "attention_steps")
+    numbers = count_numbers(T6, row, "attention_steps")
     assert [round(each, 1) for each in numbers[:2]] == [by_formula, ours] and 0 < numbers[2] < numbers[1]
-    [line] = [each for each in T6.page().tidy if (each["row"], each["column"]) == (row, "attention_steps")]
+    [line] = [each for each in counts_page(T6).tidy if (each["row"], each["column"]) == (row, "attention_steps")]
     assert line["verdict"] == ("same" if abs(printed - ours) < 1 else "differs")
     assert float(line["delta"]) == pytest.approx(ours - printed, abs=0.06)
 
 
 def test_what_the_printed_numbers_of_x58_are_of():
     """The footnotes of Table 6 name formulas that are printed nowhere."""
-    sizes, million = T6.spec.sizes, 1e6
+    sizes, million = T6.sizes, 1e6
     of = {
         "Enhanced Model V2": "[((n/2)/s)*((n/2)/s)*s + (n/2)*n]*h*l",
         "Enhanced Model V3": "[(n/2)*n + (n/2)*(p+n/2) + p*p]*(l-1)*h",
@@ -114,10 +114,10 @@ def test_what_the_printed_numbers_of_x58_are_of():
 
 
 def test_formulas_are_the_same_if_they_agree_at_several_sizes():
-    assert T8.is_same("[(n/2)*n]*h", "n^2*h/2")
-    assert not T8.is_same("n*s", "n*p"), "s and p are equal in the table's sizes"
-    verdicts = {row["row"]: row["verdict"] for row in T8.page().tidy}
-    assert [verdicts[row] for row in T8.spec.rows] == ["same", "differs", "differs", "differs", "differs", "same"]
+    assert is_same_formula(T8, "[(n/2)*n]*h", "n^2*h/2")
+    assert not is_same_formula(T8, "n*s", "n*p"), "s and p are equal in the table's sizes"
+    verdicts = {row["row"]: row["verdict"] for row in page(T8).tidy}
+    assert [verdicts[row] for row in T8.rows] == ["same", "differs", "differs", "differs", "differs", "same"]
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,18 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.config.places import CONF, ROOT
+from harness.config.validation import parse
 from harness.errors import UsageError
-from harness.report.pages.beside import beside
-from harness.report.pages.measured_table import load_measured
+from harness.records import ledger
+from harness.report.pages.measured import page as page_of
+from harness.report.pages.printed import beside
 from harness.report.plots import costs
 from harness.report.plots.figures import plot_of
 from harness.report.plots.file import Sources
 from harness.report.plots.lines import cost_axes
 from harness.report.render import latex, markdown
 from harness.report.scores.measurements import load_measurements, number_at, of_run, printed_slope, slope
-from harness.report.spec.measured import Run
+from harness.report.spec.measured import MeasuredSpec, Run
 from harness.report.spec_files import load_figure, load_table
 
 PAPER = ROOT / "results" / "paper"
@@ -61,7 +63,7 @@ def luna_t2():
 
 def test_a_measurement_stands_beside_the_printed_ratios_with_exponents():
     measured = {"m-cpu-0": measurement()}
-    page = luna_t2().page(measured)
+    page = page_of(luna_t2(), measured)
     by_cell = {(row["row"], row["column"]): row for row in page.tidy}
     fast = by_cell["Luna-16", "speed, 2K"]
     assert float(fast["ours_mean"]) == pytest.approx(4e-6 * 2048 / 2e-3) and fast["paper_value"] == "1.7"
@@ -70,12 +72,12 @@ def test_a_measurement_stands_beside_the_printed_ratios_with_exponents():
     text = markdown.render(page)
     assert "| Luna-16" in text and "1.00 |" in text and "2.00 |" in text, "exponents 1 and 2"
     assert "Not in this measurement: Local Attention" in text
-    assert luna_t2().page(measured) == page, "the same bytes"
+    assert page_of(luna_t2(), measured) == page, "the same bytes"
     latex.render(page)
 
 
 def test_a_table_without_a_measurement_shows_the_paper_and_the_command():
-    page = luna_t2().page({})
+    page = page_of(luna_t2(), {})
     assert page.answer == ("Not measured yet: python run.py do=bench table=luna/t2",)
     assert not any(row["paper_value"] for row in page.tidy), "no number stands beside ours"
     assert "python run.py do=bench table=luna/t2 bench.run=train" in markdown.render(page)
@@ -83,19 +85,19 @@ def test_a_table_without_a_measurement_shows_the_paper_and_the_command():
 
 @pytest.mark.parametrize("settings", [{"task": "lra/image"}, {"protocol": "luna"}, {"set": {"backbone.layers": "2"}}])
 def test_a_measurement_of_something_else_is_in_no_table(settings):
-    assert of_run(luna_t2().spec.runs["train"], {"m-cpu-0": measurement(**settings)}) == []
+    assert of_run(luna_t2().runs["train"], {"m-cpu-0": measurement(**settings)}) == []
 
 
 def test_machines_are_never_in_one_ratio():
     elsewhere = copy.deepcopy(measurement(scale=0.5)) | {"name": "m-cpu-1"}
-    page = luna_t2().page({"m-cpu-0": measurement(), "m-cpu-1": elsewhere})
+    page = page_of(luna_t2(), {"m-cpu-0": measurement(), "m-cpu-1": elsewhere})
     ours = [row["ours_mean"] for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
     assert [float(value) for value in ours] == pytest.approx([2.048, 4.096])
 
 
 def test_two_measurements_of_one_point_stand_apart_and_count_once():
     narrow = measurement() | {"name": "m-cpu-1"}
-    page = luna_t2().page({"m-cpu-0": measurement(), "m-cpu-1": narrow})
+    page = page_of(luna_t2(), {"m-cpu-0": measurement(), "m-cpu-1": narrow})
     twice = [row for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
     assert [row["source"] for row in twice] == ["m-cpu-0", "m-cpu-1"]
     entries = beside([page], PAPER)
@@ -107,16 +109,16 @@ def test_two_measurements_of_one_point_stand_apart_and_count_once():
 def test_a_measurement_without_a_column_s_points_shows_what_is_missing():
     """One of the two batches of Latte's Table 9."""
     table = load_table("latte/t9", CONF, PAPER)
-    run, made = table.spec.runs["recompute"], measurement()
+    run, made = table.runs["recompute"], measurement()
     settings = {"task": run.task, "protocol": run.protocol, "set": {"protocol.configuration": "t1"}, "top_k": 40}
     made["settings"] |= settings | {"prompt": 20, "batches": [16], "mode": ["recompute"]}
     names = {"Standard Att. (additive)": "vanilla", "VAPOR Latte": "latte"}
     made["models"] = {name: {} for name in names}
-    made["rows"] = {name: {"model": model, "set": dict(table.spec.rows[name].set)} for name, model in names.items()}
+    made["rows"] = {name: {"model": model, "set": dict(table.rows[name].set)} for name, model in names.items()}
     point = {"what": "generate", "mode": "recompute", "batch": 16, "length": 276, "status": "ok", "memory_mb": 1.0}
     made["points"] = [point | {"model": name, "ms": 2e3 * (1 + index)} for index, name in enumerate(names)]
-    assert of_run(run, {"m-cpu-0": made}) == [made] and of_run(table.spec.runs["incremental"], {"m": made}) == []
-    page = table.page({"m-cpu-0": made})
+    assert of_run(run, {"m-cpu-0": made}) == [made] and of_run(table.runs["incremental"], {"m": made}) == []
+    page = page_of(table, {"m-cpu-0": made})
     rows = {(row["row"], row["column"]): row for row in page.tidy}
     assert float(rows["VAPOR Latte", "CPU, 16"]["ours_mean"]) == 4.0
     assert rows["Latte (additive)", "CPU, 16"]["status"] == "not measured"
@@ -129,7 +131,7 @@ def test_a_measurement_without_a_column_s_points_shows_what_is_missing():
     assert "batch 128" not in text, "no block without numbers"
     made["settings"]["batches"] = [16, 128]
     made["points"] += [point | {"batch": 128} for point in made["points"]]
-    text = markdown.render(table.page({"m-cpu-0": made}))
+    text = markdown.render(page_of(table, {"m-cpu-0": made}))
     assert f"Not measured yet (“GPU, 16” and “GPU, 128”): {command}. It needs a GPU." in text
     assert text.count("batch 16 and 128") == 1, "what was measured stands once, below the last of its grids"
 
@@ -140,7 +142,7 @@ def test_a_ratio_is_of_one_measurement():
     alone["points"] = [point for point in alone["points"] if point["model"] != "Transformer"]
     second["points"] = [point for point in second["points"] if point["model"] == "Transformer"]
     second["hardware"] = {"device": "cuda", "gpu": "a GPU", "cpu": "a CPU", "threads": 1}
-    page = luna_t2().page({"m-cpu-0": alone, "m-cpu-1": second})
+    page = page_of(luna_t2(), {"m-cpu-0": alone, "m-cpu-1": second})
     rows = [row for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
     assert [(row["status"], row["ours_mean"]) for row in rows] == [("no reference", ""), ("not measured", "")]
 
@@ -169,7 +171,7 @@ def test_a_broken_file_is_one_line_with_its_path(tmp_path, text, says):
 def test_hostile_names_are_text():
     hostile = measurement(label="<script>alert(1)</script>|")
     hostile["absent"] = {"<b>": "\\input{x} | <img>"}
-    page = luna_t2().page({"m-cpu-0": hostile})
+    page = page_of(luna_t2(), {"m-cpu-0": hostile})
     assert "<script>" not in markdown.render(page) and "<img>" not in markdown.render(page)
     assert "\\input{x}" not in latex.render(page)
 
@@ -187,7 +189,8 @@ def test_hostile_names_are_text():
 def test_what_does_not_fit_is_one_line(change, says):
     raw = RAW | {"rows": {"Transformer": "vanilla"}, "columns": {}} | change
     with pytest.raises((UsageError, ValueError), match=says) as caught:
-        load_measured(raw, PAPER)
+        spec = parse(MeasuredSpec, raw, "")
+        spec.with_published(ledger.entries(spec.ledger, PAPER))
     assert "\n" not in str(caught.value)
 
 

@@ -92,7 +92,7 @@ def test_what_a_resolution_lacks_is_named(records, missing):
 
 
 def test_a_line_for_each_column():
-    header, (line,) = answer.grid(answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))))
+    header, (line,) = answer.column_lines(answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3))))
     assert header == ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
     assert line[:5] == ["ListOps", "reduced", "3", "3", "no mixing 30.00"] and line[6] == "2 of 3"
     assert float(line[5]) > 4

@@ -51,6 +51,9 @@ def test_the_best_of_each_category_is_bold():
         (row[0].text, head.text) for row in grid.rows for head, one in zip(grid.header, row, strict=True) if one.bold
     ]
     assert bold == [("chair", "lavo")]
+    best_last = [cell(model, seed, 13 - chairs + seed / 1000) for model, chairs, _ in MODELS for seed in (1, 2, 3)]
+    (grid,) = grids(build(T7, best_last), 0)
+    assert [head.text for head, entry in zip(grid.header, grid.rows[1], strict=True) if entry.bold] == ["vanilla"]
 
 
 def test_smaller_budgets_have_theirs_best_row_first():

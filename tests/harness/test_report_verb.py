@@ -28,7 +28,7 @@ def places(tmp_path):
 
 
 def report(names, places, **settings):
-    return verb.report_tables(names, frame(load_records(places["records"])), conf=CONF, paths=places, **settings)
+    return verb.report_tables(names, frame(load_records(places["records"])), conf=CONF, paths=places, **settings).files
 
 
 def quiet():
@@ -62,7 +62,7 @@ def test_a_table_of_a_further_folder_is_one_more(tmp_path, places):
     conf = [CONF, tmp_path / "mine"]
     assert set(spec_files.available(conf)) == {*spec_files.available(CONF), "own"}
     cells = frame(load_records(places["records"]))
-    files = verb.report_tables("own", cells, conf=conf, paths=places, formats=["csv"], console=quiet())
+    files = verb.report_tables("own", cells, conf=conf, paths=places, formats=["csv"], console=quiet()).files
     assert files == [places["tables"] / "own.csv"] and "lavo,own,LAVO," in files[0].read_text(encoding="utf-8")
     with pytest.raises(UsageError, match="there is no table 'own'"):
         report("own", places)

@@ -56,7 +56,7 @@ def test_a_report_links_draws_and_checks_it(tmp_path):
     paths = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "tables", "figures": tmp_path / "figures"}
 
     def report(found, **settings):
-        return verb.report_tables("lavo/t11", frame(found), conf=CONF, paths=paths, formats=["md"], **settings)
+        return verb.report_tables("lavo/t11", frame(found), conf=CONF, paths=paths, formats=["md"], **settings).files
 
     console, plot = Console(file=io.StringIO(), width=100), tmp_path / "figures" / "lavo" / "t11-scores.png"
     page = tmp_path / "tables" / "lavo" / "t11.md"

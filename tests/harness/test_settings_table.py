@@ -14,8 +14,8 @@ from harness.errors import UsageError
 from harness.records import ledger
 from harness.records.collect import frame
 from harness.report import spec_files
-from harness.report.pages.beside import beside
-from harness.report.pages.settings_values import Ours, csv_value, display, is_same, meaning
+from harness.report.pages.printed import beside, is_same
+from harness.report.pages.settings import Ours, csv_value, display, meaning, page, settings_of
 from harness.report.render import latex, markdown
 from harness.report.render.layout import TIDY_COLUMNS, Table
 from harness.report.spec.settings import Source
@@ -142,50 +142,48 @@ def test_values_for_a_reader_and_for_the_csv():
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_our_recipes_are_as_printed_but_for_what_is_listed(name):
     table = spec_files.load_table(name, CONF, PAPER)
-    settings = table.settings()
-    printed = [entry for entry in ledger.entries(table.spec.ledger, PAPER) if entry["value"]]
+    settings = settings_of(table)
+    printed = [entry for entry in ledger.entries(table.ledger, PAPER) if entry["value"]]
     assert [(each.row, each.column) for each in settings] and len(settings) == len(printed)
     assert {(e.row, e.column): e.ours.text for e in settings if e.verdict == "differs"} == DIFFERENT[name]
     assert sum(each.verdict == "not here" for each in settings) == NOT_HERE[name]
     assert {each.verdict for each in settings} <= {"same", "differs", "not here", "in words"}, "nothing is unexplained"
-    page = table.page()
-    assert [row["paper_value"] for row in page.tidy] == [each.printed for each in settings]
+    made = page(table)
+    assert [row["paper_value"] for row in made.tidy] == [each.printed for each in settings]
     assert all(
-        str(ROOT) not in render(page) and "pretrained/" not in render(page)
+        str(ROOT) not in render(made) and "pretrained/" not in render(made)
         for render in (markdown.render, latex.render)
     )
 
 
 def test_a_design_in_words_names_a_class_and_a_test_that_are_there():
     table = spec_files.load_table("llp/t7", CONF, PAPER)
-    for row in table.spec.rows.values():
+    for row in table.rows.values():
         file, name = re.search(r"\((tests/\S+\.py)::(\w+)\)", row.columns["attention_design"].text).groups()
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
-    classes = [each.ours.text for each in table.settings()]
+    classes = [each.ours.text for each in settings_of(table)]
     assert classes[0] == "models.backbones.perceiver_ar.PerceiverAR" and classes[-1] == "models.attention.llp.LLP"
 
 
 def test_a_difference_without_a_footnote_is_marked(own):
-    verdicts = {(each.row, each.column): each.verdict for each in own().settings()}
+    verdicts = {(each.row, each.column): each.verdict for each in settings_of(own())}
     assert verdicts == {
         ("A | <b>", "rate"): "not here",
         ("A | <b>", "runs"): "differs, unexplained",
         ("B", "runs"): "same",
     }
-    page = own().page()
-    assert (
-        "1 of 2 printed settings are those of our recipes; 0 differ and a footnote says why; 1 differ" in page.answer[0]
-    )
-    assert "Unexplained, A | <b>: runs 4, ours 3." in page.answer
+    answer = page(own()).answer
+    assert "1 of 2 printed settings are those of our recipes; 0 differ and a footnote says why; 1 differ" in answer[0]
+    assert "Unexplained, A | <b>: runs 4, ours 3." in answer
     explained = own("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
-    assert [each.verdict for each in explained.settings()] == ["not here", "differs", "same"]
+    assert [each.verdict for each in settings_of(explained)] == ["not here", "differs", "same"]
     other_row = own("footnotes: []", "footnotes: [{id: a, text: t, rows: [B], columns: [runs]}]")
-    assert [each.verdict for each in other_row.settings()] == ["not here", "differs, unexplained", "same"]
+    assert [each.verdict for each in settings_of(other_row)] == ["not here", "differs, unexplained", "same"]
 
 
 def test_a_printed_text_is_escaped(own):
-    assert "### A \\| &lt;b&gt;" in markdown.render(own().page())
-    assert r"A \textbar{} \textless{}b\textgreater{}" in latex.render(own().page())
+    assert "### A \\| &lt;b&gt;" in markdown.render(page(own()))
+    assert r"A \textbar{} \textless{}b\textgreater{}" in latex.render(page(own()))
 
 
 @pytest.mark.parametrize(
@@ -213,23 +211,23 @@ def test_a_key_that_the_recipe_lacks_is_named(own):
     with pytest.raises(
         UsageError, match=r"own.yaml: rows.A \| <b>, rate: .* no key 'train.optimizer.lrate': did you mean"
     ) as e:
-        table.page()
+        page(table)
     assert "\n" not in str(e.value)
     table = own("{absent: no rate}", "{formula: train.batch_size * train.nothing}")
     with pytest.raises(UsageError, match=r"the config has no number 'train.nothing'"):
-        table.page()
+        page(table)
 
 
 def test_the_verb_writes_shows_and_checks(tmp_path):
     places = {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
     settings = {"conf": CONF, "paths": places}
     files = [tmp_path / "tables" / f"latte/t6.{suffix}" for suffix in ("md", "tex", "csv")]
-    page = Console(file=io.StringIO(), width=100)
-    assert verb.report_tables("latte/t6", frame([]), console=page, **settings) == files
-    assert "9 of 9 printed settings" in page.file.getvalue() and "Gemma2" in page.file.getvalue()
-    assert verb.report_tables("latte/t6", frame([]), check=True, **settings) == []
+    screen = Console(file=io.StringIO(), width=100)
+    assert verb.report_tables("latte/t6", frame([]), console=screen, **settings).files == files
+    assert "9 of 9 printed settings" in screen.file.getvalue() and "Gemma2" in screen.file.getvalue()
+    assert verb.report_tables("latte/t6", frame([]), check=True, **settings).files == []
     files[0].write_text("edited", encoding="utf-8")
-    assert verb.report_tables("latte/t6", frame([]), check=True, **settings) == files[:1]
+    assert verb.report_tables("latte/t6", frame([]), check=True, **settings).files == files[:1]
     two = Console(file=io.StringIO(), width=100)
     verb.report_tables(["latte/t6", "llp/t8"], frame([]), console=two, **settings)
     assert "7, ours beside 7 of them; 2 texts, ours beside 2 of them" in two.file.getvalue()

@@ -137,8 +137,8 @@ def test_the_page_and_its_heat_map_are_the_same_bytes_twice(conf, tmp_path):
     for name in ("one", "two"):
         places = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / name, "figures": tmp_path / name}
         quiet = Console(file=io.StringIO(), width=100)
-        made.append(verb.report_tables(["own"], cells, conf=conf, paths=places, console=quiet))
-    assert verb.report_tables(["own"], cells, conf=conf, paths=places, check=True) == []
+        made.append(verb.report_tables(["own"], cells, conf=conf, paths=places, console=quiet).files)
+    assert verb.report_tables(["own"], cells, conf=conf, paths=places, check=True).files == []
     assert [path.name for path in made[0]] == ["own.md", "own.tex", "own.csv", "own-ranks.png"]
     assert [path.read_bytes() for path in made[0]] == [path.read_bytes() for path in made[1]]
     text = made[0][0].read_text(encoding="utf-8")

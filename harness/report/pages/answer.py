@@ -1,4 +1,4 @@
-"""What a table tells, in sentences for the top of its page and as a line for each of its columns."""
+"""The findings of a table: sentences for the top of its page, and one line per column."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -39,17 +39,22 @@ class ColumnAnswer:
 
     @property
     def control(self) -> str:
-        """`no mixing 24.40`, or what is missing."""
+        """`no mixing 24.40`, or the reason why there is no number."""
         if self.tests.control:
             return self._score(self.tests.control)
         return "none" if self.spec.control_of(self.group.column) is None else "not run"
 
     @property
     def resolution(self) -> str:
-        found = self.tests.resolution
-        if found is None:
+        value = self.tests.resolution
+        if value is None:
             return "–"
-        return f"> {LARGEST_R}" if found > LARGEST_R else f"{found:.1f}"
+        return f"> {LARGEST_R}" if value > LARGEST_R else f"{value:.1f}"
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether the resolution of the column is known and high enough to rank its rows."""
+        return self.tests.resolution is not None and self.tests.resolution >= ENOUGH
 
     @property
     def stated_resolution(self) -> str:
@@ -62,7 +67,7 @@ class ColumnAnswer:
 
     @property
     def sentence(self) -> str:
-        """Which rows are best, what is resolved, and how far the control is from the reference."""
+        """The best rows, the resolved pairs, and the resolution with its reference and control."""
         tests, parts = self.tests, []
         best = [score for score in self.group.scores if tests.tiers.get(score.key) == 1]
         if len(best) == len(tests.tiers):
@@ -78,12 +83,12 @@ class ColumnAnswer:
 
     @property
     def verdict(self) -> str:
-        """The sentence of a column that stands alone: what it ranks, or that it ranks nothing."""
+        """The sentence of a single column: its best rows, or that it ranks nothing."""
         return _ranks_nothing([self], ()) if self.tests.ranks_nothing else self.sentence
 
     @property
     def decimals(self) -> int:
-        return self.spec.decimals(self.group.column)
+        return self.group.resolved.decimals
 
     def _score(self, score: Score) -> str:
         return f"{score.row} {score.estimate.mean:.{self.decimals}f}"
@@ -91,34 +96,34 @@ class ColumnAnswer:
 
 def answers(results: Sequence[ProtocolResults]) -> list[ColumnAnswer]:
     """The columns of a table that rank rows: means first, then the columns themselves."""
-    found = []
+    columns = []
     for result in results:
         protocol = f"protocol {result.spec.protocol}" if len(results) > 1 else ""
         groups = [*result.other_means, *result.others, *result.paper, *result.own]
         groups = [group for group in groups if group.comparison.rows]
-        places = Counter((group.column, group.budget) for group in groups)
+        counts = Counter((group.column, group.budget) for group in groups)
         for group in groups:
-            data = group.data if places[group.column, group.budget] > 1 else ""
-            found.append(ColumnAnswer(result.spec, group, protocol, data))
-    return found
+            data = group.data if counts[group.column, group.budget] > 1 else ""
+            columns.append(ColumnAnswer(result.spec, group, protocol, data))
+    return columns
 
 
 def sentences(results: Sequence[ProtocolResults]) -> tuple[str, ...]:
     """For each budget: columns that rank nothing, what is resolved at which cost, then the best tier of each column."""
     lines = []
-    for budget, found in _by(answers(results), lambda answer: answer.group.budget):
-        hidden = _parts_of_means(found)
-        nothing = [answer for answer in found if answer.tests.ranks_nothing]
+    for budget, columns in _by(answers(results), lambda answer: answer.group.budget):
+        hidden = _parts_of_means(columns)
+        nothing = [answer for answer in columns if answer.tests.ranks_nothing]
         for why, answered in _by(nothing, lambda answer: answer.spec.why_not_apart(answer.group.column)):
             lines.append(_ranks_nothing(answered, hidden) + (f" Why: {why}." if why else ""))
         hours = [result.hours[budget] for result in results if budget in result.hours]
-        lines.append(f"{budget[0].upper()}{budget[1:]} budget: {_overall(found)}{_cost_sentence(hours)}")
-        shown = [answer for answer in found if answer not in nothing and answer.name not in hidden]
+        lines.append(f"{budget[0].upper()}{budget[1:]} budget: {_overall(columns)}{_cost_sentence(hours)}")
+        shown = [answer for answer in columns if answer not in nothing and answer.name not in hidden]
         lines += [answer.sentence for answer in shown if answer.tests.pairs]
-        untested = [answer for answer in found if not answer.tests.pairs]
+        untested = [answer for answer in columns if not answer.tests.pairs]
         if untested:
             lines.append(f"{_names(untested)}: no test, because fewer than two rows have {MIN_SEEDS} seeds.")
-        unknown = [answer for answer in found if answer.tests.resolution is None and answer not in untested]
+        unknown = [answer for answer in columns if answer.tests.resolution is None and answer not in untested]
         for why, answered in _by(unknown, lambda answer: answer.tests.missing):
             lines.append(f"{_names(answered)}: R is unknown, because {why}.")
     return tuple(lines)
@@ -129,12 +134,12 @@ def _names(answered: Sequence[ColumnAnswer]) -> str:
 
 
 def _cost_sentence(hours: Sequence[tuple[float, float]]) -> str:
-    text = cost(*(sum(each) for each in zip(*hours, strict=True))) if hours else ""
+    text = cost(*(sum(part) for part in zip(*hours, strict=True))) if hours else ""
     return f" Cost: {text}." if text else ""
 
 
 def _below_enough(resolution: float) -> str:
-    """With one digit, or two where one would round it up to what is enough."""
+    """With one digit, or with two if one digit would round the value up to ENOUGH."""
     text = f"{resolution:.1f}"
     return text if float(text) < ENOUGH else f"{resolution:.2f}"
 
@@ -145,23 +150,28 @@ def _ranks_nothing(answered: Sequence[ColumnAnswer], hidden: Collection[str]) ->
     span = least if len(values) == 1 else f"{least} to {most}"
     named = [answer for answer in answered if answer.name not in hidden] or answered
     names = _names(named) + (f" and {len(answered) - len(named)} parts of means" if len(named) < len(answered) else "")
-    what = "this column ranks" if len(answered) == 1 else "these columns rank"
-    return f"{names}: the control is not apart: {what} nothing (R = {span}, below {ENOUGH:g})."
+    subject = "this column ranks" if len(answered) == 1 else "these columns rank"
+    return f"{names}: the control is not apart: {subject} nothing (R = {span}, below {ENOUGH:g})."
 
 
-def _overall(here: Sequence[ColumnAnswer]) -> str:
-    pairs, resolved = sum(a.tests.possible for a in here), sum(a.tests.resolved for a in here)
-    enough = sum(1 for a in here if a.tests.resolution is not None and a.tests.resolution >= ENOUGH)
-    columns = "1 column" if len(here) == 1 else f"{len(here)} columns"
+def _overall(answered: Sequence[ColumnAnswer]) -> str:
+    enough, resolved, pairs = _counts(answered)
+    columns = "1 column" if len(answered) == 1 else f"{len(answered)} columns"
     return f"{enough} of {columns} with R ≥ {ENOUGH:g}; {resolved} of {pairs} pairs of rows resolved."
 
 
-def _parts_of_means(here: Sequence[ColumnAnswer]) -> set[str]:
-    """Columns whose mean has a sentence of its own and that no paper prints."""
-    means = {answer.group.column for answer in here}
+def _counts(answered: Sequence[ColumnAnswer]) -> tuple[int, int, int]:
+    """Columns with enough resolution, pairs of rows that are resolved, and all pairs."""
+    resolved = sum(answer.tests.resolved for answer in answered)
+    return sum(answer.has_enough for answer in answered), resolved, sum(answer.tests.possible for answer in answered)
+
+
+def _parts_of_means(answered: Sequence[ColumnAnswer]) -> set[str]:
+    """Columns that no paper prints and whose mean has its own sentence."""
+    means = {answer.group.column for answer in answered}
     return {
         part
-        for answer in here
+        for answer in answered
         for name, average in answer.spec.averages.items()
         if name in means
         for part in average.parts
@@ -170,15 +180,15 @@ def _parts_of_means(here: Sequence[ColumnAnswer]) -> set[str]:
 
 
 def _by(items: Iterable[ColumnAnswer], key: Callable[[ColumnAnswer], str]) -> list[tuple[str, list[ColumnAnswer]]]:
-    """Items by their key, in the order in which the keys come."""
-    found: dict[str, list[ColumnAnswer]] = {}
+    """Items grouped by key, in the order of the first item of each key."""
+    by_key: dict[str, list[ColumnAnswer]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return list(found.items())
+        by_key.setdefault(key(item), []).append(item)
+    return list(by_key.items())
 
 
 def listed(names: Sequence[str]) -> str:
-    """`A, B and C`; a long list is cut."""
+    """`A, B and C`; a long list is shortened."""
     if len(names) > SHOWN_ROWS:
         return f"{', '.join(names[: SHOWN_ROWS - 1])} and {len(names) - SHOWN_ROWS + 1} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
@@ -194,20 +204,19 @@ def _few_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.1g}"
 
 
-def grid(found: Sequence[ColumnAnswer]) -> tuple[list[str], list[list[str]]]:
-    """Header and a line for each column."""
+def column_lines(answered: Sequence[ColumnAnswer]) -> tuple[list[str], list[list[str]]]:
+    """The header and one line per column."""
     header = ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
-    lines = [[a.name, a.group.budget, f"{a.tests.rows}", a.seeds, a.control, a.resolution, a.pairs] for a in found]
+    lines = [[a.name, a.group.budget, f"{a.tests.rows}", a.seeds, a.control, a.resolution, a.pairs] for a in answered]
     return header, lines
 
 
-def totals(found: Sequence[ColumnAnswer]) -> str:
+def totals(answered: Sequence[ColumnAnswer]) -> str:
     """All columns of several tables together."""
-    if not found:
+    if not answered:
         return "no column has a run yet: python run.py table=all budget=reduced"
-    enough = sum(1 for a in found if a.tests.resolution is not None and a.tests.resolution >= ENOUGH)
-    resolved, pairs = sum(a.tests.resolved for a in found), sum(a.tests.possible for a in found)
-    columns = f"{enough} of {len(found)} ({_percent(enough, len(found))})"
+    enough, resolved, pairs = _counts(answered)
+    columns = f"{enough} of {len(answered)} ({_percent(enough, len(answered))})"
     return (
         f"columns with R ≥ {ENOUGH:g}: {columns}; pairs resolved: {resolved} of {pairs} ({_percent(resolved, pairs)})"
     )

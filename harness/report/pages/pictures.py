@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from harness.config.cell import Cell
 from harness.config.table_rows import format_settings, settings_key
-from harness.report.pages.blocks import row_name
 from harness.report.render.layout import Picture
 from harness.report.spec.table import TableSpec
 
@@ -50,7 +49,7 @@ def pictures_of(
             for row in sorted(first, key=lambda row: (rows.index(row) if row in rows else len(rows), row)):
                 cell, paths = first[row]
                 data = f"{cell['budget']} budget, {cell['source']} data"
-                caption = f"{row_name(spec, row)} · seed {cell['seed']} · {data}"
+                caption = f"{spec.row_name(row)} · seed {cell['seed']} · {data}"
                 if len(selected) > 1:
                     caption += f", protocol {protocol}"
                 shown = next((link(path) for path in paths if path.suffix == PICTURE), None)

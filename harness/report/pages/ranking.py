@@ -1,9 +1,9 @@
-"""Which rows of a table of `every` model are ranked over which of its columns, and what its page says of it.
+"""The ranks of a table of `every` model: the ranked rows and columns, and their section of the page.
 
-A score counts from 0, the column's control, to 1, its reference; so columns of other units can be averaged. Ranked are
-complete rows: those with every seed of the table in each ranked column. A column whose control is not apart ranks
-nothing, and is left out. While runs are missing, the row or column that lacks the largest share of them is taken away,
-one after another, until nothing is missing. What is left out is named.
+Each score is rescaled so that the column's control is 0 and its reference is 1; columns of different units can then be
+averaged. Only complete rows are ranked: those with every seed of the table in each ranked column. A column whose
+control is not apart ranks nothing and is left out. While runs are missing, the row or column that lacks the largest
+share of them is removed, until nothing is missing. The page names all that is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from harness.report.render.layout import TIDY_COLUMNS, Block, Section, Table, TableEntry
+from harness.report.render.layout import Block, Section, Table, tidy_row
 from harness.report.scores.groups import Group, ProtocolResults
 from harness.report.scores.scores import Score
 from harness.report.stats.ranks import DRAWS, RankedRow, rank_rows
@@ -58,17 +58,15 @@ def ranking(spec: "TableSpec", results: Sequence[ProtocolResults]) -> Ranking:
     apart = [name for name in groups if name not in left_out]
     complete = {name: {s.row for s in groups[name].scores if _is_complete(spec, s)} for name in apart}
     columns, rows = complete_block(complete)
-    every = set().union(*complete.values())
-    for name in apart:
-        if name not in columns:
-            left_out[name] = f"{len(complete[name])} of {len(every)} rows have it"
+    count = len(set().union(*complete.values()))
+    left_out |= {name: f"{len(complete[name])} of {count} rows have it" for name in apart if name not in columns}
     relative = {
         (score.row, name): _relative(spec, groups[name], score)
         for name in columns
         for score in groups[name].scores
-        if _plain(score) and _values(spec, score)
+        if _is_plain(score) and _values(spec, score)
     }
-    scores = {place: sum(values) / len(values) for place, values in relative.items()}
+    scores = {pair: sum(values) / len(values) for pair, values in relative.items()}
     lacking = {
         row: tuple(name for name in columns if row not in complete[name])
         for row in sorted({row for row, _ in scores} - set(rows))
@@ -86,14 +84,12 @@ def _ranking_columns(spec: "TableSpec") -> list[str]:
 
 def _groups(spec: "TableSpec", results: Sequence[ProtocolResults]) -> dict[str, Group]:
     """Each column at the table's budget, in the table's order; of several choices of data the one with most rows."""
-    found: dict[str, Group] = {}
+    by_column: dict[str, list[Group]] = {}
     for group in (group for result in results for group in (*result.own, *result.others)):
-        if group.budget != spec.budget or group.column not in _ranking_columns(spec):
-            continue
-        other = found.get(group.column)
-        if other is None or (-len(group.scores), group.data) < (-len(other.scores), other.data):
-            found[group.column] = group
-    return {name: found[name] for name in _ranking_columns(spec) if name in found}
+        if group.budget == spec.budget:
+            by_column.setdefault(group.column, []).append(group)
+    columns = [name for name in _ranking_columns(spec) if name in by_column]
+    return {name: min(by_column[name], key=lambda group: (-len(group.scores), group.data)) for name in columns}
 
 
 def _why_not(spec: "TableSpec", group: Group | None) -> str:
@@ -111,13 +107,13 @@ def _why_not(spec: "TableSpec", group: Group | None) -> str:
     return ""
 
 
-def _plain(score: Score) -> bool:
+def _is_plain(score: Score) -> bool:
     """A score of the recipe's own configuration."""
     return bool(score.by_seed) and not score.setting
 
 
 def _is_complete(spec: "TableSpec", score: Score) -> bool:
-    return _plain(score) and set(spec.seeds) <= set(score.by_seed)
+    return _is_plain(score) and set(spec.seeds) <= set(score.by_seed)
 
 
 def complete_block(complete: Mapping[str, set[str]]) -> tuple[list[str], list[str]]:
@@ -127,12 +123,12 @@ def complete_block(complete: Mapping[str, set[str]]) -> tuple[list[str], list[st
     """
     columns, rows = list(complete), sorted(set().union(*complete.values()))
     while columns and rows:
-        of_rows = {row: Fraction(sum(row not in complete[name] for name in columns), len(columns)) for row in rows}
-        of_columns = {name: Fraction(len(set(rows) - complete[name]), len(rows)) for name in columns}
-        worst_row, worst_column = max(rows, key=lambda row: (of_rows[row], row)), max(columns, key=of_columns.get)
-        if not max(of_rows[worst_row], of_columns[worst_column]):
+        row_gaps = {row: Fraction(sum(row not in complete[name] for name in columns), len(columns)) for row in rows}
+        column_gaps = {name: Fraction(len(set(rows) - complete[name]), len(rows)) for name in columns}
+        worst_row, worst_column = max(rows, key=lambda row: (row_gaps[row], row)), max(columns, key=column_gaps.get)
+        if not max(row_gaps[worst_row], column_gaps[worst_column]):
             break
-        if of_rows[worst_row] >= of_columns[worst_column]:
+        if row_gaps[worst_row] >= column_gaps[worst_column]:
             rows.remove(worst_row)
         else:
             columns.remove(worst_column)
@@ -149,92 +145,70 @@ def _values(spec: "TableSpec", score: Score) -> list[float]:
 def _relative(spec: "TableSpec", group: Group, score: Score) -> list[float]:
     """The scores of a row, seed by seed: 0 is the mean of the control, 1 that of the reference."""
     pair = (group.comparison.control, group.comparison.reference)
-    low, high = (sum(values) / len(values) for values in (_values(spec, each) for each in pair))
+    low, high = (sum(values) / len(values) for values in (_values(spec, side) for side in pair))
     return [(value - low) / (high - low) for value in _values(spec, score)]
 
 
 def with_ranks(table: Table, spec: "TableSpec", results: Sequence[ProtocolResults]) -> Table:
     """The page with its ranks in front."""
-    found = ranking(spec, results)
-    blocks = (_block(spec, found),) if found.rows else ()
-    section = Section("Ranks", blocks, (*_sentences(found), _how_to_run(spec)) if not blocks else ())
+    ranks = ranking(spec, results)
+    sentences = _sentences(ranks)
+    if ranks.rows:
+        section = Section("Ranks", (_block(spec, ranks),))
+    else:
+        command = f"python run.py -m table={spec.name} budget={spec.budget}"
+        section = Section("Ranks", (), (*sentences, f"To run what is missing: {command}"))
     return replace(
         table,
-        answer=(*_sentences(found), *table.answer),
+        answer=(*sentences, *table.answer),
         sections=(section, *table.sections),
         caption=(*table.caption, *HOW),
-        tidy=(*table.tidy, *(_tidy(spec, found, row) for row in found.rows)),
+        tidy=(*table.tidy, *(_tidy_row(spec, ranks, row) for row in ranks.rows)),
     )
 
 
-def _how_to_run(spec: "TableSpec") -> str:
-    return f"To run what is missing: python run.py -m table={spec.name} budget={spec.budget}"
-
-
-def _sentences(found: Ranking) -> list[str]:
+def _sentences(ranks: Ranking) -> list[str]:
     """The best rows; the columns that are left out; the rows that are not complete."""
-    lines = []
-    if found.rows:
-        best = [row for row in found.rows if row.ranks[0] == 1]
-        shown = ", ".join(f"{row.row} ({row.mean:.2f})" for row in best)
-        lines.append(
-            f"Ranks of {len(found.rows)} complete rows over {len(found.columns)} columns; "
-            f"in 95 % of the draws these can be the first: {shown}."
-        )
-    else:
-        lines.append(f"No ranks: fewer than {MIN_ROWS} rows are complete in a column whose control is apart.")
+    lines = [f"No ranks: fewer than {MIN_ROWS} rows are complete in a column whose control is apart."]
+    if ranks.rows:
+        best = ", ".join(f"{row.row} ({row.mean:.2f})" for row in ranks.rows if row.ranks[0] == 1)
+        lines = [
+            f"Ranks of {len(ranks.rows)} complete rows over {len(ranks.columns)} columns; "
+            f"in 95 % of the draws these can be the first: {best}."
+        ]
     by_reason: dict[str, list[str]] = {}
-    for name, why in found.left_out.items():
+    for name, why in ranks.left_out.items():
         by_reason.setdefault(why, []).append(name)
     if by_reason:
         parts = (f"{', '.join(names)}: {why}" for why, names in by_reason.items())
         lines.append(f"Left out of the ranks: {'; '.join(parts)}.")
-    if found.missing:
-        rows = (f"{row} ({len(columns)} of {len(found.columns)})" for row, columns in found.missing.items())
+    if ranks.missing:
+        rows = (f"{row} ({len(columns)} of {len(ranks.columns)})" for row, columns in ranks.missing.items())
         lines.append(f"Without a rank, with the columns that they lack: {', '.join(rows)}.")
     return lines
 
 
-def _block(spec: "TableSpec", found: Ranking) -> Block:
+def _block(spec: "TableSpec", ranks: Ranking) -> Block:
     header = ("rank", "model", "interquartile mean", "95 % interval", "rank in 95 % of draws")
     rows = [
-        tuple(map(TableEntry, (f"{one.rank}", one.row, _digits(one.mean), _span(one.interval), _ranks(one))))
-        for one in found.rows
+        (f"{row.rank}", row.row, f"{row.mean:z.3f}", " to ".join(f"{end:z.3f}" for end in row.interval), _span(row))
+        for row in ranks.rows
     ]
-    lines = [f"Ranked over {', '.join(f'{name} ({found.data[name]})' for name in found.columns)}."]
-    lacking = [f"{row} lacks {', '.join(columns)}" for row, columns in found.missing.items()]
-    lines += [f"Not ranked: {'; '.join(lacking)}."] * bool(lacking)
-    title = f"{spec.budget} budget · {len(found.rows)} rows, {len(found.columns)} columns, {len(spec.seeds)} seeds"
-    return Block(title, tuple(map(TableEntry, header)), tuple(rows), "rlrrr", lines=tuple(lines))
+    lines = [f"Ranked over {', '.join(f'{name} ({ranks.data[name]})' for name in ranks.columns)}."]
+    if lacking := "; ".join(f"{row} lacks {', '.join(columns)}" for row, columns in ranks.missing.items()):
+        lines.append(f"Not ranked: {lacking}.")
+    title = f"{spec.budget} budget · {len(ranks.rows)} rows, {len(ranks.columns)} columns, {len(spec.seeds)} seeds"
+    return Block(title, header, rows, "rlrrr", lines=lines)
 
 
-def _digits(value: float) -> str:
-    """Three of them; zero has no sign."""
-    return f"{value:z.3f}"
-
-
-def _span(ends: tuple[float, float]) -> str:
-    return " to ".join(map(_digits, ends))
-
-
-def _ranks(one: RankedRow) -> str:
-    low, high = one.ranks
+def _span(row: RankedRow) -> str:
+    low, high = row.ranks
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def _tidy(spec: "TableSpec", found: Ranking, one: RankedRow) -> dict[str, str]:
-    """A line of the long CSV: the interquartile mean, its interval as lowest and highest, the rank in the notes."""
-    low, high = one.interval
-    return dict.fromkeys(TIDY_COLUMNS, "") | {
-        "table": spec.name,
-        "row": one.row,
-        "column": RANKS,
-        "budget": spec.budget,
-        "source": "records",
-        "ours_mean": f"{one.mean:.4f}",
-        "ours_min": f"{low:.4f}",
-        "ours_max": f"{high:.4f}",
-        "n": str(len(spec.seeds)),
-        "status": "done",
-        "notes": f"rank {one.rank}, in 95 % of draws {_ranks(one)}; {len(found.columns)} columns",
-    }
+def _tidy_row(spec: "TableSpec", ranks: Ranking, row: RankedRow) -> dict[str, str]:
+    """The interquartile mean, its interval as lowest and highest, the rank in the notes."""
+    low, high = row.interval
+    note = f"rank {row.rank}, in 95 % of draws {_span(row)}; {len(ranks.columns)} columns"
+    numbers = {"ours_mean": row.mean, "ours_min": low, "ours_max": high, "n": len(spec.seeds), "notes": note}
+    return tidy_row(spec, row.row, RANKS, budget=spec.budget, source="records", status="done", **numbers)

@@ -1,35 +1,23 @@
-"""A table's page: its sections, its caption and its rows for the long CSV, by the rules that keep it honest.
+"""A table's page: its sections, its caption and its rows of the long CSV, under rules against unfair comparison.
 
-A paper's column takes only runs of the paper's protocol, unchanged, at the paper's budget, on its full data. Any
-other run is in a section of its own, which compares orderings instead of numbers. Failures are values. No average is
-taken over missing scores. Smoke runs and other protocols are left out.
+Runs stand beside the paper's numbers only if they have the paper's protocol, unchanged, its budget and its full data.
+All other runs are in a separate section, which compares orderings instead of numbers. Failures are values. Averages
+need every score. Smoke runs and other protocols are left out.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from harness.report.pages.answer import sentences
-from harness.report.pages.blocks import (
-    category_block,
-    comparison_block,
-    in_order_of_rows,
-    mean_block,
-    overview_block,
-    own_block,
-    parts_block,
-    ranking_block,
-)
+from harness.report.pages.blocks import sections_of
 from harness.report.pages.ranking import with_ranks
-from harness.report.render.layout import Picture, Section, Table
+from harness.report.render.layout import Picture, Table, table_of, tidy_row
 from harness.report.scores.comparison import ENOUGH
-from harness.report.scores.groups import BENCH, Group, ProtocolResults
-from harness.report.scores.scores import Score, verdict_of
+from harness.report.scores.groups import Group, Line, ProtocolResults
+from harness.report.scores.scores import Score
 from harness.report.spec.table import TableSpec
 
-TESTS = ("tier", "reference", "difference", "difference_ci", "p", "p_holm", "pairing", "apart_from", "below")
 SEVERAL = "in several settings"
-OWN = "Measured by us"
-OTHERS = "Ours only: reduced budget, changed recipe or other data"
 
 
 def build_table(
@@ -41,69 +29,12 @@ def build_table(
     """The page of a table, from the results of each of its protocols."""
     sections, tidy = [], []
     for result in results:
-        suffix = f" · protocol {result.spec.protocol}" if len(results) > 1 else ""
-        if spec.ledger is not None:
-            sections += [_paper_section(result, suffix), _others_section(result, suffix)]
-        if spec.own_columns:
-            sections.append(_own_section(result, suffix))
+        sections += sections_of(result, f" · protocol {result.spec.protocol}" if len(results) > 1 else "")
         groups = (*result.paper, *result.others, *result.other_means, *result.own)
         tidy += [row for group in groups for row in _tidy_rows(result.spec, group)]
-    made = Table(
-        name=spec.name,
-        title=spec.title,
-        summary=_summary(spec, tidy),
-        sections=tuple(sections),
-        caption=_caption(spec),
-        footnotes=tuple((note.id, note.text) for note in spec.footnotes),
-        tidy=tuple(tidy),
-        pictures=tuple(pictures),
-        answer=sentences(results),
-        plot=plot,
-    )
-    return with_ranks(made, spec, results) if spec.every else made
-
-
-def _paper_section(result: ProtocolResults, suffix: str) -> Section:
-    spec, blocks = result.spec, []
-    for group in result.paper:
-        if group.scores and group.column not in spec.unpublished:
-            blocks.append(comparison_block(spec, group))
-        if group.categories:
-            blocks.append(category_block(spec, group))
-    blocks += [block for group in result.paper if group.parts for block in parts_block(spec, group)]
-    if absent := [group.column for group in result.paper if not group.scores]:
-        blocks.append(overview_block(spec, absent))
-    return Section(f"Paper budget{suffix}", tuple(blocks), result.paper_facts)
-
-
-def _others_section(result: ProtocolResults, suffix: str) -> Section:
-    spec, blocks = result.spec, []
-    for group in result.others:
-        if group.column not in spec.unpublished:
-            blocks.append(ranking_block(spec, group))
-        if group.categories:
-            blocks.append(category_block(spec, group))
-    blocks += [mean_block(spec, mean) for mean in result.other_means if mean.scores]
-    blocks += [block for mean in result.other_means for block in parts_block(spec, mean)]
-    if not blocks:
-        return Section(OTHERS + suffix, (), (_no_run(spec),))
-    return Section(OTHERS + suffix, tuple(blocks), result.other_facts)
-
-
-def _own_section(result: ProtocolResults, suffix: str) -> Section:
-    """A block for each budget and source of data of the cells; what do=bench measured stands in each."""
-    spec = result.spec
-    title = (OWN if spec.ledger is None else f"{OWN}, not printed in the paper") + suffix
-    places = list(dict.fromkeys(group.where for group in result.own if group.budget != BENCH))
-    blocks = []
-    for where in places or ["do=bench"]:
-        groups = [group for group in result.own if group.where == where or group.budget == BENCH]
-        blocks += [own_block(spec, groups, where)] * bool(groups)
-    return Section(title, tuple(blocks), result.own_facts if places else (_no_run(spec),))
-
-
-def _no_run(spec: TableSpec) -> str:
-    return f"No run yet. To run them: python run.py table={spec.name} budget=reduced"
+    content = {"sections": sections, "summary": _summary(spec, tidy), "caption": _caption(spec), "tidy": tidy}
+    table = table_of(spec, answer=sentences(results), pictures=list(pictures), plot=plot, **content)
+    return with_ranks(table, spec, results) if spec.every else table
 
 
 def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
@@ -111,86 +42,84 @@ def _tidy_rows(spec: TableSpec, group: Group) -> Iterator[dict[str, str]]:
 
     A category is the column `<column>/<category>`; the paper prints none, and no chance level of it is known.
     """
-    scores = [(score.row, score) for score in group.scores]
-    if group.comparable:
-        scores = in_order_of_rows(spec, group)
-    for row, score in scores:
-        yield _tidy_row(spec, group, row, group.column, score)
-    for score in group.baselines:
-        yield _tidy_row(spec, group, score.row, group.column, score) | {"n": "", "status": "baseline", "notes": ""}
-    for category, measured in group.categories.items():
-        for score in measured:
-            yield _tidy_row(spec, group, score.row, f"{group.column}/{category}", score)
+    lines = [(group.column, line) for line in sorted(group.lines, key=lambda line: line.is_baseline)]
+    for category, scores in group.categories.items():
+        lines += [(f"{group.column}/{category}", Line(score.row, score)) for score in scores]
+    for column, line in lines:
+        row = _tidy_row(spec, group, line, column)
+        yield row | {"n": "", "status": "baseline", "notes": ""} if line.is_baseline else row
 
 
-def _tidy_row(spec: TableSpec, group: Group, row: str, column: str, score: Score | None) -> dict[str, str]:
+def _tidy_row(spec: TableSpec, group: Group, line: Line, column: str) -> dict[str, str]:
     """`paper_value`, `delta` and `verdict` are empty unless the run may be compared with the paper."""
-    published = spec.published.get((row, column)) if group.comparable else None
+    score = line.score
+    tests = _tests(group, score) if score and column == group.column else {}
     ours = score.estimate if score else None
-    notes = list(spec.all_footnotes(row, column)) if published else []
-    notes += ["not in the paper"] * (spec.is_ours(row) and not spec.every)
-    if score is not None:
-        notes += ["test leak"] * score.leak
-        notes += [score.setting] if score.setting else []
-    return {
-        "paper": spec.paper,
-        "table": spec.name,
-        "row": row,
-        "column": column,
-        "budget": group.budget,
-        "source": group.source,
-        "paper_value": published.text if published else "",
-        "ours_mean": _number(ours.mean if ours else None),
-        "ours_ci": _number(ours.half_width if ours else None),
-        "ours_min": _number(min(score.by_seed.values()) if ours else None),
-        "ours_max": _number(max(score.by_seed.values()) if ours else None),
-        "n": str(ours.n if ours else 0),
-        "delta": _number(ours.mean - published.number if ours and published else None),
-        "verdict": verdict_of(spec, row, column, score) if published else "",
-        "chance": _number(group.chance_of(score) if column == group.column else None),
-        **(_tests(group, score) if score and column == group.column else dict.fromkeys(TESTS, "")),
-        "status": score.status if score else "not run",
-        "notes": "; ".join(notes),
-    }
+    notes = [*spec.all_footnotes(line.row, column)] if line.published else []
+    if spec.is_ours(line.row) and not spec.every:
+        notes.append("not in the paper")
+    if score is not None and score.leak:
+        notes.append("test leak")
+    if score is not None and score.setting:
+        notes.append(score.setting)
+    return tidy_row(
+        spec,
+        line.row,
+        column,
+        budget=group.budget,
+        source=group.source,
+        paper_value=line.published.text if line.published else "",
+        ours_mean=ours.mean if ours else None,
+        ours_ci=ours.half_width if ours else None,
+        ours_min=float(min(score.by_seed.values())) if ours else None,
+        ours_max=float(max(score.by_seed.values())) if ours else None,
+        n=ours.n if ours else 0,
+        delta=line.delta,
+        chance=line.chance,
+        verdict=line.verdict,
+        status=score.status if score else "not run",
+        notes=notes,
+        **tests,
+    )
 
 
-def _tests(group: Group, score: Score) -> dict[str, str]:
+def _tests(group: Group, score: Score) -> dict[str, object]:
     """The tier of a row, its paired difference to the reference, and what tests separate it from."""
     tests = group.comparison
     reference = tests.reference.key if tests.reference else None
     pair = tests.pair(score.key, reference) if reference and reference != score.key else None
-    apart = [name for pair in tests.pairs if pair.is_resolved and score.key in pair.rows for name in pair.rows]
-    return {
-        "tier": str(tests.tiers.get(score.key, "")),
-        "reference": tests.reference.row if pair else "",
-        "difference": _number(pair.difference if pair else None),
-        "difference_ci": _number(pair.half_width if pair else None),
-        "p": f"{pair.p:.4g}" if pair else "",
-        "p_holm": f"{pair.p_holm:.4g}" if pair else "",
-        "pairing": pair.pairing if pair else "",
-        "apart_from": "; ".join(_line_name(key) for key in apart if key != score.key),
-        "below": "; ".join(tests.below.get(score.key, ())),
+    apart = [key for pair in tests.pairs if pair.is_resolved and score.key in pair.rows for key in pair.rows]
+    columns = {
+        "tier": tests.tiers.get(score.key, ""),
+        "apart_from": [_line_name(*key) for key in apart if key != score.key],
+        "below": tests.below.get(score.key, ()),
+    }
+    if pair is None:
+        return columns
+    return columns | {
+        "reference": tests.reference.row,
+        "difference": pair.difference,
+        "difference_ci": pair.half_width,
+        "p": f"{pair.p:.4g}",
+        "p_holm": f"{pair.p_holm:.4g}",
+        "pairing": pair.pairing,
     }
 
 
-def _line_name(key: tuple[str, str]) -> str:
-    row, setting = key
+def _line_name(row: str, setting: str) -> str:
     return f"{row} ({setting})" if setting else row
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
 
 
 def _summary(spec: TableSpec, rows: Sequence[dict[str, str]]) -> str:
     """How many published numbers have which verdict. Several settings of a model count as one."""
     if spec.ledger is None:
         return "none"
-    found: dict[tuple[str, str], list[str]] = {}
+    verdicts: dict[tuple[str, str], str] = {}
     for row in rows:
         if row["verdict"] and row["column"] in spec.verdict_columns:
-            found.setdefault((row["row"], row["column"]), []).append(row["verdict"])
-    counts = Counter(verdicts[0] if len(verdicts) == 1 else SEVERAL for verdicts in found.values())
+            key = row["row"], row["column"]
+            verdicts[key] = SEVERAL if key in verdicts else row["verdict"]
+    counts = Counter(verdicts.values())
     names = ("reproduced", "close", "off", "failed", *([SEVERAL] if counts[SEVERAL] else []), "not run")
     return " · ".join(f"{counts[name]} {name}" for name in names)
 

@@ -79,28 +79,21 @@ def _parts(block: Block) -> Iterator[Block]:
         if len(narrower := _split(widths, limit)) > len(chosen):
             break
         chosen = narrower
-    for number, places in enumerate(chosen, 1):
-
-        def cut(row: tuple[TableEntry, ...], kept: tuple[int, ...] = (0, *places)) -> tuple[TableEntry, ...]:
-            return tuple(row[place] for place in kept)
-
-        yield replace(
-            block,
-            title=f"{block.title}, part {number} of {len(chosen)}",
-            header=cut(block.header),
-            rows=tuple(map(cut, block.rows)),
-            align="".join(block.align[place] for place in (0, *places)),
-            lines=block.lines if number == len(chosen) else (),
-        )
+    for number, columns in enumerate(chosen, 1):
+        header, *rows = ([row[i] for i in (0, *columns)] for row in (block.header, *block.rows))
+        title = f"{block.title}, part {number} of {len(chosen)}"
+        align = "".join(block.align[i] for i in (0, *columns))
+        lines = block.lines if number == len(chosen) else ()
+        yield replace(block, title=title, header=header, rows=rows, align=align, lines=lines)
 
 
 def _split(widths: Sequence[float], limit: float) -> list[list[int]]:
     """The columns behind the first one, in parts that are not wider with it where that is possible."""
     parts: list[list[int]] = []
-    for place in range(1, len(widths)):
-        if not parts or sum(widths[each] for each in (0, *parts[-1], place)) > limit:
+    for column in range(1, len(widths)):
+        if not parts or sum(widths[i] for i in (0, *parts[-1], column)) > limit:
             parts.append([])
-        parts[-1].append(place)
+        parts[-1].append(column)
     return parts
 
 
@@ -131,8 +124,8 @@ def _block(start: str, block: Block) -> list[str]:
 
 def _rows(block: Block) -> Iterator[str]:
     """The rows, with a gap where a tier begins."""
-    for place, row in enumerate(block.rows):
-        if place in block.tiers:
+    for number, row in enumerate(block.rows):
+        if number in block.tiers:
             yield r"\addlinespace"
         yield _row(row)
 

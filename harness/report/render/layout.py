@@ -1,10 +1,11 @@
-"""The content of a page in plain text, without markup: sections, blocks, entries. Every renderer starts from it."""
+"""The content of a page as plain text without markup: sections, blocks and entries. All renderers take it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # characters that no page prints; some of them end a line
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # control characters and line separators: never printed
 
 # columns of the long CSV, one row per published or measured number
 TIDY_COLUMNS = (
@@ -20,7 +21,7 @@ TIDY_COLUMNS = (
 class TableEntry:
     """`notes`: ids of footnotes. `tone`: good, fair, bad or muted, for renderers that have colour.
 
-    `cells`: ids of the records that a number was made of, or the name of its measurement, for renderers with links.
+    `cells`: ids of the records behind a number, or the name of its measurement, for renderers with links.
     """
 
     text: str
@@ -30,20 +31,34 @@ class TableEntry:
     cells: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
+Entry = TableEntry | str
+
+
 @dataclass(frozen=True)
 class Block:
-    """One grid. `align` has an l or an r for each column; `lines` stand below it.
+    """One grid, whose entries may be given as plain text. `lines` stand below it.
 
-    `tiers` are the places of rows that begin a tier after another.
+    `align` has an l or an r for each column; by default the first is left-aligned and the others right. `tiers` are the
+    places of rows that begin a tier after another.
     """
 
     title: str
-    header: tuple[TableEntry, ...]
-    rows: tuple[tuple[TableEntry, ...], ...]
-    align: str
-    notes: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    tiers: tuple[int, ...] = ()
+    header: Sequence[Entry]
+    rows: Sequence[Sequence[Entry]]
+    align: str = ""
+    notes: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    tiers: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        header, *rows = (
+            tuple(TableEntry(entry) if isinstance(entry, str) else entry for entry in row)
+            for row in (self.header, *self.rows)
+        )
+        align = self.align or "l" + "r" * (len(header) - 1)
+        plain = {name: tuple(getattr(self, name)) for name in ("notes", "lines", "tiers")}
+        for name, value in {"header": header, "rows": tuple(rows), "align": align, **plain}.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -55,9 +70,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Picture:
-    """`heading`: the task and what its column sets; `link`: the file, relative to the page, None if there is none.
+    """`heading`: the task and the settings of its column; `link`: the file, relative to the page, or None.
 
-    `files`: sounds and texts beside it, {name: file relative to the page}.
+    `files`: sounds and texts that belong to it, {name: file relative to the page}.
     """
 
     heading: str
@@ -68,7 +83,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Table:
-    """`answer`: the sentences that the page opens with; `plot`: the picture of all columns."""
+    """`answer`: the opening sentences of the page; `plot`: the picture of all columns."""
 
     name: str
     title: str
@@ -85,3 +100,27 @@ class Table:
     def command(self) -> str:
         """The command that generates the files of this table."""
         return f"python run.py do=report table={self.name}"
+
+
+def table_of(spec: Any, **content: Any) -> Table:
+    """The page of a table: name, title and footnotes of its spec, and its content; lists become tuples."""
+    footnotes = tuple((note.id, note.text) for note in spec.footnotes)
+    content = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+    return Table(name=spec.name, title=spec.title, footnotes=footnotes, **content)
+
+
+def tidy_row(spec: Any, row: str, column: str, **values: Any) -> dict[str, str]:
+    """A row of the long CSV for a number of the table `spec`. Columns that are not given are empty.
+
+    None is empty, a float has four decimals, the items of a list are separated by semicolons.
+    """
+    names = {"paper": spec.paper, "table": spec.name, "row": row, "column": column}
+    return dict.fromkeys(TIDY_COLUMNS, "") | names | {key: _tidy_text(value) for key, value in values.items()}
+
+
+def _tidy_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        return "; ".join(value)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -14,7 +14,7 @@ def render(table: Table) -> str:
         f"# {escape(table.title)}",
         "",
         *(f"- {escape(line)}" for line in table.answer),
-        *([""] * bool(table.answer)),
+        *([""] if table.answer else []),
         f"Published numbers: {escape(table.summary)}.",
         "",
     ]

@@ -82,8 +82,8 @@ class _Page:
         grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
         for entry, side in zip(block.header, block.align, strict=True):
             grid.add_column(self.text(entry), justify="left" if side == "l" else "right", overflow="fold")
-        for place, row in enumerate(block.rows):
-            grid.add_row(*(self.text(entry) for entry in row), end_section=place + 1 in block.tiers)
+        for number, row in enumerate(block.rows):
+            grid.add_row(*(self.text(entry) for entry in row), end_section=number + 1 in block.tiers)
         self.console.print(grid)
         for line in block.lines:
             self.line(line)

@@ -1,19 +1,30 @@
 """Groups of scores that may be compared: one column, one protocol, one budget, the same data.
 
-The cells that may be compared with the paper's numbers form one group per column. A group holds everything that a page
-shows of it, so that rendering reads no record.
+The cells that may be compared with the paper's numbers form one group per column. A group holds everything that pages
+show of it, so rendering reads no record.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from harness.report.scores.comparison import BASELINE, Comparison, clear_winner, compare_group
 from harness.report.scores.measurements import bench_scores
 from harness.report.scores.per_example import baselines_of, examples_of
-from harness.report.scores.scores import Score, average, chances, rank, score_rows
+from harness.report.scores.scores import (
+    Score,
+    average,
+    baseline_scores,
+    category_scores,
+    chances,
+    data_notes,
+    rank,
+    score_rows,
+)
 from harness.report.scores.select import by_sources, describe_sources
-from harness.report.spec.table import TableSpec
+from harness.report.spec.parts import PublishedNumber
+from harness.report.spec.table import ResolvedColumn, TableSpec
+from harness.report.stats.seeds import verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,19 +35,38 @@ Count = Callable[[TableSpec, str, Sequence[str]], tuple[list[Score], tuple[str, 
 
 
 @dataclass(frozen=True)
+class Line:
+    """A row of a group: its score in one setting, None if it was not run, and the score of a guess on its data.
+
+    In a comparison with the paper: the published number, ours minus it, and the `verdict`: reproduced, close, off,
+    failed or not run; empty if the paper prints no number there.
+    """
+
+    row: str
+    score: Score | None
+    chance: float | None = None
+    is_baseline: bool = False
+    published: PublishedNumber | None = None
+    delta: float | None = None
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
 class Group:
     """`column`: a column or an average of the table; `parts`: the groups of the columns that it averages.
 
     `winner`: the best score, if a test separates it from the runner-up. `comparison`: the tests of its rows.
     `baselines`: predictors that were not trained, on the same test examples. `chances`: fingerprint of
     the data -> score of a guess that ignores the input, in the column's unit, the data of most cells first.
-    `categories`: a metric in each category of the test examples, where the task measures them so.
+    `categories`: a metric in each category of the test examples, where the task measures them so. `lines`: rows
+    and baselines, best first; in a comparison with the paper all its rows in their order, then the baselines.
     """
 
     column: str
     budget: str
     data: str  # "full data"
     comparable: bool
+    resolved: ResolvedColumn
     scores: tuple[Score, ...]
     winner: Score | None = None
     comparison: Comparison = field(default_factory=Comparison)
@@ -45,7 +75,9 @@ class Group:
     chance_names: tuple[str, ...] = ()
     data_notes: tuple[str, ...] = ()
     categories: Mapping[str, tuple[Score, ...]] = field(default_factory=dict)
+    category_winners: Mapping[str, Score | None] = field(default_factory=dict)
     parts: Mapping[str, "Group"] = field(default_factory=dict)
+    lines: tuple[Line, ...] = ()
 
     @property
     def chance(self) -> float | None:
@@ -56,8 +88,8 @@ class Group:
         """On the data that this score is of; without a score, on those of most cells."""
         if score is None or not score.by_seed:
             return self.chance
-        known = [self.chances.get(score.data.get(seed)) for seed in score.by_seed]
-        return sum(known) / len(known) if known and None not in known else None
+        guesses = [self.chances.get(score.data.get(seed)) for seed in score.by_seed]
+        return None if None in guesses else sum(guesses) / len(guesses)
 
     @property
     def source(self) -> str:
@@ -105,20 +137,24 @@ def group_scores(
         compared = {name: columns[name] for name in part.compared_columns}
         paper = {name: cells[_is_comparable(cells)] for name, cells in compared.items()}
         others = {name: cells[~_is_comparable(cells)] for name, cells in compared.items()}
-        own = {name: columns[name] for name in part.own_columns if name in columns}
-        results.append(
-            ProtocolResults(
-                spec=part,
-                paper=tuple(_paper_groups(part, paper, counts or {})),
-                others=tuple(_other_groups(part, others)),
-                other_means=tuple(_other_means(part, others)),
-                paper_facts=_run_facts(part, paper.values()),
-                other_facts=_run_facts(part, others.values()),
-                own=tuple(_own_groups(part, own, measurements)),
-                own_facts=_run_facts(part, own.values()),
-                hours=_hours([*compared.values(), *own.values()]),
-            )
-        )
+        unprinted = {name: columns[name] for name in part.own_columns if name in columns}
+        groups = {
+            "paper": _paper_groups(part, paper, counts or {}),
+            "others": _other_groups(part, others),
+            "other_means": _other_means(part, others),
+            "own": _own_groups(part, unprinted, measurements),
+        }
+        groups = {
+            name: tuple(replace(group, lines=tuple(_lines(part, group))) for group in section)
+            for name, section in groups.items()
+        }
+        facts = {
+            "paper_facts": _run_facts(part, paper.values()),
+            "other_facts": _run_facts(part, others.values()),
+            "own_facts": _run_facts(part, unprinted.values()),
+        }
+        hours = _hours([*compared.values(), *unprinted.values()])
+        results.append(ProtocolResults(part, hours=hours, **groups, **facts))
     return results
 
 
@@ -128,25 +164,56 @@ def _is_comparable(cells: "pd.DataFrame") -> "pd.Series":
 
 
 def _paper_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]", counts: Mapping[str, Count]) -> list[Group]:
-    groups = {name: _column_group(spec, name, cells, "paper", "full data", True) for name, cells in columns.items()}
-    groups = {name: _with_counts(spec, group, counts) for name, group in groups.items()}
-    averages = spec.averages.items()
-    means = [
-        _mean_group(spec, name, {part: groups[part] for part in each.parts}, "full data") for name, each in averages
-    ]
-    return [*groups.values(), *means]
+    groups = {}
+    for name, cells in columns.items():
+        group = _column_group(spec, name, cells, "paper", "full data", True)
+        groups[name] = _with_counts(spec, group, counts.get(spec.columns[name].record_field))
+    for name, mean in spec.averages.items():
+        groups[name] = _mean_group(spec, name, {part: groups[part] for part in mean.parts}, "full data")
+    return list(groups.values())
 
 
-def _with_counts(spec: TableSpec, group: Group, counts: Mapping[str, Count]) -> Group:
+def _with_counts(spec: TableSpec, group: Group, count: Count | None) -> Group:
     """The group with the numbers of rows that were not run, where these follow from their recipes."""
-    count = counts.get(spec.columns[group.column].record_field)
-    run = {score.row for score in group.scores}
-    without = [row for row in spec.rows if row not in run]
-    if count is None or not without:
+    measured = {score.row for score in group.scores}
+    rows = [row for row in spec.rows if row not in measured]
+    if count is None or not rows:
         return group
-    found, notes = count(spec, group.column, without)
-    scores = rank([*group.scores, *found], spec.higher_is_better(group.column))
+    counted, notes = count(spec, group.column, rows)
+    scores = rank([*group.scores, *counted], group.resolved.higher_is_better)
     return replace(group, scores=tuple(scores), data_notes=(*group.data_notes, *notes))
+
+
+def _lines(spec: TableSpec, group: Group) -> Iterator[Line]:
+    if not group.comparable:
+        ranked = rank([*group.scores, *group.baselines], group.resolved.higher_is_better)
+        for score in ranked if group.baselines else group.scores:
+            yield Line(score.row, score, group.chance_of(score), score in group.baselines)
+        return
+    ordered = sorted(group.scores, key=lambda score: score.key)
+    for row in spec.rows:
+        if spec.has(row, group.column):
+            for score in [score for score in ordered if score.row == row] or [None]:
+                yield _line(spec, group, row, score)
+    for score in ordered:
+        if score.row not in spec.rows:
+            yield _line(spec, group, score.row, score)
+    for score in group.baselines:
+        yield Line(score.row, score, group.chance_of(score), True)
+
+
+def _line(spec: TableSpec, group: Group, row: str, score: Score | None) -> Line:
+    published, ours = spec.published.get((row, group.column)), score.estimate if score else None
+    chance = group.chance_of(score)
+    if published is None:
+        return Line(row, score, chance)
+    if score is not None and ours is None:
+        stated = "failed"
+    else:
+        error = spec.published_error(row, group.column)
+        stated = verdict(published.number, ours, spec.tolerances(published.number), error)
+    delta = ours.mean - published.number if ours else None
+    return Line(row, score, chance, False, published, delta, stated)
 
 
 def _other_groups(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list[Group]:
@@ -163,13 +230,13 @@ def _other_means(spec: TableSpec, columns: "Mapping[str, pd.DataFrame]") -> list
     groups = []
     for budget in sorted({budget for cells in unpublished.values() for budget in cells["budget"]}):
         at_budget = {column: cells[cells["budget"] == budget] for column, cells in unpublished.items()}
-        for name, each in spec.averages.items():
-            parts = each.parts
+        for name, average_of in spec.averages.items():
+            parts = average_of.parts
             if not set(parts) <= set(at_budget):
                 continue
             for choice, measured in by_sources({part: at_budget[part] for part in parts}):
                 data = describe_sources({spec.short_name(part): choice[part] for part in parts})
-                part_groups = {p: _column_group(spec, p, measured[p], budget, data, False) for p in parts}
+                part_groups = {part: _column_group(spec, part, measured[part], budget, data, False) for part in parts}
                 groups.append(_mean_group(spec, name, part_groups, data))
     return groups
 
@@ -181,83 +248,52 @@ def _own_groups(
     for name in spec.own_columns:
         if (point := spec.columns[name].bench) is not None:
             scores, setting = bench_scores(point, spec.rows, measurements or {})
-            groups.append(Group(name, BENCH, setting, False, tuple(scores)))
+            groups.append(Group(name, BENCH, setting, False, spec.resolve(name), tuple(scores)))
         else:
             groups += _other_groups(spec, {name: columns[name]})
     return groups
 
 
-def _column_group(
-    spec: TableSpec, column: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool
-) -> Group:
-    higher_is_better, of = spec.higher_is_better(column), spec.columns[column]
-    scores = rank(score_rows(cells, examples_of(cells, of, of.block or spec.block)), higher_is_better)
-    baselines = rank(_baselines(spec, column, cells), higher_is_better)
-    tests = compare_group(spec, column, scores, baselines) if of.ranks else Comparison()
+def _column_group(spec: TableSpec, name: str, cells: "pd.DataFrame", budget: str, data: str, comparable: bool) -> Group:
+    column, resolved = spec.columns[name], spec.resolve(name)
+    block = column.block or spec.block
+    examples, untrained = examples_of(cells, column, block), baselines_of(cells, column, block)
+    scores = rank(score_rows(cells, examples), resolved.higher_is_better)
+    baselines = rank(baseline_scores(cells, untrained, BASELINE), resolved.higher_is_better)
+    categories = category_scores(cells, column.metric)
+    ranked = {category: rank(tested, resolved.higher_is_better) for category, tested in categories.items()}
+    guesses, notes = chances(cells), data_notes(cells)
+    tests = compare_group(spec, name, scores, baselines) if column.ranks else Comparison()
+    winners = {
+        category: clear_winner(tested, compare_group(spec, name, tested, ())) for category, tested in ranked.items()
+    }
     return Group(
-        column=column,
+        column=name,
         budget=budget,
         data=data,
         comparable=comparable,
+        resolved=resolved,
         scores=tuple(scores),
         winner=clear_winner(scores, tests),
         comparison=tests,
         baselines=tuple(baselines),
-        chances=chances(cells),
+        chances=guesses,
         chance_names=tuple(sorted(set(cells["baseline_name"].dropna()))),
-        data_notes=_data_notes(cells),
-        categories=_categories(spec, column, cells),
+        data_notes=notes,
+        categories=categories,
+        category_winners=winners,
     )
 
 
 def _mean_group(spec: TableSpec, name: str, parts: Mapping[str, Group], data: str) -> Group:
     """The average of every row that has a score in each part."""
-    first = next(iter(parts.values()))
+    first, resolved = next(iter(parts.values())), spec.resolve(name)
     rows = sorted({score.row for group in parts.values() for score in group.scores})
-    by_row = [[[s for s in group.scores if s.row == row] for group in parts.values()] for row in rows]
-    higher_is_better = spec.higher_is_better(name)
-    scores = rank([score for row in by_row if (score := average(row))], higher_is_better)
+    by_row = [[[score for score in group.scores if score.row == row] for group in parts.values()] for row in rows]
+    scores = rank([mean for row in by_row if (mean := average(row))], resolved.higher_is_better)
     tests = compare_group(spec, name, scores, ())
     best = clear_winner(scores, tests)
-    return Group(name, first.budget, data, first.comparable, tuple(scores), best, tests, parts=parts)
-
-
-def _baselines(spec: TableSpec, column: str, cells: "pd.DataFrame") -> list[Score]:
-    """The untrained predictors of a column. Each has its score for every seed, so that rows can be paired with it."""
-    found = []
-    of = spec.columns[column]
-    for name, by_data in baselines_of(cells, of, of.block or spec.block).items():
-        # the data that most cells were tested on
-        data, (_, score, examples) = max(by_data.items(), key=lambda pair: (pair[1][0], pair[0]))
-        seeds = sorted({int(seed) for seed in cells["seed"]})
-        of_seeds = {} if examples is None else dict.fromkeys(seeds, examples)
-        label = BASELINE + name.replace("_", " ")
-        same = dict.fromkeys(seeds, data)
-        found.append(Score(label, "", dict.fromkeys(seeds, score), {}, examples=of_seeds, data=same))
-    return found
-
-
-def _categories(spec: TableSpec, column: str, cells: "pd.DataFrame") -> dict[str, tuple[Score, ...]]:
-    """The scores in `<metric>/<category>`, by category."""
-    prefix = f"{spec.columns[column].metric}/"
-    names = sorted({name for tested in cells["tested"] for name in tested if name.startswith(prefix)})
-    return {
-        name.removeprefix(prefix): tuple(score_rows(cells.assign(score=[t.get(name) for t in cells["tested"]])))
-        for name in names
-    }
-
-
-def _data_notes(cells: "pd.DataFrame") -> tuple[str, ...]:
-    """What the cells of a group were scored on, and whether that was the same."""
-    ended = cells[cells["status"] == "done"]
-    notes = []
-    if ended["fingerprint"].nunique() > 1:
-        notes.append(f"Caution: these runs used {ended['fingerprint'].nunique()} different data sets.")
-    if origins := sorted(set(ended["origin"].dropna())):
-        notes.append(f"Data: {', '.join(origins)}.")
-    if tested := sorted({int(n) for n in ended["n_test"].dropna()}):
-        notes.append(f"Test examples: {' or '.join(f'{n:,}' for n in tested)}.")
-    return tuple(notes)
+    return Group(name, first.budget, data, first.comparable, resolved, tuple(scores), best, tests, parts=parts)
 
 
 def _hours(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
@@ -269,8 +305,8 @@ def _hours(columns: "Sequence[pd.DataFrame]") -> dict[str, tuple[float, float]]:
     cells = pd.concat([cells for cells in columns if len(cells)])
     cells = cells[~cells.index.duplicated()]
     return {
-        budget: tuple(float(of_budget[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))
-        for budget, of_budget in cells.groupby("budget")
+        budget: tuple(float(part[key].astype(float).sum()) for key in ("core_hours", "gpu_hours"))
+        for budget, part in cells.groupby("budget")
     }
 
 

@@ -1,14 +1,13 @@
-"""The score of a row: its seeds that ended, its seeds that failed, their mean, the verdict on the published number."""
+"""The score of a row: its finished seeds with their mean, and its failed seeds."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError
 from harness.records.collect import differences
-from harness.report.spec.table import TableSpec
-from harness.report.stats.seeds import Estimate, estimate, verdict
+from harness.report.stats.seeds import Estimate, estimate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +43,10 @@ class Score:
     @property
     def key(self) -> tuple[str, str]:
         return self.row, self.setting
+
+    @property
+    def label(self) -> str:
+        return f"{self.row} ({self.setting})" if self.setting else self.row
 
     @property
     def estimate(self) -> Estimate | None:
@@ -94,34 +97,38 @@ def score_rows(cells: "pd.DataFrame", examples: "Mapping[str, np.ndarray] | None
     Cells of a row are averaged only if they differ in nothing but the seed, and come from the same code. The latest
     code has the row's own setting. Raises UsageError for two cells that do not even differ in their seed.
     """
-    found = []
-    for row, of_row in cells.groupby("row", sort=True):
-        variants = [variant for _, variant in of_row.groupby("variant", sort=True)]
+    scores = []
+    for row, row_cells in cells.groupby("row", sort=True):
+        variants = [variant for _, variant in row_cells.groupby("variant", sort=True)]
         settings = [variant["setting"].iloc[0] for variant in variants]
         if len(set(settings)) < len(variants):  # a recipe that was edited since, or a key that a user may set freely
             settings = differences([variant["config"].iloc[0] for variant in variants])
-        both = zip(settings, variants, strict=True)
-        parts = [(", ".join(filter(None, [setting, code])), part) for setting, v in both for code, part in by_code(v)]
+        parts = [
+            (", ".join(filter(None, [setting, code])), part)
+            for setting, variant in zip(settings, variants, strict=True)
+            for code, part in by_code(variant)
+        ]
         for setting, part in sorted(parts, key=lambda pair: pair[0]):
             twice = part[part["seed"].duplicated(keep=False)]
             if len(twice):
                 ids = " and ".join(twice["id"])
                 raise UsageError(f"{row}: records {ids} are one cell, with one seed and configuration; remove one")
-            found.append(_score(row, setting, part, examples or {}))
-    return found
+            scores.append(_score(row, setting, part, examples or {}))
+    return scores
 
 
 def by_code(cells: "pd.DataFrame") -> "Iterator[tuple[str, pd.DataFrame]]":
     """The cells of each code, and what to call it: nothing for the latest one.
 
-    Records from before their code was known stand with the only known one. Where there are several, they stand alone.
+    Records that do not name their code stand with the only code that others name. If there are several, they stand
+    alone.
     """
-    known = cells[cells["code"].notna()]
-    if known["code"].nunique() < 2:
+    named = cells[cells["code"].notna()]
+    if named["code"].nunique() < 2:
         yield "", cells
         return
-    latest = known.loc[known["finished"].idxmax(), "code"]
-    for code, part in known.groupby("code", sort=True):
+    latest = named.loc[named["finished"].idxmax(), "code"]
+    for code, part in named.groupby("code", sort=True):
         yield "" if code == latest else f"code {code[:8]}", part
     if len(unknown := cells[cells["code"].isna()]):
         yield "unknown code", unknown
@@ -152,8 +159,8 @@ def _score(row: str, setting: str, cells: "pd.DataFrame", examples: "Mapping[str
 
 def chances(cells: "pd.DataFrame") -> dict[str, float]:
     """What a guess that ignores the input scores on each test set: {fingerprint: score}, that of most cells first."""
-    known = cells[cells["baseline"].notna() & cells["fingerprint"].notna()]
-    by_data = known.groupby("fingerprint")["baseline"].agg(["size", "first"]).reset_index()
+    with_baseline = cells[cells["baseline"].notna() & cells["fingerprint"].notna()]
+    by_data = with_baseline.groupby("fingerprint")["baseline"].agg(["size", "first"]).reset_index()
     by_data = by_data.sort_values(["size", "fingerprint"], ascending=[False, True])
     return {data: float(score) for data, score in zip(by_data["fingerprint"], by_data["first"], strict=True)}
 
@@ -188,12 +195,42 @@ def rank(scores: Sequence[Score], higher_is_better: bool | None) -> list[Score]:
     return sorted(scores, key=key)
 
 
-def verdict_of(spec: TableSpec, row: str, column: str, score: Score | None) -> str:
-    """reproduced, close, off, failed or not run; empty if the paper prints no number there."""
-    published = spec.published.get((row, column))
-    if published is None:
-        return ""
-    if score is not None and score.estimate is None:
-        return "failed"
-    ours, error = score.estimate if score else None, spec.published_error(row, column)
-    return verdict(published.number, ours, spec.tolerances(published.number), error)
+def baseline_scores(
+    cells: "pd.DataFrame", baselines: Mapping[str, Mapping[str, tuple[int, float, Any]]], prefix: str
+) -> list[Score]:
+    """The scores of the untrained predictors of a column, each for every seed, so that rows can be paired with it.
+
+    `baselines`: name -> fingerprint of the data -> number of cells, score, and scores of the test examples or None. Of
+    several data, a baseline has the score on those of most cells. `prefix`: of the labels.
+    """
+    seeds, scores = sorted({int(seed) for seed in cells["seed"]}), []
+    for name, by_data in baselines.items():
+        data, (_, score, examples) = max(by_data.items(), key=lambda item: (item[1][0], item[0]))
+        by_seed = {} if examples is None else dict.fromkeys(seeds, examples)
+        label, tested = prefix + name.replace("_", " "), dict.fromkeys(seeds, data)
+        scores.append(Score(label, "", dict.fromkeys(seeds, score), {}, examples=by_seed, data=tested))
+    return scores
+
+
+def category_scores(cells: "pd.DataFrame", metric: str | None) -> dict[str, tuple[Score, ...]]:
+    """The scores in `<metric>/<category>`, by category."""
+    prefix = f"{metric}/"
+    names = sorted({name for metrics in cells["tested"] for name in metrics if name.startswith(prefix)})
+    by_category = {}
+    for name in names:
+        scores = [tested.get(name) for tested in cells["tested"]]
+        by_category[name.removeprefix(prefix)] = tuple(score_rows(cells.assign(score=scores)))
+    return by_category
+
+
+def data_notes(cells: "pd.DataFrame") -> tuple[str, ...]:
+    """What the cells of a group were scored on, and whether that was the same."""
+    done = cells[cells["status"] == "done"]
+    notes = []
+    if (count := done["fingerprint"].nunique()) > 1:
+        notes.append(f"Caution: these runs used {count} different data sets.")
+    if origins := sorted(set(done["origin"].dropna())):
+        notes.append(f"Data: {', '.join(origins)}.")
+    if tested := sorted({int(n) for n in done["n_test"].dropna()}):
+        notes.append(f"Test examples: {' or '.join(f'{n:,}' for n in tested)}.")
+    return tuple(notes)

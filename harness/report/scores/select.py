@@ -1,8 +1,8 @@
-"""Which cells belong to which row and column of a table.
+"""Assigns cells to the rows and columns of a table.
 
-A cell belongs to a row by its model and its changes to the recipe. One cell may measure several columns, which differ
-in their metric alone. A cell that fits no row stands under the name of its model, unless it fits a row of a table that
-this one names in `elsewhere`, or the table has `only_rows`.
+The model of a cell and its changes to the recipe decide its row. One cell may measure several columns, which differ
+only in their metric. A cell that fits no row is listed under the name of its model, unless it fits a row of a table
+named in `elsewhere`, or the table has `only_rows`.
 """
 
 import json
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_SOURCE = "none"  # of a column without a run
-UNKNOWN_SOURCE = "unknown"  # of a run that broke off before it had its data
+UNKNOWN_SOURCE = "unknown"  # of a run that failed before it loaded its data
 PLAIN_RECIPE = "the plain recipe"  # setting of a cell whose row means a changed one
 
 
@@ -30,14 +30,17 @@ def select(cells: "pd.DataFrame", spec: TableSpec) -> "dict[str, dict[str, pd.Da
     of bench measurements have no cells.
     """
     cells = _with_table_settings(cells[cells["budget"] != "smoke"], spec)
-    selected, tasks = {}, [name for name, column in spec.columns.items() if column.task]
+    selected = {}
     for protocol in spec.protocols:
-        part, own = spec.for_protocol(protocol), {}
-        for name, of_protocol in cells.groupby("protocol"):
-            own[name] = of_protocol.assign(elsewhere=_elsewhere(of_protocol, part))
-        none = cells[:0].assign(elsewhere=[])
+        part = spec.for_protocol(protocol)
+        by_protocol = {
+            name: group.assign(elsewhere=_elsewhere(group, part)) for name, group in cells.groupby("protocol")
+        }
+        empty = cells[:0].assign(elsewhere=[])
         selected[protocol] = {
-            c: _column_cells(own.get(spec.columns[c].protocol or protocol, none), part, c) for c in tasks
+            name: _column_cells(by_protocol.get(column.protocol or protocol, empty), part, name)
+            for name, column in spec.columns.items()
+            if column.task
         }
     return selected
 
@@ -60,9 +63,9 @@ def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFram
     ):
         if task in meanings and (task in columns or model in rows):
             used = {(key, json.dumps(value, sort_keys=True)) for key, value in flatten(config).items()}
-            already = _union(already, *(own for own in columns.get(task, ()) if own <= used))
+            already = _union(already, *(settings for settings in columns.get(task, ()) if settings <= used))
             if (model, already) not in meanings[task]:
-                candidates = (_union(already, own) for own in rows.get(model, ()) if own <= used)
+                candidates = (_union(already, settings) for settings in rows.get(model, ()) if settings <= used)
                 already = next((key for key in candidates if (model, key) in meanings[task]), already)
         changed.append(already)
     return cells.assign(changed=changed)
@@ -70,13 +73,13 @@ def _with_table_settings(cells: "pd.DataFrame", spec: TableSpec) -> "pd.DataFram
 
 def _elsewhere(cells: "pd.DataFrame", spec: TableSpec) -> list[bool]:
     """Whether each cell is a row's of another table that `spec` names, all of one protocol."""
-    found = [False] * len(cells)
+    is_elsewhere = [False] * len(cells)
     for table in spec.elsewhere:
-        other = table.for_protocol(spec.protocol)
-        seen = _with_table_settings(cells, other)
-        pairs = zip(found, seen["task"], seen["model"], seen["changed"], strict=True)
-        found = [already or (model, changed) in other.meanings(task) for already, task, model, changed in pairs]
-    return found
+        part = table.for_protocol(spec.protocol)
+        seen = _with_table_settings(cells, part)
+        rows = zip(is_elsewhere, seen["task"], seen["model"], seen["changed"], strict=True)
+        is_elsewhere = [already or (model, changed) in part.meanings(task) for already, task, model, changed in rows]
+    return is_elsewhere
 
 
 def _union(settings: Settings, *more: set[tuple[str, str]]) -> Settings:
@@ -90,11 +93,11 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
     settings of the columns decide which one of a task a cell belongs to. The baseline is known for one metric.
     """
     column = spec.columns[name]
-    same_task = [other for other in spec.columns.values() if other.task == column.task]
+    same_task = [peer for peer in spec.columns.values() if peer.task == column.task]
     cells = cells[cells["task"] == column.task]
-    if metrics := {other.metric for other in same_task if other.metric and other.evaluation is None}:
+    if metrics := {peer.metric for peer in same_task if peer.metric and peer.evaluation is None}:
         cells = cells[cells["metric"].isna() | cells["metric"].isin(metrics)]
-    own, others = set(settings_key(column.set)), [set(settings_key(other.set)) for other in same_task]
+    column_settings, all_settings = set(settings_key(column.set)), [set(settings_key(peer.set)) for peer in same_task]
     meanings = spec.meanings(column.task)
     kept, rows, settings = [], [], []
     for index, model, changed, elsewhere in zip(
@@ -103,14 +106,15 @@ def _column_cells(cells: "pd.DataFrame", spec: TableSpec, name: str) -> "pd.Data
         owners, label = meanings.get((model, changed), []), spec.row_of_model(model)
         exact = [row for row, owner in owners if owner == name]
         pairs = set(changed)
+        is_of_a_peer = any(column_settings < settings_of_peer <= pairs for settings_of_peer in all_settings)
         if exact:
             row, setting = exact[0], ""
-        elif spec.every and (label is not None or model in spec.without or not pairs <= own):
+        elif spec.every and (label is not None or model in spec.without or not pairs <= column_settings):
             continue  # its rows are plain
-        elif spec.only_rows or elsewhere or owners or not own <= pairs or any(own < other <= pairs for other in others):
+        elif spec.only_rows or elsewhere or owners or not column_settings <= pairs or is_of_a_peer:
             continue  # another row, column or table has it
         else:
-            beyond = format_settings(pair for pair in changed if pair not in own)
+            beyond = format_settings(pair for pair in changed if pair not in column_settings)
             row, setting = (model, beyond) if label is None else (label, beyond or PLAIN_RECIPE)
         kept.append(index)
         rows.append(row)
@@ -125,10 +129,10 @@ def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFra
     An evaluation that did not end well gives its status to the cell.
     """
     if column.evaluation is not None:
-        found = [evaluations.get(column.evaluation) or {} for evaluations in cells["evaluations"]]
-        ended = zip(cells["status"], found, strict=True)
-        cells["status"] = [each.get("status", status) if status == "done" else status for status, each in ended]
-        cells["score"] = [(each.get("metrics") or {}).get(column.metric) for each in found]
+        results = [evaluations.get(column.evaluation) or {} for evaluations in cells["evaluations"]]
+        pairs = zip(cells["status"], results, strict=True)
+        cells["status"] = [result.get("status", status) if status == "done" else status for status, result in pairs]
+        cells["score"] = [(result.get("metrics") or {}).get(column.metric) for result in results]
     elif column.metric is not None:
         cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
     elif column.formula is not None:
@@ -142,24 +146,25 @@ def _with_score(cells: "pd.DataFrame", column: Column, unit: str) -> "pd.DataFra
     return cells
 
 
-def source_choices(known: dict[str, list[str]]) -> list[dict[str, str]]:
-    """Data that a comparison over several columns may use, {column: source}; `known` are the sources of each column.
+def source_choices(sources: dict[str, list[str]]) -> list[dict[str, str]]:
+    """Data that a comparison over several columns may use, {column: source}, from the sources of each column.
 
     For each source there is one choice, which takes it in every column that has it.
     """
     choices = []
-    for source in sorted({source for sources in known.values() for source in sources}) or [NO_SOURCE]:
-        choice = {column: source if source in own else (*own, NO_SOURCE)[0] for column, own in known.items()}
-        choices += [choice] * (choice not in choices)
+    for source in sorted({source for there in sources.values() for source in there}) or [NO_SOURCE]:
+        choice = {column: source if source in there else (*there, NO_SOURCE)[0] for column, there in sources.items()}
+        if choice not in choices:
+            choices.append(choice)
     return choices
 
 
 def by_sources(columns: "dict[str, pd.DataFrame]") -> "list[tuple[dict[str, str], dict[str, pd.DataFrame]]]":
     """For each choice of data: the choice, and the cells of each column on it or on unknown data."""
-    known = {column: sorted(set(cells["source"]) - {UNKNOWN_SOURCE}) for column, cells in columns.items()}
+    sources = {column: sorted(set(cells["source"]) - {UNKNOWN_SOURCE}) for column, cells in columns.items()}
     return [
         (choice, {c: cells[cells["source"].isin([choice[c], UNKNOWN_SOURCE])] for c, cells in columns.items()})
-        for choice in source_choices(known)
+        for choice in source_choices(sources)
     ]
 
 

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.pages import answer, beside
+from harness.report.pages import answer
+from harness.report.pages.printed import beside
 from harness.report.plots.file import Sources
 from harness.report.render.layout import Picture, Table
 from harness.report.scores.measurements import describe_setting
@@ -154,7 +155,7 @@ def _totals(material: Material, figures: int) -> list[str]:
         f"{len(records):,} records, {done:,} of them done: {len(cells):,} pairs of a model and a task.",
         *([f"Cost of these runs: {ran}."] if ran else []),
         f"{_sentence(answer.totals(material.answers))}.",
-        beside.beside(material.tables, material.paths["paper"]),
+        beside(material.tables, material.paths["paper"]),
     ]
 
 

@@ -13,16 +13,16 @@ columns:
 A run with a task measures the whole model of its recipe, one without the layer or decoder that its `bench.` keys say.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from harness.config.overrides import to_overrides
 from harness.config.validation import StrictModel, TupleOf
-from harness.report.spec.parts import Footnote, require_known
+from harness.errors import UsageError
+from harness.report.spec.parts import SpecWithFootnotes, require_known
 
-VALUES = ("ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent")
 Value = Literal["ms", "s", "memory_mb", "speedup", "memory_ratio", "time_exponent", "memory_exponent"]
 RELATIVE = ("speedup", "memory_ratio")
 EXPONENTS = ("time_exponent", "memory_exponent")
@@ -113,35 +113,28 @@ class MeasuredColumn(StrictModel):
     sizes: dict[str, int] = Field(default_factory=dict)
 
 
-class MeasuredRows(StrictModel):
+class MeasuredRows(SpecWithFootnotes):
     """What tables and figures have in common."""
 
-    name: str
     kind: Literal["measured"]
-    title: str
     reference: str
     runs: dict[str, Run]
     rows: dict[str, MeasuredRow]
-    footnotes: TupleOf[Footnote] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _short_rows(cls, raw: Any) -> Any:
         if not isinstance(raw, Mapping) or not isinstance(raw.get("rows"), Mapping):
             return raw
-        rows = {label: {"model": each} if isinstance(each, str) else each for label, each in raw["rows"].items()}
+        rows = {label: {"model": row} if isinstance(row, str) else row for label, row in raw["rows"].items()}
         return {**raw, "rows": rows}
 
-    @model_validator(mode="after")
-    def _names_exist(self) -> "MeasuredRows":
+    def check_names(self) -> None:
         require_known("reference", [self.reference], self.rows)
         if self.rows[self.reference].runs is not None:
             raise ValueError(f"rows.{self.reference}.runs: the reference is in every run")
         for label, row in self.rows.items():
             require_known(f"rows.{label}.runs", row.runs or (), self.runs)
-        for note in self.footnotes:
-            require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
-        return self
 
     def rows_of(self, run: str) -> dict[str, MeasuredRow]:
         return {
@@ -152,16 +145,15 @@ class MeasuredRows(StrictModel):
 
 
 class MeasuredSpec(MeasuredRows):
-    """A table. `published`: (row, column) -> what the paper prints; `units` and `better` of its columns."""
+    """A table. `published`: (row, column) -> what the paper prints."""
 
     paper: str
     ledger: str | None
     columns: dict[str, MeasuredColumn]
     published: dict[tuple[str, str], str] = Field(default_factory=dict)
-    units: dict[str, str] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _columns_fit(self) -> "MeasuredSpec":
+    def check_names(self) -> None:
+        super().check_names()
         for name, column in self.columns.items():
             require_known(f"columns.{name}.run", [column.run], self.runs)
             require_known(f"columns.{name}.formula_of", [column.formula_of] if column.formula_of else (), self.columns)
@@ -172,11 +164,33 @@ class MeasuredSpec(MeasuredRows):
                 raise ValueError(f"columns.{name}: the run {column.run} has no length {column.length}")
             series = {mode for mode in run.modes if column.mode in (None, mode[0]) and column.batch in (None, mode[1])}
             if len(series) != 1:
-                known = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes)
-                raise ValueError(f"columns.{name}: mode and batch choose one series of the run ({known})")
-        for note in self.footnotes:
-            require_known(f"footnotes.{note.id}.columns", note.columns or (), self.columns)
-        return self
+                choices = ", ".join(f"mode {mode}, batch {batch}" for mode, batch in run.modes)
+                raise ValueError(f"columns.{name}: mode and batch choose one series of the run ({choices})")
+
+    def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "MeasuredSpec":
+        """The table with the ledger's numbers. Raises UsageError and ValueError for a row or column that the ledger
+        lacks, or the table."""
+        ledger_rows = {entry["row"] for entry in entries}
+        require_known("rows", [label for label, row in self.rows.items() if not row.ours], ledger_rows)
+        published = {}
+        for name, column in self.columns.items():
+            if column.column is None:
+                continue
+            key = (column.column or name, column.condition)
+            printed = [entry for entry in entries if (entry["column"], entry["condition"]) == key]
+            if not printed:
+                raise UsageError(f"columns.{name}: {self.ledger}.csv has no {', '.join(key)}")
+            require_known(f"{self.ledger}.csv: rows", {entry["row"] for entry in printed}, self.rows)
+            published |= {(entry["row"], name): entry["value"] for entry in printed if entry["value"]}
+        return self.model_copy(update={"published": published})
+
+    def prints(self, column: str) -> bool:
+        """Whether the paper prints anything in a column."""
+        return any((row, column) in self.published for row in self.rows)
+
+    def has_formulas(self, column: str) -> bool:
+        """Whether the exponents of a column stand beside those of printed formulas."""
+        return self.columns[column].value in EXPONENTS and self.prints(self.columns[column].formula_of or column)
 
     def series_of(self, column: MeasuredColumn) -> tuple[str | None, int | None]:
         modes = self.runs[column.run].modes

@@ -1,6 +1,6 @@
 """The parts of `conf/table/<name>.yaml`: its rows, columns, averages, footnotes and tolerances."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -122,6 +122,45 @@ class Footnote(StrictModel):
     columns: TupleOf[str] | None = None
 
 
+class SpecWithFootnotes(StrictModel):
+    """What all tables have: a name, a title and footnotes. Subclasses have `rows`, and `columns` if notes name them."""
+
+    name: str
+    title: str
+    footnotes: TupleOf[Footnote] = ()
+
+    def check_names(self) -> None:
+        """Raises ValueError for a name that stands for nothing in this table."""
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "SpecWithFootnotes":
+        self.check_names()
+        for note in self.footnotes:
+            require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
+            require_known(f"footnotes.{note.id}.columns", note.columns or (), self.all_columns)
+        return self
+
+    @property
+    def all_columns(self) -> Iterable[str]:
+        """The columns that a footnote may name."""
+        return getattr(self, "columns", ())
+
+    def footnotes_of(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
+        """Ids of the footnotes of a row, of a column, of that one number with both given, or of the whole table."""
+        notes = (note for note in self.footnotes if _names(note.rows, row) and _names(note.columns, column))
+        return tuple(note.id for note in notes)
+
+    def all_footnotes(self, row: str, column: str) -> tuple[str, ...]:
+        """Ids of all footnotes that bear on one number."""
+        shared = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
+        return tuple(dict.fromkeys((*shared, *self.footnotes_of(row=row, column=column), *self.footnotes_of())))
+
+
+def _names(labels: Collection[str] | None, label: str | None) -> bool:
+    """Whether a footnote with these rows or columns is about `label`; None stands for no limit."""
+    return label is None if labels is None else label in labels
+
+
 class RowSpec(StrictModel):
     """As `harness.config.table_rows.Row`. `protocol` is the table's unless the row names one."""
 
@@ -172,15 +211,8 @@ def require_known(where: str, names: Iterable[str], known: Iterable[str]) -> Non
             raise ValueError(f"{where}: there is no '{name}': {did_you_mean(str(name), map(str, known))}")
 
 
-class NamedBySpec:
-    """A table without cells, whose `spec` has its name and title."""
-
-    spec: Any
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def title(self) -> str:
-        return self.spec.title
+def require_same(key: str, names: Iterable[str], ledger: str, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Raises ValueError unless a table has the rows, or the columns, of its ledger. `key`: row or column."""
+    printed = dict.fromkeys(entry[key] for entry in entries)
+    require_known(f"{key}s", names, printed)
+    require_known(f"{ledger}.csv: {key}s", printed, names)

@@ -1,13 +1,13 @@
 """What `conf/table/<name>.yaml` with `kind: settings` says: where our recipes have what a paper's table prints."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from harness.config.overrides import to_overrides
 from harness.config.validation import StrictModel, TupleOf
-from harness.report.spec.parts import Footnote, require_known
+from harness.report.spec.parts import SpecWithFootnotes, require_known, require_same
 
 WAYS = ("key", "formula", "seeds_of", "each", "text", "absent")
 
@@ -57,52 +57,42 @@ class Source(StrictModel):
             raise ValueError(f"one of {', '.join(WAYS)} is expected, not {' and '.join(given) or 'none'}")
         return self
 
-    def recipe(self, of_row: Recipe) -> Recipe:
-        own = {key: getattr(self, key) for key in ("task", "protocol", "model", "set")}
-        return of_row.model_copy(update={key: value for key, value in own.items() if value is not None})
+    def recipe(self, row: Recipe) -> Recipe:
+        """The recipe of a row with what this source replaces."""
+        replaced = {key: getattr(self, key) for key in ("task", "protocol", "model", "set")}
+        return row.model_copy(update={key: value for key, value in replaced.items() if value is not None})
 
 
 class SettingsRow(Recipe):
-    """A row of the ledger: the recipe that it describes. `columns`: sources of its own."""
+    """A row of the ledger: the recipe that it describes. `columns`: the row's own sources."""
 
     columns: dict[str, Source] = Field(default_factory=dict)
 
 
-class SettingsSpec(StrictModel):
+class SettingsSpec(SpecWithFootnotes):
     """A table of settings: the keys of its yaml, its `name`, and what the ledger prints for its (row, column) pairs."""
 
-    name: str
     kind: Literal["settings"]
-    title: str
     paper: str
     ledger: str
     rows: dict[str, SettingsRow]
     columns: dict[str, Source]
-    footnotes: TupleOf[Footnote] = ()
     published: dict[tuple[str, str], str] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _names_exist(self) -> "SettingsSpec":
+    def check_names(self) -> None:
         for label, row in self.rows.items():
             require_known(f"rows.{label}.columns", row.columns, self.columns)
-        for note in self.footnotes:
-            require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
-            require_known(f"footnotes.{note.id}.columns", note.columns or (), self.columns)
-        return self
+
+    def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "SettingsSpec":
+        """The table with the ledger's entries. Every printed entry has a row and a column here. Raises ValueError."""
+        require_same("row", self.rows, self.ledger, entries)
+        require_same("column", self.columns, self.ledger, entries)
+        published = {(entry["row"], entry["column"]): entry["value"] for entry in entries if entry["value"]}
+        return self.model_copy(update={"published": published})
 
     def source(self, row: str, column: str) -> Source:
-        """The row's own, with the names of the column where it has none, or the column's."""
-        own, shared = self.rows[row].columns.get(column), self.columns[column]
-        if own is None or own.names:
-            return own or shared
-        return own.model_copy(update={"names": shared.names})
-
-    def notes(self, row: str, column: str) -> tuple[str, ...]:
-        """Ids of the footnotes that bear on one printed setting."""
-        found = self._notes_of(row, column)
-        return tuple(dict.fromkeys(note.id for note in found))
-
-    def _notes_of(self, row: str, column: str) -> Iterator[Footnote]:
-        for note in self.footnotes:
-            if (note.rows is None or row in note.rows) and (note.columns is None or column in note.columns):
-                yield note
+        """The row's source, with the names of the column where it has none, or the column's source."""
+        special, shared = self.rows[row].columns.get(column), self.columns[column]
+        if special is None or special.names:
+            return special or shared
+        return special.model_copy(update={"names": shared.names})

@@ -1,22 +1,24 @@
 """What `conf/table/<name>.yaml` says. `harness.report.spec_files` reads it and adds the published numbers."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from harness.config.table_rows import Settings, row_hours, runs, settings_key
-from harness.config.validation import StrictModel, TupleOf
+from harness.config.validation import TupleOf
+from harness.errors import UsageError, did_you_mean
 from harness.records.ledger import decimals
 from harness.report.spec.parts import (
     Average,
     Column,
-    Footnote,
     Limit,
     PublishedNumber,
     RowSpec,
+    SpecWithFootnotes,
     Tolerance,
     limit_in_unit,
     one_or_more,
@@ -27,7 +29,41 @@ from harness.report.stats.ordering import binomial_error
 Pattern = Literal["noncausal_self", "causal_self", "noncausal_cross", "causal_cross"]
 
 
-class TableSpec(StrictModel):
+@dataclass(frozen=True)
+class ResolvedColumn:
+    """A column or an average as pages show it. `is_printed`: alone, not only as a part of an average.
+
+    `short_name`: `ETTh1 S` of `ETTh1 S MSE`, without the last words that it shares with all parts of its average.
+    `notes`: ids of its footnotes.
+    """
+
+    name: str
+    short_name: str
+    unit: str
+    decimals: int
+    higher_is_better: bool | None
+    notes: tuple[str, ...]
+    is_printed: bool
+
+    @property
+    def arrow(self) -> str:
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
+
+    @property
+    def heading(self) -> str:
+        """`Text, accuracy % ↑`"""
+        unit = f", {self.unit}" if self.unit else ""
+        return f"{self.name}{unit} {self.arrow}".rstrip()
+
+    def unsigned(self, value: float) -> str:
+        return f"{value:.{self.decimals}f}"
+
+    def signed(self, value: float | None) -> str:
+        """`+0.42`; zero is `+0.00`, never `-0.00`; a dash for None."""
+        return "–" if value is None else f"{value:+z.{self.decimals}f}"
+
+
+class TableSpec(SpecWithFootnotes):
     """A table: the keys of its yaml, its `name`, and the `published` numbers of its (row, column) pairs.
 
     `ledger: null`: a table of ours without published numbers. `rows`: the ledger's label -> what runs there.
@@ -47,8 +83,6 @@ class TableSpec(StrictModel):
     `test_sizes`, the examples in the test split of the tasks' full data.
     """
 
-    name: str
-    title: str
     ledger: str | None
     protocol: str
     rows: dict[str, RowSpec]
@@ -63,7 +97,6 @@ class TableSpec(StrictModel):
     only_rows: bool = False
     elsewhere: "tuple[TableSpec, ...]" = ()
     averages: dict[str, Average] = Field(default_factory=dict)
-    footnotes: TupleOf[Footnote] = ()
     control: TupleOf[str] = ()
     reference: TupleOf[str] = ()
     why: str = ""
@@ -88,16 +121,12 @@ class TableSpec(StrictModel):
             raw["rows"] = {label: default | row if isinstance(row, dict) else row for label, row in rows.items()}
         if isinstance(raw.get("averages"), dict):
             averages = raw["averages"].items()
-            raw["averages"] = {name: {"parts": each} if isinstance(each, list) else each for name, each in averages}
+            raw["averages"] = {name: {"parts": mean} if isinstance(mean, list) else mean for name, mean in averages}
         return one_or_more(raw, "control", "reference")
 
-    @model_validator(mode="after")
-    def _names_exist(self) -> "TableSpec":
+    def check_names(self) -> None:
         for name, average in self.averages.items():
             require_known(f"averages.{name}", average.parts, self.columns)
-        for note in self.footnotes:
-            require_known(f"footnotes.{note.id}.rows", note.rows or (), self.rows)
-            require_known(f"footnotes.{note.id}.columns", note.columns or (), self.all_columns)
         for label, row in self.rows.items():
             require_known(f"rows.{label}.columns", row.columns or (), self.columns)
         models = {row.model for row in self.rows.values()}
@@ -120,7 +149,6 @@ class TableSpec(StrictModel):
         for name in self._published_names:
             if self.columns[name].bench is not None:
                 raise ValueError(f"columns.{name}: a bench column is ours: add column: null")
-        return self
 
     @property
     def all_columns(self) -> tuple[str, ...]:
@@ -158,6 +186,35 @@ class TableSpec(StrictModel):
     def protocols(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(row.protocol for row in self.rows.values()))
 
+    def with_published(self, entries: Sequence[Mapping[str, Any]]) -> "TableSpec":
+        """The table with what the paper prints, (row, column) -> number.
+
+        Every row of the ledger must have a row here, every column a number. Raises UsageError and ValueError.
+        """
+        keys = {
+            name: (column.column or name, column.condition)
+            for name, column in (self.columns | self.averages).items()
+            if name not in self.unpublished and name not in self.own_columns
+        }
+        published = {}
+        for name, key in keys.items():
+            printed = [entry for entry in entries if (entry["column"], entry["condition"]) == key]
+            if not printed:
+                hint = did_you_mean(name, {entry["column"] for entry in entries})
+                raise UsageError(f"columns: {self.ledger}.csv has no {name}: {hint}")
+            papers = [label for label, row in self.rows.items() if not row.ours]
+            require_known("rows", papers, {entry["row"] for entry in entries})
+            require_known(f"{self.ledger}.csv: rows", {entry["row"] for entry in printed}, self.rows)
+            numbers = [entry for entry in printed if not math.isnan(entry["number"])]
+            if not numbers:
+                raise UsageError(f"columns: {self.ledger}.csv prints no number in {name}")
+            for entry in numbers:
+                number = PublishedNumber(
+                    entry["value"], entry["number"], bool(entry["higher_is_better"]), entry["unit"]
+                )
+                published[entry["row"], name] = number
+        return self.model_copy(update={"published": published})
+
     def for_protocol(self, protocol: str) -> "TableSpec":
         """The rows of one protocol as a table of their own: rows of two are never compared."""
         rows = {label: row for label, row in self.rows.items() if row.protocol == protocol}
@@ -173,12 +230,12 @@ class TableSpec(StrictModel):
 
     def meanings(self, task: str) -> dict[tuple[str, Settings], list[tuple[str, str]]]:
         """(model, what its cells set) -> the (row, column) pairs of a task that mean just that."""
-        found: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
+        pairs: dict[tuple[str, Settings], list[tuple[str, str]]] = {}
         for label, row in self.rows.items():
             for name, column in self.columns.items():
                 if column.task == task:
-                    found.setdefault((row.model, settings_key({**row.set, **column.set})), []).append((label, name))
-        return found
+                    pairs.setdefault((row.model, settings_key({**row.set, **column.set})), []).append((label, name))
+        return pairs
 
     def row_of_model(self, model: str) -> str | None:
         """The paper's name of a model, of its plainest row; None if its table has no such row."""
@@ -226,8 +283,10 @@ class TableSpec(StrictModel):
         """A row that the paper's table lacks: a control, or a model of ours."""
         return row not in self.rows or self.rows[row].ours
 
+    def row_name(self, row: str) -> str:
+        return f"{row} (not in the paper)" if self.is_ours(row) and not self.every else row
+
     def short_name(self, column: str) -> str:
-        """`ETTh1 S` of `ETTh1 S MSE`: without the last words that it shares with all parts of its mean."""
         parts = next((average.parts for average in self.averages.values() if column in average.parts), ())
         if column not in self.unpublished or len(parts) < 2:
             return column
@@ -242,40 +301,25 @@ class TableSpec(StrictModel):
             names = {name for name, average in self.averages.items() if column in average.parts}
         return [number for (_, name), number in self.published.items() if name in names]
 
-    def decimals(self, column: str) -> int:
-        if column in self.own_columns:
-            return self.columns[column].display[1]
-        if column in self.columns and self.columns[column].decimals is not None:
-            return self.columns[column].decimals
-        return max(decimals(number.text) for number in self._published_in(column))
+    def resolve(self, name: str) -> ResolvedColumn:
+        """A column or an average as pages show it."""
+        column = self.columns.get(name)
+        if name in self.own_columns:
+            unit, digits, higher_is_better = column.display
+        else:
+            printed = self._published_in(name)
+            unit, higher_is_better = self.unit or printed[0].unit, printed[0].higher_is_better
+            digits = column.decimals if column else None
+            digits = max(decimals(number.text) for number in printed) if digits is None else digits
+        notes, is_printed = self.footnotes_of(column=name), name not in self.unpublished
+        return ResolvedColumn(name, self.short_name(name), unit, digits, higher_is_better, notes, is_printed)
 
     def higher_is_better(self, column: str) -> bool | None:
-        if column in self.own_columns:
-            return self.columns[column].display[2]
-        return self._published_in(column)[0].higher_is_better
+        return self.resolve(column).higher_is_better
 
     def unit_of(self, column: str) -> str:
-        if column in self.own_columns:
-            return self.columns[column].display[0]
-        return self.unit or self._published_in(column)[0].unit
+        return self.resolve(column).unit
 
     def tolerances(self, paper: float) -> dict[str, float]:
         """How far from a published number `reproduced` and `close` reach, in its unit."""
         return {verdict: limit_in_unit(limit, paper) for verdict, limit in self.tolerance}
-
-    def footnotes_of(self, *, row: str | None = None, column: str | None = None) -> tuple[str, ...]:
-        """Footnotes of a row, of a column, or, with both given, of that one number alone."""
-        found = []
-        for note in self.footnotes:
-            by_row, by_column = note.rows is not None, note.columns is not None
-            if (by_row, by_column) != (row is not None, column is not None):
-                continue
-            if (not by_row or row in note.rows) and (not by_column or column in note.columns):
-                found.append(note.id)
-        return tuple(found)
-
-    def all_footnotes(self, row: str, column: str) -> tuple[str, ...]:
-        """Every footnote that bears on one published number."""
-        of_lines = (*self.footnotes_of(column=column), *self.footnotes_of(row=row))
-        found = (*of_lines, *self.footnotes_of(row=row, column=column))
-        return tuple(dict.fromkeys(found))

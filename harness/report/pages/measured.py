@@ -1,0 +1,318 @@
+"""Tables of `kind: measured`: what a paper prints for time and memory, beside what do=bench measured.
+
+Numbers of two machines stand in blocks of their own, and every ratio is within one measurement. A paper's seconds were
+taken on another machine; what can be compared are ratios to one row, the order of rows, and exponents.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.records import ledger
+from harness.report.pages.answer import listed
+from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
+from harness.report.scores.measurements import (
+    Number,
+    describe_setting,
+    fitted,
+    has_series,
+    label_of,
+    median_ratio,
+    number_at,
+    of_run,
+    printed_slope,
+    series,
+    size_of,
+    slope,
+)
+from harness.report.spec.measured import EXPONENTS, KEYS, MeasuredColumn, MeasuredSpec
+from harness.report.stats.seeds import significant
+
+UNITS = {"ms": "ms", "s": "s", "memory_mb": "MiB", "speedup": "× reference ↑", "memory_ratio": "× reference ↓"}
+UNITS |= dict.fromkeys(EXPONENTS, "exponents")
+NEAR = 0.25  # exponents that differ by less are the same
+MEMORY = (
+    "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
+    "the allocations; of generation, the state, or with recompute the call alone."
+)
+# status of a point -> what it means
+HOW = {
+    "extrapolated": "extrapolated from shorter texts",
+    "integrated": "added up over the measured costs of single tokens",
+}
+MARK = "~: extrapolated from shorter texts, or added up over the measured costs of single tokens; notes say which."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Ours in a row and column of one measurement, its `source`; empty: no measurement has the column.
+
+    `theirs`: the printed number, or the exponent of the printed formula at the sizes that ours was fitted to.
+    """
+
+    row: str
+    column: str
+    number: Number
+    source: str = ""
+    theirs: float | None = None
+
+    @property
+    def delta(self) -> float | None:
+        return None if self.theirs is None or self.number.value is None else self.number.value - self.theirs
+
+    @property
+    def is_near(self) -> bool:
+        """Of an exponent: whether ours is that of the printed formula."""
+        return abs(self.delta) <= NEAR
+
+
+@dataclass(frozen=True)
+class Part:
+    """The columns of one value and series in one measurement: their grid, its entries, and what they say."""
+
+    block: Block
+    entries: tuple[Entry, ...]
+    sentence: str
+
+
+def page(spec: MeasuredSpec, measurements: Mapping[str, Mapping[str, Any]] | None = None) -> Table:
+    """`measurements`: those of do=bench by their names."""
+    sections, entries, sentences = [], [], []
+    for name, run in spec.runs.items():
+        columns = {key: column for key, column in spec.columns.items() if column.run == name}
+        of_this_run = of_run(run, measurements or {})
+        blocks, filled = [], set()
+        for measured in of_this_run:
+            shown = {key: column for key, column in columns.items() if _fills(spec, column, measured)}
+            parts = [_part(spec, name, measured, group) for group in _groups(shown)]
+            blocks += _lines_once([part.block for part in parts])
+            entries += [entry for part in parts for entry in part.entries]
+            sentences += [part.sentence for part in parts if part.sentence]
+            filled |= set(shown)
+        empty = {key: column for key, column in columns.items() if key not in filled}
+        if printed := [key for key in empty if spec.prints(key)]:
+            blocks.append(_paper_block(spec, printed))
+        entries += [Entry(row, key, Number(None, "not measured")) for key in empty for row in spec.rows]
+        sections.append(Section(f"Run {name}", tuple(blocks), _facts(spec, name, of_this_run, empty)))
+    tidy = [_tidy_row(spec, entry) for entry in entries]
+    if not sentences:
+        state = "No printed number has ours beside it" if any(row["ours_mean"] for row in tidy) else "Not measured yet"
+        sentences = [f"{state}: python run.py do=bench table={spec.name}"]
+    beside = len({(row["row"], row["column"]) for row in tidy if row["paper_value"] and row["ours_mean"]})
+    return table_of(
+        spec,
+        summary=f"{beside} of {len(spec.published)} with ours beside",
+        sections=sections,
+        caption=(MARK, MEMORY, f"The reference of ratios is {spec.reference}, in the same measurement."),
+        tidy=tidy,
+        answer=sentences,
+    )
+
+
+def _fills(spec: MeasuredSpec, column: MeasuredColumn, measured: Mapping[str, Any]) -> bool:
+    """Whether a measurement of a column's run is of its device, mode and batch."""
+    is_there = has_series(measured, spec.runs[column.run].what, *spec.series_of(column))
+    return is_there and column.device in (None, measured["hardware"]["device"])
+
+
+def _part(spec: MeasuredSpec, run: str, measured: Mapping[str, Any], columns: Mapping[str, MeasuredColumn]) -> Part:
+    first = next(iter(columns.values()))
+    mode, batch = spec.series_of(first)
+    labels = {name: label_of(row, name, measured) for name, row in spec.rows_of(run).items()}
+    points = {
+        name: series(measured, label, spec.runs[run].what, mode, batch) for name, label in labels.items() if label
+    }
+    rows = [name for name in spec.rows if name in labels or any((name, key) in spec.published for key in columns)]
+    entries = {name: [_entry(spec, name, key, measured["name"], points) for key in columns] for name in rows}
+    slopes = {name: slope(points.get(name, []), first.value) for name in rows if first.value not in EXPONENTS}
+    if all(number.value is None for number in slopes.values()):
+        slopes = {}
+    header = ["model", *(head for key, column in columns.items() for head in _header(spec, key, column))]
+    if slopes:
+        header.append(f"{'time' if KEYS[first.value] == 'ms' else 'memory'} ~ n^")
+    body = []
+    for name in rows:
+        label = f"{name} (not in the paper)" if spec.rows[name].ours and spec.ledger else name
+        cells = [cell for entry in entries[name] for cell in _cells(spec, entry)]
+        cells += [_text(slopes[name], 2)] if slopes else []
+        body.append((TableEntry(label, spec.footnotes_of(row=name)), *cells))
+    lines = [f"{describe_setting(dict(measured))}.", *_statuses(points.values())]
+    if missing := [name for name in labels if name not in points]:
+        lines.append(f"Not in this measurement: {', '.join(missing)}.")
+    lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
+    title = ", ".join(filter(None, [UNITS[first.value], mode, f"batch {batch}" if batch else ""]))
+    in_order = tuple(entry for row in entries.values() for entry in row)
+    return Part(Block(title, header, body, lines=lines), in_order, _sentence(spec, run, title, in_order, measured))
+
+
+def _entry(
+    spec: MeasuredSpec, row: str, key: str, source: str, points: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Entry:
+    column, ours = spec.columns[key], points.get(row, [])
+    if column.value not in EXPONENTS:
+        printed = spec.published.get((row, key))
+        number = number_at(ours, points.get(spec.reference, []), column.length, column.value)
+        return Entry(row, key, number, source, None if printed is None else ledger.number(printed))
+    formula = spec.published.get((row, column.formula_of or key))
+    sizes = [*map(size_of, fitted(ours, column.value))]
+    theirs = None if formula is None else printed_slope(formula, column.over, column.sizes, sizes)
+    return Entry(row, key, slope(ours, column.value), source, theirs)
+
+
+def _header(spec: MeasuredSpec, key: str, column: MeasuredColumn) -> Iterator[str | TableEntry]:
+    if spec.prints(key):
+        yield TableEntry(f"{key}: paper", spec.footnotes_of(column=key))
+    if spec.has_formulas(key):
+        yield f"its exponent of {column.over}"
+    yield f"{key}: ours"
+
+
+def _cells(spec: MeasuredSpec, entry: Entry) -> Iterator[TableEntry]:
+    """What stands below `_header`."""
+    if spec.prints(entry.column):
+        yield _paper_entry(spec, entry.row, entry.column)
+    is_exponent = spec.columns[entry.column].value in EXPONENTS
+    if spec.has_formulas(entry.column):
+        yield TableEntry("–" if entry.theirs is None else f"{entry.theirs:z.2f}")
+    ours = _text(entry.number, spec.columns[entry.column].decimals)
+    tone = ("good" if entry.is_near else "fair") if is_exponent and entry.delta is not None else ours.tone
+    yield replace(ours, tone=tone, cells=(entry.source,))
+
+
+def _paper_entry(spec: MeasuredSpec, row: str, key: str) -> TableEntry:
+    return TableEntry(spec.published.get((row, key), "–"), spec.footnotes_of(row=row, column=key))
+
+
+def _paper_block(spec: MeasuredSpec, columns: Sequence[str]) -> Block:
+    """The paper's numbers alone, of columns that were not measured."""
+    header = ["model", *(TableEntry(key, spec.footnotes_of(column=key)) for key in columns)]
+    body = [
+        (TableEntry(name, spec.footnotes_of(row=name)), *(_paper_entry(spec, name, key) for key in columns))
+        for name, row in spec.rows.items()
+        if not row.ours
+    ]
+    return Block("The paper's numbers", header, body)
+
+
+def _facts(
+    spec: MeasuredSpec, name: str, of_this_run: Sequence[Mapping[str, Any]], empty: Mapping[str, MeasuredColumn]
+) -> tuple[str, ...]:
+    """How a run was measured, and which command measures its empty columns."""
+    run, lines = spec.runs[name], []
+    if empty:
+        command = f"python run.py do=bench table={spec.name} bench.run={name}"
+        on_gpu = run.needs == "cuda" or {column.device for column in empty.values()} == {"cuda"}
+        cost = f" (about {run.minutes:g} minutes on 2 cores)" if run.minutes and not on_gpu else ""
+        need = " It needs a GPU." if on_gpu else f" It needs {run.needs}." if run.needs else ""
+        which = f" ({listed([f'“{key}”' for key in empty])})" if of_this_run else ""
+        lines.append(f"Not measured yet{which}: {command}{cost}.{need}")
+    if not run.paper_size:
+        lines.append(f"Not at the paper's size: {run.why}. So ours stand beside no printed number.")
+    for measured in of_this_run:
+        where = f"{measured['name']}: " if len(of_this_run) > 1 else ""
+        if timed := measured.get("timed", {}).get(run.what):
+            lines.append(f"{where}Timed: {timed}.")
+        operators = measured.get("kernels", {}).items()
+        if named := "; ".join(f"{label} {', '.join(names)}" for label, names in operators if names):
+            lines.append(f"{where}Operators that take most of the time: {named}.")
+    return tuple(lines)
+
+
+def _sentence(spec: MeasuredSpec, run: str, title: str, entries: Sequence[Entry], measured: Mapping[str, Any]) -> str:
+    """How near ours are to what is printed; empty where nothing is printed."""
+    where = measured["hardware"]["gpu"] or measured["hardware"]["cpu"]
+    compared = [entry for entry in entries if entry.delta is not None]
+    if exponents := [entry for entry in compared if spec.columns[entry.column].value in EXPONENTS]:
+        near = sum(entry.is_near for entry in exponents)
+        count = f"{near} of {len(exponents)} of ours are within {NEAR} of the printed formula's"
+        return f"{title} of {run}, on {where}: {count}."
+    ratios = median_ratio([(entry.number.value, entry.theirs) for entry in compared if entry.row != spec.reference])
+    if not ratios:
+        return ""
+    low, middle, high = (significant(ratio, 2) for ratio in ratios)
+    orders: dict[str, list[tuple[float, float]]] = {}
+    for entry in compared:
+        orders.setdefault(entry.column, []).append((entry.number.value, entry.theirs))
+    taus = [tau for pairs in orders.values() if (tau := _tau(pairs)) is not None]
+    order = f"; order of rows, Kendall's τ in the mean {sum(taus) / len(taus):+.2f}" if taus else ""
+    return f"{title}, on {where}: ours over the paper's {middle} in the median ({low} to {high}){order}."
+
+
+def _tidy_row(spec: MeasuredSpec, entry: Entry) -> dict[str, str]:
+    """A printed value stands only beside a measurement at the paper's size."""
+    is_beside = entry.source and spec.runs[spec.columns[entry.column].run].paper_size
+    printed = spec.published.get((entry.row, entry.column), "") if is_beside else ""
+    notes = [*spec.footnotes_of(row=entry.row), *spec.all_footnotes(entry.row, entry.column)]
+    if spec.rows[entry.row].ours:
+        notes.append("not in the paper")
+    return tidy_row(
+        spec,
+        entry.row,
+        entry.column,
+        budget="bench",
+        source=entry.source,
+        paper_value=printed,
+        ours_mean=entry.number.value,
+        n=entry.number.samples,
+        delta=entry.delta if printed else None,
+        status=entry.number.status,
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+def _groups(columns: Mapping[str, MeasuredColumn]) -> list[dict[str, MeasuredColumn]]:
+    """Columns of one value and series together; exponents of time and memory side by side."""
+    groups: dict[tuple[Any, ...], dict[str, MeasuredColumn]] = {}
+    for key, column in columns.items():
+        value = "exponents" if column.value in EXPONENTS else column.value
+        groups.setdefault((value, column.mode, column.batch), {})[key] = column
+    return list(groups.values())
+
+
+def _lines_once(blocks: Sequence[Block]) -> list[Block]:
+    """Blocks of one measurement; lines that the next block has as well stand only there."""
+    following = [*blocks[1:], None]
+    return [
+        replace(block, lines=()) if after is not None and after.lines == block.lines else block
+        for block, after in zip(blocks, following, strict=True)
+    ]
+
+
+def _text(number: Number, decimals: int) -> TableEntry:
+    if number.value is None:
+        return TableEntry(number.status.split(":")[0], tone="muted" if number.status == "not measured" else "bad")
+    return TableEntry(f"{number.value:z,.{decimals}f}{number.mark}")
+
+
+def _statuses(points: Any) -> list[str]:
+    """How the numbers with a mark came about, and why others are missing; the measurement has the details."""
+    points = [point for line in points for point in line]
+    everyone = {point["model"] for point in points}
+    by_status: dict[str, dict[str, list[str]]] = {}
+    for point in (point for point in points if point["status"] != "ok"):
+        status = point["status"].split(":")[0]
+        by_status.setdefault(HOW.get(status, status), {}).setdefault(point["model"], []).append(f"{point['length']:,}")
+    lines = []
+    for how, lengths_of in by_status.items():
+        models_of: dict[str, list[str]] = {}
+        for model, lengths in lengths_of.items():
+            models_of.setdefault(listed(lengths), []).append(model)
+        where = (
+            f"{'all rows' if len(models) > 1 and set(models) == everyone else ', '.join(models)} at {lengths} tokens"
+            for lengths, models in models_of.items()
+        )
+        lines.append(f"{how.capitalize()}: {'; '.join(where)}.")
+    return lines
+
+
+def _tau(numbers: Sequence[tuple[float, float]]) -> float | None:
+    import numpy as np
+
+    from harness.report.stats.ordering import kendall
+
+    if len(numbers) < 3:
+        return None
+    ours, theirs = (np.array(side, dtype=float) for side in zip(*numbers, strict=True))
+    tau = float(kendall(ours[None], theirs)[0])
+    return None if math.isnan(tau) else tau

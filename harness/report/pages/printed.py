@@ -1,0 +1,68 @@
+"""The verdict on a printed text or number, and how many of all printed ones have ours beside them."""
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from harness.records import ledger
+from harness.report.render.layout import Table, TableEntry
+
+
+class Verdict(StrEnum):
+    """What is said of ours beside a printed text or number. A footnote explains a difference."""
+
+    SAME = "same"
+    EXPLAINED = "differs"
+    UNEXPLAINED = "differs, unexplained"
+    ABSENT = "not here"
+    IN_WORDS = "in words"
+
+    @classmethod
+    def of(cls, same: bool, notes: Sequence[str]) -> "Verdict":
+        if same:
+            return cls.SAME
+        return cls.EXPLAINED if notes else cls.UNEXPLAINED
+
+    @property
+    def entry(self) -> TableEntry:
+        return TableEntry(self.value, tone=TONES.get(self, "muted"))
+
+
+TONES = {Verdict.SAME: "good", Verdict.EXPLAINED: "fair", Verdict.UNEXPLAINED: "bad"}  # of verdicts that compare
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Equal, numbers up to rounding; `true` is no number."""
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(is_same, left, right))
+    if is_number(left) and is_number(right):
+        return math.isclose(left, right, rel_tol=1e-9)
+    return type(left) is type(right) and left == right
+
+
+def beside(pages: Iterable[Table], paper_root: str | os.PathLike[str]) -> str:
+    """`Published numbers with ours beside them at full size: 250 of 986; with printed texts 300 of 1,083 entries.`
+
+    Full size: the unchanged recipe at the paper's budget on its full data, a composed recipe at that budget, a closed
+    form at the printed sizes, or a measurement at the paper's own size. The rows of the long CSV say which: a printed
+    value stands in them only where ours may be compared with it. The ledger says what is a number: `20K` is a text
+    there, and a dash is an entry.
+    """
+    entries = [entry for name in ledger.tables(paper_root) for entry in ledger.entries(name, paper_root)]
+    numbers = sum(not math.isnan(entry["number"]) for entry in entries)
+    is_printed_number = {
+        (row["paper"], row["table"], row["row"], row["column"]): not math.isnan(ledger.number(row["paper_value"]))
+        for page in pages
+        for row in page.tidy
+        if row["paper_value"] and row["ours_mean"]
+    }
+    return (
+        f"Published numbers with ours beside them at full size: {sum(is_printed_number.values()):,} of {numbers:,}; "
+        f"with printed texts {len(is_printed_number):,} of {len(entries):,} entries."
+    )

@@ -1,0 +1,269 @@
+"""A table of hyper-parameters: each printed one beside what our composed recipe has, and whether the two are the same.
+
+A difference either has a footnote that explains it or is marked as unexplained. Nothing is trained or measured.
+
+`20K` is 20,000, `2^17` is 131,072, `5e-4` is a number, `(0.9,0.98)` a list of two, `6 epochs` a number with a unit; any
+other word means what `names` of its source says.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.config.cell import flatten
+from harness.config.compose import file_of
+from harness.config.overrides import to_overrides
+from harness.config.sweep import compose_with_model
+from harness.errors import UsageError, did_you_mean, one_line
+from harness.records import ledger
+from harness.report.pages.printed import TONES, Verdict, is_number, is_same
+from harness.report.render.layout import Block, Section, Table, TableEntry, table_of, tidy_row
+from harness.report.spec.formula import evaluate
+from harness.report.spec.settings import Recipe, SettingsSpec, Source
+
+SUFFIXES = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9}
+NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)([KMB]?)")
+POWER = re.compile(r"(\d+)\^(\d+)")
+PARTS = ("model", "task", "backbone", "protocol", "train")  # of a config, that formulas may name
+NOT_THERE = object()
+
+
+@dataclass(frozen=True)
+class Ours:
+    """`value`: None where the setting is switched off. `text`: for a reader."""
+
+    value: Any
+    text: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One printed setting. `ours`: None where we have no such setting, for the reason `why`, which of a design in words
+    is what we say of ours."""
+
+    row: str
+    column: str
+    printed: str
+    ours: Ours | None
+    verdict: Verdict
+    notes: tuple[str, ...]
+    why: str = ""
+    delta: float | None = None
+
+
+def page(spec: SettingsSpec) -> Table:
+    settings = settings_of(spec)
+    if only_words := all(setting.verdict is Verdict.IN_WORDS for setting in settings):
+        blocks = [_designs(spec, [setting for setting in settings if setting.column == name]) for name in spec.columns]
+    else:
+        blocks = [_block(spec, row, [setting for setting in settings if setting.row == row]) for row in spec.rows]
+    sections = (Section("Printed, and composed at budget=paper", tuple(blocks)),)
+    content = {"summary": _summary(settings), "answer": list(_answer(settings)), "caption": _caption(only_words)}
+    tidy = [_tidy_row(spec, setting) for setting in settings]
+    return table_of(spec, sections=sections, tidy=tidy, **content)
+
+
+def settings_of(spec: SettingsSpec) -> list[Setting]:
+    """Row by row, in the order of the columns. Raises UsageError for a source that a recipe does not have."""
+    recipes = Recipes()
+    pairs = ((row, column) for row in spec.rows for column in spec.columns)
+    return [_setting(spec, row, column, recipes) for row, column in pairs if (row, column) in spec.published]
+
+
+def _setting(spec: SettingsSpec, row: str, column: str, recipes: "Recipes") -> Setting:
+    printed, source, notes = spec.published[row, column], spec.source(row, column), spec.all_footnotes(row, column)
+    if source.absent is not None:
+        return Setting(row, column, printed, None, Verdict.ABSENT, notes, source.absent)
+    try:
+        ours = recipes.ours(source, spec.rows[row])
+    except UsageError as error:
+        raise UsageError(f"conf/table/{spec.name}.yaml: rows.{row}, {column}: {error}") from error
+    if source.text is not None:
+        return Setting(row, column, printed, ours, Verdict.IN_WORDS, notes, source.text)
+    paper = meaning(printed, source)
+    delta = ours.value - paper if is_number(ours.value) and is_number(paper) else None
+    verdict = Verdict.of(is_same(paper, ours.value), notes)
+    return Setting(row, column, printed, ours, verdict, notes, delta=delta)
+
+
+def meaning(printed: str, source: Source) -> Any:
+    """The value that a printed setting means; the text itself where it is no number and no known name."""
+    if printed in source.names:
+        return source.names[printed]
+    text = printed.removesuffix(source.unit).strip() if source.unit else printed
+    if source.unit and text == printed:
+        return printed  # of another unit
+    if text[:1] == "(" and text[-1:] == ")":
+        return [_number(part.strip()) for part in text[1:-1].split(",")]
+    return _number(text)
+
+
+def _number(text: str) -> float | str:
+    if match := POWER.fullmatch(text):
+        base, exponent = map(int, match.groups())
+        return float(base**exponent) if exponent < 64 else text
+    match = NUMBER.fullmatch(text)
+    return float(match[1]) * SUFFIXES[match[2]] if match else text
+
+
+class Recipes:
+    """Composed recipes at the paper's budget; each is composed once."""
+
+    def __init__(self) -> None:
+        self.composed: dict[tuple[str, ...], DictConfig] = {}
+
+    def config(self, recipe: Recipe) -> DictConfig:
+        """The configuration of a recipe. Raises UsageError and Hydra's errors for names that are not there."""
+        rest = (f"task={recipe.task}", f"protocol={recipe.protocol}", "budget=paper", *to_overrides(recipe.set))
+        words = (recipe.model, *rest)
+        if words not in self.composed:
+            self.composed[words] = compose_with_model(recipe.model, rest)
+        return self.composed[words]
+
+    def ours(self, source: Source, row: Recipe) -> Ours:
+        """What our recipe has for a setting. Raises UsageError for a key that it lacks."""
+        if source.each is None:
+            value = self._value(source, source.recipe(row))
+            return Ours(value, display(value, source))
+        # the value on which all sources agree, or `abc 64, longshort 16`, which is no value
+        parts = [self.ours(part, row) for part in source.each]
+        if all(is_same(parts[0].value, part.value) for part in parts):
+            return parts[0]
+        names = (part.recipe(row).model for part in source.each)
+        text = ", ".join(f"{name} {part.text}" for name, part in zip(names, parts, strict=True))
+        return Ours(text, text)
+
+    def _value(self, source: Source, recipe: Recipe) -> Any:
+        if source.seeds_of is not None:
+            return len(yaml.safe_load(file_of("table", source.seeds_of).read_text(encoding="utf-8"))["seeds"])
+        cfg = self.config(recipe)
+        try:
+            if source.formula is not None:
+                return evaluate(source.formula, _resolved(cfg))
+            value = OmegaConf.select(cfg, source.key, default=NOT_THERE)
+        except OmegaConfBaseException as error:
+            raise UsageError(f"{recipe}: {one_line(error)}") from error
+        if value is NOT_THERE:
+            if "default" in source.model_fields_set:
+                return source.default
+            hint = did_you_mean(source.key, flatten(_resolved(cfg)))
+            raise UsageError(f"{recipe}: the recipe has no key '{source.key}': {hint}")
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def _resolved(cfg: DictConfig) -> dict[str, Any]:
+    return {part: OmegaConf.to_container(cfg[part], resolve=True, enum_to_str=True) for part in PARTS}
+
+
+def display(value: Any, source: Source) -> str:
+    """For a reader: `20,000`, `(0.9, 0.98)`, `none`, the paper's name of a value that is no number, `AdamW`."""
+    if value is None:
+        return "none"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(display(item, source) for item in value)})"
+    name = next((name for name, meant in source.names.items() if is_same(meant, value)), None)
+    if name is not None:
+        return name
+    if is_number(value):
+        number = f"{int(value):,}" if value == int(value) and abs(value) >= 1 else f"{value:.6g}"
+        return f"{number} {source.unit}".rstrip()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def csv_value(ours: Ours) -> str:
+    """For the long CSV: a number without separators, any other value as a reader sees it."""
+    value = ours.value
+    return (f"{value:.12g}" if not isinstance(value, int) else str(value)) if is_number(value) else ours.text
+
+
+def _designs(spec: SettingsSpec, settings: list[Setting]) -> Block:
+    """The classes that build what is printed in words. The words stand below, where there is room for long texts."""
+    rows = [(TableEntry(setting.row, setting.notes), setting.ours.text) for setting in settings]
+    lines = []
+    for setting in settings:
+        lines.append(f"{setting.row}, printed: {setting.printed}.")
+        lines.append(f"Ours: {setting.why}. python run.py {spec.rows[setting.row]}")
+    return Block(settings[0].column, ("model", "our class"), rows, "ll", lines=lines)
+
+
+def _block(spec: SettingsSpec, row: str, settings: list[Setting]) -> Block:
+    """The settings of one recipe, a line each."""
+    rows, columns_of = [], {}
+    for setting in settings:
+        ours = TableEntry(setting.ours.text) if setting.ours else TableEntry("–", tone="muted")
+        rows.append((setting.column, TableEntry(setting.printed, setting.notes), ours, setting.verdict.entry))
+        if setting.why:
+            columns_of.setdefault(setting.why, []).append(setting.column)
+    lines = [f"Not here: {', '.join(columns)}: {reason}." for reason, columns in columns_of.items()]
+    lines.append(f"Our recipe: python run.py {spec.rows[row]}")
+    return Block(row, ("setting", "paper", "ours", ""), rows, "llll", lines=lines)
+
+
+def _summary(settings: list[Setting]) -> str:
+    """`91, ours beside 88 of them; 29 texts, ours beside 25 of them`. As the ledger counts, `20K` is a text."""
+    numbers = [setting for setting in settings if not math.isnan(ledger.number(setting.printed))]
+    texts = [setting for setting in settings if setting not in numbers]
+    beside = [sum(setting.ours is not None for setting in part) for part in (numbers, texts)]
+    start = f"{len(numbers)}, ours beside {beside[0]} of them" if numbers else "none"
+    return f"{start}; {len(texts)} texts, ours beside {beside[1]} of them"
+
+
+def _answer(settings: list[Setting]) -> Iterator[str]:
+    """How many are the same, then each difference."""
+    by_verdict = {verdict: [setting for setting in settings if setting.verdict is verdict] for verdict in Verdict}
+    same, explained, unexplained = (len(by_verdict[verdict]) for verdict in TONES)
+    if compared := same + explained + unexplained:
+        yield (
+            f"{same} of {compared} printed settings are those of our recipes; {explained} differ and a footnote "
+            f"says why; {unexplained} differ unexplained."
+        )
+    if in_words := len(by_verdict[Verdict.IN_WORDS]):
+        yield f"{in_words} designs are printed in words; a class of ours builds each of them."
+    if absent := len(by_verdict[Verdict.ABSENT]):
+        yield f"Without a counterpart here: {absent}, for reasons that stand below."
+    for verdict, title in ((Verdict.UNEXPLAINED, "Unexplained"), (Verdict.EXPLAINED, "Different")):
+        for row in dict.fromkeys(setting.row for setting in settings):
+            words = [_difference(setting) for setting in by_verdict[verdict] if setting.row == row]
+            if words:
+                yield f"{title}, {row}: {'; '.join(words)}."
+
+
+def _difference(setting: Setting) -> str:
+    notes = f" [{', '.join(setting.notes)}]" if setting.notes else ""
+    return f"{setting.column} {setting.printed}, ours {setting.ours.text}{notes}"
+
+
+def _caption(only_words: bool) -> tuple[str, ...]:
+    if only_words:
+        return ("Ours is the class that the recipe builds, and what a test of it proves.",)
+    return (
+        "Ours is read from the composed configuration of the recipe at the paper's budget; nothing was trained for it.",
+        "The same: equal in meaning. 20K is 20,000, 2^17 is 131,072, 0.0 for a limit is none; names of optimisers and "
+        "schedules stand for the functions that they name; epochs are updates over the updates of an epoch.",
+        "A footnote at a printed setting says why ours differs, or what is known of the print.",
+    )
+
+
+def _tidy_row(spec: SettingsSpec, setting: Setting) -> dict[str, str]:
+    ours = csv_value(setting.ours) if setting.ours else ""
+    return tidy_row(
+        spec,
+        setting.row,
+        setting.column,
+        budget="paper",
+        source="recipe",
+        paper_value=setting.printed,
+        ours_mean=ours,
+        delta="" if setting.delta is None else f"{setting.delta:.12g}",
+        verdict=setting.verdict,
+        status=setting.why or "composed",
+        notes=setting.notes,
+    )

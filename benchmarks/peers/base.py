@@ -81,8 +81,8 @@ class Clone(NamedTuple):
         root = peers / self.name
         if not (root / ".git").exists():
             raise AbsentError(f"{peers} has no clone {self.name}; there: {self.get}")
-        if (found := _git(root, "rev-parse", "HEAD")) != self.commit:
-            raise AbsentError(f"{root} is at {found[:12]}; run: git -C {root} checkout {self.commit}")
+        if (commit := _git(root, "rev-parse", "HEAD")) != self.commit:
+            raise AbsentError(f"{root} is at {commit[:12]}; run: git -C {root} checkout {self.commit}")
         if _git(root, "status", "--porcelain", "--untracked-files=no"):
             raise AbsentError(f"{root} is changed; run: git -C {root} checkout {self.commit} -- .")
         return root / self.source
@@ -95,14 +95,16 @@ class Clone(NamedTuple):
 class Project(NamedTuple):
     """A public project: names of rows and what makes each, from the folder of the clones or None.
 
-    `packages` are what it needs, as pip takes them, at the versions that were measured. A maker raises AbsentError
-    without the clone, ImportError without a package.
+    `packages` are what it needs, as pip takes them, at the versions that were measured. Rows of a project that is not
+    `in_table` are measured only where they are named. A maker raises AbsentError without the clone, ImportError without
+    a package.
     """
 
     name: str
     pairs: tuple[tuple[str, Callable[[Path | None], LayerPair]], ...]
     clone: Clone | None = None
     packages: tuple[str, ...] = ()
+    in_table: bool = True
 
     @property
     def install(self) -> str:
@@ -110,10 +112,10 @@ class Project(NamedTuple):
 
 
 def _git(root: Path, *arguments: str) -> str:
-    found = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise AbsentError(f"git says of {root}: {' '.join(found.stderr.split())}")
-    return found.stdout.strip()
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AbsentError(f"git says of {root}: {' '.join(done.stderr.split())}")
+    return done.stdout.strip()
 
 
 @contextmanager

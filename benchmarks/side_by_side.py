@@ -65,7 +65,7 @@ def difference(ours: Tensor, theirs: Tensor) -> float:
 def measure(
     ours: Callable[[], None], theirs: Callable[[], None], seconds: float, *, least: int = LEAST_ROUNDS
 ) -> Rounds:
-    """Seconds of a call of ours and of theirs, in rounds, for about so many seconds; the first calls are not counted."""
+    """Rounds for about so many seconds; the first calls are not counted."""
     gc.collect()
     limits = {"rounds": MOST_ROUNDS, "least_rounds": least, "budget_s": seconds}
     calls, options = {"ours": ours, "theirs": theirs}, {"stopwatch": processor_call, "retry_disturbed": False}

@@ -124,7 +124,7 @@ def test_a_goal_or_a_peer_that_fails_costs_no_other(place, monkeypatch):
         yield
 
     def with_peer(bench):
-        yield from speed.beside(bench, "G4", "band", "missing", "forward", "a window", 1.0)
+        yield from speed.against_peer(bench, "G4", "band", "missing", "forward", "a window", 1.0)
         yield speed.at_most("G4", "a window", 1.0, 2.0)
 
     def workload(self, name, length):

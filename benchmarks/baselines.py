@@ -88,7 +88,7 @@ def compare(pair: LayerPair, x: Tensor, cotangent: Tensor) -> tuple[float, float
 def run(pair: LayerPair, seconds: float) -> dict[str, Any]:
     """Compare and measure a pair: a row as JSON has it."""
     torch.manual_seed(0)
-    x, cotangent = torch.randn(2, BATCH, LENGTH, pair.dim).unbind(0)
+    x, cotangent = torch.randn(2, *(pair.size or (BATCH, LENGTH)), pair.dim).unbind(0)
     pair.ours.train(), pair.theirs.train()
     output, gradient = compare(pair, x, cotangent)
     pair.redraw()

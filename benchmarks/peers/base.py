@@ -29,7 +29,8 @@ class LayerPair(NamedTuple):
 
     What a peer draws at each call comes from torch's stream or a seed of its own; the comparison begins at `SEED`, and
     `redraw` then lets ours draw anew as often as the peer does. Where the two are not the same function everywhere,
-    `same` names the rows that must be, of x (B, N, D) a mask (B, N), and `examples` how many at once.
+    `same` names the rows that must be, of x (B, N, D) a mask (B, N), and `examples` how many at once. `size` is batch
+    and length, unless they are those of all rows.
     """
 
     name: str
@@ -43,6 +44,7 @@ class LayerPair(NamedTuple):
     tolerance: float = TOLERANCE
     same: Callable[[Tensor], Tensor] | None = None
     examples: int = BATCH
+    size: tuple[int, int] | None = None
     redraw: Callable[[], None] = lambda: None
 
 

@@ -32,26 +32,31 @@ def _pair(
     theirs: nn.Module,
     weights: Weights,
     call: Call | None = None,
+    size: tuple[int, int] = (4, 512),
 ) -> LayerPair:
-    """`ours`: a layer's class and its arguments; `public`: the package and name of theirs."""
+    """`ours`: a layer's class and its arguments; `public`: the package and name of theirs.
+
+    `size`: batch and length, so that public layers which walk from token to token end within a minute.
+    """
     kind, hyper = ours
     model = layer(kind, **{"heads": 1} | dict(hyper), pattern=Pattern.CAUSAL_SELF)
     taps = {key: value.flip(-1) for key, value in weights.items() if key.endswith("convolution.weight")}
     copy(model, weights | taps)  # our taps have the opposite order
     project, _, name_there = public.partition(" ")
-    return LayerPair(name, f"{package(project)} {name_there}", model.dim, model.heads, model, theirs, call or theirs)
+    label, sizes = f"{package(project)} {name_there}", {"size": size, "note": f"{size[0]} x {size[1]} tokens"}
+    return LayerPair(name, label, model.dim, model.heads, model, theirs, call or theirs, **sizes)
 
 
 def mamba(peers: Path | None) -> LayerPair:
     from transformers import MambaConfig
     from transformers.models.mamba.modeling_mamba import MambaMixer
 
-    dim = 256  # the public training step needs a minute at the published 768
+    dim = 256  # not the published 768, which takes the public layer three times as long
     theirs = MambaMixer(MambaConfig(hidden_size=dim, num_hidden_layers=1, use_mambapy=False), layer_idx=0)
     names = {"A_log": "log_decay", "D": "skip"}
     names |= {"conv1d.weight": "convolution.weight", "conv1d.bias": "convolution_bias"}
     weights = {names.get(name, name): value for name, value in theirs.named_parameters()}
-    return _pair("mamba", "transformers MambaMixer", (Mamba, {"dim": dim}), theirs, weights)
+    return _pair("mamba", "transformers MambaMixer", (Mamba, {"dim": dim}), theirs, weights, size=(1, 256))
 
 
 def rwkv4(peers: Path | None) -> LayerPair:

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.attention import workloads
 from benchmarks.attention.workloads import PASSES, SOFTPLUS, Measurement, Workload, random_heads, random_qkv
-from benchmarks.gpu.part import FAILED, MEASURED, SKIPPED, UNFINISHED, OutOfTimeError, Place, Row, row
+from benchmarks.gpu.part import MEASURED, SKIPPED, Item, Place, Row, row, rows_in_time
 from harness.bench.timing import CudaEvents, peak_mb, time_alternating
 from harness.errors import one_line
 from harness.report.stats.growth import crossover, exponent
@@ -176,6 +176,13 @@ def agrees(bench: Bench, ours: str, theirs: str) -> bool:
 at_most = partial(Measurement, at_least=False, unit="µs")
 
 
+def time_goals(bench: Bench, id: str, name: str, label: str, goals: dict[str, float]) -> Iterator[Measurement]:
+    """Microseconds of a workload."""
+    for kind, goal in goals.items():
+        time = getattr(bench, kind)(name, bench.sizes.length)
+        yield at_most(id, f"{label}, {bench.sizes.length:,}, {PASSES[kind]}", time, goal)
+
+
 def against_softmax(bench: Bench, id: str, name: str, label: str, goals: dict[str, float]) -> Iterator[Measurement]:
     """How many times faster than softmax attention by its fastest backend."""
     n = bench.sizes.length
@@ -200,11 +207,10 @@ def against_peer(
 
 def g1(bench: Bench) -> Iterator[Measurement]:
     n = bench.sizes.length
-    yield at_most("G1", f"Latte, {n:,}, forward", bench.forward("latte", n), 90)
-    yield at_most("G1", f"Latte, {n:,}, forward + backward", bench.train("latte", n), 330)
+    yield from time_goals(bench, "G1", "latte", "Latte", {"forward": 90, "train": 330})
     if bench.device.type == "cuda":
+        label = f"Latte, {n:,}, vs chunk_lightnet of flash-linear-attention"
         for kind in PASSES:
-            label = f"Latte, {n:,}, vs chunk_lightnet of flash-linear-attention"
             yield from against_peer(bench, "G1", "latte", "fla", kind, label, 2.0)
 
 
@@ -222,16 +228,15 @@ def g2(bench: Bench) -> Iterator[Measurement]:
 
 
 def g3(bench: Bench) -> Iterator[Measurement]:
-    n, w = bench.sizes.length, bench.sizes.window
-    yield at_most("G3", f"LAVO, global half, {n:,}, forward", bench.forward("LAVO, global half", n), 45)
-    yield at_most("G3", f"LAVO, window {w}, {n:,}, forward", bench.forward("lavo", n), 120)
-    yield at_most("G3", f"LAVO, window {w}, {n:,}, forward + backward", bench.train("lavo", n), 420)
+    w = bench.sizes.window
+    yield from time_goals(bench, "G3", "LAVO, global half", "LAVO, global half", {"forward": 45})
+    yield from time_goals(bench, "G3", "lavo", f"LAVO, window {w}", {"forward": 120, "train": 420})
     yield from against_softmax(bench, "G3", "lavo", f"LAVO, window {w}", {"forward": 6.0})
 
 
 def g4(bench: Bench) -> Iterator[Measurement]:
     n, w = bench.sizes.length, bench.sizes.window
-    yield at_most("G4", f"window of {w} with a bias, {n:,}, forward", bench.forward("band", n), 75)
+    yield from time_goals(bench, "G4", "band", f"window of {w} with a bias", {"forward": 75})
     yield from against_softmax(bench, "G4", "band", f"window of {w} with a bias", {"forward": 10.0})
     yield from against_softmax(bench, "G4", "llp", f"LLP, half segment {w}", {"forward": 10.0})
     if bench.device.type == "cuda":
@@ -240,15 +245,12 @@ def g4(bench: Bench) -> Iterator[Measurement]:
 
 
 def g5(bench: Bench) -> Iterator[Measurement]:
-    n = bench.sizes.length
-    yield at_most("G5", f"LongNet, {n:,}, forward", bench.forward("longnet", n), 320)
+    yield from time_goals(bench, "G5", "longnet", "LongNet", {"forward": 320})
     yield from against_softmax(bench, "G5", "longnet", "LongNet", {"forward": 2.5})
 
 
 def g6(bench: Bench) -> Iterator[Measurement]:
-    n = bench.sizes.length
-    yield at_most("G6", f"Luna, {n:,}, forward", bench.forward("luna", n), 100)
-    yield at_most("G6", f"Luna, {n:,}, forward + backward", bench.train("luna", n), 350)
+    yield from time_goals(bench, "G6", "luna", "Luna", {"forward": 100, "train": 350})
 
 
 @torch.no_grad()
@@ -277,12 +279,12 @@ def g7(bench: Bench) -> Iterator[Measurement]:
 
 
 def graphed(call: Callable[[], object], device: torch.device) -> Callable[[], object]:
-    """On CUDA a graph of the call, which is launched as one; elsewhere the call."""
+    """On CUDA a graph of the call, which is launched at once; elsewhere the call."""
     if device.type != "cuda":
         return call
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # a graph cannot hold what happens in a first call
+    with torch.cuda.stream(stream):  # a graph cannot hold what only the first calls do
         for _ in range(3):
             call()
     torch.cuda.current_stream().wait_stream(stream)
@@ -306,26 +308,15 @@ GOALS = {"G1": g1, "G2": g2, "G3": g3, "G4": g4, "G5": g5, "G6": g6, "G7": g7, "
 
 
 def part(place: Place) -> Iterator[Row]:
-    """A row for each line of each goal; a goal that is missed is a number, and no failure."""
+    """A row per line of each goal; a missed goal is a number, and no failure."""
     bench = Bench(place.device, TINY if place.tiny else Sizes())
-    names, done = list(GOALS), 0
-    try:
-        with place.limited():
-            for id in names:
-                yield from measured(bench, id)
-                done += 1
-    except OutOfTimeError:
-        yield row("goals", UNFINISHED, f"no time for {', '.join(names[done:])}")
+    items = [Item(id, partial(measured, bench, id), {"name": id, "id": id}) for id in GOALS]
+    yield from rows_in_time("goals", items, place)
     yield from (row("a peer", SKIPPED, note) for note in bench.notes)
 
 
 def measured(bench: Bench, id: str) -> Iterator[Row]:
-    """The lines of a goal; an error of ours is a row, too."""
-    try:
-        for line in GOALS[id](bench):
-            value = line.value if math.isfinite(line.value) else None
-            numbers = {"id": line.id, "value": value, "unit": line.unit, "goal": line.goal}
-            yield row(line.what, MEASURED, at_least=line.at_least, met=line.met, **numbers)
-    except Exception as error:
-        yield row(id, FAILED, f"{type(error).__name__}: {one_line(error)[:300]}", id=id)
-        torch.cuda.empty_cache()
+    for line in GOALS[id](bench):
+        value = line.value if math.isfinite(line.value) else None
+        numbers = {"id": line.id, "value": value, "unit": line.unit, "goal": line.goal}
+        yield row(line.what, MEASURED, at_least=line.at_least, met=line.met, **numbers)

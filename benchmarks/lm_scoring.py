@@ -10,8 +10,8 @@ than 4 GiB, and an exponent of time against length below 1.1.
 import argparse
 import json
 import os
-import subprocess
-import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -51,32 +51,20 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=[16_384, 32_768, 65_536, LONGEST])
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--out", type=Path, help="a JSON file for the numbers")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        print(json.dumps(score(options.child[0], int(options.child[1]), options.layers)))
-        return
+    os.environ["OMP_NUM_THREADS"] = "1"
     measured: dict[str, dict[str, float]] = {}
     for name in options.models:
-        lines = []
+        runs = []
         for length in options.lengths:
-            command = [sys.executable, "-m", "benchmarks.lm_scoring", "--layers", str(options.layers)]
-            child = subprocess.run(
-                [*command, "--child", name, str(length)],
-                stdout=subprocess.PIPE,
-                check=True,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-            lines.append(line := json.loads(child.stdout))
-            measured[f"{name}@{length}"] = line
-            print(
-                f"{name:12}{length:>9,} tokens{line['cpu_s']:>9.1f} CPU s{length / line['cpu_s']:>9,.0f} tokens/s"
-                f"{line['peak_gib']:>8.2f} GiB",
-                flush=True,
-            )
-        if len(lines) > 1:
-            slope = exponent(options.lengths, [line["cpu_s"] for line in lines])
-            met = slope < GOAL_EXPONENT and max(line["peak_gib"] for line in lines) < GOAL_GIB
+            with ProcessPoolExecutor(1, get_context("spawn")) as fresh:  # raises an error if its process is killed
+                runs.append(numbers := fresh.submit(score, name, length, options.layers).result())
+            measured[f"{name}@{length}"] = numbers
+            speed = f"{numbers['cpu_s']:>9.1f} CPU s{length / numbers['cpu_s']:>9,.0f} tokens/s"
+            print(f"{name:12}{length:>9,} tokens{speed}{numbers['peak_gib']:>8.2f} GiB", flush=True)
+        if len(runs) > 1:
+            slope = exponent(options.lengths, [run["cpu_s"] for run in runs])
+            met = slope < GOAL_EXPONENT and max(run["peak_gib"] for run in runs) < GOAL_GIB
             print(f"{name:12}time grows as length^{slope:.3f}: the goals are {'met' if met else 'missed'}", flush=True)
     if options.out:
         write_atomic(options.out, json.dumps(measured, indent=1) + "\n")

@@ -30,14 +30,6 @@ READ_AT_ONCE = 512  # tokens of a prompt: an n^2 matrix of all would be the larg
 BuildModel = Callable[[int], nn.Module]  # length of the longest text -> a language model
 
 
-def check_generation(bench: DictConfig) -> None:
-    """Raises UsageError for a mode that does not exist, and for a text without a token to generate."""
-    if unknown := [mode for mode in bench.mode if mode not in MODES]:
-        raise UsageError(f"bench.mode: there is no '{unknown[0]}': there is {', '.join(MODES)}")
-    if min(bench.lengths) <= bench.prompt:
-        raise UsageError(f"bench.lengths: {min(bench.lengths)} leaves nothing to generate, bench.prompt={bench.prompt}")
-
-
 def language_model(measurable: Any, label: str, length: int) -> nn.Module:
     """A `LayerModel` or `RecipeModel` for texts of `length`. Raises UsageError for a model that generates nothing."""
     model = measurable.model(length).eval()
@@ -51,7 +43,6 @@ def measure_generation(
 ) -> list[dict[str, Any]]:
     """Points of what=token and what=generate, for each mode and batch."""
     bench, points = cfg.bench, []
-    check_generation(bench)
     positions = positions_of(bench.prompt, lengths)
     for mode in bench.mode:
         for batch in bench.batches or [bench.batch]:

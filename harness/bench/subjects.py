@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from harness.bench.generate import GENERATE, MODES, check_generation
+from harness.bench.generate import GENERATE, MODES
 from harness.bench.layer import MEASURES, LayerModel
 from harness.bench.measure import DTYPES
 from harness.bench.recipe import RecipeModel
@@ -114,18 +114,17 @@ def typed_subjects(cfg: DictConfig) -> list[Subject]:
 
 
 def check_settings(bench: DictConfig) -> None:
-    """Raises UsageError for a measure or precision that does not exist, and for impossible lengths."""
-    for key, values, choices in (("what", bench.what, WHAT), ("precision", [bench.precision], DTYPES)):
+    """Raises UsageError for a measure, mode or precision that does not exist, and for impossible lengths."""
+    choices_of = {"what": (bench.what, WHAT), "precision": ([bench.precision], DTYPES), "mode": (bench.mode, MODES)}
+    for key, (values, choices) in choices_of.items():
         if unknown := [value for value in values if value not in choices]:
             raise UsageError(f"bench.{key}: there is no '{unknown[0]}': {did_you_mean(unknown[0], choices)}")
     if any(length < 1 for length in bench.lengths) or not bench.lengths:
         raise UsageError(f"bench.lengths: {list(bench.lengths)} are no lengths (lengths=1024,4096)")
     if any(batch < 1 for batch in bench.batches):
         raise UsageError(f"bench.batches: {list(bench.batches)} are no batch sizes")
-    if GENERATE in bench.what:
-        check_generation(bench)
-    elif unknown := [mode for mode in bench.mode if mode not in MODES]:
-        raise UsageError(f"bench.mode: there is no '{unknown[0]}': {did_you_mean(unknown[0], MODES)}")
+    if GENERATE in bench.what and min(bench.lengths) <= bench.prompt:
+        raise UsageError(f"bench.lengths: {min(bench.lengths)} leaves nothing to generate, bench.prompt={bench.prompt}")
     if (bench.axis is None) == bool(bench.axis_values) or (bench.axis is not None and len(set(bench.lengths)) != 1):
         raise UsageError("bench.axis comes with bench.axis_values and one length (lengths=4096)")
 

@@ -36,13 +36,13 @@ def layer_workload(core: Callable[..., Tensor], length: int) -> Workload:
     return Workload(partial(latte_layer, core, 4), *leaves)
 
 
-def growth(make: Callable[[int], Workload], short: int, long: int) -> float:
+def kib_per_position(make: Callable[[int], Workload], short: int, long: int) -> float:
     """KiB of a forward and backward pass per additional position."""
     sizes = [peak_mb(make(length).train, CPU) for length in (short, long)]
     return (sizes[1] - sizes[0]) * 1024 / (long - short)
 
 
-def jax_growth(short: int, long: int) -> float:
+def jax_kib_per_position(short: int, long: int) -> float:
     """The same for the scan in JAX, as its compiler reports it."""
     import jax
 
@@ -56,12 +56,14 @@ def jax_growth(short: int, long: int) -> float:
 
 
 def c13(timer: Timer) -> Iterator[Measurement]:
-    ours = growth(partial(layer_workload, running_softmax), 8192, 32768)
-    peer = growth(partial(layer_workload, latte_materialised), 1024, 4096)
+    ours = kib_per_position(partial(layer_workload, running_softmax), 8192, 32768)
+    peer = kib_per_position(partial(layer_workload, latte_materialised), 1024, 4096)
     title = "Latte layer (B=2, H=4, D=128), forward + backward, memory a position"
     yield at_most("C13", title, ours, 12.0, unit="KiB")
     yield Measurement("C13", "materialised sums take so many times that", peer / ours, 10.0)
-    yield Measurement("C13", "and the gradient of the paper's scan in JAX", jax_growth(4096, 8192) / ours, 6.0)
+    yield Measurement(
+        "C13", "and the gradient of the paper's scan in JAX", jax_kib_per_position(4096, 8192) / ours, 6.0
+    )
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
         workload = global_workload(WIDE, 4096)

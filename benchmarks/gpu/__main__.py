@@ -57,13 +57,13 @@ def main(arguments: list[str] | None = None) -> int:
         if any(path.exists() and not path.is_dir() for path in (folder, *folder.parents)):
             parser.error(f"--{name} is a folder; {folder} is a file, or lies in one")
     try:
-        return measure(options)
+        return measure_parts(options)
     except KeyboardInterrupt:
         print("stopped: no page was written", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
-def measure(options: argparse.Namespace) -> int:
+def measure_parts(options: argparse.Namespace) -> int:
     """Run the parts, write numbers and page. Returns the exit status."""
     import torch
 

@@ -1,8 +1,8 @@
 """Whole cells on a device: the same twice, divided between devices, and the paper's recipe until the time is over.
 
-Cells are run by `run.py`, in a process of their own, as a user runs them; their records stay below the part's folder,
-since they are trials and no results. The paper's cell is trained in this process, so that a time limit can stop it: at
-the limit a callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
+Cells are run by `run.py` in separate processes, as a user runs them; their records stay below the part's folder, since
+they are trials and not results. The paper's cell is trained in this process, so that a time limit can stop it: at the
+limit a callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The page of `make gpu`: in plain words what works, what does not, and how fast it is. It follows from the JSON."""
+"""The page of `make gpu`: what works, what does not, and how fast it is. It is made from the JSON alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -77,7 +77,7 @@ def parts_of(measured: Measured) -> Iterator[tuple[str, Measured]]:
 
 
 def other_rows(rows: Sequence[Row]) -> Iterator[str]:
-    """What has no numbers: left out, unfinished, broken."""
+    """Rows without numbers: skipped, unfinished or failed."""
     lines = [f"- {escaped(row['name'])}, {row['state']}: {escaped(row['text'])}\n" for row in rows]
     if lines:
         yield "".join(lines)

@@ -42,7 +42,7 @@ WORKLOADS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes(workloads.Sizes):
+class GpuSizes(workloads.Sizes):
     """`crossing` are the lengths at which Latte may begin to win, `growing` those of its exponent."""
 
     heads: int = 12
@@ -58,7 +58,7 @@ class Sizes(workloads.Sizes):
     sample_s: float = 1.0  # per number, about
 
 
-TINY = Sizes(
+TINY = GpuSizes(
     **{"heads": 2, "width": 8, "slots": 8, "window": 16, "segments": (16, 32), "ratios": (1, 2)},
     **{"length": 64, "crossing": (16, 32), "growing": (32, 64), "batches": (2, 1)},
     **{"sample_s": 0.0, "dtype": torch.float32},
@@ -66,9 +66,9 @@ TINY = Sizes(
 
 
 class Bench:
-    """Microseconds of named workloads, each measured once."""
+    """Microseconds of named workloads; each is measured once."""
 
-    def __init__(self, device: torch.device, sizes: Sizes):
+    def __init__(self, device: torch.device, sizes: GpuSizes):
         self.device, self.sizes = device, replace(sizes, device=device)
         self.notes: list[str] = []  # peers that could not be measured, and why
         self.absent: set[str] = set()  # their names
@@ -141,7 +141,7 @@ def lightnet() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return call
 
 
-def flex_band(sizes: Sizes, length: int) -> Callable[..., Tensor]:
+def flex_band(sizes: GpuSizes, length: int) -> Callable[..., Tensor]:
     """Attention inside a causal band with a bias per distance, by torch's flex attention, compiled.
 
     The forward pass alone.
@@ -309,13 +309,13 @@ GOALS = {"G1": g1, "G2": g2, "G3": g3, "G4": g4, "G5": g5, "G6": g6, "G7": g7, "
 
 def part(place: Place) -> Iterator[Row]:
     """A row per line of each goal; a missed goal is a number, and no failure."""
-    bench = Bench(place.device, TINY if place.tiny else Sizes())
-    items = [Item(id, partial(measured, bench, id), {"name": id, "id": id}) for id in GOALS]
+    bench = Bench(place.device, TINY if place.tiny else GpuSizes())
+    items = [Item(id, partial(goal_rows, bench, id), {"name": id, "id": id}) for id in GOALS]
     yield from rows_in_time("goals", items, place)
     yield from (row("a peer", SKIPPED, note) for note in bench.notes)
 
 
-def measured(bench: Bench, id: str) -> Iterator[Row]:
+def goal_rows(bench: Bench, id: str) -> Iterator[Row]:
     for line in GOALS[id](bench):
         value = line.value if math.isfinite(line.value) else None
         numbers = {"id": line.id, "value": value, "unit": line.unit, "goal": line.goal}

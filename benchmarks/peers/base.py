@@ -21,16 +21,16 @@ TOLERANCE = 1e-4  # of the largest entry
 
 
 class AbsentError(Exception):
-    """A peer that is not there, or not at its commit: one line that says what to do."""
+    """A peer is missing or not at its commit; the message is a line that says what to do."""
 
 
 class LayerPair(NamedTuple):
     """Two layers with the same weights, (B, N, D) -> (B, N, D): both `train()`, both without dropout.
 
-    What a peer draws at each call comes from torch's stream or a seed of its own; the comparison begins at `SEED`, and
-    `redraw` then lets ours draw anew as often as the peer does. Where the two are not the same function everywhere,
-    `same` names the rows that must be, of x (B, N, D) a mask (B, N), and `examples` how many at once. `size` is batch
-    and length, unless they are those of all rows.
+    What a peer draws at each call comes from torch's stream or from a seed of its own; the comparison begins at `SEED`,
+    and `redraw` then lets ours draw as often as the peer does. Where the two are not the same function everywhere,
+    `same` gives a mask (B, N) of the rows of x (B, N, D) that must agree, and `examples` how many sequences are
+    compared at once. `size`: batch and length, unless they are `BATCH` and `LENGTH`.
     """
 
     name: str
@@ -55,12 +55,12 @@ def layer(
 
 
 def projections(**linears: nn.Module) -> Weights:
-    """Of a layer of ours with linear layers of these names, from the peer's."""
+    """Weights for linear layers of these names in ours, from the peer's linear layers."""
     return {f"{name}.{part}": value for name, linear in linears.items() for part, value in linear.named_parameters()}
 
 
 def package(name: str) -> str:
-    """Name and version, of what is installed."""
+    """Name and installed version."""
     return f"{name} {version(name)}"
 
 

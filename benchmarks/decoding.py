@@ -82,8 +82,8 @@ def searches(name: str, slot: str, options: argparse.Namespace) -> dict[tuple[in
         state = model.init_state(source)
         for batch, beams in [*((batch, 1) for batch in options.batches), (1, 4)]:
             encoded = Encoded(model, state, batch)
-            how = Search(**settings, beams=beams)
-            calls[batch, beams, length] = partial(search, encoded, source.expand(batch, -1), how)
+            search_settings = Search(**settings, beams=beams)
+            calls[batch, beams, length] = partial(search, encoded, source.expand(batch, -1), search_settings)
     return calls
 
 

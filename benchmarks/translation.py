@@ -104,9 +104,9 @@ def main() -> None:
     for beams in (1, 4):
         ids = {"bos_id": BOS, "eos_id": EOS, "padding_id": PADDING}
         lengths = {"max_new_tokens": options.length, "min_new_tokens": options.length - 1}
-        how = Search(**ids, **lengths, beams=beams)
+        settings = Search(**ids, **lengths, beams=beams)
         writers = {
-            "ours": partial(search, model, source, how),
+            "ours": partial(search, model, source, settings),
             "Marian": partial(peer.generate, source, num_beams=beams, do_sample=False, **lengths),
         }
         with torch.no_grad():

@@ -41,9 +41,10 @@ def in_process_of_its_own(name: str, seconds: float, options: Namespace) -> list
     try:
         while receiver.poll(max(0.0, until - time.monotonic())):
             rows.append(receiver.recv())
-    except EOFError:
-        process.join()
-        ended = f"its process ended with status {process.exitcode}"
+    except (EOFError, OSError):  # OSError: a process that was killed may leave half a row
+        process.join(max(0.0, until - time.monotonic()))
+        if process.exitcode is not None:
+            ended = f"its process ended with status {process.exitcode}"
     finally:
         stop(process)
     return rows[:-1] if rows[-1:] == [END] else [*rows, row(name, FAILED, ended)]

@@ -1,28 +1,23 @@
-"""Two implementations of one layer in turns, on one CPU thread: what `competitors` and `baselines` share.
+"""Two implementations of one layer in turns, on one CPU thread, and tables of such comparisons.
 
-A sample is the processor time of a call, which other processes disturb less than time on the clock. The two sides take
-turns, so that a busy machine slows both, and a ratio is the median over rounds of their time over ours: above 1 ours is
-faster. Its interval holds the median of such ratios with a probability of at least 95 % whatever their distribution: it
-lies between two of the sorted ratios (order statistics).
+Times are processor time. A ratio is the median over rounds of their time over ours: above 1 ours is faster. Its
+interval holds the median of such ratios with a probability of at least 95 %, whatever their distribution: it lies
+between two of the sorted ratios (order statistics).
 """
 
 import gc
-import json
+import html
 import math
-import os
-import platform
 import statistics
-import time
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from harness.bench.timing import processor_call, time_alternating
+
 LEAST_ROUNDS, MOST_ROUNDS = 3, 25
-SHORTEST = 0.05  # seconds of a sample
 CONFIDENCE = 0.95
 GOAL = 1.0
 MISSED = "missed"
@@ -67,32 +62,15 @@ def difference(ours: Tensor, theirs: Tensor) -> float:
     return ((ours - theirs).abs().max() / theirs.abs().max()).item()
 
 
-def spent(call: Callable[[], None], times: int = 1) -> float:
-    """Processor seconds of a call, the mean of `times`."""
-    began = time.process_time()
-    for _ in range(times):
-        call()
-    return (time.process_time() - began) / times
-
-
 def measure(
-    calls: tuple[Callable[[], None], Callable[[], None]], seconds: float, *, least: int = LEAST_ROUNDS
+    ours: Callable[[], None], theirs: Callable[[], None], seconds: float, *, least: int = LEAST_ROUNDS
 ) -> Rounds:
-    """Seconds of a call of ours and of theirs, in rounds; the first calls are not counted.
-
-    Rounds end when `seconds` are spent, after `least` of them, or after one where a single call takes as long.
-    """
+    """Rounds for about so many seconds; the first calls are not counted."""
     gc.collect()
-    first = [spent(call) for call in calls]
-    times = [max(1, round(SHORTEST / max(1e-6, took))) for took in first]
-    least = 1 if sum(first) > seconds else least
-    rounds: Rounds = []
-    began = time.perf_counter()
-    while len(rounds) < least or (len(rounds) < MOST_ROUNDS and time.perf_counter() - began < seconds):
-        order = (0, 1) if len(rounds) % 2 else (1, 0)
-        took = {index: spent(calls[index], times[index]) for index in order}
-        rounds.append((took[0], took[1]))
-    return rounds
+    limits = {"rounds": MOST_ROUNDS, "least_rounds": least, "budget_s": seconds}
+    calls, options = {"ours": ours, "theirs": theirs}, {"stopwatch": processor_call, "retry_disturbed": False}
+    timings = time_alternating(calls, device=torch.device("cpu"), warm=False, **limits, **options)
+    return list(zip(timings["ours"].samples, timings["theirs"].samples, strict=True))
 
 
 class Ratio(NamedTuple):
@@ -118,8 +96,8 @@ def ratio(rounds: Rounds) -> Ratio:
     while 2 * (outside + math.comb(count, skipped) / 2**count) <= 1 - CONFIDENCE:
         outside += math.comb(count, skipped) / 2**count
         skipped += 1
-    found = (ratios[skipped - 1], ratios[-skipped]) if skipped else (None, None)
-    return Ratio(statistics.median(ratios), *found)
+    interval = (ratios[skipped - 1], ratios[-skipped]) if skipped else (None, None)
+    return Ratio(statistics.median(ratios), *interval)
 
 
 def middle(rounds: Rounds) -> tuple[float, float]:
@@ -155,37 +133,4 @@ def markdown(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
 
 
 def escaped(text: str) -> str:
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;"), ("\n", " ")):
-        text = text.replace(character, entity)
-    return text
-
-
-def hardware(packages: Iterable[str] = ()) -> dict[str, Any]:
-    """The processor, torch's threads, and versions of what ran; packages that are not installed are left out."""
-    found = {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
-    found |= {"precision": "float32", "python": platform.python_version(), "torch": torch.__version__}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def processor() -> str:
-    """Its name as Linux tells it, elsewhere the kind."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (text.partition(":")[2].strip() for text in lines if text.startswith("model name"))
-    return next(names, platform.machine())
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
-def write_json(path: Path, content: Any) -> None:
-    write(path, json.dumps(content, indent=1) + "\n")
+    return html.escape(text, quote=False).replace("|", "&#124;").replace("\n", " ")

@@ -4,8 +4,8 @@
 
 Transformer-base as Luna's Table 5 has it: width 512, 8 heads, 2,048 hidden units, 40,496 pieces, embeddings shared.
 Both models train on the same random pairs without dropout, with AdamW, and write the same number of pieces for the
-same sources, greedily and by 4 beams; random weights cost what trained ones do. Numbers are processor time, the least
-of several rounds in which all take turns.
+same sources, greedily and by 4 beams; random weights cost as much as trained ones. Numbers are processor time, the
+least of several rounds in which all take turns.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from models.generation.search import Search, search
 from tasks.seq2seq.vocabulary import BOS, EOS, PADDING
 
 OFF = ["backbone.dropout=0", "backbone.attention_dropout=0", "backbone.activation_dropout=0"]
-GOAL = 1.0  # tokens a second at least, as a share of Marian's
+GOAL = 1.0  # tokens per second at least, as a share of Marian's
 
 
 def update(loss: Callable[[], Tensor], optimizer: torch.optim.Optimizer) -> None:
@@ -47,12 +47,18 @@ def ours(layers: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], in
 def marian(layers: int, pieces: int) -> nn.Module:
     from transformers import MarianConfig, MarianMTModel
 
-    sizes = {"layers": layers, "attention_heads": 8, "ffn_dim": 2048}
-    stacks = {f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in sizes.items()}
-    how = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "activation_function": "relu"}
+    per_stack = {"layers": layers, "attention_heads": 8, "ffn_dim": 2048}
+    stacks = {f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in per_stack.items()}
+    settings = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "activation_function": "relu"}
     ids = {"pad_token_id": PADDING, "eos_token_id": EOS, "bos_token_id": BOS, "decoder_start_token_id": BOS}
     config = MarianConfig(
-        vocab_size=pieces, d_model=512, max_position_embeddings=512, forced_eos_token_id=None, **stacks, **how, **ids
+        vocab_size=pieces,
+        d_model=512,
+        max_position_embeddings=512,
+        forced_eos_token_id=None,
+        **stacks,
+        **settings,
+        **ids,
     )
     return MarianMTModel(config)
 
@@ -79,12 +85,14 @@ def main() -> None:
     source, target = torch.randint(4, pieces, (2, options.pairs, options.length))
     count, written = 2 * source.numel(), source.numel()
 
-    def row(what: str, seconds: dict[object, float], tokens: int) -> None:
-        mine, other = (tokens / seconds[who] for who in ("ours", "Marian"))
-        note = "met" if mine >= GOAL * other else "missed"
-        print(f"{what:24}{mine:>9.0f}{other:>9.0f} tokens/s{mine / other:>7.2f}   {note}", flush=True)
+    def row(title: str, seconds: dict[str, float], tokens: int) -> None:
+        our_rate, their_rate = (tokens / seconds[side] for side in ("ours", "Marian"))
+        note = "met" if our_rate >= GOAL * their_rate else "missed"
+        print(
+            f"{title:24}{our_rate:>9.0f}{their_rate:>9.0f} tokens/s{our_rate / their_rate:>7.2f}   {note}", flush=True
+        )
 
-    sizes = [sum(parameter.numel() for parameter in each.parameters()) / 1e6 for each in (model, peer)]
+    sizes = [sum(parameter.numel() for parameter in side.parameters()) / 1e6 for side in (model, peer)]
     print(f"{'':24}{'ours':>9}{'Marian':>9}\n{'parameters':24}{sizes[0]:>9.2f}{sizes[1]:>9.2f} M")
     adam = partial(torch.optim.AdamW, lr=1e-4)
     trained = {
@@ -96,13 +104,13 @@ def main() -> None:
     for beams in (1, 4):
         ids = {"bos_id": BOS, "eos_id": EOS, "padding_id": PADDING}
         lengths = {"max_new_tokens": options.length, "min_new_tokens": options.length - 1}
-        how = Search(**ids, **lengths, beams=beams)
+        settings = Search(**ids, **lengths, beams=beams)
         writers = {
-            "ours": partial(search, model, source, how),
+            "ours": partial(search, model, source, settings),
             "Marian": partial(peer.generate, source, num_beams=beams, do_sample=False, **lengths),
         }
         with torch.no_grad():
-            row(f"written, {beams} beam{'s' * (beams > 1)}", least_seconds(writers), written)
+            row(f"written, {beams} beam{'s' if beams > 1 else ''}", least_seconds(writers), written)
     times = least_seconds({name: optimizer.step for name, optimizer in optimizers(model)})
     ratio = times["Apollo"] / times["AdamW"]
     print(f"{'a step of AdamW, Apollo':24}{times['AdamW']:>9.3f}{times['Apollo']:>9.3f} s{ratio:>14.2f} x")

@@ -1,11 +1,11 @@
 """`make gpu`, its parts on the CPU: what is compared, what is measured, what a part that fails or hangs leaves."""
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
-import subprocess
-import sys
+import time
 import types
 from pathlib import Path
 
@@ -124,7 +124,7 @@ def test_a_goal_or_a_peer_that_fails_costs_no_other(place, monkeypatch):
         yield
 
     def with_peer(bench):
-        yield from speed.beside(bench, "G4", "band", "missing", "forward", "a window", 1.0)
+        yield from speed.against_peer(bench, "G4", "band", "missing", "forward", "a window", 1.0)
         yield speed.at_most("G4", "a window", 1.0, 2.0)
 
     def workload(self, name, length):
@@ -278,34 +278,26 @@ def test_time_that_is_left_goes_to_the_next_part(monkeypatch):
     assert given == [300.0, 600.0]  # the first one took no time
 
 
-CRASHES = "import os, pathlib, sys, time; pathlib.Path(sys.argv[4], 'models.jsonl').write_text(sys.argv[6]); "
-LEFT = '{"name": "lavo", "state": "ok"}\n{"name": "lu'
-
-
 @pytest.mark.parametrize(
-    ("script", "text"),
-    [("os._exit(3)", "status 3"), ("time.sleep(60)", "no end within 1 s: it hangs")],
+    ("function", "text"), [("crashes", "its process ended with status 3"), ("hangs", "no end within 60 s: it hangs")]
 )
-def test_a_process_that_crashes_or_hangs_leaves_its_rows(tmp_path, monkeypatch, script, text):
-    popen = subprocess.Popen
-
-    def other(arguments, **settings):
-        return popen([sys.executable, "-c", CRASHES + script, *arguments[3:], LEFT], **settings)
-
-    monkeypatch.setattr(command.subprocess, "Popen", other)
+def test_a_process_that_crashes_or_hangs_leaves_its_rows(tmp_path, monkeypatch, function, text):
+    monkeypatch.setitem(process.FUNCTIONS, "models", ("tests.helpers.gpu_parts", function))
     chosen = types.SimpleNamespace(device="cpu", tiny=True, work=tmp_path)
-    first, last = command.in_process_of_its_own("models", 1.0, chosen)
-    assert first == {"name": "lavo", "state": "ok"} and last["state"] == FAILED and text in last["text"]
+    now = itertools.chain([0.0, 0.0], itertools.repeat(0.0 if function == "crashes" else 100.0))  # after the first row
+    monkeypatch.setattr(process, "time", types.SimpleNamespace(monotonic=lambda: next(now), time=time.time))
+    first, last = process.in_process_of_its_own("models", 60.0, chosen)
+    assert first == row("lavo", OK) and last["state"] == FAILED and last["text"] == text
 
 
-def test_a_part_tells_its_rows_and_its_end(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(process, "function_of", lambda name: lambda place: iter([row("lavo", OK), 1 / place.left]))
-    process.run_part("models", Place(CPU, 0.0, tmp_path), (told := []).append)
+def test_a_part_tells_its_rows_and_its_end(tmp_path, monkeypatch, capfd):
+    fails = lambda place: iter([row("lavo", OK), 1 / place.left])  # noqa: E731
+    process.run_part("models", lambda: fails, Place(CPU, 0.0, tmp_path), (told := []).append)
     assert told == [row("models", FAILED, "ZeroDivisionError: float division by zero")]
-    monkeypatch.setattr(process, "function_of", lambda name: lambda place: iter([row("lavo", OK)]))
-    process.main(["models", "cpu", "0", str(tmp_path), "tiny"])
-    assert list(command.read_rows(tmp_path / "models.jsonl")) == [row("lavo", OK), process.END]
-    assert capsys.readouterr().out == "  lavo: ok\n"
+    monkeypatch.setitem(process.FUNCTIONS, "models", ("tests.helpers.gpu_parts", "works"))
+    chosen = types.SimpleNamespace(device="cpu", tiny=True, work=tmp_path)
+    assert process.in_process_of_its_own("models", 60.0, chosen) == [row("lavo", OK)]
+    assert capfd.readouterr().out == "  lavo: ok\n"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -2,10 +2,10 @@
 
     python -m benchmarks.attention [--only C4 C6] [--rounds 5] [--threads 2] [--native] [--out FILE.json]
 
-`--native` measures the compiled kernels of models.ops.native in place of torch's forms. The result is one file of
-results/bench for each processor and kind of kernels. Every line is a ratio of medians of alternating samples
-(harness/bench/timing.py), a slope, a byte count or an error, with its goal. Sequence lengths are in tokens. A `core`
-is the mixing alone, a `layer` has projections. The JAX scan is timed in a process of its own if jax is installed
+`--native` measures the compiled kernels of models.ops.native instead of torch's forms. The result is one file in
+results/bench per processor and kind of kernels. Every line is a ratio of medians of alternating samples
+(harness/bench/timing.py), a slope, a number of bytes or an error, with its goal. Sequence lengths are in tokens. A
+`core` is the mixing alone; a `layer` has projections. The JAX scan is timed in a separate process if jax is installed
 (pip install "jax[cpu]").
 """
 
@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 # glibc returns freed memory to the kernel by default, and the first touch of each page then costs more than the
 # arithmetic; set for ours and the peers alike, before the process starts
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**36)}
-
-
-FIELDS = ("id", "what", "value", "goal", "at_least", "unit")
 
 
 def main() -> None:
@@ -51,7 +48,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     out = args.out or Path("results/bench") / f"{name_of(cpu_name(), args.native)}.json"
     if args.native:
-        native.load()  # the minute that compiling takes is nobody's time
+        native.load()  # the minute of compiling is not timed
     lines: list[Measurement] = []
     print(f"{'':5}{'':78}{'measured':>12}{'goal':>12}")
     goals = decoding.GOALS | memory_and_accuracy.GOALS | speed.GOALS  # those that compile for minutes come last
@@ -65,12 +62,11 @@ def main() -> None:
     print(f"{sum(line.met for line in lines)} of {len(lines)} goals met")
     machine = hardware(torch.device("cpu"), "native" if args.native else "torch")
     if args.only and out.is_file():  # lines are ratios within a run, so runs of one machine may be combined
-        kept = json.loads(out.read_text(encoding="utf-8"))
-        if kept["hardware"] != machine:
+        earlier = json.loads(out.read_text(encoding="utf-8"))
+        if earlier["hardware"] != machine:
             raise SystemExit(f"{out} was measured on another machine: measure all goals, or name another --out")
-        lines += [
-            Measurement(**{key: old[key] for key in FIELDS}) for old in kept["lines"] if old["id"] not in args.only
-        ]
+        kept = (line for line in earlier["lines"] if line["id"] not in args.only)
+        lines += [Measurement(**{field.name: line[field.name] for field in fields(Measurement)}) for line in kept]
     measured = {
         "schema": 1,
         "kind": "goals",
@@ -87,7 +83,7 @@ def main() -> None:
 
 
 def name_of(processor: str, native: bool) -> str:
-    """goals-intel-xeon-native-cpu: of a processor, without what all names have."""
+    """goals-intel-xeon-native-cpu: the processor's name without the words that all processors share."""
     plain = re.sub(r"\((R|TM)\)|\b(CPU|Processor|\d+-Core)\b|@.*", "", processor, flags=re.IGNORECASE).lower()
     return "-".join(["goals", *re.findall(r"[a-z0-9]+", plain), *(["native"] if native else []), "cpu"])
 

@@ -6,36 +6,47 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.attention.speed import global_only
-from benchmarks.attention.workloads import CPU, Measurement, Timer, Workload, longnet, random_heads
-from benchmarks.latte_scan import layer, materialised
+from benchmarks.attention.peers import jax_latte_layer, latte_layer, latte_materialised
+from benchmarks.attention.speed import SMALL, WIDE
+from benchmarks.attention.workloads import (
+    CPU,
+    Measurement,
+    Sizes,
+    Timer,
+    Workload,
+    at_most,
+    global_workload,
+    latte,
+    lavo_workload,
+    longnet_workload,
+    luna_workload,
+    random_heads,
+    random_qkv,
+    without_unit,
+)
 from harness.bench.timing import peak_mb
-from models.attention.lavo import lavo
 from models.ops.banded import banded_attention
-from models.ops.packed_prefix import ACTIVATIONS, packed_prefix
 from models.ops.running_softmax import running_softmax
 
 
-def latte_layer(core: Callable[..., Tensor], length: int) -> Workload:
+def layer_workload(core: Callable[..., Tensor], length: int) -> Workload:
     generator = torch.Generator().manual_seed(0)
     leaves = [torch.randn(2, length, 128, generator=generator)]
     leaves += [torch.randn(128, 128, generator=generator) * 128**-0.5 for _ in range(3)]
-    return Workload(partial(layer, core, 4), *leaves)
+    return Workload(partial(latte_layer, core, 4), *leaves)
 
 
-def growth(make: Callable[[int], Workload], short: int, long: int) -> float:
-    """KiB of a forward and backward pass for each additional position."""
+def kib_per_position(make: Callable[[int], Workload], short: int, long: int) -> float:
+    """KiB of a forward and backward pass per additional position."""
     sizes = [peak_mb(make(length).train, CPU) for length in (short, long)]
     return (sizes[1] - sizes[0]) * 1024 / (long - short)
 
 
-def jax_growth(short: int, long: int) -> float:
+def jax_kib_per_position(short: int, long: int) -> float:
     """The same for the scan in JAX, as its compiler reports it."""
     import jax
 
-    from benchmarks.latte_scan import jax_scan_layer
-
-    _, gradient = jax_scan_layer(4)
+    _, gradient = jax_latte_layer(4)
     sizes = []
     for length in (short, long):
         x = jax.ShapeDtypeStruct((2, length, 128), "float32")
@@ -45,24 +56,20 @@ def jax_growth(short: int, long: int) -> float:
 
 
 def c13(timer: Timer) -> Iterator[Measurement]:
-    ours = growth(partial(latte_layer, running_softmax), 8192, 32768)
-    peer = growth(partial(latte_layer, materialised), 1024, 4096)
-    yield Measurement(
-        "C13", "Latte layer (B=2, H=4, D=128), forward + backward, memory a position", ours, 12.0, False, "KiB"
-    )
+    ours = kib_per_position(partial(layer_workload, running_softmax), 8192, 32768)
+    peer = kib_per_position(partial(layer_workload, latte_materialised), 1024, 4096)
+    title = "Latte layer (B=2, H=4, D=128), forward + backward, memory a position"
+    yield at_most("C13", title, ours, 12.0, unit="KiB")
     yield Measurement("C13", "materialised sums take so many times that", peer / ours, 10.0)
-    yield Measurement("C13", "and the gradient of the paper's scan in JAX", jax_growth(4096, 8192) / ours, 6.0)
-
-    def workload(length: int) -> Workload:
-        q, x = random_heads(4, length, 64, 64)
-        return Workload(global_only, q, x, torch.linalg.qr(torch.randn(4, 64, 64))[0])
-
+    yield Measurement(
+        "C13", "and the gradient of the paper's scan in JAX", jax_kib_per_position(4096, 8192) / ours, 6.0
+    )
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        workload(4096).function(*workload(4096).leaves)
-    yield Measurement(
-        "C13", "LAVO: largest tensor kept for backward, in numbers of q", max(kept) / (4 * 4096 * 64), 1.0, False
-    )
+        workload = global_workload(WIDE, 4096)
+        workload.function(*workload.leaves)
+    title = "LAVO: largest tensor kept for backward, in numbers of q"
+    yield at_most("C13", title, max(kept) / workload.leaves[0].numel(), 1.0)
 
 
 def errors(function: Callable[..., Tensor], leaves: list[Tensor], dtype: torch.dtype) -> tuple[float, float]:
@@ -78,39 +85,31 @@ def errors(function: Callable[..., Tensor], leaves: list[Tensor], dtype: torch.d
 
 
 def c14(timer: Timer) -> Iterator[Measurement]:
-    def latte(q: Tensor, logits: Tensor, v: Tensor) -> Tensor:
-        return running_softmax(q.softmax(-1), logits, v)
-
     generator = torch.Generator().manual_seed(0)
-    q, logits, v = random_heads(8, 256, 32, 32, 32)
+    q, logits, v = random_heads(SMALL, 256, 32, 32, 32)
     scales = torch.tensor([1.0, 10.0, 1000.0]).repeat(11)[:32]
     jumps = (torch.rand(8, 256, 32, generator=generator) < 0.05) * 300 * torch.rand(8, 256, 32, generator=generator)
-    long = random_heads(2, 65536, 16, 16, 16)
+    long = random_qkv(Sizes(heads=2, width=16, slots=16), 65536)
     ramp = torch.linspace(0, 3000, 65536)[:, None]
     cases = {
-        "Latte, 256, logits times 1, 10, 1000, jumps of 300": (latte, [q, logits * scales + jumps.cumsum(1), v]),
-        "Latte, 65,536, logits N(0, 1)": (latte, long),
-        "Latte, 65,536, ramp to 3,000": (latte, [long[0], long[1] + ramp, long[2]]),
+        "Latte, 256, logits times 1, 10, 1000, jumps of 300": [q, logits * scales + jumps.cumsum(1), v],
+        "Latte, 65,536, logits N(0, 1)": long,
+        "Latte, 65,536, ramp to 3,000": [long[0], long[1] + ramp, long[2]],
     }
-    for name, (function, leaves) in cases.items():
+    for name, leaves in cases.items():
         for dtype, goal in ((torch.float32, 2e-6), (torch.bfloat16, 1.5e-2)):
-            worst = max(errors(function, leaves, dtype))
-            yield Measurement("C14", f"{name}, {str(dtype)[6:]}, output and gradients", worst, goal, False, "")
-    four = random_heads(4, 4096, 64, 64, 64)
-    bases = torch.linalg.qr(torch.randn(4, 64, 64, generator=generator))[0]
-    bias = 0.1 * torch.randn(4, 511, generator=generator)
-    slots = torch.randn(1, 4, 32, 64, generator=generator)
-    luna = partial(packed_prefix, activation=ACTIVATIONS["softplus"])
-    dilated = longnet((512, 1024, 2048), (1, 2, 4), number=4)
-    others = {
-        "LAVO": (partial(lavo, window=256, causal=True), [*four, bases, bias]),
-        "window": (partial(banded_attention, left=255, right=0), four),
-        "Luna": (luna, [*four, slots]),
-        "LongNet": (dilated, four),
+            worst = max(errors(latte, leaves, dtype))
+            yield without_unit("C14", f"{name}, {str(dtype)[6:]}, output and gradients", worst, goal)
+    sizes = Sizes(heads=4, width=64, slots=32, segments=(512, 1024, 2048))
+    workloads = {
+        "LAVO": lavo_workload(WIDE, 4096),
+        "window": Workload(partial(banded_attention, left=255, right=0), *random_qkv(WIDE, 4096)),
+        "Luna": luna_workload(sizes, 4096),
+        "LongNet": longnet_workload(sizes, 4096),
     }
-    for name, (function, leaves) in others.items():
-        worst = max(errors(function, leaves, torch.float32))
-        yield Measurement("C14", f"{name}, 4,096, float32, output and gradients", worst, 1e-6, False, "")
+    for name, workload in workloads.items():
+        worst = max(errors(workload.function, workload.leaves, torch.float32))
+        yield without_unit("C14", f"{name}, 4,096, float32, output and gradients", worst, 1e-6)
 
 
 GOALS = {"C13": c13, "C14": c14}

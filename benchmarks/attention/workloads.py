@@ -1,4 +1,7 @@
-"""Workloads that the goals time, their random inputs, and the measurement that a goal yields."""
+"""Workloads of the core algorithms on random inputs, their timer, and the measurement that a goal yields.
+
+Goals C1 to C14 (a CPU) and G1 to G8 of `benchmarks.gpu` share them.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,17 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harness.bench.timing import time_alternating
-from models.attention.lavo import lavo
+from models.attention.lavo import lavo, past_memory, read
+from models.ops.banded import banded_attention
 from models.ops.dilated import Branch, dilated_attention, grouped_offsets
-from models.ops.packed_prefix import ACTIVATIONS
+from models.ops.packed_prefix import ACTIVATIONS, packed_prefix
 from models.ops.running_softmax import running_softmax
 
 CPU = torch.device("cpu")
+SOFTPLUS = ACTIVATIONS["softplus"]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measured number: `value` must be at least, or at most, `goal`."""
+    """A measured number: `value` must be at least, or at most, `goal`."""
 
     id: str
     what: str
@@ -33,22 +38,22 @@ class Measurement:
         return self.value >= self.goal if self.at_least else self.value <= self.goal
 
 
-@dataclass(frozen=True)
-class Timer:
-    """Times calls on the CPU, `rounds` samples of each."""
+at_most = partial(Measurement, at_least=False)
+without_unit = partial(at_most, unit="")
 
-    rounds: int = 5
 
-    def seconds(self, candidates: dict[str, Callable[[], object]], **options) -> dict[str, float]:
-        """Median seconds of calls that take turns."""
-        timings = time_alternating(candidates, device=CPU, rounds=self.rounds, **options)
-        return {name: timing.median for name, timing in timings.items()}
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes of workloads; `slots` are the latents of Latte, the bases of LAVO and the slots of Luna."""
 
-    def forward_and_train(self, workloads: dict[str, "Workload"]) -> dict[str, tuple[float, float]]:
-        """{name: (forward, forward and backward)} in seconds."""
-        forward = self.seconds({name: workload.forward for name, workload in workloads.items()})
-        train = self.seconds({name: workload.train for name, workload in workloads.items()})
-        return {name: (forward[name], train[name]) for name in workloads}
+    heads: int
+    width: int
+    slots: int
+    window: int = 256
+    segments: tuple[int, ...] = (2048, 4096, 8192)
+    ratios: tuple[int, ...] = (1, 2, 4)
+    dtype: torch.dtype = torch.float32
+    device: torch.device = CPU
 
 
 class Workload:
@@ -66,48 +71,99 @@ class Workload:
         return torch.autograd.grad(y, self.leaves, torch.ones_like(y))
 
 
-def random_heads(number: int, length: int, *widths: int) -> list[Tensor]:
-    """Random (1, H, N, width) tensors, laid out as split projections are: tokens before heads."""
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(1, length, number, width, generator=generator).transpose(1, 2) for width in widths]
+PASSES = {"forward": "forward", "train": "forward + backward"}  # a method of Workload: how a page calls it
 
 
-def softmax_workload(number: int, length: int, width: int) -> Workload:
-    attention = partial(F.scaled_dot_product_attention, is_causal=True)
-    return Workload(attention, *random_heads(number, length, width, width, width))
+@dataclass(frozen=True)
+class Timer:
+    """Times calls on the CPU, `rounds` samples of each."""
+
+    rounds: int = 5
+
+    def seconds(self, candidates: dict[str, Callable[[], object]], **options) -> dict[str, float]:
+        """Median seconds of calls that take turns."""
+        timings = time_alternating(candidates, device=CPU, rounds=self.rounds, **options)
+        return {name: timing.median for name, timing in timings.items()}
+
+    def ratio(self, ours: Workload, peer: Workload, kind: str) -> float:
+        """Median seconds of the peer's `forward` or `train` over ours."""
+        times = self.seconds({"ours": getattr(ours, kind), "peer": getattr(peer, kind)})
+        return times["peer"] / times["ours"]
 
 
 def speedups(
-    id: str, what: str, timer: Timer, ours: Workload, peer: Workload, goals: tuple[float | None, float | None]
+    id: str, title: str, timer: Timer, ours: Workload, peer: Workload, goals: tuple[float | None, float | None]
 ) -> Iterator[Measurement]:
     """How many times faster `ours` is than the peer: forward, and with backward. A goal of None skips its line."""
-    forward, train = ({"ours": getattr(ours, kind), "peer": getattr(peer, kind)} for kind in ("forward", "train"))
-    for name, calls, goal in (("forward", forward, goals[0]), ("forward + backward", train, goals[1])):
+    for (kind, name), goal in zip(PASSES.items(), goals, strict=True):
         if goal is not None:
-            times = timer.seconds(calls)
-            yield Measurement(id, f"{what}, {name}", times["peer"] / times["ours"], goal)
+            yield Measurement(id, f"{title}, {name}", timer.ratio(ours, peer, kind), goal)
 
 
-def latte_workload(number: int, length: int, latents: int = 32, width: int = 32) -> Workload:
-    q, logits, v = random_heads(number, length, latents, latents, width)
-    return Workload(lambda q, logits, v: running_softmax(q.softmax(-1), logits, v), q, logits, v)
-
-
-def lavo_workload(length: int, window: int = 256) -> Workload:
-    q, k, v = random_heads(4, length, 64, 64, 64)
+def random_heads(sizes: Sizes, length: int, *widths: int) -> list[Tensor]:
+    """Random (1, H, N, width) tensors, laid out as split projections are: tokens before heads."""
     generator = torch.Generator().manual_seed(0)
-    bases = torch.linalg.qr(torch.randn(4, 64, 64, generator=generator))[0]
-    bias = 0.1 * torch.randn(4, 2 * window - 1, generator=generator)
-    return Workload(partial(lavo, window=window, causal=True), q, k, v, bases, bias)
+    tensors = (torch.randn(1, length, sizes.heads, width, generator=generator) for width in widths)
+    return [x.to(sizes.device, sizes.dtype).transpose(1, 2) for x in tensors]
 
 
-def luna_workload(function: Callable[..., Tensor], length: int) -> Workload:
-    q, memory, pack_k = random_heads(8, length, 32, 32, 32)
-    (pack_q,) = random_heads(8, 32, 32)
-    return Workload(partial(function, activation=ACTIVATIONS["softplus"]), q, memory, pack_k, pack_q)
+def random_qkv(sizes: Sizes, length: int) -> list[Tensor]:
+    return random_heads(sizes, length, sizes.width, sizes.width, sizes.width)
 
 
-def longnet(segments: tuple[int, ...], ratios: tuple[int, ...], *, number: int) -> Callable[..., Tensor]:
-    """The mixture of these branches over `number` heads, with the exact gradient."""
-    branches = [Branch(w, r, grouped_offsets(number, r)) for w, r in zip(segments, ratios, strict=True)]
-    return lambda q, k, v: dilated_attention(q, k, v, branches, causal=True, detach_alpha=False)
+def random_bases(sizes: Sizes) -> Tensor:
+    """Orthonormal bases (H, slots, width)."""
+    matrix = torch.randn(sizes.heads, sizes.width, sizes.width, generator=torch.Generator().manual_seed(1))
+    return torch.linalg.qr(matrix)[0][:, : sizes.slots].to(sizes.device, sizes.dtype)
+
+
+def softmax_workload(sizes: Sizes, length: int) -> Workload:
+    return Workload(partial(F.scaled_dot_product_attention, is_causal=True), *random_qkv(sizes, length))
+
+
+def latte(q: Tensor, logits: Tensor, v: Tensor) -> Tensor:
+    return running_softmax(q.softmax(-1), logits, v)
+
+
+def latte_workload(sizes: Sizes, length: int) -> Workload:
+    return Workload(latte, *random_heads(sizes, length, sizes.slots, sizes.slots, sizes.width))
+
+
+def luna_workload(sizes: Sizes, length: int, core: Callable[..., Tensor] = packed_prefix) -> Workload:
+    (pack_q,) = random_heads(sizes, sizes.slots, sizes.width)
+    return Workload(partial(core, activation=SOFTPLUS), *random_qkv(sizes, length), pack_q)
+
+
+def lavo_workload(sizes: Sizes, length: int) -> Workload:
+    bias = 0.1 * torch.randn(sizes.heads, 2 * sizes.window - 1, generator=torch.Generator().manual_seed(2))
+    function = partial(lavo, window=sizes.window, causal=True)
+    return Workload(function, *random_qkv(sizes, length), random_bases(sizes), bias.to(sizes.device, sizes.dtype))
+
+
+def global_only(q: Tensor, x: Tensor, bases: Tensor) -> Tensor:
+    """LAVO without its window."""
+    return read(q, past_memory(x, bases, window=None), bases, window=1)
+
+
+def global_workload(
+    sizes: Sizes, length: int, function: Callable[[Tensor, Tensor, Tensor], Tensor] = global_only
+) -> Workload:
+    return Workload(function, *random_heads(sizes, length, sizes.width, sizes.width), random_bases(sizes))
+
+
+def window_workload(sizes: Sizes, length: int) -> Workload:
+    """Attention to the last `window` tokens, with a learnable bias per distance."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        return banded_attention(q, k, v, left=sizes.window - 1, right=0, bias=bias)
+
+    bias = torch.zeros(sizes.heads, sizes.window, device=sizes.device, dtype=sizes.dtype)
+    return Workload(call, *random_qkv(sizes, length), bias)
+
+
+def longnet_workload(sizes: Sizes, length: int) -> Workload:
+    """The mixture of dilated branches, with the exact gradient."""
+    pairs = zip(sizes.segments, sizes.ratios, strict=True)
+    branches = [Branch(segment, ratio, grouped_offsets(sizes.heads, ratio)) for segment, ratio in pairs]
+    function = partial(dilated_attention, branches=branches, causal=True, detach_alpha=False)
+    return Workload(function, *random_qkv(sizes, length))

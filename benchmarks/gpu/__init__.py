@@ -1,1 +1,1 @@
-"""`make gpu`: does Longhaul work on this machine's GPU, and how fast? One file for each part."""
+"""`make gpu`: does Longhaul work on this machine's GPU, and how fast? One file per part."""

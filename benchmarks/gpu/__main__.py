@@ -9,31 +9,29 @@ compile   layers under torch.compile: equal, and how much faster
 speed     the core algorithms beside softmax attention, flex attention and flash-linear-attention (G1 to G8)
 cell      LAVO on ListOps at the paper's size, until the time is over: throughput and memory
 
-Each part is a process of its own with a share of the time, so one that crashes or hangs costs no other, and is a
-failure. What did not fit is named, and is none. Numbers go to <out>/<device>.json, the page beside it; cells and their
-records to outputs/gpu. Nothing is fetched. The exit status is 1 if a check failed. Without CUDA a line says so, and the
-exit status is 0.
+Each part is a process of its own with a share of the time: a part that crashes or hangs is a failure and does not
+affect the others. What did not fit into the time is named and is no failure. Numbers go to <out>/<device>.json, the
+page beside it; cells and their records to outputs/gpu. Nothing is fetched. The exit status is 1 if a check failed.
+Without CUDA a line says so, and the exit status is 0.
 """
 
 import argparse
-import contextlib
 import json
 import math
-import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.part import END, FAILED, Row, row
+from benchmarks.gpu.part import FAILED, Row, row
+from benchmarks.gpu.process import in_process_of_its_own
+from harness.errors import UsageError, one_line
 
 SHARES = {"models": 3.0, "repeat": 2.0, "devices": 2.0, "compile": 1.5, "speed": 3.0, "cell": 3.5}
-WORKING = 0.85  # of a part's time; the rest is for starting Python and for ending what runs
 SHORTEST = 0.2  # minutes in all
 SCHEMA = 1
 Rows = list[Row]
@@ -56,16 +54,16 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--minutes={options.minutes:g}: it is a number of at least {SHORTEST:g}")
     for name in ("out", "work"):
         folder = getattr(options, name)
-        if any(each.exists() and not each.is_dir() for each in (folder, *folder.parents)):
+        if any(path.exists() and not path.is_dir() for path in (folder, *folder.parents)):
             parser.error(f"--{name} is a folder; {folder} is a file, or lies in one")
     try:
-        return measure(options)
+        return measure_parts(options)
     except KeyboardInterrupt:
         print("stopped: no page was written", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
-def measure(options: argparse.Namespace) -> int:
+def measure_parts(options: argparse.Namespace) -> int:
     """Run the parts, write numbers and page. Returns the exit status."""
     import torch
 
@@ -74,7 +72,6 @@ def measure(options: argparse.Namespace) -> int:
         print(f"skipped: no GPU for torch {torch.__version__}: {why}; --device=cpu tries this out on the CPU")
         return 0
     from benchmarks.gpu.page import page, verdict
-    from harness.errors import UsageError
     from harness.records.files import require_writable, write_atomic
     from harness.records.provenance import git, hardware, versions
 
@@ -109,7 +106,7 @@ def measure(options: argparse.Namespace) -> int:
     write_atomic(path, json.dumps(measured, indent=1, allow_nan=False) + "\n")
     write_atomic(path.with_suffix(".md"), page(measured))
     print(f"{verdict(measured)}\n{path}\n{path.with_suffix('.md')}")
-    return 1 if any(each["state"] == FAILED for part in parts.values() for each in part["rows"]) else 0
+    return int(any(row["state"] == FAILED for part in parts.values() for row in part["rows"]))
 
 
 def file_name(device: str) -> str:
@@ -129,63 +126,20 @@ Launch = Callable[[str, float, argparse.Namespace], Rows]  # a part and its seco
 
 
 def run_parts(options: argparse.Namespace, launch: Launch) -> dict[str, Any]:
-    """All parts in order. What one does not use of its time goes to those after it."""
+    """All parts in order. Time that a part does not use goes to the later parts."""
     names = [name for name in SHARES if not options.parts or name in options.parts]
-    until, found = time.monotonic() + 60 * options.minutes, {}
+    until, parts = time.monotonic() + 60 * options.minutes, {}
     for number, name in enumerate(names):
         began = time.monotonic()
         left = max(1.0, until - began)
-        seconds = left * SHARES[name] / sum(SHARES[each] for each in names[number:])
+        seconds = left * SHARES[name] / sum(SHARES[later] for later in names[number:])
         print(f"{name}: at most {seconds:.0f} s", flush=True)
         try:
             rows = launch(name, seconds, options)
-        except Exception as error:  # a part that cannot be started costs no other
-            rows = [row(name, FAILED, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")]
-        found[name] = {"seconds": round(time.monotonic() - began, 1), "rows": rows}
-    return found
-
-
-def in_process_of_its_own(name: str, seconds: float, options: argparse.Namespace) -> Rows:
-    """Run a part and read the rows that it writes one after another; they stay if it crashes or hangs."""
-    rows_file = options.work.absolute() / f"{name}.jsonl"
-    rows_file.unlink(missing_ok=True)
-    until = time.time() + seconds * WORKING  # loading torch takes of it, too
-    command = [sys.executable, "-m", "benchmarks.gpu.process", name, options.device, str(until)]
-    command += [str(options.work.absolute()), "tiny" if options.tiny else "full"]
-    # without it cuBLAS may choose another algorithm in a second run
-    environment = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} | dict(os.environ)
-    root = Path(__file__).resolve().parents[2]
-    process = subprocess.Popen(command, cwd=root, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-    hangs = False
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        hangs = True
-    finally:
-        stop(process)
-    rows = list(read_rows(rows_file))
-    if rows[-1:] == [END]:
-        return rows[:-1]
-    why = f"no end within {seconds:.0f} s: it hangs" if hangs else f"its process ended with status {process.returncode}"
-    return [*rows, row(name, FAILED, why)]
-
-
-def stop(process: "subprocess.Popen[bytes]") -> None:
-    """End a part with all processes that it started, which are of its session."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def read_rows(path: Path) -> Iterator[Row]:
-    """A process that was killed may leave half a line."""
-    if not path.exists():
-        return
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return
+        except Exception as error:  # a part that cannot be started does not affect the others
+            rows = [row(name, FAILED, f"{type(error).__name__}: {one_line(error)[:300]}")]
+        parts[name] = {"seconds": round(time.monotonic() - began, 1), "rows": rows}
+    return parts
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Whole cells on a device: the same twice, divided between devices, and the paper's recipe until the time is over.
 
-Cells are run by `run.py`, in a process of their own, as a user runs them; their records stay below the part's folder,
-since they are trials and no results. The paper's cell is trained in this process, so that a time limit can stop it: at
-the limit a callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
+Cells are run by `run.py` in separate processes, as a user runs them; their records stay below the part's folder, since
+they are trials and not results. The paper's cell is trained in this process, so that a time limit can stop it: at the
+limit a callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
 """
 
 import json
@@ -28,17 +28,17 @@ from harness.records.run_directory import RunDirectory
 from harness.training.attempt import Attempt, Interrupted
 
 SMALL = ("task=lra/listops", "budget=smoke", "train.max_steps=40", "train.eval_every=20")
-SHARED = ("backbone.dropout=0.0", "backbone.attention_dropout=0.0")  # devices draw their masks each for itself
-EXAMPLES = 8  # of an update, on each device
+SHARED = ("backbone.dropout=0.0", "backbone.attention_dropout=0.0")  # each device draws its own masks
+EXAMPLES = 8  # per update and device
 MUST_REPEAT = ("weights_sha256", "tested_weights_sha256", "metrics", "tokens")
-PATIENCE = 3  # times as long as one device took, data included, may several take
+PATIENCE = 3  # several devices may take so many times as long as one device took, its data included
 SAME = 1e-3  # relative difference of losses whose sums were taken in another order
 PAPER = ("model=lavo", "task=lra/listops", "budget=paper", "rerun=all")
 TINY = ("model=lavo", "task=lra/listops", "budget=smoke", "rerun=all", "train.max_steps=100000", "train.eval_every=100")
 
 
 class CellError(RuntimeError):
-    """A cell that left no record: what it said last."""
+    """A cell that left no record; the message is the end of its output."""
 
 
 class LateError(CellError):
@@ -67,14 +67,14 @@ def several_devices(place: Place, count: int | None = None) -> Iterator[Row]:
     common = ("model=vanilla", *SMALL, *SHARED, f"train.batch_size={EXAMPLES * count}", "train.eval_batch_size=40")
     hangs = False
     try:
-        one = trained(place, "one-device", *common)
-        # what has not ended in that time has other trouble than too little of it
+        alone = trained(place, "one-device", *common)
+        # with so much time left, a cell that does not end hangs
         hangs = place.left > PATIENCE * (time.monotonic() - place.began)
         several = trained(place, "all-devices", *common, f"resources.devices={count}")
     except LateError as late:
         yield row("DDP", FAILED if hangs else UNFINISHED, str(late), devices=count)
         return
-    losses = [record["metrics"]["last"]["val"]["loss"] for record in (one, several)]
+    losses = [record["metrics"]["last"]["val"]["loss"] for record in (alone, several)]
     same = math.isclose(*losses, rel_tol=SAME) and several["update"]["devices"] == count
     text = f"validation loss after 40 updates: {losses[1]:.6f} on {count} devices, {losses[0]:.6f} on one"
     yield row("DDP", OK if same else FAILED, text, devices=count, losses=losses)
@@ -96,11 +96,11 @@ def trained(place: Place, name: str, *overrides: str) -> dict[str, Any]:
             process.kill()
             process.wait()
             raise LateError(f"{name}: no end within {seconds:.0f} s") from late
-    found = sorted((folder / "records").rglob("*.json"))
-    if status or len(found) != 1:
+    records = sorted((folder / "records").rglob("*.json"))
+    if status or len(records) != 1:
         said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         raise CellError(f"{name} ended with status {status}: {one_line(' / '.join(said[-2:]))[-400:]}")
-    return json.loads(found[0].read_text(encoding="utf-8"))
+    return json.loads(records[0].read_text(encoding="utf-8"))
 
 
 class TimeLimit(Callback):

@@ -1,17 +1,17 @@
-"""Layers under torch.compile (inductor) beside the same layers as they are: equal, and where it is faster.
+"""Layers under torch.compile (inductor) beside the same layers uncompiled: equal, and how much faster.
 
-Longhaul compiles nothing by itself: what this part finds says whether a model of one's own recipe would gain.
+Longhaul does not call torch.compile; this part shows whether a recipe would gain by it.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.gpu.models import Case, build, deviations
-from benchmarks.gpu.part import FAILED, OK, SKIPPED, UNFINISHED, OutOfTimeError, Place, Row, row
+from benchmarks.gpu.models import Case, Tensors, build, deviations
+from benchmarks.gpu.part import FAILED, OK, SKIPPED, Item, Place, Row, row, rows_in_time
 from harness.bench.timing import time_alternating
-from harness.errors import one_line
 from models.attention.base import Pattern
 
 MODELS = ("vanilla", "lavo", "latte", "luna", "longnet")
@@ -19,14 +19,21 @@ TOLERANCE = {"output": 1e-4, "gradient": 1e-3}
 ROUNDS = 5
 
 
-def step(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """Output and gradients of one forward and backward pass."""
+def step(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The output of a forward and backward pass, and the gradient of x."""
     leaf = x.clone().requires_grad_()
     model.zero_grad(set_to_none=True)
     y = model(leaf)[0]
     y.sum().backward()
-    found = {"output": y, "input": leaf.grad} | {name: p.grad for name, p in model.named_parameters()}
-    return {name.removeprefix("_orig_mod."): tensor for name, tensor in found.items() if tensor is not None}
+    return y, leaf.grad
+
+
+def tensors_of(model: nn.Module, x: Tensor) -> Tensors:
+    """Output and all gradients of a pass, in float64 on the CPU."""
+    output, gradient = step(model, x)
+    gradients = {name.removeprefix("_orig_mod."): p.grad for name, p in model.named_parameters() if p.grad is not None}
+    tensors = {"output": output, "input": gradient} | gradients
+    return {name: tensor.detach().cpu().double() for name, tensor in tensors.items()}
 
 
 def compare(name: str, device: torch.device, length: int, rounds: int = ROUNDS) -> Row:
@@ -35,15 +42,14 @@ def compare(name: str, device: torch.device, length: int, rounds: int = ROUNDS) 
     model = build(Case(name, Pattern.CAUSAL_SELF), length).to(device)
     x = torch.randn(1, length, model.dim, generator=torch.Generator().manual_seed(1)).to(device)
     compiled = torch.compile(model)
-    ours, theirs = ({k: v.detach().cpu().double() for k, v in step(each, x).items()} for each in (compiled, model))
-    found = deviations(ours, theirs)
-    calls = {"as it is": lambda: step(model, x), "compiled": lambda: step(compiled, x)}
+    deviation = deviations(tensors_of(compiled, x), tensors_of(model, x))
+    calls = {"plain": partial(step, model, x), "compiled": partial(step, compiled, x)}
     times = time_alternating(calls, device=device, rounds=rounds, retry_disturbed=False)
-    plain, fast = (times[key].median for key in calls)
-    numbers = {"length": length, "deviation": found, "ratio": plain / fast, "ms": 1000 * plain}
-    if all(found[kind] <= limit for kind, limit in TOLERANCE.items()):
-        return row(name, OK, f"{plain / fast:.2f} times as fast compiled, equal", **numbers)
-    return row(name, FAILED, f"compiled it deviates by {max(found.values()):.1e}", **numbers)
+    plain, ratio = times["plain"].median, times["plain"].median / times["compiled"].median
+    numbers = {"length": length, "deviation": deviation, "ratio": ratio, "ms": 1000 * plain}
+    if all(deviation[kind] <= limit for kind, limit in TOLERANCE.items()):
+        return row(name, OK, f"{ratio:.2f} times as fast compiled, equal", **numbers)
+    return row(name, FAILED, f"compiled it deviates by {max(deviation.values()):.1e}", **numbers)
 
 
 def part(place: Place) -> Iterator[Row]:
@@ -53,19 +59,9 @@ def part(place: Place) -> Iterator[Row]:
         except ImportError:
             yield row("torch.compile", SKIPPED, "triton, which makes kernels for GPUs, is not installed")
             return
-    names, done = MODELS[:1] if place.tiny else MODELS, 0
-    try:
-        with place.limited():
-            for name in names:
-                yield compared(name, place)
-                done += 1
-    except OutOfTimeError:
-        yield row("torch.compile", UNFINISHED, f"no time for {', '.join(names[done:])}")
-
-
-def compared(name: str, place: Place) -> Row:
-    """As `compare`; an error is a row, too."""
-    try:
-        return compare(name, place.device, 64 if place.tiny else 4096)
-    except Exception as error:
-        return row(name, FAILED, f"{type(error).__name__}: {one_line(error)[:300]}")
+    length = 64 if place.tiny else 4096
+    items = [
+        Item(name, lambda name=name: [compare(name, place.device, length)], {"name": name})
+        for name in (MODELS[:1] if place.tiny else MODELS)
+    ]
+    yield from rows_in_time("torch.compile", items, place)

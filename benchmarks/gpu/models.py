@@ -1,10 +1,10 @@
 """Every model of `conf/model/` on a device beside the CPU: the same weights, outputs and all gradients.
 
 Float32 is compared with the CPU's float32, bfloat16 (autocast, as in `train.precision=bf16-mixed`) with the CPU's
-float64. A deviation is the largest difference of a tensor, as a share of its largest entry, or of a hundredth of the
-largest gradient where that is more: a gradient that is zero but for rounding has no digits to compare. The CPU's own
-deviation from float64 is the yardstick, so that a model which rounds much, or chooses by comparing, is judged by what
-its numbers can tell.
+float64. A deviation is the largest difference of a tensor as a share of its largest entry, or of a hundredth of the
+largest gradient where that is more: a gradient that is zero except for rounding has no digits to compare. The CPU's own
+deviation from float64 is the yardstick, so that a model that rounds much, or that chooses by comparing, is allowed as
+much here.
 """
 
 import copy
@@ -16,11 +16,10 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from benchmarks.gpu.part import FAILED, OK, UNFINISHED, OutOfTimeError, Place, Row, row
+from benchmarks.gpu.part import FAILED, OK, Item, Place, Row, row, rows_in_time
 from harness.config.build import is_attention
 from harness.config.compose import default_arguments, file_of, options
 from harness.config.instantiate import instantiate, target
-from harness.errors import UsageError, one_line
 from models.attention.base import Attention, Pattern
 
 BATCH, DIM, HEADS, LENGTH = 2, 128, 2, 200  # wide enough for the 64 bases of LAVO
@@ -40,7 +39,7 @@ class Case(NamedTuple):
 
 
 def cases(names: list[str] | None = None) -> Iterator[Case]:
-    """All, or those of some models, in the order of their names."""
+    """All cases, or those of some models, in the order of their names."""
     for name in names or [name for name, _ in options("model")]:
         if OmegaConf.is_missing(OmegaConf.load(file_of("model", name)), "_target_"):
             continue  # a user's own, which has no class here
@@ -52,7 +51,7 @@ def cases(names: list[str] | None = None) -> Iterator[Case]:
 def build(case: Case, length: int = LENGTH) -> nn.Module:
     """A layer for `length` tokens, or a decoder, in evaluation mode. Raises UsageError.
 
-    Every parameter is moved, so that none hides behind a zero.
+    Noise is added to every parameter, so that a zero hides no error.
     """
     torch.manual_seed(0)
     hyper = default_arguments(case.model)
@@ -90,50 +89,51 @@ def run(model: nn.Module, given: tuple[Tensor, ...], device: torch.device, dtype
     generator = torch.Generator().manual_seed(3)
     cotangent = torch.randn(y.shape, generator=generator, dtype=torch.float64)
     y.backward(cotangent.to(device, y.dtype))
-    found = {"output": y} | {f"input {i}": x.grad for i, x in enumerate(leaves)}
-    found |= {name: parameter.grad for name, parameter in model.named_parameters()}
-    return {name: tensor.detach().cpu().double() for name, tensor in found.items() if tensor is not None}
+    tensors = {"output": y} | {f"input {i}": x.grad for i, x in enumerate(leaves)}
+    tensors |= {name: parameter.grad for name, parameter in model.named_parameters()}
+    return {name: tensor.detach().cpu().double() for name, tensor in tensors.items() if tensor is not None}
 
 
 def deviations(ours: Tensors, theirs: Tensors) -> dict[str, float]:
-    """{output, gradient: the largest deviation}; infinite where the tensors are not the same ones, or not finite."""
+    """{output, gradient: the largest deviation}; infinite where other tensors have gradients, or one is not finite."""
     if set(ours) != set(theirs):
         return dict.fromkeys(FLOAT32, float("inf"))
     largest = {name: float(tensor.abs().max()) if tensor.numel() else 0.0 for name, tensor in theirs.items()}
     floor = SMALL * max((size for name, size in largest.items() if name != "output"), default=0.0)
-    found = dict.fromkeys(FLOAT32, 0.0)
+    deviations = dict.fromkeys(FLOAT32, 0.0)
     for name, tensor in ours.items():
         kind = name if name == "output" else "gradient"
         scale = largest[name] if kind == "output" else max(largest[name], floor)
         difference = float((tensor - theirs[name]).abs().max()) if tensor.numel() else 0.0
         deviation = difference / scale if scale else difference
-        found[kind] = max(found[kind], deviation) if deviation < float("inf") else float("inf")  # nan, too
-    return found
+        # the comparison is false for nan, too
+        deviations[kind] = max(deviations[kind], deviation) if deviation < float("inf") else float("inf")
+    return deviations
 
 
 def compare(case: Case, device: torch.device) -> Row:
-    """One row. `repeats`: whether a second pass in float32 gave every bit again."""
+    """A row. `repeats`: whether a second pass in float32 gave every bit again."""
     model, given, cpu = build(case), inputs(case), torch.device("cpu")
     exact = run(model, given, cpu, torch.float64)
-    float32, own32 = run(model, given, device, torch.float32), run(model, given, cpu, torch.float32)
+    float32, cpu32 = run(model, given, device, torch.float32), run(model, given, cpu, torch.float32)
     again = run(model, given, device, torch.float32)
-    found32, noise32 = deviations(float32, own32), deviations(own32, exact)
-    found16 = deviations(run(model, given, device, torch.bfloat16), exact)
+    deviations32, noise32 = deviations(float32, cpu32), deviations(cpu32, exact)
+    deviations16 = deviations(run(model, given, device, torch.bfloat16), exact)
     noise16 = deviations(run(model, given, cpu, torch.bfloat16), exact)
     faults = [
-        *beyond("float32", found32, noise32, FLOAT32, SLACK32),
-        *beyond("bfloat16", found16, noise16, BFLOAT16, SLACK16),
+        *beyond("float32", deviations32, noise32, FLOAT32, SLACK32),
+        *beyond("bfloat16", deviations16, noise16, BFLOAT16, SLACK16),
     ]
-    numbers: dict[str, Any] = {"float32": found32, "bfloat16": found16}
+    numbers: dict[str, Any] = {"float32": deviations32, "bfloat16": deviations16}
     numbers["repeats"] = all(torch.equal(float32[name], tensor) for name, tensor in again.items())
     return row(case.model, FAILED if faults else OK, "; ".join(faults), pattern=label(case), **numbers)
 
 
 def beyond(
-    dtype: str, found: dict[str, float], noise: dict[str, float], least: dict[str, float], slack: float
+    dtype: str, deviations: dict[str, float], noise: dict[str, float], least: dict[str, float], slack: float
 ) -> Iterator[str]:
-    """What deviates by more than `least` and more than `slack` times the CPU's own deviation, if that is a number."""
-    for kind, deviation in found.items():
+    """Deviations above `least` and above `slack` times `noise`, the CPU's own deviation, if that is finite."""
+    for kind, deviation in deviations.items():
         if math.isinf(deviation):
             yield f"{kind} in {dtype}: not finite, or other tensors have gradients"
             continue
@@ -147,25 +147,11 @@ def label(case: Case) -> str:
 
 
 def part(place: Place, names: list[str] | None = None) -> Iterator[Row]:
-    """A row for each case, until the time is over; what comes then is named in one row."""
+    """A row per case."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    todo, done = list(cases(names)), 0
-    try:
-        with place.limited():
-            for case in todo:
-                yield compared(case, place.device)
-                done += 1
-    except OutOfTimeError:
-        late = ", ".join(f"{case.model} ({label(case)})" for case in todo[done:])
-        yield row("models", UNFINISHED, f"no time for {len(todo) - done} of {len(todo)}: {late}")
 
+    def item(case: Case) -> Item:
+        error_row = {"name": case.model, "pattern": label(case)}
+        return Item(f"{case.model} ({label(case)})", lambda: [compare(case, place.device)], error_row)
 
-def compared(case: Case, device: torch.device) -> Row:
-    """As `compare`; an error is a row, too, also of a device that is out of order."""
-    try:
-        return compare(case, device)
-    except UsageError as refused:
-        text = one_line(refused)
-    except Exception as error:
-        text = f"{type(error).__name__}: {one_line(error)[:300]}"
-    return row(case.model, FAILED, text, pattern=label(case))
+    yield from rows_in_time("models", [item(case) for case in cases(names)], place)

@@ -1,4 +1,4 @@
-"""The page of `make gpu`: in plain words what works, what does not, and how fast it is. It follows from the JSON."""
+"""The page of `make gpu`: what works, what does not, and how fast it is. It is made from the JSON alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -28,23 +28,19 @@ TEXTS = {
 Measured = Mapping[str, Any]
 
 
-def failed(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["state"] == FAILED]
-
-
 def verdict(measured: Measured) -> str:
     """The answer in one or two sentences."""
     rows = [row for part in measured["parts"].values() for row in part["rows"]]
-    checks, wrong = sum(row["state"] in (OK, FAILED) for row in rows), len(failed(rows))
+    checks, wrong = (sum(row["state"] in states for row in rows) for states in ((OK, FAILED), (FAILED,)))
     late = [name for name, part in measured["parts"].items() if any(r["state"] == UNFINISHED for r in part["rows"])]
     if not checks:
         text = "Nothing was checked"
     elif wrong:
         text = f"{wrong} of {checks} checks failed on {measured['device']}"
     else:
-        what = "What was checked" if late else "Longhaul"
-        text = f"{what} works on {measured['device']}: all {checks} checks hold"
-    return f"{text}." + f" Without enough time: {', '.join(late)}; `--minutes` gives more." * bool(late)
+        subject = "What was checked" if late else "Longhaul"
+        text = f"{subject} works on {measured['device']}: all {checks} checks hold"
+    return f"{text}. Without enough time: {', '.join(late)}; `--minutes` gives more." if late else f"{text}."
 
 
 def said(name: str, rows: Sequence[Row]) -> str:
@@ -66,8 +62,9 @@ def page(measured: Measured) -> str:
         f"`make gpu` on {measured['devices']} x {escaped(measured['device'])}, {escaped(machine['cpu'])}, "
         f"{machine['cores']} cores, torch {escaped(measured['versions']['torch'])}, {escaped(measured['when'])}; "
         f"{measured['seconds']:.0f} s of at most {60 * measured['minutes']:g}.\n",
-        *["**Sizes of tests: the times mean nothing.**\n"] * measured["tiny"],
     ]
+    if measured["tiny"]:
+        parts.append("**Sizes of tests: the times mean nothing.**\n")
     summary = [(TITLES[name], said(name, part["rows"]), f"{part['seconds']:.0f}") for name, part in parts_of(measured)]
     parts.append(markdown((Column("part", 0, left=True), Column("", 0, left=True), Column("seconds", 0)), summary))
     for name, part in parts_of(measured):
@@ -80,7 +77,7 @@ def parts_of(measured: Measured) -> Iterator[tuple[str, Measured]]:
 
 
 def other_rows(rows: Sequence[Row]) -> Iterator[str]:
-    """What has no numbers: left out, unfinished, broken."""
+    """Rows without numbers: skipped, unfinished or failed."""
     lines = [f"- {escaped(row['name'])}, {row['state']}: {escaped(row['text'])}\n" for row in rows]
     if lines:
         yield "".join(lines)

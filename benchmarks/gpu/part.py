@@ -1,16 +1,18 @@
-"""What the parts of `benchmarks.gpu` share: where they run, how long they may, and the rows that they yield."""
+"""What the parts of `benchmarks.gpu` share: where they run, for how long, and the rows that they yield."""
 
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-# of a check: it holds or it does not; of a number: it was measured; of either: there is no occasion, or no time
+from harness.errors import UsageError, one_line
+
+# a check is ok or failed, a number is measured; either may be skipped for want of an occasion, or find no time
 OK, FAILED, MEASURED, SKIPPED, UNFINISHED = "ok", "failed", "measured", "skipped", "unfinished"
 
 Row = dict[str, Any]  # name, state, text, and the numbers of its part
@@ -18,7 +20,7 @@ END: Row = {"end": True}  # follows the last row of a part that came to its end
 
 
 class OutOfTimeError(BaseException):
-    """Of a part that has to end now; no handler of other errors may take it for a failure."""
+    """Ends a part now; a BaseException, so that no handler of other errors takes it for a failure."""
 
 
 @dataclass(frozen=True)
@@ -62,3 +64,32 @@ Part = Callable[[Place], Iterator[Row]]
 
 def row(name: str, state: str, text: str = "", **numbers: Any) -> Row:
     return {"name": name, "state": state, "text": text} | numbers
+
+
+class Item(NamedTuple):
+    """A piece of a part: its label, its rows, and what the row of an error holds beside the error."""
+
+    label: str
+    rows: Callable[[], Iterable[Row]]
+    error_row: dict[str, Any]
+
+
+def rows_in_time(name: str, items: Sequence[Item], place: Place) -> Iterator[Row]:
+    """The rows of all items until the time is over; the items without time are named in a row.
+
+    An error is a row, even if the device is out of order.
+    """
+    done = 0
+    try:
+        with place.limited():
+            for item in items:
+                try:
+                    yield from item.rows()
+                except Exception as error:
+                    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+                    yield {"state": FAILED, "text": f"{kind}{one_line(error)[:300]}", **item.error_row}
+                    torch.cuda.empty_cache()
+                done += 1
+    except OutOfTimeError:
+        late = ", ".join(item.label for item in items[done:])
+        yield row(name, UNFINISHED, f"no time for {len(items) - done} of {len(items)}: {late}")

@@ -3,15 +3,13 @@
 One sequence of 16,384 tokens, 12 heads of 64, bfloat16; the goals are for an NVIDIA H200, and other devices have the
 same lines. Peers: every backend of torch's softmax attention, flex attention with the same band, and `chunk_lightnet`
 of flash-linear-attention, which is causal Latte, where they are installed. On CUDA a sample is the time between two
-events around one call, whose inputs are no longer in the cache; numbers are medians.
+events around a call, whose inputs are no longer in the cache; numbers are medians.
 """
 
 import contextlib
 import math
-import statistics
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
 import torch
@@ -19,150 +17,117 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.attention.speed import global_only
-from benchmarks.attention.workloads import Measurement, Workload, longnet
-from benchmarks.gpu.part import FAILED, MEASURED, SKIPPED, UNFINISHED, OutOfTimeError, Place, Row, row
-from harness.bench.timing import peak_mb
+from benchmarks.attention import workloads
+from benchmarks.attention.workloads import PASSES, SOFTPLUS, Measurement, Workload, random_heads, random_qkv
+from benchmarks.gpu.part import MEASURED, SKIPPED, Item, Place, Row, row, rows_in_time
+from harness.bench.timing import CudaEvents, peak_mb, time_alternating
 from harness.errors import one_line
 from harness.report.stats.growth import crossover, exponent
-from models.attention.lavo import lavo
 from models.attention.llp import paired_attention
-from models.ops.banded import banded_attention
-from models.ops.packed_prefix import ACTIVATIONS, packed_prefix, packed_prefix_step
-from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
+from models.ops.packed_prefix import packed_prefix_step
+from models.ops.running_softmax import empty_running_softmax, running_softmax_step
 
-CACHE_BYTES = 256 * 2**20  # more than any GPU's last cache
-WARM, FEWEST, MOST = 2, 3, 100  # calls that are not counted, and that are
-SOFTPLUS = ACTIVATIONS["softplus"]
+FEWEST, MOST = 3, 100  # calls that are counted
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 BACKENDS |= {"memory-efficient": SDPBackend.EFFICIENT_ATTENTION, "unfused": SDPBackend.MATH}
 AGREE = 0.05  # a peer's largest difference from ours, as a share of the largest entry, in bfloat16
+WORKLOADS = {
+    "latte": workloads.latte_workload,
+    "luna": workloads.luna_workload,
+    "lavo": workloads.lavo_workload,
+    "LAVO, global half": workloads.global_workload,
+    "band": workloads.window_workload,
+    "longnet": workloads.longnet_workload,
+} | dict.fromkeys(BACKENDS, workloads.softmax_workload)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Of the workloads. `crossing` are the lengths at which Latte may begin to win, `growing` those of its exponent."""
+@dataclass(frozen=True, kw_only=True)
+class GpuSizes(workloads.Sizes):
+    """`crossing` are the lengths at which Latte may begin to win, `growing` those of its exponent."""
 
-    length: int = 16384
     heads: int = 12
     width: int = 64
-    slots: int = 64  # latents of Latte, bases of LAVO, slots of Luna
-    window: int = 256
+    slots: int = 64
     segments: tuple[int, ...] = (2048, 4096, 8192, 16384)
     ratios: tuple[int, ...] = (1, 2, 4, 6)
+    dtype: torch.dtype = torch.bfloat16
+    length: int = 16384
     crossing: tuple[int, ...] = (512, 1024, 2048, 4096)
     growing: tuple[int, ...] = (8192, 32768, 131072)
     batches: tuple[int, int] = (16, 1)  # of decoding
-    sample_s: float = 1.0  # of one number, about
-    dtype: torch.dtype = torch.bfloat16
+    sample_s: float = 1.0  # per number, about
 
 
-TINY = Sizes(64, 2, 8, 8, 16, (16, 32), (1, 2), (16, 32), (32, 64), (2, 1), 0.0, torch.float32)
+TINY = GpuSizes(
+    **{"heads": 2, "width": 8, "slots": 8, "window": 16, "segments": (16, 32), "ratios": (1, 2)},
+    **{"length": 64, "crossing": (16, 32), "growing": (32, 64), "batches": (2, 1)},
+    **{"sample_s": 0.0, "dtype": torch.float32},
+)
 
 
 class Bench:
-    """Microseconds of named workloads, each measured once."""
+    """Microseconds of named workloads; each is measured once."""
 
-    def __init__(self, device: torch.device, sizes: Sizes):
-        self.device, self.sizes = device, sizes
+    def __init__(self, device: torch.device, sizes: GpuSizes):
+        self.device, self.sizes = device, replace(sizes, device=device)
         self.notes: list[str] = []  # peers that could not be measured, and why
         self.absent: set[str] = set()  # their names
-        self.flex = cache(partial(flex_band, sizes, device))  # compiled once
+        self.stopwatch = CudaEvents(device)
+        self.flex = cache(partial(flex_band, self.sizes))  # compiled once
         self.forward, self.train = cache(partial(self._time, "forward")), cache(partial(self._time, "train"))
 
-    def heads(self, length: int, *widths: int) -> list[Tensor]:
-        """Random (1, H, N, width) tensors, laid out as split projections are: tokens before heads."""
-        generator, s = torch.Generator().manual_seed(0), self.sizes
-        shapes = ((1, length, s.heads, width) for width in widths)
-        return [torch.randn(*shape, generator=generator).to(self.device, s.dtype).transpose(1, 2) for shape in shapes]
-
     def workload(self, name: str, length: int) -> Workload:
+        """Of a core algorithm, a backend of softmax attention, or a peer."""
         s = self.sizes
-        q, k, v = self.heads(length, s.width, s.width, s.width)
-        bases = torch.linalg.qr(torch.randn(s.heads, s.width, s.width))[0][:, : s.slots].to(self.device, s.dtype)
-        bias = torch.zeros(s.heads, 2 * s.window - 1, device=self.device, dtype=s.dtype)
-        if name == "latte" or name == "fla":
-            logits = self.heads(length, s.slots, s.slots)
-            return Workload(latte if name == "latte" else lightnet(), *logits, v)
-        if name == "luna":
-            return Workload(partial(packed_prefix, activation=SOFTPLUS), q, k, v, self.heads(s.slots, s.width)[0])
-        if name == "lavo":
-            return Workload(partial(lavo, window=s.window, causal=True), q, k, v, bases, bias)
-        if name == "LAVO, global half":
-            return Workload(global_only, q, k, bases)
-        if name == "band":
-            call = partial(banded_attention, left=s.window - 1, right=0)
-            return Workload(lambda q, k, v, bias: call(q, k, v, bias=bias), q, k, v, bias[:, : s.window].clone())
+        if name in WORKLOADS:
+            return WORKLOADS[name](s, length)
+        if name == "fla":
+            return Workload(lightnet(), *random_heads(s, length, s.slots, s.slots, s.width))
+        q, k, v = random_qkv(s, length)
         if name == "flex":
             return Workload(self.flex(length), q, k, v)
         if name == "llp":
             return Workload(partial(paired_attention, half=s.window, causal=True), q[:, :, s.window :], k, v)
-        if name == "longnet":
-            return Workload(longnet(s.segments, s.ratios, number=s.heads), q, k, v)
-        return Workload(partial(F.scaled_dot_product_attention, is_causal=True), q, k, v)
+        raise KeyError(name)
 
-    def _time(self, what: str, name: str, length: int) -> float:
-        found = self.workload(name, length)
+    def _time(self, kind: str, name: str, length: int) -> float:
+        workload = self.workload(name, length)
         with sdpa_kernel(BACKENDS[name]) if name in BACKENDS else contextlib.nullcontext():
-            return self.microseconds(getattr(found, what))
+            return self.microseconds(getattr(workload, kind))
 
     def microseconds(self, call: Callable[[], object]) -> float:
-        """The median of single calls. On CUDA every call finds its inputs outside the cache."""
-        on_gpu = self.device.type == "cuda"
-        other = torch.empty(CACHE_BYTES if on_gpu else 0, dtype=torch.int8, device=self.device)
-        for _ in range(WARM):
-            call()
-        first = self._sample(call, other)
-        count = min(MOST, max(FEWEST, round(self.sizes.sample_s / (first / 1e6 + 1e-4))))
-        return statistics.median(self._sample(call, other) for _ in range(count))
+        """The median of single calls."""
+        limits = {"rounds": MOST, "least_rounds": FEWEST, "budget_s": self.sizes.sample_s, "min_sample_s": 0.0}
+        options = {"stopwatch": self.stopwatch, "retry_disturbed": False}
+        return 1e6 * time_alternating({"call": call}, device=self.device, **limits, **options)["call"].median
 
-    def _sample(self, call: Callable[[], object], other: Tensor) -> float:
-        if self.device.type != "cuda":
-            began = time.perf_counter()
-            call()
-            return (time.perf_counter() - began) * 1e6
-        other.zero_()
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
-        call()
-        ended.record()
-        torch.cuda.synchronize(self.device)
-        return began.elapsed_time(ended) * 1e3
-
-    def softmax(self, what: str, length: int) -> float:
-        """Of the fastest backend that takes these inputs. Raises RuntimeError if none does."""
-        found = {}
-        for backend in self.backends:
-            if (value := self.peer(backend, what, length)) is not None:
-                found[backend] = value
-        if not found:
+    def softmax(self, kind: str, length: int) -> float:
+        """With the fastest backend that takes these inputs. Raises RuntimeError if none does."""
+        times = [time for backend in self.backends if (time := self.peer(backend, kind, length)) is not None]
+        if not times:
             raise RuntimeError("no backend of softmax attention takes these inputs")
-        return min(found.values())
+        return min(times)
 
     @cached_property
     def backends(self) -> list[str]:
         """Without the unfused one on a GPU, where its square of scores takes gigabytes."""
         return list(BACKENDS)[:3] if self.device.type == "cuda" else ["flash", "unfused"]
 
-    def peer(self, name: str, what: str, length: int) -> float | None:
+    def peer(self, name: str, kind: str, length: int) -> float | None:
         """None, with a note, for a peer that fails; it is not asked again."""
         if name in self.absent:
             return None
         try:
-            return getattr(self, what)(name, length)
+            return getattr(self, kind)(name, length)
         except Exception as error:  # of foreign code, which may fail in any way
             self.absent.add(name)
             torch.cuda.empty_cache()
-            self.notes.append(f"{name}, {length:,} tokens, {SPOKEN[what]}: {reason(error)}")
+            self.notes.append(f"{name}, {length:,} tokens, {PASSES[kind]}: {reason(error)}")
             return None
 
 
 def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error)[:160]}"
-
-
-def latte(q: Tensor, logits: Tensor, v: Tensor) -> Tensor:
-    return running_softmax(q.softmax(-1), logits, v)
 
 
 def lightnet() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -176,14 +141,14 @@ def lightnet() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return call
 
 
-def flex_band(sizes: Sizes, device: torch.device, length: int) -> Callable[..., Tensor]:
-    """Attention inside a causal band with a bias for each distance, by torch's flex attention, compiled.
+def flex_band(sizes: GpuSizes, length: int) -> Callable[..., Tensor]:
+    """Attention inside a causal band with a bias per distance, by torch's flex attention, compiled.
 
     The forward pass alone.
     """
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    window, bias = sizes.window, torch.zeros(sizes.heads, sizes.window, device=device, dtype=sizes.dtype)
+    window, bias = sizes.window, torch.zeros(sizes.heads, sizes.window, device=sizes.device, dtype=sizes.dtype)
 
     def near(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j <= i) & (j > i - window)
@@ -191,7 +156,7 @@ def flex_band(sizes: Sizes, device: torch.device, length: int) -> Callable[..., 
     def scored(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return score + bias[h, (j - i + window - 1).clamp(0, window - 1)]
 
-    mask = create_block_mask(near, None, None, length, length, device=str(device))
+    mask = create_block_mask(near, None, None, length, length, device=str(sizes.device))
     compiled = torch.compile(flex_attention, dynamic=False)
     options = {"score_mod": scored, "block_mask": mask}
     # on a CPU it refuses inputs that want gradients, even where none are taken
@@ -208,85 +173,84 @@ def agrees(bench: Bench, ours: str, theirs: str) -> bool:
     return difference <= AGREE
 
 
-def at_most(id: str, what: str, value: float, goal: float) -> Measurement:
-    return Measurement(id, what, value, goal, at_least=False, unit="µs")
+at_most = partial(Measurement, at_least=False, unit="µs")
 
 
-def against(bench: Bench, id: str, name: str, label: str, goals: dict[str, float]) -> Iterator[Measurement]:
+def time_goals(bench: Bench, id: str, name: str, label: str, goals: dict[str, float]) -> Iterator[Measurement]:
+    """Microseconds of a workload."""
+    for kind, goal in goals.items():
+        time = getattr(bench, kind)(name, bench.sizes.length)
+        yield at_most(id, f"{label}, {bench.sizes.length:,}, {PASSES[kind]}", time, goal)
+
+
+def against_softmax(bench: Bench, id: str, name: str, label: str, goals: dict[str, float]) -> Iterator[Measurement]:
     """How many times faster than softmax attention by its fastest backend."""
     n = bench.sizes.length
-    for what, goal in goals.items():
-        ratio = bench.softmax(what, n) / getattr(bench, what)(name, n)
-        yield Measurement(id, f"{label}, {n:,}, {SPOKEN[what]}, vs the fastest softmax attention", ratio, goal)
+    for kind, goal in goals.items():
+        ratio = bench.softmax(kind, n) / getattr(bench, kind)(name, n)
+        yield Measurement(id, f"{label}, {n:,}, {PASSES[kind]}, vs the fastest softmax attention", ratio, goal)
 
 
-SPOKEN = {"forward": "forward", "train": "forward + backward"}
-
-
-def beside(bench: Bench, id: str, ours: str, theirs: str, what: str, label: str, goal: float) -> Iterator[Measurement]:
-    """How many times faster than a peer that may not be there."""
+def against_peer(
+    bench: Bench, id: str, ours: str, theirs: str, kind: str, label: str, goal: float
+) -> Iterator[Measurement]:
+    """How many times faster than a peer that may be absent."""
     try:
         comparable = agrees(bench, ours, theirs)
     except Exception as error:
         bench.notes.append(f"{theirs}: {reason(error)}")
         return
     n = bench.sizes.length
-    if comparable and (peer := bench.peer(theirs, what, n)) is not None:
-        yield Measurement(id, f"{label}, {SPOKEN[what]}", peer / getattr(bench, what)(ours, n), goal)
+    if comparable and (peer := bench.peer(theirs, kind, n)) is not None:
+        yield Measurement(id, f"{label}, {PASSES[kind]}", peer / getattr(bench, kind)(ours, n), goal)
 
 
 def g1(bench: Bench) -> Iterator[Measurement]:
     n = bench.sizes.length
-    yield at_most("G1", f"Latte, {n:,}, forward", bench.forward("latte", n), 90)
-    yield at_most("G1", f"Latte, {n:,}, forward + backward", bench.train("latte", n), 330)
+    yield from time_goals(bench, "G1", "latte", "Latte", {"forward": 90, "train": 330})
     if bench.device.type == "cuda":
-        for what in SPOKEN:
-            label = f"Latte, {n:,}, vs chunk_lightnet of flash-linear-attention"
-            yield from beside(bench, "G1", "latte", "fla", what, label, 2.0)
+        label = f"Latte, {n:,}, vs chunk_lightnet of flash-linear-attention"
+        for kind in PASSES:
+            yield from against_peer(bench, "G1", "latte", "fla", kind, label, 2.0)
 
 
 def g2(bench: Bench) -> Iterator[Measurement]:
     s = bench.sizes
-    yield from against(bench, "G2", "latte", "Latte", {"forward": 8.0, "train": 8.0})
+    yield from against_softmax(bench, "G2", "latte", "Latte", {"forward": 8.0, "train": 8.0})
     lengths = [*s.crossing, s.length]
     ours = [bench.forward("latte", n) for n in lengths]
-    found = crossover(lengths, ours, [bench.softmax("forward", n) for n in lengths])
-    value = float("inf") if found is None else found
-    what = f"Latte is faster than softmax attention from, forward, {lengths[0]:,} to {lengths[-1]:,}"
-    yield Measurement("G2", what, value, 2048, at_least=False, unit="tokens")
+    crossing = crossover(lengths, ours, [bench.softmax("forward", n) for n in lengths])
+    title = f"Latte is faster than softmax attention from, forward, {lengths[0]:,} to {lengths[-1]:,}"
+    yield at_most("G2", title, float("inf") if crossing is None else crossing, 2048, unit="tokens")
     slope = exponent(s.growing, [bench.forward("latte", n) for n in s.growing])
-    what = f"Latte, {s.growing[0]:,} to {s.growing[-1]:,}, time ~ n^a, forward"
-    yield Measurement("G2", what, slope, 1.05, at_least=False, unit="")
+    title = f"Latte, {s.growing[0]:,} to {s.growing[-1]:,}, time ~ n^a, forward"
+    yield at_most("G2", title, slope, 1.05, unit="")
 
 
 def g3(bench: Bench) -> Iterator[Measurement]:
-    n, w = bench.sizes.length, bench.sizes.window
-    yield at_most("G3", f"LAVO, global half, {n:,}, forward", bench.forward("LAVO, global half", n), 45)
-    yield at_most("G3", f"LAVO, window {w}, {n:,}, forward", bench.forward("lavo", n), 120)
-    yield at_most("G3", f"LAVO, window {w}, {n:,}, forward + backward", bench.train("lavo", n), 420)
-    yield from against(bench, "G3", "lavo", f"LAVO, window {w}", {"forward": 6.0})
+    w = bench.sizes.window
+    yield from time_goals(bench, "G3", "LAVO, global half", "LAVO, global half", {"forward": 45})
+    yield from time_goals(bench, "G3", "lavo", f"LAVO, window {w}", {"forward": 120, "train": 420})
+    yield from against_softmax(bench, "G3", "lavo", f"LAVO, window {w}", {"forward": 6.0})
 
 
 def g4(bench: Bench) -> Iterator[Measurement]:
     n, w = bench.sizes.length, bench.sizes.window
-    yield at_most("G4", f"window of {w} with a bias, {n:,}, forward", bench.forward("band", n), 75)
-    yield from against(bench, "G4", "band", f"window of {w} with a bias", {"forward": 10.0})
-    yield from against(bench, "G4", "llp", f"LLP, half segment {w}", {"forward": 10.0})
+    yield from time_goals(bench, "G4", "band", f"window of {w} with a bias", {"forward": 75})
+    yield from against_softmax(bench, "G4", "band", f"window of {w} with a bias", {"forward": 10.0})
+    yield from against_softmax(bench, "G4", "llp", f"LLP, half segment {w}", {"forward": 10.0})
     if bench.device.type == "cuda":
         label = f"window of {w} with a bias, {n:,}, vs flex attention, compiled"
-        yield from beside(bench, "G4", "band", "flex", "forward", label, 1.0)
+        yield from against_peer(bench, "G4", "band", "flex", "forward", label, 1.0)
 
 
 def g5(bench: Bench) -> Iterator[Measurement]:
-    n = bench.sizes.length
-    yield at_most("G5", f"LongNet, {n:,}, forward", bench.forward("longnet", n), 320)
-    yield from against(bench, "G5", "longnet", "LongNet", {"forward": 2.5})
+    yield from time_goals(bench, "G5", "longnet", "LongNet", {"forward": 320})
+    yield from against_softmax(bench, "G5", "longnet", "LongNet", {"forward": 2.5})
 
 
 def g6(bench: Bench) -> Iterator[Measurement]:
-    n = bench.sizes.length
-    yield at_most("G6", f"Luna, {n:,}, forward", bench.forward("luna", n), 100)
-    yield at_most("G6", f"Luna, {n:,}, forward + backward", bench.train("luna", n), 350)
+    yield from time_goals(bench, "G6", "luna", "Luna", {"forward": 100, "train": 350})
 
 
 @torch.no_grad()
@@ -300,9 +264,9 @@ def g7(bench: Bench) -> Iterator[Measurement]:
 
         q, logits, v, k = token(s.slots, s.slots, s.width, s.width)
         state = empty_running_softmax(batch, s.heads, s.slots, s.width, v)
-        weights, pack_q = q.softmax(-1), bench.heads(s.slots, s.width)[0]
+        weights, pack_q = q.softmax(-1), random_heads(s, s.slots, s.width)[0]
         total = torch.zeros(batch, s.heads, s.width, s.slots, device=bench.device)
-        keys, values = (bench.heads(s.length, s.width)[0].repeat(batch, 1, 1, 1).contiguous() for _ in range(2))
+        keys, values = (random_heads(s, s.length, s.width)[0].repeat(batch, 1, 1, 1).contiguous() for _ in range(2))
         calls = {
             "softmax": partial(F.scaled_dot_product_attention, v[:, :, None], keys, values),
             "Latte": partial(running_softmax_step, weights, logits, v, state),
@@ -310,17 +274,17 @@ def g7(bench: Bench) -> Iterator[Measurement]:
         }
         times = {name: bench.microseconds(graphed(call, bench.device)) for name, call in calls.items()}
         for name in ("Latte", "Luna"):
-            what = f"{name}, one token at {s.length:,}, batch {batch}, vs softmax attention to a cache"
-            yield Measurement("G7", what, times["softmax"] / times[name], goal)
+            title = f"{name}, one token at {s.length:,}, batch {batch}, vs softmax attention to a cache"
+            yield Measurement("G7", title, times["softmax"] / times[name], goal)
 
 
 def graphed(call: Callable[[], object], device: torch.device) -> Callable[[], object]:
-    """On CUDA a graph of the call, which is launched as one; elsewhere the call."""
+    """On CUDA a graph of the call, which is launched at once; elsewhere the call."""
     if device.type != "cuda":
         return call
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # a graph cannot hold what happens in a first call
+    with torch.cuda.stream(stream):  # a graph cannot hold what only the first calls do
         for _ in range(3):
             call()
     torch.cuda.current_stream().wait_stream(stream)
@@ -332,38 +296,27 @@ def graphed(call: Callable[[], object], device: torch.device) -> Callable[[], ob
 
 def g8(bench: Bench) -> Iterator[Measurement]:
     n = bench.sizes.length
-    found = bench.workload("latte", n)
-    sizes = [leaf.nbytes for leaf in found.leaves]
-    kept = (2 * sum(sizes) + 2 * found.leaves[-1].nbytes) / 2**20  # with gradients; the output and its gradient
-    used = sum(sizes) / 2**20 + peak_mb(found.train, bench.device)
-    what = f"Latte, {n:,}, forward + backward: peak memory over inputs, output and gradients"
-    yield Measurement("G8", what, used / kept, 1.3, at_least=False)
+    workload = bench.workload("latte", n)
+    sizes = [leaf.nbytes for leaf in workload.leaves]
+    kept = (2 * sum(sizes) + 2 * workload.leaves[-1].nbytes) / 2**20  # with gradients; the output and its gradient
+    used = sum(sizes) / 2**20 + peak_mb(workload.train, bench.device)
+    title = f"Latte, {n:,}, forward + backward: peak memory over inputs, output and gradients"
+    yield at_most("G8", title, used / kept, 1.3, unit="×")
 
 
 GOALS = {"G1": g1, "G2": g2, "G3": g3, "G4": g4, "G5": g5, "G6": g6, "G7": g7, "G8": g8}
 
 
 def part(place: Place) -> Iterator[Row]:
-    """A row for each line of each goal; a goal that is missed is a number, and no failure."""
-    bench = Bench(place.device, TINY if place.tiny else Sizes())
-    names, done = list(GOALS), 0
-    try:
-        with place.limited():
-            for id in names:
-                yield from measured(bench, id)
-                done += 1
-    except OutOfTimeError:
-        yield row("goals", UNFINISHED, f"no time for {', '.join(names[done:])}")
+    """A row per line of each goal; a missed goal is a number, and no failure."""
+    bench = Bench(place.device, TINY if place.tiny else GpuSizes())
+    items = [Item(id, partial(goal_rows, bench, id), {"name": id, "id": id}) for id in GOALS]
+    yield from rows_in_time("goals", items, place)
     yield from (row("a peer", SKIPPED, note) for note in bench.notes)
 
 
-def measured(bench: Bench, id: str) -> Iterator[Row]:
-    """The lines of a goal; an error of ours is a row, too."""
-    try:
-        for line in GOALS[id](bench):
-            value = line.value if math.isfinite(line.value) else None
-            numbers = {"id": line.id, "value": value, "unit": line.unit, "goal": line.goal}
-            yield row(line.what, MEASURED, at_least=line.at_least, met=line.met, **numbers)
-    except Exception as error:
-        yield row(id, FAILED, f"{type(error).__name__}: {one_line(error)[:300]}", id=id)
-        torch.cuda.empty_cache()
+def goal_rows(bench: Bench, id: str) -> Iterator[Row]:
+    for line in GOALS[id](bench):
+        value = line.value if math.isfinite(line.value) else None
+        numbers = {"id": line.id, "value": value, "unit": line.unit, "goal": line.goal}
+        yield row(line.what, MEASURED, at_least=line.at_least, met=line.met, **numbers)

@@ -21,15 +21,16 @@ TOLERANCE = 1e-4  # of the largest entry
 
 
 class AbsentError(Exception):
-    """A peer that is not there, or not at its commit: one line that says what to do."""
+    """A peer is missing or not at its commit; the message is a line that says what to do."""
 
 
 class LayerPair(NamedTuple):
     """Two layers with the same weights, (B, N, D) -> (B, N, D): both `train()`, both without dropout.
 
-    What a peer draws at each call comes from torch's stream or a seed of its own; the comparison begins at `SEED`, and
-    `redraw` then lets ours draw anew as often as the peer does. Where the two are not the same function everywhere,
-    `same` names the rows that must be, of x (B, N, D) a mask (B, N), and `examples` how many at once.
+    What a peer draws at each call comes from torch's stream or from a seed of its own; the comparison begins at `SEED`,
+    and `redraw` then lets ours draw as often as the peer does. Where the two are not the same function everywhere,
+    `same` gives a mask (B, N) of the rows of x (B, N, D) that must agree, and `examples` how many sequences are
+    compared at once. `size`: batch and length, unless they are `BATCH` and `LENGTH`.
     """
 
     name: str
@@ -43,6 +44,7 @@ class LayerPair(NamedTuple):
     tolerance: float = TOLERANCE
     same: Callable[[Tensor], Tensor] | None = None
     examples: int = BATCH
+    size: tuple[int, int] | None = None
     redraw: Callable[[], None] = lambda: None
 
 
@@ -53,12 +55,12 @@ def layer(
 
 
 def projections(**linears: nn.Module) -> Weights:
-    """Of a layer of ours with linear layers of these names, from the peer's."""
+    """Weights for linear layers of these names in ours, from the peer's linear layers."""
     return {f"{name}.{part}": value for name, linear in linears.items() for part, value in linear.named_parameters()}
 
 
 def package(name: str) -> str:
-    """Name and version, of what is installed."""
+    """Name and installed version."""
     return f"{name} {version(name)}"
 
 
@@ -81,8 +83,8 @@ class Clone(NamedTuple):
         root = peers / self.name
         if not (root / ".git").exists():
             raise AbsentError(f"{peers} has no clone {self.name}; there: {self.get}")
-        if (found := _git(root, "rev-parse", "HEAD")) != self.commit:
-            raise AbsentError(f"{root} is at {found[:12]}; run: git -C {root} checkout {self.commit}")
+        if (commit := _git(root, "rev-parse", "HEAD")) != self.commit:
+            raise AbsentError(f"{root} is at {commit[:12]}; run: git -C {root} checkout {self.commit}")
         if _git(root, "status", "--porcelain", "--untracked-files=no"):
             raise AbsentError(f"{root} is changed; run: git -C {root} checkout {self.commit} -- .")
         return root / self.source
@@ -95,14 +97,16 @@ class Clone(NamedTuple):
 class Project(NamedTuple):
     """A public project: names of rows and what makes each, from the folder of the clones or None.
 
-    `packages` are what it needs, as pip takes them, at the versions that were measured. A maker raises AbsentError
-    without the clone, ImportError without a package.
+    `packages` are what it needs, as pip takes them, at the versions that were measured. Rows of a project that is not
+    `in_table` are measured only where they are named. A maker raises AbsentError without the clone, ImportError without
+    a package.
     """
 
     name: str
     pairs: tuple[tuple[str, Callable[[Path | None], LayerPair]], ...]
     clone: Clone | None = None
     packages: tuple[str, ...] = ()
+    in_table: bool = True
 
     @property
     def install(self) -> str:
@@ -110,10 +114,10 @@ class Project(NamedTuple):
 
 
 def _git(root: Path, *arguments: str) -> str:
-    found = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    if found.returncode:
-        raise AbsentError(f"git says of {root}: {' '.join(found.stderr.split())}")
-    return found.stdout.strip()
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AbsentError(f"git says of {root}: {' '.join(done.stderr.split())}")
+    return done.stdout.strip()
 
 
 @contextmanager

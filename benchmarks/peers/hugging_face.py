@@ -8,12 +8,10 @@ all layers, such as masks, is not timed.
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from benchmarks.peers.base import LENGTH, SEED, LayerPair, Project, layer, ones, package, projections
-from benchmarks.peers.skyformer import DIM, HEADS, draws_of, share_rotations
+from benchmarks.peers.skyformer import BIGBIRD_NOTE, DIM, HEADS, share_blocks, share_rotations
 from benchmarks.side_by_side import copy
 from models.attention.base import without_biases
 from models.attention.bigbird import BigBird
@@ -57,13 +55,9 @@ def bigbird(peers: Path | None) -> LayerPair:
 
     theirs, model = Block(peer, read), layer(BigBird, DIM, HEADS)
     copy(model, _multi_head(theirs))
-    np.random.seed(SEED)
-    plan = peer._get_rand_attn_plan(LENGTH, config.block_size, config.num_random_blocks)
-    drawn = peer._bigbird_block_rand_mask_with_head(LENGTH, LENGTH, config.block_size, config.block_size, HEADS, *plan)
-    model.draws.copy_(draws_of(torch.as_tensor(np.stack(drawn)), LENGTH // config.block_size))
+    share_blocks(model, peer)
     label = f"{package('transformers')} BigBirdBlockSparseAttention"
-    note = "theirs draws random blocks at each step, in Python"
-    return LayerPair("bigbird", label, DIM, HEADS, model, theirs, theirs, note=note)
+    return LayerPair("bigbird", label, DIM, HEADS, model, theirs, theirs, note=BIGBIRD_NOTE)
 
 
 def reformer(peers: Path | None) -> LayerPair:
@@ -77,14 +71,8 @@ def reformer(peers: Path | None) -> LayerPair:
     model = layer(Reformer, DIM, HEADS, hashes=config.num_hashes)
     without_biases(model.qk_proj, model.v_proj)
     copy(model, projections(qk_proj=peer.query_key, v_proj=peer.value, out_proj=theirs.out))
-    same = share_rotations(model, peer)
-
-    def redraw() -> None:
-        model.redraw, peer.hash_seed = True, None
-
-    note = "compared but for each round's first chunk, where theirs looks at the last one; both draw at each step"
     label = f"{package('transformers')} LSHSelfAttention"
-    return LayerPair("reformer", label, DIM, HEADS, model, theirs, theirs, same=same, redraw=redraw, note=note)
+    return LayerPair("reformer", label, DIM, HEADS, model, theirs, theirs, **share_rotations(model, peer))
 
 
 def longformer(peers: Path | None) -> LayerPair:

@@ -42,6 +42,8 @@ OPTIONS = {
     "bigbird": {"num_random_blocks": 3, "block_size": 64, "random_seed": SEED},
     "reformer": {"num_hash": 2},
 }
+BIGBIRD_NOTE = "theirs draws random blocks at each step, in Python"
+REFORMER_NOTE = "compared but for each round's first chunk, where theirs looks at the last one; both draw at each step"
 UNUSED = {
     "local_attention": ("LocalAttention",),
     "axial_positional_embedding": ("AxialPositionalEmbedding",),
@@ -107,17 +109,14 @@ def skyformer(theirs: nn.Module) -> LayerPair:
 def reformer(theirs: nn.Module) -> LayerPair:
     model = layer(Reformer, DIM, HEADS, hashes=OPTIONS["reformer"]["num_hash"])
     without_biases(model.qk_proj, model.v_proj)
-    same = share_rotations(model, theirs.attn)
-
-    def redraw() -> None:
-        model.redraw, theirs.attn.hash_seed = True, None
-
-    note = "compared but for each round's first chunk, where theirs looks at the last one; both draw at each step"
-    return _pair("reformer", model, theirs, same=same, redraw=redraw, note=note)
+    return _pair("reformer", model, theirs, **share_rotations(model, theirs.attn))
 
 
-def share_rotations(model: Reformer, peer: nn.Module) -> Callable[[Tensor], Tensor]:
-    """Ours get what `peer`, a LSHSelfAttention, draws from its seed, set here; the rows that are then the same."""
+def share_rotations(model: Reformer, peer: nn.Module) -> dict[str, Any]:
+    """Ours gets the rotations that `peer`, an LSHSelfAttention, draws from its seed, set here.
+
+    Returns the fields of the pair: the rows that are then the same, `redraw` and the note.
+    """
     peer.hash_seed = SEED
     levels, hashes, heads, width, columns = model.rotations.shape
     if levels != 1:
@@ -132,7 +131,10 @@ def share_rotations(model: Reformer, peer: nn.Module) -> Callable[[Tensor], Tens
         first = order[..., : model.chunk_size].flatten(1)
         return torch.ones(x.shape[:2], dtype=torch.bool).scatter(1, first, False)
 
-    return same
+    def redraw() -> None:
+        model.redraw, peer.hash_seed = True, None
+
+    return {"same": same, "redraw": redraw, "note": REFORMER_NOTE}
 
 
 def performer(theirs: nn.Module) -> LayerPair:
@@ -158,12 +160,18 @@ def linformer(theirs: nn.Module, *, freeze_maps: bool = False) -> LayerPair:
 
 
 def bigbird(theirs: nn.Module) -> LayerPair:
-    model, peer = layer(BigBird, DIM, HEADS), theirs.attn
+    model = layer(BigBird, DIM, HEADS)
+    share_blocks(model, theirs.attn)
+    return _pair("bigbird", model, theirs, note=BIGBIRD_NOTE)
+
+
+def share_blocks(model: BigBird, peer: nn.Module) -> None:
+    """Ours gets the random blocks that `peer`, a BigBirdBlockSparseAttention, draws from `SEED`."""
     np.random.seed(SEED)
-    plan = peer._get_rand_attn_plan(LENGTH, peer.block_size, peer.num_random_blocks)
-    drawn = peer._bigbird_block_rand_mask_with_head(LENGTH, LENGTH, peer.block_size, peer.block_size, HEADS, *plan)
-    model.draws.copy_(draws_of(torch.as_tensor(np.stack(drawn)), LENGTH // peer.block_size))
-    return _pair("bigbird", model, theirs, note="theirs draws random blocks at each step, in Python")
+    size = peer.block_size
+    plan = peer._get_rand_attn_plan(LENGTH, size, peer.num_random_blocks)
+    drawn = peer._bigbird_block_rand_mask_with_head(LENGTH, LENGTH, size, size, HEADS, *plan)
+    model.draws.copy_(draws_of(torch.as_tensor(np.stack(drawn)), LENGTH // size))
 
 
 def draws_of(blocks: Tensor, count: int) -> Tensor:

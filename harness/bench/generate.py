@@ -1,17 +1,16 @@
-"""do=bench what=generate: a text of so many tokens, of which the first ones are given, by a language model.
+"""do=bench what=generate: a language model writes a text of so many tokens, of which the first ones are given.
 
     incremental   every token extends the states of the layers
     recompute     every token reads the whole text again, as generation without states does
 
-The cost of one token, its drawing among the `top_k` likeliest included, is measured after 1, 2, 4, ... tokens
-(what=token). A text whose tokens take no longer than `bench.limit_s` in all is generated and timed as a whole. Of a
-longer one, the costs of its tokens are added up along power laws between the measured ones, and its status says so.
+The cost of a token, with its draw from the `top_k` likeliest, is measured after 1, 2, 4, ... tokens (what=token). A
+text whose tokens take no longer than `bench.limit_s` in all is generated and timed as a whole. For a longer text the
+costs of its tokens are added up along power laws between the measured ones, and its status says so.
 
     B batch, P tokens given, N tokens of the whole text
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from harness.bench.measure import EXTRAPOLATED, OK, Timed, measure_points, memory_of, timings_of
+from harness.bench.measure import EXTRAPOLATED, OK, Timed, measure_points, memory_of, times_of, timings_of
 from harness.errors import UsageError
 from harness.progress import Progress
 
@@ -28,15 +27,15 @@ GENERATE = "generate"
 MODES = ("incremental", "recompute")
 INTEGRATED = "integrated"
 READ_AT_ONCE = 512  # tokens of a prompt: an n^2 matrix of all would be the largest thing in memory
-BuildModel = Callable[[int], nn.Module]  # longest text -> a language model
+BuildModel = Callable[[int], nn.Module]  # length of the longest text -> a language model
 
 
-def check_generation(bench: DictConfig) -> None:
-    """Raises UsageError for a mode that does not exist, and a text that has no token to generate."""
-    if unknown := [mode for mode in bench.mode if mode not in MODES]:
-        raise UsageError(f"bench.mode: there is no '{unknown[0]}': there is {', '.join(MODES)}")
-    if min(bench.lengths) <= bench.prompt:
-        raise UsageError(f"bench.lengths: {min(bench.lengths)} leaves nothing to generate, bench.prompt={bench.prompt}")
+def language_model(measurable: Any, label: str, length: int) -> nn.Module:
+    """A `LayerModel` or `RecipeModel` for texts of `length`. Raises UsageError for a model that generates nothing."""
+    model = measurable.model(length).eval()
+    if not hasattr(model, "prefill") or not hasattr(model, "head"):
+        raise UsageError(f"{label}: what=generate measures language models: add task=lm/pg19 or bench.layers=2")
+    return model
 
 
 def measure_generation(
@@ -44,22 +43,21 @@ def measure_generation(
 ) -> list[dict[str, Any]]:
     """Points of what=token and what=generate, for each mode and batch."""
     bench, points = cfg.bench, []
-    check_generation(bench)
-    places = places_of(bench.prompt, lengths)
+    positions = positions_of(bench.prompt, lengths)
     for mode in bench.mode:
         for batch in bench.batches or [bench.batch]:
             series = {"mode": mode, "batch": batch}
             built = {name: make(max(lengths) + 1) for name, make in models.items()}
             prepare = {name: partial(one_token, model, cfg, device, mode, batch) for name, model in built.items()}
-            costs = measure_points(cfg, "token", places, prepare, device, progress, **series)
+            costs = measure_points(cfg, "token", positions, prepare, device, progress, **series)
             points += costs
             for length in lengths:
                 points += texts(cfg, length, built, costs, device, series)
     return points
 
 
-def places_of(prompt: int, lengths: Sequence[int]) -> list[int]:
-    """Tokens that stand before those whose cost is measured: the prompt, powers of 2, and all but the last."""
+def positions_of(prompt: int, lengths: Sequence[int]) -> list[int]:
+    """Numbers of earlier tokens at which a token's cost is measured: the prompt, powers of 2, all but the last."""
     ends = {prompt, *(n - 1 for n in lengths)}
     powers = {2**k for k in range(max(lengths).bit_length())}
     between = {n for n in powers if prompt < n < max(ends) and all(abs(n - end) > n // 20 for end in ends)}
@@ -74,50 +72,45 @@ def texts(
     device: torch.device,
     series: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """The point of a whole text for each model: timed, added up, or the reason why neither can be."""
+    """The point of a whole text per model: timed, added up, or the reason why neither is possible."""
     points, calls, seconds = [], {}, {}
     for name, model in models.items():
         point = {"model": name, "what": "generate", **series, "prompt": cfg.bench.prompt, "length": length}
-        own = [cost for cost in costs if cost["model"] == name and cost["length"] < length]
-        if without := [cost for cost in own if "ms" not in cost]:
-            points.append(point | {"status": without[0]["status"]})
+        points.append(point)
+        tokens = [cost for cost in costs if cost["model"] == name and cost["length"] < length]
+        if missing := [cost for cost in tokens if "ms" not in cost]:
+            point["status"] = missing[0]["status"]
             continue
-        milliseconds = added_up(own, cfg.bench.prompt, length)
-        point |= {"ms": milliseconds, "memory_mb": own[-1]["memory_mb"]}
-        if any(cost["status"] != OK for cost in own):
-            point["status"] = f"{EXTRAPOLATED}: the cost of its longest tokens is"
+        milliseconds = added_up(tokens, cfg.bench.prompt, length)
+        if any(cost["status"] != OK for cost in tokens):
+            status = f"{EXTRAPOLATED}: the cost of its longest tokens is"
         elif milliseconds / 1e3 > cfg.bench.limit_s:
-            point["status"] = f"{INTEGRATED}: over the cost of a token after {_listed(own)} others"
+            lengths = ", ".join(f"{cost['length']:,}" for cost in tokens)
+            status = f"{INTEGRATED}: over the cost of a token after {lengths} others"
         else:
-            point["status"] = OK
+            status = OK
             calls[name] = partial(generate, model, cfg, device, series["mode"], series["batch"], length)
             seconds[name] = milliseconds / 1e3
-        points.append(point)
+        point |= {"ms": milliseconds, "memory_mb": tokens[-1]["memory_mb"], "status": status}
     timings = timings_of(cfg, calls, device, seconds) if calls else {}
     for point in points:
         if point["model"] in timings:
-            found = timings[point["model"]]
-            point |= {"ms": 1e3 * found.median, "ms_quartiles": [1e3 * each for each in found.quartiles]}
-            point |= asdict(found)
+            point |= times_of(timings[point["model"]])
     return points
 
 
-def _listed(costs: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{cost['length']:,}" for cost in costs)
-
-
 def added_up(costs: Sequence[Mapping[str, Any]], prompt: int, length: int) -> float:
-    """Milliseconds of all tokens after the prompt: the cost of one after n others follows power laws between points."""
+    """Milliseconds of all tokens after the prompt; between points their cost follows a power law of the position."""
     measured = np.array([(cost["length"], cost["ms"]) for cost in costs], dtype=np.float64)
-    places = np.arange(prompt, length, dtype=np.float64)
-    return float(np.exp(np.interp(np.log(places), np.log(measured[:, 0]), np.log(measured[:, 1]))).sum())
+    positions = np.arange(prompt, length, dtype=np.float64)
+    return float(np.exp(np.interp(np.log(positions), np.log(measured[:, 0]), np.log(measured[:, 1]))).sum())
 
 
 @torch.no_grad()
 def one_token(
     model: nn.Module, cfg: DictConfig, device: torch.device, mode: str, batch: int, what: str, length: int
 ) -> Timed:
-    """The token after `length` others. The memory is that of the state, or of a call."""
+    """The token after `length` others. Its memory is that of the state, or of a call."""
     text, draw = random_text(model, batch, length, device), sampler(cfg.bench.top_k)
     if mode == "recompute":
         return Timed(torch.no_grad()(lambda: draw(last_logits(model, text))))
@@ -150,7 +143,7 @@ def random_text(model: nn.Module, batch: int, length: int, device: torch.device)
 
 
 def last_logits(model: nn.Module, text: Tensor) -> Tensor:
-    """Logits (B, V) of the token after a text (B, n) that is read from its beginning; no others are made."""
+    """Logits (B, V) of the token after a text (B, n), which is read from its beginning; only these are computed."""
     if hasattr(model, "hidden_states"):
         return model.logits(model.hidden_states(text)[:, -1])
     return model(text)[:, -1]
@@ -167,7 +160,7 @@ def state_after(model: nn.Module, text: Tensor) -> Any:
 
 
 def sampler(top_k: int | None) -> Callable[[Tensor], Tensor]:
-    """Logits (B, V) -> tokens (B,), drawn by their probability; always the same ones."""
+    """Logits (B, V) -> tokens (B,), drawn by their probability from a fixed seed."""
     generators: dict[torch.device, torch.Generator] = {}
 
     def draw(logits: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""do=bench of whole models: those that a recipe builds, with its loss, its optimizer and tokens that are random.
+"""do=bench of whole models: the model, loss and optimizer that a recipe builds, on random tokens.
 
     python run.py do=bench task=lra/text protocol=google what=train model=linformer lengths=1024,2048
 
 A training step is the loss of a batch, its gradients, their clipping and the update. Nothing is read from disk: the
-batch has the shapes of the task's, and every sequence is full.
+batch has the shapes of the task's batches, and every sequence has the full length.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,59 +14,59 @@ from torch import Tensor, nn
 
 from harness.bench.measure import DTYPES, Timed, memory_of
 from harness.config.build import Built, build, parameter_groups
-from harness.config.compose import copied
+from harness.config.compose import arguments, copied
 from harness.errors import UsageError
 
-LENGTHS = ("max_length", "length")  # what a task calls its length
+LENGTHS = ("max_length", "length")  # keys of a task's length
 
 
-class Recipe:
-    """A model of a recipe at any length, on `device`, with weights of seed 0. `cfg` is the composed cell.
+class RecipeModel:
+    """The model of a recipe at any length, on `device`, with weights of seed 0. `cfg` is the composed cell.
 
-    Raises UsageError for a task that has no length to be set.
+    Raises UsageError for a task whose length cannot be set.
     """
 
     def __init__(self, cfg: DictConfig, device: torch.device):
-        self.cfg, self.device = cfg, device
+        self.cfg, self.device, self.hyperparameters = cfg, device, arguments(cfg.model)
         self.key = next((key for key in LENGTHS if key in cfg.task), None)
         if self.key is None:
             raise UsageError(f"task={cfg.task.name} has no length that do=bench could set; leave it out for one layer")
 
-    def built(self, length: int, place: str | None = None) -> Built:
-        """Task and model for sequences of `length`; `place` is a device that replaces the recipe's."""
+    def built(self, length: int, device: str | None = None) -> Built:
+        """Task and model for sequences of `length`; `device` replaces the command's."""
         cfg = copied(self.cfg)
         cfg.task[self.key] = length
         torch.manual_seed(0)
-        with torch.device(place or self.device):
+        with torch.device(device or self.device):
             built = build(cfg)
         built.model.to(DTYPES[cfg.bench.precision])
         return built
 
+    def model(self, length: int, device: str | None = None) -> nn.Module:
+        return self.built(length, device).model
+
     def prepare(self, what: str, length: int, batch: int | None = None) -> Timed:
-        """Raises NotImplementedError for what a recipe has no measure of."""
+        """Raises NotImplementedError for a measure that recipes do not have."""
         if what not in RECIPE_MEASURES:
             raise NotImplementedError(f"a recipe is measured with what={'|'.join(RECIPE_MEASURES)}, not {what}")
         built = self.built(length)
         return RECIPE_MEASURES[what](built, self.cfg, self.batch(built, length, batch))
 
     def batch(self, built: Built, length: int, size: int | None = None) -> dict[str, Tensor]:
-        """Tokens (B, N) at random, none of them padding, and whatever of targets (B, N) and label (B,) there may be."""
+        """Random tokens and targets (B, N), none of them padding, and labels (B,); a task takes those that it knows."""
         facts, generator = built.task.backbone_kwargs(), torch.Generator().manual_seed(1)
-        if not isinstance(facts.get("vocab_size"), int):
+        vocabulary, classes = facts.get("vocab_size"), facts.get("classes", 2)
+        if not isinstance(vocabulary, int):
             raise UsageError(f"task={self.cfg.task.name} reads no tokens, which do=bench would make up")
         shape = (size or self.cfg.bench.batch, length)
         lowest = 1 if facts.get("padding_id") == 0 else 0
-        names = {"tokens": (facts["vocab_size"], shape), "targets": (facts["vocab_size"], shape)}
-        names["label"] = (facts.get("classes", 2), shape[:1])
-        drawn = {
-            name: torch.randint(lowest if name != "label" else 0, high, of, generator=generator)
-            for name, (high, of) in names.items()
-        }
-        return {name: values.to(self.device) for name, values in drawn.items()}
+        batch = {name: torch.randint(lowest, vocabulary, shape, generator=generator) for name in ("tokens", "targets")}
+        batch["label"] = torch.randint(classes, shape[:1], generator=generator)
+        return {name: values.to(self.device) for name, values in batch.items()}
 
 
 def training_step(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) -> Timed:
-    """A step of the recipe. Its memory holds the weights, their gradients and the optimizer's state, too."""
+    """A step of the recipe. Its memory includes the weights, their gradients and the optimizer's state."""
     model, task, train = built.model.train(), built.task, cfg.train
     optimizer = built.optimizer(parameter_groups(model))
 
@@ -84,7 +84,7 @@ def training_step(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) ->
 
 
 def clip(model: nn.Module, train: DictConfig) -> None:
-    """As the Trainer clips: the norm of all gradients, of each parameter's, or their values."""
+    """As the Trainer and TaskModule do: bound the norm of all gradients, the norm per parameter, or the values."""
     if train.clip_norm:
         nn.utils.clip_grad_norm_(model.parameters(), train.clip_norm)
     if train.clip_each:
@@ -95,7 +95,7 @@ def clip(model: nn.Module, train: DictConfig) -> None:
 
 
 def evaluation(built: Built, cfg: DictConfig, batch: Mapping[str, Tensor]) -> Timed:
-    """The model's output of the tokens, without gradients. Its memory holds the weights, too."""
+    """The model's output for the tokens, without gradients. Its memory includes the weights."""
     model = built.model.eval()
     call = torch.no_grad()(lambda: model(batch["tokens"]))
     return Timed(call, resident=lambda: memory_of([*model.parameters(), *model.buffers()]))

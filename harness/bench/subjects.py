@@ -1,5 +1,5 @@
-"""What one command of do=bench measures: models of `conf/model/`, each with settings of its own, as a layer, a decoder
-or the model of a recipe."""
+"""Subjects of a do=bench command: models of `conf/model/` with their settings, as layers, decoders or models of a
+recipe."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,50 +8,32 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from harness.bench.generate import GENERATE, MODES, check_generation
-from harness.bench.measure import DTYPES, MEASURES, Timed, build_bench_model
-from harness.bench.recipe import Recipe
-from harness.config.compose import arguments, compose, default_arguments, options, search_path
+from harness.bench.generate import GENERATE, MODES
+from harness.bench.layer import MEASURES, LayerModel
+from harness.bench.measure import DTYPES
+from harness.bench.recipe import RecipeModel
+from harness.config.compose import compose, default_arguments, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.row_names import row_named
 from harness.errors import UsageError, did_you_mean
 
 WHAT = (*MEASURES, GENERATE)
 SHORTEST = 16  # tokens that a model is built for, to see whether it can be
+Measurable = LayerModel | RecipeModel
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured under a label: a model of `conf/model/` with settings of its own."""
+    """A model of `conf/model/` with its own settings, measured under a label."""
 
     label: str
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Layer:
-    """One layer, or a decoder of `bench.layers`, by its hyper-parameters: what `Recipe` is of a recipe."""
-
-    def __init__(self, cfg: DictConfig, hyperparameters: dict[str, Any], device: torch.device):
-        self.cfg, self.hyperparameters, self.device = cfg, hyperparameters, device
-
-    def built(self, length: int, place: str | None = None) -> torch.nn.Module:
-        if place is None:
-            return build_bench_model(self.cfg, self.hyperparameters, self.device, length)
-        with torch.device(place):
-            return build_bench_model(self.cfg, self.hyperparameters, self.device, length, place)
-
-    def prepare(self, what: str, length: int) -> Timed:
-        # one more: room to decode a token
-        return MEASURES[what](self.built(length + 1), self.cfg, self.device, length)
-
-
-Measurable = Layer | Recipe
-
-
 @dataclass(frozen=True)
 class Command:
-    """What was typed, composed to `cfg`; the subjects of a table or figure where it asks for them.
+    """The composed command `cfg`, what was typed, and its subjects.
 
     `peer`: label of the subject that the others are compared with.
     """
@@ -67,43 +49,47 @@ class Command:
         """Whether whole models of a recipe are measured, not layers."""
         return "task" in typed_values(self.overrides)
 
-    def measurable(self, subject: Subject) -> tuple[dict[str, Any], Measurable]:
-        """The hyper-parameters of a subject, and what can be measured of it. Raises UsageError."""
+    def measurable(self, subject: Subject) -> Measurable:
+        """Raises UsageError for a subject that cannot be measured."""
         config = self._config_of(subject)
         if self.of_recipe:
-            return arguments(config.model), Recipe(config, self.device)
-        values = model_hyperparameters(self.cfg, subject.model, self.overrides, subject.label == self.peer)
-        own = [each for each in to_overrides(subject.settings) if each.lstrip("+").startswith("model.")]
-        hyperparameters = values | _model_keys(own)
-        return hyperparameters, Layer(config, hyperparameters, self.device)
+            return RecipeModel(config, self.device)
+        hyperparameters = default_arguments(subject.model)
+        if subject.label != self.peer:
+            typed = _model_keys(self.overrides)
+            if subject.model != self.cfg.model.name:  # a typed key reaches every model that has it
+                typed = {key: value for key, value in typed.items() if key in hyperparameters}
+            hyperparameters |= typed
+        return LayerModel(config, hyperparameters | _model_keys(to_overrides(subject.settings)), self.device)
 
-    def all_measurable(self) -> tuple[dict[str, dict[str, Any]], dict[str, Measurable], dict[str, str]]:
-        """By label: hyper-parameters, what can be measured, and why the others cannot be built here.
+    def all_measurable(self) -> tuple[dict[str, Measurable], dict[str, str]]:
+        """By label: what can be measured, and why the others cannot be built.
 
-        Raises UsageError where nothing but the peer is left.
+        Raises UsageError if only the peer can be measured.
         """
-        hyperparameters, found, absent = {}, {}, {}
+        measurable, absent = {}, {}
         for subject in self.subjects:
             try:
-                values, one = self.measurable(subject)
-                one.built(max(SHORTEST, min(self.cfg.bench.lengths)), "meta")
+                candidate = self.measurable(subject)
+                candidate.model(max(SHORTEST, min(self.cfg.bench.lengths)), "meta")
             except UsageError as error:
                 absent[subject.label] = str(error)
-                continue
-            hyperparameters[subject.label], found[subject.label] = values, one
-        if not set(found) - {self.peer}:
+            else:
+                measurable[subject.label] = candidate
+        if not set(measurable) - {self.peer}:
             raise UsageError("; ".join(absent.values()) or f"no model to compare with {self.peer}: add model=...")
-        return hyperparameters, found, absent
+        return measurable, absent
 
     def _config_of(self, subject: Subject) -> DictConfig:
-        """The command's configuration with a subject's model, and of its settings those that are not the model's."""
-        own = {k: value for k, value in subject.settings.items() if self.of_recipe or not k.startswith("model.")}
-        if not self.of_recipe and not own:
+        """The command's configuration with the subject's settings, and in a recipe with its model."""
+        settings = {k: value for k, value in subject.settings.items() if self.of_recipe or not k.startswith("model.")}
+        if not self.of_recipe and not settings:
             return self.cfg
-        first = subject.model == self.cfg.model.name and subject.label != self.peer
-        kept = [each for each in self.overrides if key_of(each) not in ("model", "do", "table", "figure")]
-        kept = [each for each in kept if first or not key_of(each).startswith("model.")]
-        return compose([*kept, f"model={subject.model}", *to_overrides(own)], search_path())
+        takes_typed = subject.model == self.cfg.model.name and subject.label != self.peer
+        typed = [override for override in self.overrides if key_of(override) not in ("model", "do", "table", "figure")]
+        if not takes_typed:
+            typed = [override for override in typed if not key_of(override).startswith("model.")]
+        return compose([*typed, f"model={subject.model}", *to_overrides(settings)], search_path())
 
 
 def device_type(cfg: DictConfig) -> str:
@@ -114,47 +100,37 @@ def device_type(cfg: DictConfig) -> str:
 
 
 def typed_subjects(cfg: DictConfig) -> list[Subject]:
-    """The models of a command, each once, then the peer. A name that `conf/model/` lacks is a row of a table.
+    """The models of a command without repetition, then the peer. A name outside `conf/model/` is a row of a table.
 
-    Raises UsageError for one that is neither.
+    Raises UsageError for a name that is neither.
     """
-    names = list(dict.fromkeys([*(cfg.bench.models or [cfg.model.name]), cfg.bench.peer]))
-    known, subjects = [name for name, _ in options("model")], []
-    for name in names:
-        row = None if name in known else row_named(name)
-        if row is None and name not in known:
-            raise UsageError(f"there is no model '{name}': {did_you_mean(name, known)} (python run.py do=list)")
-        subjects.append(Subject(name, *(row or (name, {}))))
+    models, subjects = [name for name, _ in options("model")], []
+    for name in dict.fromkeys([*(cfg.bench.models or [cfg.model.name]), cfg.bench.peer]):
+        row = (name, {}) if name in models else row_named(name)
+        if row is None:
+            raise UsageError(f"there is no model '{name}': {did_you_mean(name, models)} (python run.py do=list)")
+        subjects.append(Subject(name, *row))
     return subjects
 
 
 def check_settings(bench: DictConfig) -> None:
-    """Raises UsageError for a measure or precision that does not exist, and for impossible lengths."""
-    for key, values, known in (("what", bench.what, WHAT), ("precision", [bench.precision], DTYPES)):
-        if unknown := [value for value in values if value not in known]:
-            raise UsageError(f"bench.{key}: there is no '{unknown[0]}': {did_you_mean(unknown[0], known)}")
+    """Raises UsageError for a measure, mode or precision that does not exist, and for impossible lengths."""
+    choices_of = {"what": (bench.what, WHAT), "precision": ([bench.precision], DTYPES), "mode": (bench.mode, MODES)}
+    for key, (values, choices) in choices_of.items():
+        if unknown := [value for value in values if value not in choices]:
+            raise UsageError(f"bench.{key}: there is no '{unknown[0]}': {did_you_mean(unknown[0], choices)}")
     if any(length < 1 for length in bench.lengths) or not bench.lengths:
         raise UsageError(f"bench.lengths: {list(bench.lengths)} are no lengths (lengths=1024,4096)")
     if any(batch < 1 for batch in bench.batches):
         raise UsageError(f"bench.batches: {list(bench.batches)} are no batch sizes")
-    if GENERATE in bench.what:
-        check_generation(bench)
-    elif unknown := [mode for mode in bench.mode if mode not in MODES]:
-        raise UsageError(f"bench.mode: there is no '{unknown[0]}': {did_you_mean(unknown[0], MODES)}")
+    if GENERATE in bench.what and min(bench.lengths) <= bench.prompt:
+        raise UsageError(f"bench.lengths: {min(bench.lengths)} leaves nothing to generate, bench.prompt={bench.prompt}")
     if (bench.axis is None) == bool(bench.axis_values) or (bench.axis is not None and len(set(bench.lengths)) != 1):
         raise UsageError("bench.axis comes with bench.axis_values and one length (lengths=4096)")
 
 
-def model_hyperparameters(cfg: DictConfig, name: str, overrides: Sequence[str], is_peer: bool) -> dict[str, Any]:
-    """The values of a model's yaml; what was typed as model.key=value replaces them, except for the peer."""
-    values = default_arguments(name)
-    if not is_peer:
-        given = _model_keys([override for override in overrides if override.lstrip("+").startswith("model.")])
-        values |= {key: value for key, value in given.items() if key in values or name == cfg.model.name}
-    return values
-
-
 def _model_keys(overrides: Sequence[str]) -> dict[str, Any]:
-    """{key: value} of `model.key=value`."""
+    """{key: value} of those that are `model.key=value`."""
     typed = [override.lstrip("+") for override in overrides]
+    typed = [override for override in typed if override.startswith("model.")]
     return OmegaConf.to_container(OmegaConf.from_dotlist(typed)).get("model", {})

@@ -201,7 +201,7 @@ def test_candidates_alternate_and_disturbed_samples_are_taken_again(monkeypatch)
     calls = {name: lambda name=name: order.append(name) for name in "ab"}
     timings = timing.time_alternating(calls, device=CPU, rounds=3, min_sample_s=0.0)
     samples = order[4:]  # after a first call and one that says how many make a sample
-    assert samples == ["a", "a", "b", "a", "b", "a", "b"]
+    assert samples == ["a", "a", "b", "b", "a", "a", "b"], "the first is disturbed; every other round goes backwards"
     assert all(len(timing.samples) == 3 and timing.disturbed == 0 for timing in timings.values())
 
 

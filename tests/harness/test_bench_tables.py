@@ -10,9 +10,10 @@ import torch
 
 from harness.bench import command as bench_command
 from harness.bench import generate as bench_generate
+from harness.bench import layer as bench_layer
 from harness.bench import measure as bench_measure
 from harness.bench import timing
-from harness.bench.recipe import Recipe
+from harness.bench.recipe import RecipeModel
 from harness.bench.subjects import typed_subjects
 from harness.commands.bench import measure
 from harness.commands.bench import run as bench_verb
@@ -60,7 +61,7 @@ def test_a_training_step_of_a_recipe_is_measured_beside_the_peer_that_it_names(p
 
 def test_a_step_of_a_recipe_is_loss_gradients_and_update(places):
     cfg, _ = composed(places, *TEXT, *SMALL, "model=linformer", "train.clip_norm=1.0")
-    recipe = Recipe(cfg, CPU)
+    recipe = RecipeModel(cfg, CPU)
     built = recipe.built(24)
     batch = recipe.batch(built, 24)
     assert batch["tokens"].shape == (2, 24) and batch["tokens"].min() >= 1, "0 is padding"
@@ -118,7 +119,7 @@ def test_the_same_tokens_by_both_modes(places):
     cfg, _ = composed(places, "model=local", "bench.layers=1", "bench.dim=16", "bench.heads=2", "bench.prompt=3")
     from harness.config.compose import default_arguments
 
-    model = bench_measure.build_bench_model(cfg, default_arguments("local"), CPU, 12)
+    model = bench_layer.build_model(cfg, default_arguments("local"), CPU, 12)
     texts = [bench_generate.generate(model, cfg, CPU, mode, 2, 10) for mode in bench_generate.MODES]
     assert texts[0].shape == (2, 10) and torch.equal(*texts)
 
@@ -126,8 +127,8 @@ def test_the_same_tokens_by_both_modes(places):
 def test_costs_of_tokens_add_up_along_power_laws():
     costs = [{"length": n, "ms": 3.0 * n**2} for n in (4, 16, 64, 255)]
     assert bench_generate.added_up(costs, 4, 256) == pytest.approx(sum(3.0 * n**2 for n in range(4, 256)))
-    assert bench_generate.places_of(20, [276]) == [20, 32, 64, 128, 256, 275]
-    assert bench_generate.places_of(1, [16, 9]) == [1, 2, 4, 8, 15]
+    assert bench_generate.positions_of(20, [276]) == [20, 32, 64, 128, 256, 275]
+    assert bench_generate.positions_of(1, [16, 9]) == [1, 2, 4, 8, 15]
 
 
 def test_too_long_calls_are_extrapolated_by_their_exponent_and_say_so():
@@ -217,8 +218,8 @@ def test_a_layer_reads_a_long_text_in_chunks_and_gives_what_it_gives_at_once(pla
     from harness.config.compose import default_arguments
 
     hyper = default_arguments("longnet") | {"segments": [8, 16, 32], "ratios": [1, 2, 4]}
-    model = bench_measure.build_bench_model(cfg, hyper, CPU, 97)
-    (x,) = bench_measure.random_inputs(model, cfg, CPU, 32)
+    model = bench_layer.build_model(cfg, hyper, CPU, 97)
+    (x,) = bench_layer.random_inputs(model, cfg, CPU, 32)
     with torch.no_grad():
         whole = model(x.repeat(1, 3, 1))[0]
         state, rows = model.init_state(1), []
@@ -226,9 +227,9 @@ def test_a_layer_reads_a_long_text_in_chunks_and_gives_what_it_gives_at_once(pla
             y, state = model.chunk(x, state)
             rows.append(y)
     torch.testing.assert_close(torch.cat(rows, 1), whole)
-    assert bench_measure.forward(model, cfg, CPU, 96).call() is None
-    assert bench_measure.chunk_of(compose(["bench.lengths=[65536,1048576]"])) == bench_measure.CHUNK
-    assert bench_measure.chunk_of(compose(["bench.lengths=[65536]"])) is None
+    assert bench_layer.forward(model, cfg, CPU, 96).call() is None
+    assert bench_layer.chunk_of(compose(["bench.lengths=[65536,1048576]"])) == bench_layer.CHUNK
+    assert bench_layer.chunk_of(compose(["bench.lengths=[65536]"])) is None
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from test_contract import Largest
 
-from benchmarks import latte_scan
+from benchmarks.attention import peers
 from models.ops import running_softmax as module
 from models.ops.running_softmax import empty_running_softmax, running_softmax, running_softmax_step
 from models.ops.tiles import TileBudget
@@ -214,19 +213,6 @@ def test_the_graph_can_be_walked_twice():
     assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(out, inputs), strict=True))
 
 
-class Largest(TorchDispatchMode):
-    """Numbers in the largest storage that any operation returns."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.numbers = max(self.numbers, leaf.untyped_storage().nbytes() // leaf.element_size())
-        return result
-
-
 @pytest.mark.parametrize("safe_rise", [ALWAYS_STABLE, NEVER_STABLE], ids=["stable", "fast"])
 def test_nothing_is_larger_than_the_inputs(monkeypatch, safe_rise):
     monkeypatch.setattr(module, "SAFE_RISE", safe_rise)
@@ -283,7 +269,7 @@ def test_refuses_shapes_that_do_not_fit():
         running_softmax(weights, theta, v[:, :, :4])
 
 
-@pytest.mark.parametrize("peer", [latte_scan.loop, latte_scan.materialised])
+@pytest.mark.parametrize("peer", [peers.latte_loop, peers.latte_materialised])
 def test_peers_compute_the_same(peer):
     inputs = tensors(40)
     assert worst(passes(peer, inputs), passes(running_softmax, inputs)) <= 1e-12
@@ -292,7 +278,7 @@ def test_peers_compute_the_same(peer):
 def test_the_loop_stands_any_logits():
     weights, theta, v = tensors(40, spread=1.0)
     theta = 1000 * theta
-    assert worst(passes(latte_scan.loop, [weights, theta, v]), passes(definition, [weights, theta, v])) <= 1e-9
+    assert worst(passes(peers.latte_loop, [weights, theta, v]), passes(definition, [weights, theta, v])) <= 1e-9
 
 
 def test_the_jax_layer_computes_the_same():
@@ -300,10 +286,10 @@ def test_the_jax_layer_computes_the_same():
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, 30, 8), (8, 6), (8, 6), (8, 8)]
     inputs = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
-    out = latte_scan.layer(running_softmax, 2, *inputs)
+    out = peers.latte_layer(running_softmax, 2, *inputs)
     cotangent = torch.randn(out.shape, generator=generator)
     exact = [out.detach(), *torch.autograd.grad(out, inputs, cotangent)]
-    forward, gradient = latte_scan.jax_scan_layer(2, unroll=2)
+    forward, gradient = peers.jax_latte_layer(2, unroll=2)
     arrays = [x.detach().numpy() for x in inputs]
     theirs = [forward(*arrays), *gradient(cotangent.numpy(), *arrays)]
     assert worst([torch.tensor(x.tolist()) for x in theirs], exact) <= 5e-6

@@ -1,0 +1,200 @@
+"""Recurrent layers of language models beside those of `transformers` and `xlstm`; measured where they are named.
+
+transformers 5 has no TransfoXL: XLNet's relative attention is the same, walked here from segment to segment. No package
+is known of compressive, block_recurrent and infinity_former; `retnet` is with torchscale.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.peers.base import LENGTH, LayerPair, Project, layer, package
+from benchmarks.side_by_side import Call, Weights, copy, scatter
+from models.attention.base import Attention, Pattern
+from models.attention.griffin import Griffin
+from models.attention.mamba import Mamba
+from models.attention.rwkv4 import RWKV4
+from models.attention.transformer_xl import TransformerXL
+from models.attention.xlstm import XLSTM
+
+GRIFFIN = {"dim": 768, "heads": 8}
+WINDOW = 1024
+XLSTM_SIZES = {"dim": 768, "heads": 4}
+
+
+def _pair(
+    name: str,
+    public: str,
+    ours: tuple[type[Attention], Mapping[str, Any]],
+    theirs: nn.Module,
+    weights: Weights,
+    call: Call | None = None,
+    size: tuple[int, int] = (4, 512),
+) -> LayerPair:
+    """`ours`: a layer's class and its arguments; `public`: the package and name of theirs.
+
+    `size`: batch and length, so that public layers which walk from token to token end within a minute.
+    """
+    kind, hyper = ours
+    model = layer(kind, **{"heads": 1} | dict(hyper), pattern=Pattern.CAUSAL_SELF)
+    taps = {key: value.flip(-1) for key, value in weights.items() if key.endswith("convolution.weight")}
+    copy(model, weights | taps)  # our taps have the opposite order
+    project, _, name_there = public.partition(" ")
+    label, sizes = f"{package(project)} {name_there}", {"size": size, "note": f"{size[0]} x {size[1]} tokens"}
+    return LayerPair(name, label, model.dim, model.heads, model, theirs, call or theirs, **sizes)
+
+
+def mamba(peers: Path | None) -> LayerPair:
+    from transformers import MambaConfig
+    from transformers.models.mamba.modeling_mamba import MambaMixer
+
+    dim = 256  # not the published 768, which takes the public layer three times as long
+    theirs = MambaMixer(MambaConfig(hidden_size=dim, num_hidden_layers=1, use_mambapy=False), layer_idx=0)
+    names = {"A_log": "log_decay", "D": "skip"}
+    names |= {"conv1d.weight": "convolution.weight", "conv1d.bias": "convolution_bias"}
+    weights = {names.get(name, name): value for name, value in theirs.named_parameters()}
+    return _pair("mamba", "transformers MambaMixer", (Mamba, {"dim": dim}), theirs, weights, size=(1, 256))
+
+
+def rwkv4(peers: Path | None) -> LayerPair:
+    from transformers import RwkvConfig
+    from transformers.models.rwkv.modeling_rwkv import RwkvSelfAttention
+
+    dim, parts = 768, ("key", "value", "receptance")
+    theirs = RwkvSelfAttention(RwkvConfig(hidden_size=dim, num_hidden_layers=1, context_length=LENGTH), 0)
+    values = scatter(theirs)
+    names = {"out_proj.weight": "output.weight", "log_decay": "time_decay", "bonus": "time_first"}
+    names |= {f"{part[0]}_proj.weight": f"{part}.weight" for part in parts}
+    weights = {ours: values[public] for ours, public in names.items()}
+    weights["shift.shares"] = torch.cat([values[f"time_mix_{part}"] for part in parts], 1)
+    public = "transformers RwkvSelfAttention"
+    return _pair("rwkv4", public, (RWKV4, {"dim": dim}), theirs, weights, lambda x: theirs(x)[0])
+
+
+def _griffin_config() -> Any:
+    from transformers import RecurrentGemmaConfig
+
+    dim, heads = GRIFFIN.values()
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+    sizes = {"hidden_size": dim, "num_attention_heads": heads, "num_key_value_heads": 1, "head_dim": dim // heads}
+    sizes |= {"lru_width": 1024, "hidden_activation": "gelu_pytorch_tanh", "attention_window_size": WINDOW}
+    return RecurrentGemmaConfig(**sizes, num_hidden_layers=3, rope_parameters=rope, attn_implementation="sdpa")
+
+
+def _griffin_weights(theirs: nn.Module) -> Weights:
+    names = {"conv_1d.weight": "convolution.weight", "conv_1d.bias": "convolution_bias"}
+    for part in ("weight", "bias"):
+        names[f"rg_lru.input_gate_{part}"] = f"recurrence.input_gate.{part}"
+        names[f"rg_lru.recurrent_gate_{part}"] = f"recurrence.recurrence_gate.{part}"
+    names |= {"rg_lru.recurrent_param": "recurrence.decay"}
+    linears = {"linear_y": "y_proj", "linear_x": "x_proj", "linear_out": "out_proj", "o_proj": "out_proj"}
+
+    def our_name(name: str) -> str:
+        linear, _, part = name.rpartition(".")
+        return "block." + names.get(name, f"{linears.get(linear, linear)}.{part}")
+
+    return {our_name(name): value for name, value in scatter(theirs).items()}
+
+
+def griffin_recurrent(peers: Path | None) -> LayerPair:
+    from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRecurrentBlock
+
+    theirs, positions = RecurrentGemmaRecurrentBlock(_griffin_config(), 0), torch.arange(LENGTH)[None]
+
+    def call(x: Tensor) -> Tensor:
+        return theirs(x, positions[:, : x.shape[1]], None, use_cache=False)[0]
+
+    ours, public = (Griffin, GRIFFIN | {"rnn_dim": 1024}), "transformers RecurrentGemma"
+    return _pair("griffin_recurrent", public, ours, theirs, _griffin_weights(theirs), call)
+
+
+def griffin_local(peers: Path | None) -> LayerPair:
+    from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaAttention
+
+    theirs, positions = RecurrentGemmaAttention(_griffin_config(), 2), torch.arange(LENGTH)[None]
+    seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril().triu(1 - WINDOW)[None, None]  # made once
+
+    def call(x: Tensor) -> Tensor:
+        return theirs(x, positions[:, : x.shape[1]], seen[..., : x.shape[1], : x.shape[1]])[0]
+
+    ours, public = (Griffin, GRIFFIN | {"block_types": ["local"], "window": WINDOW}), "transformers RecurrentGemma"
+    return _pair("griffin_local", public, ours, theirs, _griffin_weights(theirs), call)
+
+
+CONVOLUTION = {"conv1d.conv.weight": "convolution.weight", "conv1d.conv.bias": "convolution.bias"}
+
+
+def mlstm(peers: Path | None) -> LayerPair:
+    from xlstm import mLSTMLayer, mLSTMLayerConfig
+
+    dim, heads = XLSTM_SIZES.values()
+    theirs = mLSTMLayer(mLSTMLayerConfig(embedding_dim=dim, num_heads=heads, context_length=LENGTH))
+    values = scatter(theirs)
+    names = {"proj_up.weight": "up_proj.weight", "proj_down.weight": "out_proj.weight", "learnable_skip": "skip"}
+    weights = {f"block.{ours}": values[public] for public, ours in (names | CONVOLUTION).items()}
+    weights |= {f"block.{part}_proj.weight": values[f"{part}_proj.weight"].mT for part in "qkv"}
+    for part in ("weight", "bias"):
+        weights[f"block.gate_proj.{part}"] = torch.cat([values[f"mlstm_cell.{gate}gate.{part}"] for gate in "if"])
+    weights["block.norm.weight"] = 1 + values["mlstm_cell.outnorm.weight"]
+    return _pair("mlstm", "xlstm mLSTMLayer", (XLSTM, XLSTM_SIZES), theirs, weights)
+
+
+def slstm(peers: Path | None) -> LayerPair:
+    from xlstm import sLSTMLayer, sLSTMLayerConfig
+
+    dim, heads = XLSTM_SIZES.values()
+    config = sLSTMLayerConfig(embedding_dim=dim, num_heads=heads, backend="vanilla", dtype="float32")
+    theirs, width = sLSTMLayer(config), dim // heads
+    values = scatter(theirs)
+    weights = {f"block.{ours}": values[public] for public, ours in CONVOLUTION.items()}
+    biases = theirs.slstm_cell._bias_.view(4, dim)
+    # the package gives its gate "f" the place of i, and the other way round
+    for index, (ours, public) in enumerate(zip("ifzo", "fizo", strict=True)):
+        weights[f"block.{ours}_proj.weight"] = values[f"{public}gate.weight"].mT
+        weights[f"block.{ours}_proj.bias"] = biases[index]
+    kernel = theirs.slstm_cell._recurrent_kernel_.view(heads, 4, width, width)
+    weights["block.recurrent"] = kernel.permute(0, 3, 1, 2)
+    weights["block.norm.weight"] = 1 + values["group_norm.weight"]
+    return _pair("slstm", "xlstm sLSTMLayer, vanilla", (XLSTM, XLSTM_SIZES | {"slstm_every": 1}), theirs, weights)
+
+
+def transformer_xl(peers: Path | None) -> LayerPair:
+    from transformers import XLNetConfig
+    from transformers.models.xlnet.modeling_xlnet import XLNetRelativeAttention
+
+    dim, heads, segment = 410, 10, 150
+    theirs = XLNetRelativeAttention(XLNetConfig(d_model=dim, n_head=heads, dropout=0.0))
+    values = scatter(theirs)
+    names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "r": "position_proj"}
+    weights = {f"{ours}.weight": values[public].flatten(1).mT for public, ours in names.items()}
+    weights |= {"content_bias": values["r_w_bias"], "position_bias": values["r_r_bias"]}
+    weights["out_proj.weight"] = values["o"].flatten(1)
+    theirs.layer_norm = nn.Identity()  # ours has none, and the residual is taken off again
+    frequency = 10_000 ** (-torch.arange(0, dim, 2) / dim)
+
+    def read(x: Tensor, memory: Tensor) -> Tensor:
+        """x (n, B, D) after the memory (M, B, D)."""
+        new, keys = len(x), len(x) + len(memory)
+        angles = torch.arange(keys, -1, -1.0)[:, None] * frequency
+        distances = torch.cat([angles.sin(), angles.cos()], -1)[:, None].expand(-1, x.shape[1], -1)
+        hidden = torch.ones(new, keys).triu(1 + len(memory))[..., None, None]
+        return theirs(x, None, hidden, None, distances, None, mems=memory, target_mapping=None)[0] - x
+
+    def walk(x: Tensor) -> Tensor:
+        x, memory, rows = x.transpose(0, 1), x.new_zeros(0, len(x), dim), []
+        for part in x.split(segment):
+            rows.append(read(part, memory))
+            memory = part.detach()
+        return torch.cat(rows).transpose(0, 1)
+
+    sizes = {"dim": dim, "heads": heads, "segment": segment, "memory_length": segment}
+    public = "transformers XLNetRelativeAttention"
+    return _pair("transformer_xl", public, (TransformerXL, sizes), theirs, weights, walk)
+
+
+MAKERS = (mamba, rwkv4, griffin_recurrent, griffin_local, mlstm, slstm, transformer_xl)
+PAIRS = tuple((make.__name__, make) for make in MAKERS)
+PROJECT = Project("recurrent", PAIRS, packages=("transformers==5.23.0", "xlstm==2.0.6"), in_table=False)

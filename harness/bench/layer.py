@@ -1,0 +1,134 @@
+"""What do=bench calls of a layer or decoder on random inputs: forward, in training, in decoding.
+
+B batch, N tokens, D width
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from harness.bench.measure import DTYPES, Timed, memory_of
+from harness.config import build
+from harness.config.instantiate import instantiate, target
+from harness.errors import UsageError
+from models.attention.base import Attention, Pattern
+
+VOCABULARY = 256  # of the decoders
+LONG = 131072  # tokens; where a command has more, layers read their input in chunks
+CHUNK = 32768
+
+
+class LayerModel:
+    """A layer, or a decoder of `bench.layers`, with these hyper-parameters, at any length."""
+
+    def __init__(self, cfg: DictConfig, hyperparameters: dict[str, Any], device: torch.device):
+        self.cfg, self.hyperparameters, self.device = cfg, hyperparameters, device
+
+    def model(self, length: int, device: str | None = None) -> nn.Module:
+        """For sequences of `length`, with weights of seed 0. `device` replaces the command's.
+
+        Raises UsageError for a model that cannot be built so.
+        """
+        if device is None:
+            return build_model(self.cfg, self.hyperparameters, self.device, length)
+        with torch.device(device):
+            return build_model(self.cfg, self.hyperparameters, device, length)
+
+    def prepare(self, what: str, length: int) -> Timed:
+        # one more: room to decode a token
+        return MEASURES[what](self.model(length + 1), self.cfg, self.device, length)
+
+
+def build_model(cfg: DictConfig, hyperparameters: dict[str, Any], device: torch.device | str, length: int) -> nn.Module:
+    torch.manual_seed(0)
+    bench, trusted = cfg.bench, list(cfg.trusted_packages)
+    constructor = target(hyperparameters, "model", trusted)
+    if bench.layers is None:
+        if not build.is_attention(constructor):
+            raise UsageError("model: it is a whole decoder, not one layer: add bench.layers=2 to measure decoders")
+        sizes = {"pattern": bench.pattern, "max_length": length}
+        model = instantiate(hyperparameters, "model", trusted, bench.dim, bench.heads, **sizes)
+    else:
+        cfg = cfg.copy()
+        sizes = {"dim": bench.dim, "heads": bench.heads, "layers": bench.layers, "ffn_dim": 4 * bench.dim}
+        cfg.backbone = {**bench.decoder, **sizes}
+        backbone_kwargs = {"vocab_size": VOCABULARY, "max_length": length, "pattern": bench.pattern}
+        model = build.build_model(constructor, cfg, backbone_kwargs)
+    return model.to(device, DTYPES[bench.precision]).eval()
+
+
+def random_inputs(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> tuple[Tensor, ...]:
+    """Inputs of `model`: x (B, N, D), a context of the same shape in the cross patterns; tokens (B, N) of a decoder."""
+    generator = torch.Generator().manual_seed(1)
+    shape = (cfg.bench.batch, length)
+    if not isinstance(model, Attention):
+        return (torch.randint(VOCABULARY, shape, generator=generator).to(device),)
+    number = 2 if model.pattern.cross else 1
+    tensors = (torch.randn(*shape, cfg.bench.dim, generator=generator) for _ in range(number))
+    return tuple(x.to(device, DTYPES[cfg.bench.precision]) for x in tensors)
+
+
+def output(model: nn.Module, *inputs: Tensor) -> Tensor:
+    y = model(*inputs)
+    return y[0] if isinstance(model, Attention) else y
+
+
+def chunk_of(cfg: DictConfig) -> int | None:
+    """Tokens that a layer reads at once; None for all of them."""
+    return cfg.bench.chunk or (CHUNK if max(cfg.bench.lengths) > LONG else None)
+
+
+def forward(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> Timed:
+    chunk = chunk_of(cfg)
+    # a chunk of softmax attention needs a mask over all earlier tokens, larger than any tensor of the whole pass
+    if chunk is None or length <= chunk or not getattr(model, "linear", True):
+        return Timed(torch.no_grad()(partial(output, model, *random_inputs(model, cfg, device, length))))
+    if not isinstance(model, Attention) or model.pattern is not Pattern.CAUSAL_SELF:
+        raise NotImplementedError(f"only causal layers read {length:,} tokens in chunks")
+    # all chunks are this one: the whole input would be most of the memory
+    (x,) = random_inputs(model, cfg, device, chunk)
+
+    @torch.no_grad()
+    def call() -> None:
+        state = model.init_state(cfg.bench.batch)
+        for start in range(0, length, chunk):
+            _, state = model.chunk(x[:, : length - start], state)
+
+    return Timed(call)
+
+
+def train(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> Timed:
+    inputs = random_inputs(model.train(), cfg, device, length)
+    leaves = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+
+    def call() -> None:
+        for leaf in (*leaves, *model.parameters()):
+            leaf.grad = None
+        output(model, *inputs).sum().backward()
+
+    return Timed(call)
+
+
+@torch.no_grad()
+def decode(model: nn.Module, cfg: DictConfig, device: torch.device, length: int) -> Timed:
+    """One token after `length` others. The memory is that of the state."""
+    if cfg.bench.pattern != Pattern.CAUSAL_SELF:
+        raise NotImplementedError(f"only causal_self decodes, this is {cfg.bench.pattern}")
+    (x,) = random_inputs(model, cfg, device, length)
+    if isinstance(model, Attention):
+        state = model.chunk(x, model.init_state(cfg.bench.batch))[1]
+    else:
+        state = model.prefill(x)[1]
+
+    @torch.no_grad()
+    def call() -> Tensor:
+        return model.step(x[:, 0], dict(state))[0]
+
+    return Timed(call, memory_of(state))
+
+
+# what -> (model, cfg, device, length) -> what is timed
+MEASURES = {"forward": forward, "train": train, "decode": decode}

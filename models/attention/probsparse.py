@@ -20,7 +20,7 @@ from models.attention.vanilla import softmax_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import ranks
 from models.ops.precision import autocast_disabled, upcast, upcast_linear
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans, tiles
 
 # a product of all keys costs as much as fetching this share of them (measured on one CPU thread)
 FETCHED_SHARE = 1 / 32
@@ -87,17 +87,14 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
     if sampled >= FETCHED_SHARE * keys:
         rows = TILE.fit(q, heads * queries * keys)  # whole examples, or a part of one
         step = TILE.fit(q, heads * keys)
-        for b in range(0, batch, rows):
-            here = slice(b, b + rows)
-            mine = here if len(sample) > 1 else slice(None)
-            for i in range(0, queries, step):
-                part = slice(i, i + step)
-                scores = q[here, :, part] @ k[here].mT  # (rows, H, step, N)
-                index = sample[mine, None, part].expand(*scores.shape[:3], -1)
-                scores = scores.gather(3, index)  # (rows, H, step, U)
-                unused = ~used[mine, None, None]
-                highest[here, :, part] = scores.masked_fill(unused, float("-inf")).amax(-1)
-                total[here, :, part] = scores.masked_fill_(unused, 0.0).sum(-1)
+        for _, (examples, part) in tiles(spans(0, batch, rows), spans(0, queries, step)):
+            sampled_rows = examples if len(sample) > 1 else slice(None)
+            scores = q[examples, :, part] @ k[examples].mT  # (rows, H, step, N)
+            index = sample[sampled_rows, None, part].expand(*scores.shape[:3], -1)
+            scores = scores.gather(3, index)  # (rows, H, step, U)
+            unused = ~used[sampled_rows, None, None]
+            highest[examples, :, part] = scores.masked_fill(unused, float("-inf")).amax(-1)
+            total[examples, :, part] = scores.masked_fill_(unused, 0.0).sum(-1)
     else:
         offset = torch.arange(batch, device=q.device)[:, None] * keys
         table = k.transpose(1, 2).flatten(2).flatten(0, 1)  # (B N, H E): all heads fetch the same keys
@@ -125,23 +122,12 @@ class ProbSparse(MultiHead):
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
     fixed_length: bool = True
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        factor: int = 5,
-        redraw: bool = False,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if factor < 1:
-            raise ValueError(f"ProbSparse requires factor >= 1, not {factor}")
+    def __init__(self, dim: int, heads: int, *, factor: int = 5, redraw: bool = False, **options: Any):
+        super().__init__(dim, heads, **options)
+        self.check_sizes(factor=factor)
         self.factor, self.redraw = factor, redraw
-        sampled = int(logarithmic(torch.tensor(max_length, device="cpu"), factor))
-        draws = torch.randint(max_length, (max_length, sampled), dtype=torch.int32)
+        sampled = int(logarithmic(torch.tensor(self.max_length, device="cpu"), factor))
+        draws = torch.randint(self.max_length, (self.max_length, sampled), dtype=torch.int32)
         self.register_buffer("draws", draws)  # (n_max, U_max)
 
     def forward(
@@ -157,8 +143,7 @@ class ProbSparse(MultiHead):
         return merge_heads(y)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        if q.shape[2] > self.max_length:
-            raise ValueError(f"ProbSparse was built for {self.max_length} tokens and got {q.shape[2]}")
+        self.check_length(q.shape[2])
         options = {"factor": self.factor, "key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
         return probsparse(q, k, v, self.sample(), **options)
 

@@ -56,8 +56,8 @@ def sort_by_hash(q: Tensor, rotations: Tensor, sizes: Tensor, key_padding_mask: 
             turned = q @ matrix  # (B, H, N, C)
             largest = turned.abs().masked_fill_(~used, -1.0).argmax(-1, keepdim=True)
             opposite = turned.gather(-1, largest) < 0
-            found = (largest + columns * opposite)[..., 0]
-            bucket += torch.where(sizes[:, which, None, None] > 0, found, 0) * (2 * columns) ** which
+            hashed = (largest + columns * opposite)[..., 0]
+            bucket += torch.where(sizes[:, which, None, None] > 0, hashed, 0) * (2 * columns) ** which
         rank = bucket * length + position
         if key_padding_mask is not None:
             rank = rank.masked_fill(key_padding_mask[:, None], torch.iinfo(rank.dtype).max)
@@ -89,17 +89,15 @@ class Reformer(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         chunk: int = 64,
         hashes: int = 2,
         buckets: int | None = None,
         before: int = 1,
         after: int = 0,
         redraw: bool = False,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if min(chunk, hashes) < 1 or min(before, after) < 0:
             raise ValueError(f"Reformer requires {chunk=} and {hashes=} >= 1, {before=} and {after=} >= 0")
         if buckets is not None and (buckets < 2 or buckets % 2):

@@ -52,11 +52,11 @@ def frequencies(width: int, device: torch.device | None = None) -> Tensor:
 def divisors(q: Tensor, k: Tensor, first: int) -> Tensor:
     """c_t of q (B, H, n, E) of the tokens from `first` on, divided as `project` does, and of all keys: (B, H, n, 1)."""
     batch, heads, count, _ = q.shape
-    decay, places = log_decays(heads, q.device)[:, None, None], torch.arange(k.shape[2], device=q.device)
-    rows = TILE.fit(q, batch * heads * len(places), count)
+    decay, positions = log_decays(heads, q.device)[:, None, None], torch.arange(k.shape[2], device=q.device)
+    rows = TILE.fit(q, batch * heads * len(positions), count)
     out = []
-    for part, place in zip(q.split(rows, 2), places[first:].split(rows), strict=True):
-        distance = place[:, None] - places
+    for part, position in zip(q.split(rows, 2), positions[first:].split(rows), strict=True):
+        distance = position[:, None] - positions
         weights = (decay * distance).exp().masked_fill(distance < 0, 0.0).to(q.dtype)  # (H, T, keys)
         out.append((part @ k.mT * weights).abs().sum(-1, keepdim=True))
     return torch.cat(out, 2).clamp(SMALLEST, LARGEST)
@@ -71,18 +71,8 @@ class RetNet(Attention):
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
     has_weights: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        value_factor: int = 2,
-        divide_scores: bool = False,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, *, value_factor: int = 2, divide_scores: bool = False, **options: Any):
+        super().__init__(dim, heads, **options)
         if self.head_dim % 2:
             raise ValueError(f"retention turns pairs of channels: the head width {self.head_dim} is odd")
         if value_factor < 1:
@@ -103,10 +93,13 @@ class RetNet(Attention):
         q is divided by the root of the sum in D_ts, which is (1 - gamma^(t+1)) / (1 - gamma).
         """
         q, k, v = (upcast(split_heads(layer(x), width)) for layer, width in self.projections())
-        places, turns = torch.arange(first, first + x.shape[1], device=x.device), frequencies(self.head_dim, x.device)
-        q, k = (apply_rope(y, places, turns) for y in (q, k * self.head_dim**-0.5))
+        positions, turns = (
+            torch.arange(first, first + x.shape[1], device=x.device),
+            frequencies(self.head_dim, x.device),
+        )
+        q, k = (apply_rope(y, positions, turns) for y in (q, k * self.head_dim**-0.5))
         decay = log_decays(self.heads, x.device)[:, None, None]
-        total = torch.expm1(decay * (places[:, None] + 1)) / torch.expm1(decay)  # (H, N, 1)
+        total = torch.expm1(decay * (positions[:, None] + 1)) / torch.expm1(decay)  # (H, N, 1)
         return q * total.rsqrt().to(q.dtype), k, v, decay.to(q.dtype).expand(len(x), -1, x.shape[1], -1)
 
     def projections(self) -> tuple[tuple[nn.Linear, int], ...]:

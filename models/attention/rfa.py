@@ -77,20 +77,10 @@ class RFA(MultiHead):
     has_weights: ClassVar[bool] = False
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        features: int = 64,
-        gate: bool = False,
-        floor: float = 0.1,
+        self, dim: int, heads: int, *, features: int = 64, gate: bool = False, floor: float = 0.1, **options: Any
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if features < 1:
-            raise ValueError(f"RFA requires features >= 1, not {features}")
+        super().__init__(dim, heads, **options)
+        self.check_sizes(features=features)
         if not floor > 0:
             raise ValueError(f"RFA requires floor > 0, not {floor}: sums of its features may be zero")
         if gate and self.pattern is not Pattern.CAUSAL_SELF:

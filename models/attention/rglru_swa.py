@@ -15,7 +15,7 @@ from torch import Tensor
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.rglru import NormalisedRGLRU
-from models.layers.sliding_window import SlidingWindow, linear
+from models.layers.sliding_window import SlidingWindow, lecun_linear
 from models.ops.heads import merge_heads, split_heads
 
 
@@ -24,20 +24,11 @@ class RGLRUSWA(Attention):
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        window: int = 128,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, *, window: int = 128, **options: Any):
+        super().__init__(dim, heads, **options)
         self.recurrence = NormalisedRGLRU(dim, heads, causal=True)
         self.local = SlidingWindow(dim, heads, window, causal=True)
-        self.v_proj, self.out_proj = linear(dim, dim), linear(dim, dim)
+        self.v_proj, self.out_proj = lecun_linear(dim, dim), lecun_linear(dim, dim)
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None

@@ -46,7 +46,7 @@ def sum_rows(y: Tensor, index: Tensor, length: int) -> Tensor:
     return out.to(y.dtype)
 
 
-class Take(torch.autograd.Function):
+class TakeRows(torch.autograd.Function):
     """`gather_rows`, with `sum_rows` as its backward pass."""
 
     @staticmethod
@@ -61,7 +61,7 @@ class Take(torch.autograd.Function):
         return sum_rows(grad, *ctx.saved_tensors, ctx.length), None
 
 
-class Put(torch.autograd.Function):
+class AddRows(torch.autograd.Function):
     """`sum_rows`, with `gather_rows` as its backward pass."""
 
     @staticmethod
@@ -98,28 +98,26 @@ class Routing(Attention):
         heads: int,
         *,
         pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         window: int = 512,
         clusters: int | None = None,
         routing_heads: int | None = None,
         decay: float = 0.999,
         strict: bool = True,
+        **options: Any,
     ):
         if pattern == Pattern.CAUSAL_SELF:
             if strict:
                 raise ValueError("Routing has no causal_self form blind to later tokens; strict=false permits its own")
             self.patterns = self.patterns | {Pattern.CAUSAL_SELF}
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, pattern=pattern, **options)
         routing_heads = (heads + 1) // 2 if routing_heads is None else routing_heads
         if window < 1 or not 0 < routing_heads <= heads or not 0 <= decay <= 1:
             sizes = f"{window=}, {routing_heads=}, {decay=}"
             raise ValueError(
                 f"Routing requires window >= 1, 1 to {heads} routing heads, a decay in [0, 1], not {sizes}"
             )
-        clusters = -(-max_length // window) if clusters is None else clusters
-        if clusters < 1:
-            raise ValueError(f"Routing requires clusters >= 1, not {clusters}")
+        clusters = -(-self.max_length // window) if clusters is None else clusters
+        self.check_sizes(clusters=clusters)
         self.window, self.decay = window, decay
         self.shared = self.pattern.causal
         self.local_heads = heads - routing_heads
@@ -175,11 +173,11 @@ class Routing(Attention):
             taken = real.expand(*q.shape[:3])[..., None].to(v.dtype)
             taken = gather_rows(taken, ask)[..., 0]  # (B, h, C, w): 0 at padding
         hidden = None if key_padding_mask is None or self.shared else self.hidden_keys(real, answer)
-        q, k, v = Take.apply(q.to(v.dtype), ask), Take.apply(k.to(v.dtype), answer), Take.apply(v, answer)
+        q, k, v = TakeRows.apply(q.to(v.dtype), ask), TakeRows.apply(k.to(v.dtype), answer), TakeRows.apply(v, answer)
         y = self.attend_in_clusters(q, k, v, hidden) * taken[..., None]
         length = x.shape[1]
         share = sum_rows(taken[..., None], ask, length).clamp(min=1)  # clusters that took a token
-        return Put.apply(y, ask, length) / share
+        return AddRows.apply(y, ask, length) / share
 
     def choose(self, x: Tensor, real: Tensor) -> Tensor:
         """x (B, h, N, E) -> the tokens of each cluster (B, h, C, min(w, N)) in their order, padding behind."""

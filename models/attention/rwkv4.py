@@ -112,17 +112,9 @@ class RWKV4(Attention):
     gates_residual: ClassVar[bool] = True
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        channel_mix: bool = False,
-        channel_dim: int | None = None,
+        self, dim: int, heads: int, *, channel_mix: bool = False, channel_dim: int | None = None, **options: Any
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if channel_dim is not None and channel_dim < 1:
             raise ValueError(f"RWKV-4's channel mix has 1 hidden unit or more, not {channel_dim}")
         self.shift = TokenShift(dim, 3)
@@ -150,8 +142,8 @@ class RWKV4(Attention):
         self.shift.start(left, left, left / 2)
         with torch.no_grad():
             self.shift.shares[1] += 0.3 * depth
-            place = torch.arange(self.dim) / max(1, self.dim - 1)
-            self.log_decay.copy_(8 * place ** (0.7 + 1.3 * depth) - 5)
+            channel = torch.arange(self.dim) / max(1, self.dim - 1)
+            self.log_decay.copy_(8 * channel ** (0.7 + 1.3 * depth) - 5)
         if self.channel_mix is not None:
             self.channel_mix.shift.start(left, left)
 
@@ -190,10 +182,6 @@ class RWKV4(Attention):
         last = self.bonus.new_zeros(batch, self.dim)
         state = {"last": last, "wkv": empty_state(self.bonus, batch)}
         return state if self.channel_mix is None else {**state, "channel": last.clone()}
-
-    def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        y, state = self.chunk(x_t[:, None], state, None if residual is None else residual[:, None])
-        return y[:, 0], state
 
     def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
         return self.read(x, state, residual)

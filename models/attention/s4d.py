@@ -18,11 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
+from models.layers.initialisers import log_steps
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import autocast_disabled, upcast
-
-SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
 
 
 class S4D(Attention):
@@ -49,15 +48,13 @@ class S4D(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         d_state: int = 64,
         channels: int = 1,
         bidirectional: bool = True,
         slow_lr: float | None = None,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if d_state < 2 or d_state % 2:
             raise ValueError(f"S4D's modes come in conjugate pairs: d_state is even and positive, not {d_state}")
         if channels < 1:
@@ -73,7 +70,7 @@ class S4D(Attention):
         self.readout = nn.Parameter(torch.view_as_real(torch.randn(kernels, dim, d_state // 2, dtype=w.dtype) * b))
         self.log_decay = nn.Parameter(w.real.neg().log())  # (n,)
         self.frequency = nn.Parameter(frequency)  # (n,)
-        self.log_step = nn.Parameter(torch.empty(dim).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+        self.log_step = nn.Parameter(log_steps(dim))
         self.skip = nn.Parameter(torch.randn(channels, dim))
         self.out_proj = nn.Linear(channels * dim, dim)
 

@@ -10,7 +10,6 @@ attention weights are formed, so the layer drops nothing.
     B batch, N length, D width, P state size, p modes kept, R eigenvalues of a block
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -18,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Attention, Pattern, State, check_choice
+from models.layers.initialisers import log_steps
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import diagonal_scan
 
-SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
 LARGEST_REAL = -1e-4
 GATES = ("half_glu1", "half_glu2", "none")
 
@@ -65,23 +64,20 @@ class S5(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         d_state: int = 64,
         blocks: int = 8,
         conj_sym: bool = True,
         gate: str = "half_glu1",
         slow: Sequence[str] = ("eigenvalues", "log_step", "enter"),
         slow_lr: float | None = None,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         unit = 2 if conj_sym else 1
         if blocks < 1 or d_state < 1 or d_state % (unit * blocks):
             kind = "even size" if conj_sym else "the same size"
             raise ValueError(f"S5's state of {d_state} does not divide into {blocks} blocks of {kind}")
-        if gate not in GATES:
-            raise ValueError(f"S5's gate is one of {', '.join(GATES)}, not {gate}")
+        check_choice("S5's gate", gate, GATES)
         self.scale = float(unit)  # of the real part
         eigenvalues, vectors = hippo_normal(d_state // blocks)
         kept = slice(0, len(eigenvalues) // unit)
@@ -93,13 +89,13 @@ class S5(Attention):
         self.enter = nn.Parameter(torch.view_as_real(vectors.mH @ inputs.to(vectors.dtype)).clone())  # (p, D, 2)
         self.leave = nn.Parameter(torch.view_as_real(outputs @ vectors).clone())  # (K, D, p, 2)
         self.skip = nn.Parameter(torch.randn(dim))
-        self.log_step = nn.Parameter(torch.empty(vectors.shape[1]).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+        self.log_step = nn.Parameter(log_steps(vectors.shape[1]))
         self.gate = gate
         self.gate_proj = None if gate == "none" else nn.Linear(dim, dim)
         self.slow, self.slow_lr = tuple(slow), slow_lr
-        known = [name for name, _ in self.named_parameters()]
-        if unknown := [name for name in slow if name not in known]:
-            raise ValueError(f"S5's slow parameters are some of {', '.join(known)}, not {unknown[0]}")
+        names = [name for name, _ in self.named_parameters()]
+        if unknown := [name for name in slow if name not in names]:
+            raise ValueError(f"S5's slow parameters are some of {', '.join(names)}, not {unknown[0]}")
 
     def learning_rates(self) -> dict[str, float]:
         return {} if self.slow_lr is None else dict.fromkeys(self.slow, self.slow_lr)

@@ -10,7 +10,7 @@ sort reads all blocks, so there is no causal form.
     B batch, N length, H heads, E head width, G blocks, c slots of a block
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from models.ops.padding import ranks, real_tokens
 from models.ops.precision import autocast_disabled, upcast
 
 
-class Blocks(NamedTuple):
+class BlockLayout(NamedTuple):
     """A layout: each slot's token (B or 1, G c), whether it has one, each token's slot (B or 1, N), and G (B or 1)."""
 
     token: Tensor
@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
     count: Tensor
 
 
-def cut_blocks(real: Tensor, block: int, *, strided: bool) -> Blocks:
+def cut_blocks(real: Tensor, block: int, *, strided: bool) -> BlockLayout:
     """Blocks of the tokens at which `real` (B or 1, N) is True."""
     rows, length = real.shape
     slots = -(-length // block) * block
@@ -45,7 +45,7 @@ def cut_blocks(real: Tensor, block: int, *, strided: bool) -> Blocks:
     token = slot.new_zeros(rows, slots + 1).scatter_(1, slot, position)[:, :slots]
     filled = torch.zeros_like(token, dtype=torch.bool)
     filled = torch.cat([filled, filled[:, :1]], 1).scatter_(1, slot, True)[:, :slots]
-    return Blocks(token, filled, slot.clamp(max=slots - 1), count)
+    return BlockLayout(token, filled, slot.clamp(max=slots - 1), count)
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:
@@ -74,27 +74,15 @@ class Sinkhorn(MultiHead):
     fixed_length: bool = True
     linear: bool = False
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        block: int = 50,
-        lra_compat: bool = False,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if block < 1:
-            raise ValueError(f"Sinkhorn requires block >= 1, not {block}")
+    def __init__(self, dim: int, heads: int, *, block: int = 50, lra_compat: bool = False, **options: Any):
+        super().__init__(dim, heads, **options)
+        self.check_sizes(block=block)
         self.block, self.lra_compat = block, lra_compat
-        self.sort_map = None if lra_compat else projection(self.head_dim, -(-max_length // block), 1.0)
+        self.sort_map = None if lra_compat else projection(self.head_dim, -(-self.max_length // block), 1.0)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         batch, heads, length, width = q.shape
-        if length > self.max_length:
-            raise ValueError(f"Sinkhorn was built for {self.max_length} tokens and got {length}")
+        self.check_length(length)
         blocks = cut_blocks(real_tokens(key_padding_mask, q), self.block, strided=self.lra_compat)
 
         def cut(x: Tensor) -> Tensor:

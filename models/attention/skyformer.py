@@ -11,7 +11,7 @@ Float32, or float64. Rows are sampled from all tokens, so there is no causal for
     B batch, N length, n real tokens, H heads, E head width, m features
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,13 +26,7 @@ DIAGONAL = 0.1
 
 
 def skyformer(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    sample: Tensor,
-    *,
-    key_padding_mask: Tensor | None = None,
-    batch_init: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, sample: Tensor, *, key_padding_mask: Tensor | None = None, batch_init: bool = False
 ) -> Tensor:
     """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E).
 
@@ -81,14 +75,12 @@ class Skyformer(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         features: int = 128,
         resample: bool = False,
         batch_init: bool = False,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if features < 2:
             raise ValueError(f"Skyformer requires features >= 2, not {features}")
         self.resample, self.batch_init = resample, batch_init

@@ -18,7 +18,7 @@ the first position to itself.
     F positions that all see: 1 with `open_first`, else 0
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -61,7 +61,7 @@ def fixed_pattern(
         hidden = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
     hidden = F.pad(hidden, (0, rest), value=True)
     padded = (F.pad(x, (0, 0, 0, rest)) for x in (q[:, :, first:], k, v))
-    plan = _Plan(block, columns, causal, first, dropout, draw_seed(dropout))
+    plan = _FixedLayout(block, columns, causal, first, dropout, draw_seed(dropout))
     y = _Fixed.apply(*padded, hidden, plan)[:, :, : length - first]
     if not open_first:
         return y
@@ -69,7 +69,7 @@ def fixed_pattern(
     return torch.cat([row, y], 2)
 
 
-class _Plan(NamedTuple):
+class _FixedLayout(NamedTuple):
     block: int
     columns: int
     causal: bool
@@ -90,7 +90,7 @@ class _Plan(NamedTuple):
         positions = torch.arange(hidden.shape[1], device=hidden.device) - self.first
         return positions[(positions < 0) | is_summary(positions, self.block, self.columns)] + self.first
 
-    def own(self, hidden: Tensor) -> tuple[Visible, Tensor]:
+    def own_block(self, hidden: Tensor) -> tuple[Visible, Tensor]:
         """Who is seen of a block (B G, b), and which of its queries see nothing (B G, b); hidden (B, F + N)."""
         hidden = hidden[:, self.first :].unflatten(1, (-1, self.block)).flatten(0, 1)
         if not self.causal:
@@ -104,9 +104,9 @@ class _Plan(NamedTuple):
         """Queries, and those of the F + M keys that they see."""
         if not self.causal:
             return [(slice(0, length), slice(0, self.first + columns))]
-        each = columns * self.block // length
+        per_block = columns * self.block // length
         return [
-            (slice(g * self.block, (g + 1) * self.block), slice(0, self.first + g * each))
+            (slice(g * self.block, (g + 1) * self.block), slice(0, self.first + g * per_block))
             for g in range(1 - self.first, length // self.block)
         ]
 
@@ -120,12 +120,12 @@ class _Fixed(torch.autograd.Function):
     def forward(ctx, q, k, v, hidden, plan):
         batch, _, length, _ = q.shape
         with autocast_disabled(q):
-            visible, blind = plan.own(hidden)
+            visible, blind = plan.own_block(hidden)
             rows = (plan.blocks(x) for x in (q, k[:, :, plan.first :], v[:, :, plan.first :]))
-            own, own_lse = softmax_lse(*rows, visible)
+            near, near_lse = softmax_lse(*rows, visible)
             out, lse = empty_mixture(q)
-            own_lse = own_lse.masked_fill(blind[:, None], float("-inf"))
-            mix(out, lse, plan.join(own, batch), plan.join(own_lse, batch))
+            near_lse = near_lse.masked_fill(blind[:, None], float("-inf"))
+            mix(out, lse, plan.join(near, batch), plan.join(near_lse, batch))
             where = plan.summary(hidden)
             short_k, short_v, short_hidden = k[:, :, where], v[:, :, where], hidden[:, where]
             for number, (queries, keys) in enumerate(plan.parts(length, len(where) - plan.first)):
@@ -147,14 +147,14 @@ class _Fixed(torch.autograd.Function):
         lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
         with autocast_disabled(q):
             rows = (plan.blocks(x) for x in (grad, q, k[:, :, plan.first :], v[:, :, plan.first :], out, lse))
-            found = softmax_lse_backward(*rows, plan.own(hidden)[0])
-            dq, dk, dv = (plan.join(x, batch).to(lse.dtype) for x in found)
+            grads = softmax_lse_backward(*rows, plan.own_block(hidden)[0])
+            dq, dk, dv = (plan.join(x, batch).to(lse.dtype) for x in grads)
             dk, dv = (F.pad(x, (0, 0, plan.first, 0)) for x in (dk, dv))
             where = plan.summary(hidden)
             short_k, short_v, short_hidden = k[:, :, where], v[:, :, where], hidden[:, where]
             short_dk, short_dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (short_k, short_v))
             for number, (queries, keys) in enumerate(plan.parts(length, len(where) - plan.first)):
-                found = softmax_lse_backward(
+                grads = softmax_lse_backward(
                     grad[:, :, queries],
                     q[:, :, queries],
                     short_k[:, :, keys],
@@ -163,9 +163,9 @@ class _Fixed(torch.autograd.Function):
                     lse[:, :, queries],
                     plan.seen(number, short_hidden[:, keys]),
                 )
-                dq[:, :, queries] += found[0]
-                short_dk[:, :, keys] += found[1]
-                short_dv[:, :, keys] += found[2]
+                dq[:, :, queries] += grads[0]
+                short_dk[:, :, keys] += grads[1]
+                short_dv[:, :, keys] += grads[2]
             dk[:, :, where] += short_dk
             dv[:, :, where] += short_dv
         return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None
@@ -186,15 +186,13 @@ class SparseTransformer(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         block: int = 128,
         columns: int = 32,
         lra_compat: bool = False,
         open_first: bool = False,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if not 1 <= columns <= block:
             raise ValueError(f"SparseTransformer requires 1 <= columns <= block, not {columns} and {block}")
         self.block, self.columns = block, columns

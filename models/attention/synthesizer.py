@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection, without_biases
 from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import see_something
 
 
 class Synthesizer(Attention):
@@ -35,28 +36,18 @@ class Synthesizer(Attention):
     fixed_length: bool = True
     linear: bool = False
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        rank: int = 32,
-        dot_product: bool = False,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, *, rank: int = 32, dot_product: bool = False, **options: Any):
+        super().__init__(dim, heads, **options)
         if rank < 0:
             raise ValueError(f"Synthesizer requires rank >= 0, not {rank}")
         self.q_proj = projection(dim, dim, INPUT_GAIN) if dot_product else None
         self.k_proj = projection(dim, dim, INPUT_GAIN) if dot_product else None
         self.v_proj = projection(dim, dim, INPUT_GAIN)
         self.out_proj = projection(dim, dim, 1.0)
-        bound = (6 / (heads * (max_length + (rank or max_length)))) ** 0.5
-        sizes = {"left": rank, "right": rank} if rank else {"random": max_length}  # R_1 and R_2, or R
+        bound = (6 / (heads * (self.max_length + (rank or self.max_length)))) ** 0.5
+        sizes = {"left": rank, "right": rank} if rank else {"random": self.max_length}  # R_1 and R_2, or R
         for name in ("left", "right", "random"):
-            weight = nn.Parameter(torch.empty(heads, max_length, sizes[name])) if name in sizes else None
+            weight = nn.Parameter(torch.empty(heads, self.max_length, sizes[name])) if name in sizes else None
             self.register_parameter(name, weight if weight is None else nn.init.uniform_(weight, -bound, bound))
 
     def drop_biases(self) -> None:
@@ -79,13 +70,11 @@ class Synthesizer(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         self.source(x, context)
-        if x.shape[1] > self.max_length:
-            raise ValueError(f"Synthesizer was built for {self.max_length} tokens and got {x.shape[1]}")
+        self.check_length(x.shape[1])
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
         q, k, mask = self.logits(x)
         if key_padding_mask is not None:
-            visible = ~key_padding_mask[:, None, None]  # (B, 1, 1, N)
-            visible = visible | ~visible.any(-1, keepdim=True)  # not every kernel survives a row without a key
+            visible = see_something(~key_padding_mask[:, None, None])  # (B, 1, 1, N)
             mask = visible if mask is None else mask.masked_fill(~visible, float("-inf"))
         if mask is not None and mask.is_floating_point():
             mask = mask.to(v.dtype)

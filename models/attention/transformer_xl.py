@@ -24,12 +24,12 @@ from models.attention.base import Attention, MultiHead, Pattern, State
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import upcast
 from models.ops.relative import Past, distance_sinusoids, relative_attention
-from models.ops.ring import latest, store
+from models.ops.ring import after_latest, store
 
 STD = 0.02  # of all weights at the start, the two biases included
 
 
-class Ring(NamedTuple):
+class RingView(NamedTuple):
     """k and v (B, H, W, E) that a state keeps; how far each slot is from the last token, and whether it is seen."""
 
     k: Tensor
@@ -58,15 +58,13 @@ class TransformerXL(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         segment: int = 150,
         memory_length: int = 150,
         shared_biases: bool = True,
         detach_memory: bool = True,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if segment < 1 or memory_length < 0:
             raise ValueError(f"a segment has 1 token or more, a memory 0 or more, not {segment} and {memory_length}")
         if dim % 2:
@@ -152,18 +150,18 @@ class TransformerXL(MultiHead):
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         seen, count = state["seen"], q.shape[2]
-        place = seen % self.segment  # tokens of the open segment
+        offset = seen % self.segment  # tokens of the open segment
         if count == 1:
             store(state["k"], k, seen)
             store(state["v"], v, seen)
             y = self.attend_rings(q, state)
         else:
-            before = min(self.memory_length, seen - place)
-            k, v = self.after(state, "k", k, before + place), self.after(state, "v", v, before + place)
-            pasts = self.older_of(state, place + count) + self.memories(k, v, place + count, before, None)
+            before = min(self.memory_length, seen - offset)
+            k, v = (after_latest(state[name], x, seen, before + offset) for name, x in (("k", k), ("v", v)))
+            pasts = self.older_of(state, offset + count) + self.memories(k, v, offset + count, before, None)
             # the tokens before the chunk in its first segment get queries too, of zeros
-            rows, own = F.pad(q, (0, 0, place, 0)), slice(before, None)
-            y = self.mix(rows, k[:, :, own], v[:, :, own], pasts, state["table"][0])[:, :, place:]
+            rows, inside = F.pad(q, (0, 0, offset, 0)), slice(before, None)
+            y = self.mix(rows, k[:, :, inside], v[:, :, inside], pasts, state["table"][0])[:, :, offset:]
             store(state["k"], k[:, :, -count:], seen)
             store(state["v"], v[:, :, -count:], seen)
         return y, {**state, "seen": seen + count}
@@ -172,15 +170,13 @@ class TransformerXL(MultiHead):
         """What `length` tokens from the start of the open segment on see before their memories."""
         return ()
 
-    def after(self, state: State, name: str, x: Tensor, count: int) -> Tensor:
-        """x (B, H, n, E) after the last `count` rows of a ring."""
-        return torch.cat([latest(state[name], state["seen"], count).to(x.dtype), x], 2)
-
-    def rings(self, state: State) -> list[Ring]:
+    def rings(self, state: State) -> list[RingView]:
         """What the query of the last token may see, which is in the rings already, oldest first."""
         seen, distances = state["seen"], torch.arange(self.reach, device=state["k"].device)
         distance = (seen - distances) % self.reach  # of each slot
-        return [Ring(state["k"], state["v"], distance, distance <= min(seen % self.segment + self.memory_length, seen))]
+        return [
+            RingView(state["k"], state["v"], distance, distance <= min(seen % self.segment + self.memory_length, seen))
+        ]
 
     def attend_rings(self, q: Tensor, state: State) -> Tensor:
         """The last token's query (B, H, 1, E) -> (B, H, 1, E)."""

@@ -43,7 +43,7 @@ def small_std(dim: int) -> float:
     return math.sqrt(2 / (5 * dim))
 
 
-def linear(inputs: int, outputs: int, std: float) -> nn.Linear:
+def normal_linear(inputs: int, outputs: int, std: float) -> nn.Linear:
     """Linear without bias, normal."""
     layer = nn.Linear(inputs, outputs, bias=False)
     nn.init.normal_(layer.weight, std=std)
@@ -90,7 +90,7 @@ class MLSTM(nn.Module):
         super().__init__()
         width, std = expand * dim, small_std(dim)
         self.heads, self.head_dim = heads, width // heads
-        self.up_proj = linear(dim, 2 * width, std)
+        self.up_proj = normal_linear(dim, 2 * width, std)
         self.convolution = Convolution(width, taps)
         self.q_proj, self.k_proj, self.v_proj = (block_linear(width, width // block, std, bias=False) for _ in range(3))
         self.gate_proj = nn.Linear(3 * width, 2 * heads)  # i~, then f~
@@ -99,7 +99,7 @@ class MLSTM(nn.Module):
             self.gate_proj.bias[:heads].normal_(std=0.1)
             self.gate_proj.bias[heads:] = torch.linspace(3.0, 6.0, heads)
         self.norm, self.skip = HeadNorm(width), nn.Parameter(torch.ones(width))
-        self.out_proj = linear(width, dim, 2 * dim**-0.5)
+        self.out_proj = normal_linear(width, dim, 2 * dim**-0.5)
 
     def start(self, depth: float) -> None:
         """Nothing depends on the layer's place in its stack, `depth` from 0 to 1."""
@@ -161,9 +161,9 @@ class SLSTM(nn.Module):
 
     def start(self, depth: float) -> None:
         """b of f~ from 5 to -7 along a head, by a power that grows with the depth, from 0 to 1."""
-        place = torch.arange(self.head_dim) / max(1, self.head_dim - 1)
+        channel = torch.arange(self.head_dim) / max(1, self.head_dim - 1)
         with torch.no_grad():
-            self.f_proj.bias.copy_((5 - 12 * place ** (0.3 + 1.3 * depth)).repeat(self.heads))
+            self.f_proj.bias.copy_((5 - 12 * channel ** (0.3 + 1.3 * depth)).repeat(self.heads))
 
     def rescale(self, factor: float) -> None:
         """Multiply the weights of what its own network writes."""
@@ -222,9 +222,6 @@ class XLSTM(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         slstm_every: int = 8,
         slstm_at: Sequence[int] | None = None,
         expand: int = 2,
@@ -232,12 +229,10 @@ class XLSTM(Attention):
         qkv_block: int = 4,
         ffn: bool = False,
         ffn_dim: int | None = None,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        sizes = {"slstm_every": slstm_every, "expand": expand, "conv": conv, "qkv_block": qkv_block, "ffn_dim": ffn_dim}
-        for name, size in sizes.items():
-            if size is not None and size < 1:
-                raise ValueError(f"xLSTM requires {name} >= 1, not {size}")
+        super().__init__(dim, heads, **options)
+        self.check_sizes(slstm_every=slstm_every, expand=expand, conv=conv, qkv_block=qkv_block, ffn_dim=ffn_dim)
         if slstm_at is not None and any(index < 0 for index in slstm_at):
             raise ValueError(f"xLSTM counts the layers of slstm_at from 0, not {list(slstm_at)}")
         self.slstm_every, self.slstm_at = slstm_every, None if slstm_at is None else frozenset(slstm_at)
@@ -298,10 +293,6 @@ class XLSTM(Attention):
     def empty_state(self, batch: int) -> State:
         """What the layer's block keeps."""
         return self.block.empty_state(batch)
-
-    def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        y, state = self.chunk(x_t[:, None], state, None if residual is None else residual[:, None])
-        return y[:, 0], state
 
     def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
         return self.read(x, state, residual)

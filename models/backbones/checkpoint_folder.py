@@ -69,7 +69,7 @@ class CheckpointFolder:
         offset = 1.0 if architecture == "gemma2" else 0.0
         wanted = {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in self.names(architecture, config).items()}
         files = self.files()
-        own = dict(model.named_parameters(remove_duplicate=False))
+        parameters = dict(model.named_parameters(remove_duplicate=False))
         if missing := sorted(set(wanted.values()) - set(files)):
             raise ValueError(f"{self.folder}: no {missing[0]}, and {len(missing) - 1} more, in its safetensors")
         # a tied head may be stored as well
@@ -84,14 +84,14 @@ class CheckpointFolder:
             with opened(file) as stored, torch.no_grad():
                 for name in names:
                     tensor = stored.get_tensor(wanted[name])
-                    self.check_tensor(wanted[name], tensor, own[name])
-                    own[name].copy_(tensor.to(own[name].dtype) + (offset if "norm" in name else 0.0))
+                    self.check_tensor(wanted[name], tensor, parameters[name])
+                    parameters[name].copy_(tensor.to(parameters[name].dtype) + (offset if "norm" in name else 0.0))
 
-    def check_tensor(self, name: str, tensor: Tensor, own: Tensor) -> None:
+    def check_tensor(self, name: str, tensor: Tensor, parameter: Tensor) -> None:
         if not tensor.is_floating_point():
             raise ValueError(f"{self.folder}: {name} has numbers of {tensor.dtype}: a quantised checkpoint is not read")
-        if tensor.shape != own.shape:
-            raise ValueError(f"{self.folder}: {name} has the shape {tuple(tensor.shape)}, not {tuple(own.shape)}")
+        if tensor.shape != parameter.shape:
+            raise ValueError(f"{self.folder}: {name} has the shape {tuple(tensor.shape)}, not {tuple(parameter.shape)}")
 
     def read_config(self) -> dict[str, Any]:
         if not self.folder.is_dir():
@@ -113,8 +113,8 @@ class CheckpointFolder:
         try:
             there = fields(architecture, {**DEFAULTS[architecture], **given})
         except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
-            what = f"{type(error).__name__} at {str(error)[:80]}"
-            raise ValueError(f"{where}: not the config of {architecture} ({what})") from error
+            reason = f"{type(error).__name__} at {str(error)[:80]}"
+            raise ValueError(f"{where}: not the config of {architecture} ({reason})") from error
         except ValueError as error:
             raise ValueError(f"{where}: {str(error)[:160]}") from error
         return architecture, there
@@ -122,10 +122,10 @@ class CheckpointFolder:
     def check_agrees(self, there: Mapping[str, Any], config: Any) -> None:
         """Raises ValueError that names what to type for fields in which a recipe differs."""
         width = config.head_dim or config.dim // config.heads
-        own = {name: getattr(config, name) for name in there}
-        own |= {"kv_heads": config.kv_heads or config.heads, "head_dim": width}
-        own |= {"query_scalar": float(config.query_scalar or width), "norm_eps": config.norm_eps or 1e-6}
-        if different := [name for name, value in there.items() if own[name] != value]:
+        settings = {name: getattr(config, name) for name in there}
+        settings |= {"kv_heads": config.kv_heads or config.heads, "head_dim": width}
+        settings |= {"query_scalar": float(config.query_scalar or width), "norm_eps": config.norm_eps or 1e-6}
+        if different := [name for name, value in there.items() if settings[name] != value]:
             cure = " ".join(f"backbone.{name}={'null' if there[name] is None else there[name]}" for name in different)
             cure = cure.replace("backbone.vocab_size", "task.vocabulary")
             raise ValueError(f"{self.folder}: another architecture than the recipe's; to read it: {cure}")
@@ -136,7 +136,9 @@ class CheckpointFolder:
         if not config.tied:
             names["head"] = "lm_head"
         for i in range(config.layers):
-            names |= {f"layers.{i}.{ours}": f"model.layers.{i}.{own}" for ours, own in LAYER[architecture].items()}
+            names |= {
+                f"layers.{i}.{ours}": f"model.layers.{i}.{theirs}" for ours, theirs in LAYER[architecture].items()
+            }
         return names
 
     def files(self) -> dict[str, Path]:
@@ -150,8 +152,8 @@ class CheckpointFolder:
             return {name: self.folder / file for name, file in index.items()}
         if not (self.folder / WEIGHTS).is_file():
             pickled = sorted(file.name for file in self.folder.iterdir() if file.suffix in PICKLED)
-            what = f"{pickled[0]} is pickled and may run code; " if pickled else ""
-            raise ValueError(f"{self.folder}: {what}no {WEIGHTS} and no {INDEX} there")
+            note = f"{pickled[0]} is pickled and may run code; " if pickled else ""
+            raise ValueError(f"{self.folder}: {note}no {WEIGHTS} and no {INDEX} there")
         with opened(self.folder / WEIGHTS) as stored:
             return dict.fromkeys(stored.keys(), self.folder / WEIGHTS)
 
@@ -222,11 +224,11 @@ class opened:
 def read_json(file: Path) -> dict[str, Any]:
     """Raises ValueError for a file that is missing, no JSON or no object."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror or 'cannot be read'}") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: no JSON ({str(error)[:120]})") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{file}: no JSON object")
-    return found
+    return content

@@ -12,16 +12,11 @@ from typing import ClassVar
 
 from torch import nn
 
+from models.attention.base import check_choice
 from models.layers.feedforward import FeedForward, GatedFeedForward
 from models.layers.initialisers import bert_linears_, keep_as_they_are, lecun_normal_linears_
 from models.layers.norms import BatchNorm, ScaleNorm
 from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
-
-
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raises ValueError, which lists the choices, for a value that is none of them."""
-    if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value}")
 
 
 def check_sizes(**sizes: int | None) -> None:

@@ -71,8 +71,8 @@ class MaskedProbSparse(ProbSparse):
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
 
-    def __init__(self, *args: Any, mix: bool, **options: Any):
-        super().__init__(*args, **options)
+    def __init__(self, dim: int, heads: int, *, mix: bool, **options: Any):
+        super().__init__(dim, heads, **options)
         self.mix = mix
 
     def merge(self, y: Tensor) -> Tensor:
@@ -146,8 +146,8 @@ class Informer(nn.Module):
             if number and distil:
                 self.distils.append(DistillingLayer(dim))
                 length = -(-length // 2)
-            own = ProbSparse(dim, heads, pattern=Pattern.NONCAUSAL_SELF, max_length=length, **sparse)
-            self.encoder.append(TransformerLayer(own, layer))
+            probsparse = ProbSparse(dim, heads, pattern=Pattern.NONCAUSAL_SELF, max_length=length, **sparse)
+            self.encoder.append(TransformerLayer(probsparse, layer))
         self.decoder = nn.ModuleList(
             DecoderLayer(
                 MaskedProbSparse(dim, heads, pattern=Pattern.CAUSAL_SELF, max_length=future_len, mix=mix, **sparse),
@@ -163,8 +163,8 @@ class Informer(nn.Module):
 
     def forward(self, past: Tensor, past_time: Tensor, future_time: Tensor) -> Tensor:
         states = self.encode(past, past_time)
-        known = past[:, past.shape[1] - self.label_len :]
-        x = self.future(nn.functional.pad(known, (0, 0, 0, self.pred_len)), future_time)
+        label = past[:, past.shape[1] - self.label_len :]
+        x = self.future(nn.functional.pad(label, (0, 0, 0, self.pred_len)), future_time)
         carry = None
         for layer in self.decoder:
             x, _ = layer.self_attend(x, None, None)

@@ -29,6 +29,7 @@ from models.attention.base import State
 from models.backbones.decoder import DecoderConfig, LanguageModel
 from models.layers.feedforward import in_slices
 from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import see_something
 from models.ops.positions import apply_rope, rope_frequencies
 
 
@@ -197,12 +198,8 @@ class PerceiverLayer(nn.Module):
 
 
 def hide(visible: Tensor | bool, hidden: Tensor) -> Tensor:
-    """`visible` (.., N or 1, M) without the keys of `hidden` (B, M): (B, 1, N or 1, M).
-
-    A query that would see nothing, which not every kernel survives, is padding itself and may see everything.
-    """
-    visible = visible & ~hidden[:, None, None]
-    return visible | ~visible.any(-1, keepdim=True)
+    """`visible` (.., N or 1, M) without the keys of `hidden` (B, M): (B, 1, N or 1, M)."""
+    return see_something(visible & ~hidden[:, None, None])
 
 
 class PerceiverAR(LanguageModel):

@@ -69,12 +69,12 @@ class GeometryFusion(nn.Module):
         self.apply(init_truncated_normal)
 
     def forward(self, y: Tensor, queries: Tensor, source: Tensor, index: Tensor) -> Tensor:
-        near, own = edge_parts(self.edges, source, queries)
-        around = F.leaky_relu(gather_points(near, index).amax(2) + own, SLOPE)  # LeakyReLU is monotone
+        near, centre = edge_parts(self.edges, source, queries)
+        around = F.leaky_relu(gather_points(near, index).amax(2) + centre, SLOPE)  # LeakyReLU is monotone
         return self.merge(torch.cat([y, around], -1))
 
 
-class EncoderLayer(TransformerLayer):
+class PoinTrEncoderLayer(TransformerLayer):
     """A pre-LN layer whose attention is geometry-aware if `geometry`."""
 
     def __init__(self, attention: Attention, dim: int, ffn_dim: int, dropout: float, *, geometry: bool):
@@ -95,7 +95,7 @@ class EncoderLayer(TransformerLayer):
         return x + self.dropout(y)
 
 
-class DecoderLayer(EncoderLayer):
+class PoinTrDecoderLayer(PoinTrEncoderLayer):
     """The same with `cross` attention to the proxies between self-attention and feed-forward network."""
 
     def __init__(
@@ -214,11 +214,11 @@ class PoinTr(nn.Module):
             return attention(dim, heads, pattern=pattern, max_length=length, dropout=attention_dropout)
 
         self.encoder = nn.ModuleList(
-            EncoderLayer(softmax(proxies), dim, ffn_dim, dropout, geometry=number < geometry_layers)
+            PoinTrEncoderLayer(softmax(proxies), dim, ffn_dim, dropout, geometry=number < geometry_layers)
             for number in range(encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(softmax(queries), cross(), dim, ffn_dim, dropout, geometry=number < geometry_layers)
+            PoinTrDecoderLayer(softmax(queries), cross(), dim, ffn_dim, dropout, geometry=number < geometry_layers)
             for number in range(decoder_layers)
         )
         for previous, following in pairwise(self.decoder):

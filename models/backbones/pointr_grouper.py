@@ -22,8 +22,8 @@ GROUPS = 4
 
 def edge_parts(linear: nn.Linear, features: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """linear([f_j - f_i, f_i]) = near_j + own_i: near (B, N, C') of features (B, N, C), own (B, Q, C') of centres."""
-    near, own = linear.weight.chunk(2, 1)
-    return F.linear(features, near), F.linear(centres, own - near, linear.bias)
+    near, centre = linear.weight.chunk(2, 1)
+    return F.linear(features, near), F.linear(centres, centre - near, linear.bias)
 
 
 class GraphConvolution(nn.Module):
@@ -35,8 +35,8 @@ class GraphConvolution(nn.Module):
         self.norm = nn.GroupNorm(GROUPS, outputs)
 
     def forward(self, features: Tensor, centres: Tensor, index: Tensor) -> Tensor:
-        near, own = edge_parts(self.linear, features, centres)
-        pairs = gather_points(near, index) + own.unsqueeze(2)  # (B, Q, k, C')
+        near, centre = edge_parts(self.linear, features, centres)
+        pairs = gather_points(near, index) + centre.unsqueeze(2)  # (B, Q, k, C')
         return F.leaky_relu(self.norm(pairs.movedim(-1, 1)).amax(-1), SLOPE).mT
 
 

@@ -86,12 +86,12 @@ class PretrainedConfig(DecoderConfig):
         if self.head_dim is None and self.dim % self.heads:
             raise ValueError(f"width {self.dim} is not a multiple of {self.heads} heads: set backbone.head_dim")
 
-    def make_attention(self, number: int, own: Attention) -> tuple[TrainedAttention, Attention | None]:
+    def make_attention(self, number: int, method: Attention) -> tuple[TrainedAttention, Attention | None]:
         """The attention of layer `number` around a method's own layer, and what is new in it."""
         width = self.head_dim or self.dim // self.heads
-        window = own.extend(width, self.window_share)
+        window = method.extend(width, self.window_share)
         sliding = self.sliding_window if number % 2 == 0 else None
-        mixer = None if window is None else own
+        mixer = None if window is None else method
         seen = [keys for keys in (window, sliding) if keys is not None]
         attention = TrainedAttention(
             self.dim,

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Attention, Pattern, State, check_choice
 from models.attention.vanilla import Vanilla
-from models.backbones.config import TransformerConfig, check_choice
+from models.backbones.config import TransformerConfig
 from models.backbones.embedding import TokenEmbedder
 from models.backbones.layer import DecoderLayer, TransformerLayer
 
@@ -160,10 +160,14 @@ class Seq2Seq(nn.Module):
         """
         hypotheses = token.shape[1] if token.dim() == 2 else 1
         x = self.target.embed(token.reshape(-1, 1), state["seen"])[:, 0]
-        own, cross = [], []
+        target_states, source_states = [], []
         for layer, attention, context in zip(self.decoder, state["target"], state["source"], strict=True):
             x, after = layer.step(x, {"attention": attention, "cross": context}, hypotheses)
-            own.append(after["attention"])
-            cross.append(after["cross"])
+            target_states.append(after["attention"])
+            source_states.append(after["cross"])
         logits = self.head(self.decoder_norm(x))
-        return logits.view(*token.shape, -1), {"target": own, "source": cross, "seen": state["seen"] + 1}
+        return logits.view(*token.shape, -1), {
+            "target": target_states,
+            "source": source_states,
+            "seen": state["seen"] + 1,
+        }

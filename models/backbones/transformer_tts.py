@@ -240,14 +240,14 @@ class TransformerTTS(nn.Module):
 
     def alignments(self, phonemes: Tensor, frames: Tensor, *, seeds: Tensor | None = None) -> Tensor:
         """Weights of the softmax cross attention, (layers, B, H, S, M). `phonemes` have no padding."""
-        found: list[Tensor] = []
+        weights: list[Tensor] = []
 
         def look(cross: Vanilla, inputs: tuple[Tensor, Tensor]) -> None:
             queries, keys = (
                 split_heads(linear(x), cross.head_dim)
                 for linear, x in zip((cross.q_proj, cross.k_proj), inputs, strict=True)
             )
-            found.append((queries @ keys.mT / cross.head_dim**0.5).softmax(-1))
+            weights.append((queries @ keys.mT / cross.head_dim**0.5).softmax(-1))
 
         hooks = [layer.cross.register_forward_pre_hook(look) for layer in self.decoder]
         try:
@@ -255,7 +255,7 @@ class TransformerTTS(nn.Module):
         finally:
             for hook in hooks:
                 hook.remove()
-        return torch.stack(found)
+        return torch.stack(weights)
 
     def read(self, steps: Tensor, seeds: Tensor, start: int) -> Tensor:
         """What the decoder's layers read: steps (B, n, r F), the first of them number `start` -> (B, n, D)."""

@@ -59,93 +59,93 @@ class Search:
             raise ValueError(f"a sampler chooses the tokens of one hypothesis, not of {self.beams} beams")
 
 
-def search(model: Seq2Seq, source: Tensor, how: Search) -> Tensor:
+def search(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
     """The targets (B, N), long, N <= `max_new_tokens`, of sources (B, M); after `eos_id` comes `padding_id`.
 
     Raises ValueError where a target grows longer than the model can read.
     """
     with evaluating(model):
-        return search_beams(model, source, how) if how.beams > 1 else search_tokens(model, source, how)
+        return search_beams(model, source, settings) if settings.beams > 1 else search_tokens(model, source, settings)
 
 
-def search_tokens(model: Seq2Seq, source: Tensor, how: Search) -> Tensor:
+def search_tokens(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
     """`search` with one hypothesis, which the sampler extends."""
-    targets = source.new_full((len(source), how.max_new_tokens), how.padding_id)
+    targets = source.new_full((len(source), settings.max_new_tokens), settings.padding_id)
     rows = torch.arange(len(source), device=source.device)  # of the targets that go on
-    state, token, t = model.init_state(source), torch.full_like(rows, how.bos_id), 0
+    state, token, t = model.init_state(source), torch.full_like(rows, settings.bos_id), 0
     while len(rows):
         logits, state = model.step(token, state)
-        token = how.sampler(restricted(logits, targets[rows, :t], how))
+        token = settings.sampler(restricted(logits, targets[rows, :t], settings))
         targets[rows, t] = token
         t += 1
-        going = (token != how.eos_id).nonzero()[:, 0]
+        going = (token != settings.eos_id).nonzero()[:, 0]
         if 0 < len(going) < len(rows):
             token, state = token[going], take_rows(state, going)
         rows = rows[going]
     return targets[:, :t]
 
 
-def search_beams(model: Seq2Seq, source: Tensor, how: Search) -> Tensor:
+def search_beams(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
     """`search` with up to K = `beams` hypotheses of each source.
 
     As in fairseq, the 2 K best extensions of a source's hypotheses are looked at: those among the best K that end are
     done, and the best K that do not end go on. The search of a source ends with K hypotheses done, or earlier where
     none that goes on can score more than the best one done. That one is its target.
     """
-    found = _Found(source, how)
+    ended = _BestTargets(source, settings)
     rows = torch.arange(len(source), device=source.device)  # of the sources still searched
-    state, token = model.init_state(source), rows.new_full((len(rows), 1), how.bos_id)
+    state, token = model.init_state(source), rows.new_full((len(rows), 1), settings.bos_id)
     hypotheses, scores = rows.new_empty(len(rows), 1, 0), rows.new_zeros(len(rows), 1, dtype=torch.float64)
     while len(rows):
         logits, state = model.step(token, state)  # (A, K, V), K = 1 at first
         width, vocabulary = logits.shape[1:]
         logits = upcast(logits)
-        allowed = restricted(logits.flatten(0, 1), hypotheses.flatten(0, 1), how).view_as(logits)
+        allowed = restricted(logits.flatten(0, 1), hypotheses.flatten(0, 1), settings).view_as(logits)
         # the 2 K best of all are among the 2 K best of each: the sums below are of few numbers, not of A K V
-        best, piece = allowed.topk(min(2 * how.beams, vocabulary), 2)
+        best, piece = allowed.topk(min(2 * settings.beams, vocabulary), 2)
         extended = (scores[..., None] + (best - logits.logsumexp(2, keepdim=True))).flatten(1)
-        scores, index = extended.topk(min(2 * how.beams, extended.shape[1]), 1)
+        scores, index = extended.topk(min(2 * settings.beams, extended.shape[1]), 1)
         parents, token = index // piece.shape[2], piece.flatten(1).gather(1, index)
         hypotheses = hypotheses.take_along_dim(parents[..., None], 1)
         hypotheses = torch.cat([hypotheses, token[..., None]], 2)  # (A, 2 K, t)
-        ends = token == how.eos_id
-        found.add(rows, hypotheses, scores.masked_fill(~ends, -torch.inf))
+        ends = token == settings.eos_id
+        ended.add(rows, hypotheses, scores.masked_fill(~ends, -torch.inf))
         # each hypothesis ends in one way at most, so that so many of the others are there
-        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : min(how.beams, width * (vocabulary - 1))]
+        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : min(settings.beams, width * (vocabulary - 1))]
         scores, parents, token = (x.gather(1, order) for x in (scores, parents, token))
-        going = found.open(rows, scores[:, 0], hypotheses.shape[2])
+        going = ended.open(rows, scores[:, 0], hypotheses.shape[2])
         hypotheses = hypotheses.take_along_dim(order[..., None], 1)[going]
         state = _reordered(state, parents + width * torch.arange(len(rows), device=rows.device)[:, None], going)
         rows, scores, token = rows[going], scores[going], token[going]
-    return found.targets[:, : found.lengths.max() if len(source) else 0]
+    return ended.targets[:, : ended.lengths.max() if len(source) else 0]
 
 
-class _Found:
+class _BestTargets:
     """The best target of each source so far, its score and length, and how many have ended."""
 
-    def __init__(self, source: Tensor, how: Search):
-        self.how, batch = how, len(source)
-        self.targets = source.new_full((batch, how.max_new_tokens), how.padding_id)
+    def __init__(self, source: Tensor, settings: Search):
+        self.settings, batch = settings, len(source)
+        self.targets = source.new_full((batch, settings.max_new_tokens), settings.padding_id)
         self.lengths, self.ended = source.new_zeros(batch), source.new_zeros(batch)
         self.best = source.new_full((batch,), -torch.inf, dtype=torch.float64)
 
     def add(self, rows: Tensor, hypotheses: Tensor, scores: Tensor) -> None:
         """Hypotheses (A, n, t) of the sources `rows` (A,), the best first; scores (A, n) are -inf where one goes on."""
-        length, scores = hypotheses.shape[2], scores[:, : self.how.beams]
-        score, place = (scores / length**self.how.length_penalty).max(1)
+        length, scores = hypotheses.shape[2], scores[:, : self.settings.beams]
+        score, index = (scores / length**self.settings.length_penalty).max(1)
         better = score > self.best[rows]
         winners = rows[better]
         self.best[winners], self.lengths[winners] = score[better], length
-        self.targets[winners] = self.how.padding_id
-        self.targets[winners, :length] = hypotheses[better, place[better]]
+        self.targets[winners] = self.settings.padding_id
+        self.targets[winners, :length] = hypotheses[better, index[better]]
         self.ended[rows] += scores.isfinite().sum(1)
 
     def open(self, rows: Tensor, scores: Tensor, length: int) -> Tensor:
         """Which of the sources `rows` go on (A',), the best hypotheses of which have scores (A,) at a length."""
-        longest = self.how.max_new_tokens
+        longest = self.settings.max_new_tokens
         # log-probabilities only fall, but their mean may rise with the length
-        reach = scores / (longest if self.how.length_penalty > 0 else length + 1) ** self.how.length_penalty
-        going = (self.ended[rows] < self.how.beams) & (reach > self.best[rows]) & (length < longest)
+        reach = scores / (longest if self.settings.length_penalty > 0 else length + 1) ** self.settings.length_penalty
+        going = (self.ended[rows] < self.settings.beams) & (reach > self.best[rows]) & (length < longest)
         return going.nonzero()[:, 0]
 
 
@@ -155,21 +155,21 @@ def _reordered(state: State, parents: Tensor, going: Tensor) -> State:
     return {**state, "target": take_rows(state["target"], parents[going].flatten()), "source": source}
 
 
-def restricted(scores: Tensor, tokens: Tensor, how: Search) -> Tensor:
+def restricted(scores: Tensor, tokens: Tensor, settings: Search) -> Tensor:
     """Scores (R, V) of what follows tokens (R, t), with -inf for what must not."""
-    length, n = tokens.shape[1], how.no_repeat_ngram
-    found, ends = scores.clone(), scores[:, how.eos_id]
-    if length + 1 == how.max_new_tokens:
-        found[:] = -torch.inf
+    length, n = tokens.shape[1], settings.no_repeat_ngram
+    allowed, ends = scores.clone(), scores[:, settings.eos_id]
+    if length + 1 == settings.max_new_tokens:
+        allowed[:] = -torch.inf
     else:
-        if how.padding_id != how.eos_id:
-            found[:, how.padding_id] = -torch.inf
-        if length < how.min_new_tokens:
-            found[:, how.eos_id] = -torch.inf
+        if settings.padding_id != settings.eos_id:
+            allowed[:, settings.padding_id] = -torch.inf
+        if length < settings.min_new_tokens:
+            allowed[:, settings.eos_id] = -torch.inf
         if n and length >= n:
             ngrams = tokens.unfold(1, n, 1)  # (R, t - n + 1, n)
             again = (ngrams[..., :-1] == tokens[:, None, length - n + 1 :]).all(-1).nonzero(as_tuple=True)
-            found[again[0], ngrams[..., -1][again]] = -torch.inf
-    nothing = found.amax(1) == -torch.inf
-    found[:, how.eos_id] = torch.where(nothing, ends, found[:, how.eos_id])
-    return found
+            allowed[again[0], ngrams[..., -1][again]] = -torch.inf
+    nothing = allowed.amax(1) == -torch.inf
+    allowed[:, settings.eos_id] = torch.where(nothing, ends, allowed[:, settings.eos_id])
+    return allowed

@@ -43,4 +43,4 @@ def synthesise(
         lengths = steps * model.frames_per_step
         padding = torch.arange(before.shape[1], device=rows.device) >= lengths[:, None]
         after = model.refined(before, padding)
-    return [one[:length] for one, length in zip(after, lengths.tolist(), strict=True)], stopped
+    return [frames[:length] for frames, length in zip(after, lengths.tolist(), strict=True)], stopped

@@ -4,19 +4,27 @@ LeCun-normal, flax's default: a truncated normal distribution of variance 1 / in
 Biases start at zero with both.
 """
 
+import math
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
 CUT = 2.0
 CUT_STD = 0.87962566103423978  # standard deviation of N(0, 1) within two of them to either side
 BERT_STD = 0.02
+SLOWEST, FASTEST = 0.001, 0.1
 
 
 def truncated_normal_(weight: Tensor, std: float) -> Tensor:
     """Draw from N(0, s^2), truncated at 2 s, with s such that the standard deviation of what remains is `std`."""
     s = std / CUT_STD
     return nn.init.trunc_normal_(weight, std=s, a=-CUT * s, b=CUT * s)
+
+
+def log_steps(*size: int) -> Tensor:
+    """Logarithms of the steps of a state-space model: log-uniform in [0.001, 0.1]."""
+    return torch.empty(size).uniform_(math.log(SLOWEST), math.log(FASTEST))
 
 
 def lecun_normal_(weight: Tensor, inputs: int) -> Tensor:

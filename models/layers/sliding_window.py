@@ -16,10 +16,10 @@ from models.layers.initialisers import lecun_normal_
 from models.ops.banded import banded_attention
 from models.ops.heads import split_heads
 from models.ops.positions import apply_rope, rope_frequencies
-from models.ops.ring import Ring, attend_to_ring
+from models.ops.ring import Ring, attend_to_ring, empty_ring
 
 
-def linear(inputs: int, outputs: int) -> nn.Linear:
+def lecun_linear(inputs: int, outputs: int) -> nn.Linear:
     """Linear without bias, LeCun-normal, as in Latte's code."""
     layer = nn.Linear(inputs, outputs, bias=False)
     lecun_normal_(layer.weight, inputs)
@@ -40,7 +40,7 @@ class SlidingWindow(nn.Module):
         if rope:
             rope_frequencies(self.head_dim)  # refuses an odd width now, not at the first batch
         self.reach = (window - 1, 0) if causal else (window // 2, window // 2)
-        self.q_proj, self.k_proj = linear(dim, dim), linear(dim, dim)
+        self.q_proj, self.k_proj = lecun_linear(dim, dim), lecun_linear(dim, dim)
 
     def project(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """Queries and keys, (B, H, N, E), of x (B, N, D) at the positions from `first` on."""
@@ -58,8 +58,7 @@ class SlidingWindow(nn.Module):
     def empty_state(self, batch: int) -> Ring:
         """Rings of the last `window` keys and values, 2 w D numbers, and the number of tokens seen."""
         heads = self.q_proj.in_features // self.head_dim
-        ring = self.q_proj.weight.new_zeros(2, batch, heads, self.window, self.head_dim)
-        return {"k": ring[0], "v": ring[1], "seen": 0}
+        return empty_ring(self.q_proj.weight, batch, heads, self.window, self.head_dim)
 
     def chunk(self, x: Tensor, v: Tensor, state: Ring) -> tuple[Tensor, Ring]:
         """The next n tokens, x (B, n, D) and v (B, H, n, E) -> (B, H, n, E), as rows of the causal `forward`."""

@@ -24,9 +24,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import native
-from models.ops.dropout import draw_seed, dropout_mask
+from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled, upcast, upcast_product
-from models.ops.tiles import TileBudget
+from models.ops.softmax_lse import softmax_gradient
+from models.ops.tiles import EVERY, Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
 ALIGNED = 16  # a row of scores is a whole number of vectors, for which matrix products are faster
@@ -100,7 +101,7 @@ class _Banded(torch.autograd.Function):
                     continue
                 keys, values = blocks.gather(tile)
                 weights = blocks.weights(tile, keys)
-                keep = blocks.keep(tile, weights)
+                keep = tile.dropout_mask(weights, band.dropout, band.seed)
                 out[tile.index] = (weights if keep is None else weights * keep).to(v.dtype) @ values
             out = blocks.join(out)
         ctx.save_for_backward(q, k, v, bias, padding, out, sums)
@@ -126,12 +127,9 @@ class _Banded(torch.autograd.Function):
                 g = grad[tile.index]
                 keys, values = blocks.gather(tile)
                 weights = blocks.weights(tile, keys, sums)
-                ds = upcast_product(g, values.mT)
-                keep = blocks.keep(tile, weights)
-                if keep is not None:
-                    ds.mul_(keep)
-                ds.sub_(row[tile.index]).mul_(weights)
-                blocks.add(dv, tile, (weights if keep is None else weights.mul_(keep)).to(v.dtype).mT @ g)
+                keep = tile.dropout_mask(weights, ctx.band.dropout, ctx.band.seed)
+                ds, dropped = softmax_gradient(upcast_product(g, values.mT), weights, row[tile.index], keep)
+                blocks.add(dv, tile, dropped.to(v.dtype).mT @ g)
                 if bias is not None:
                     dscores += ds.sum((0, 2))
                 ds = ds.to(q.dtype)
@@ -143,25 +141,12 @@ class _Banded(torch.autograd.Function):
         return dq, dk[:, :, inner].to(k.dtype), dv[:, :, inner].to(v.dtype), dbias, None, None
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """Some examples and some of their blocks, computed together."""
-
-    number: int
-    rows: slice
-    blocks: slice
-
-    @property
-    def index(self) -> tuple[slice, slice, slice]:
-        return self.rows, slice(None), self.blocks
-
-
 class _Blocks:
     """q, k, v of one call cut into blocks; keys and values are overlapping views."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
         self.batch, self.heads, self.length, self.width = q.shape
-        self.left, self.right, self.dropout, self.seed = band.left, band.right, band.dropout, band.seed
+        self.left, self.right = band.left, band.right
         reach = band.left + band.right
         # wide blocks make scores outside the band, narrow ones copy a key more often: a quarter of the band (measured)
         self.size = min(max(32, 1 << max(0, reach // 4 - 1).bit_length()), self.length)  # b
@@ -203,46 +188,46 @@ class _Blocks:
         padded[:, :, end:] = 0.0
         return padded.unfold(2, self.span, self.size)[:, :, : self.count].mT
 
-    def tiles(self, *, forward: bool = False) -> Iterator[_Tile]:
+    def tiles(self, *, forward: bool = False) -> Iterator[Tile]:
         """Blocks at the ends, where keys are missing, have tiles of their own, and so do those between them."""
         block = self.heads * self.size * self.span
         rows = TILE.fit(self.q, block, self.batch)
         blocks = TILE.fit(self.q, rows * block)
         low = min(-(-self.left // self.size), self.count)
         high = max(low, (self.length - self.right) // self.size)
-        number = 0
-        for r in range(0, self.batch, rows):
-            for first, last in ((0, low), (low, high), (high, self.count)):
-                # the fused forward makes no scores: it takes no tiles where all blocks share one mask
-                step = last - first if forward and self.fused and first == low else blocks
-                for g in range(first, last, max(1, step)):
-                    yield _Tile(number, slice(r, min(r + rows, self.batch)), slice(g, min(g + step, last)))
-                    number += 1
+        parts: list[slice] = []
+        for first, last in ((0, low), (low, high), (high, self.count)):
+            # the fused forward makes no scores: it takes no tiles where all blocks share one mask
+            step = last - first if forward and self.fused and first == low else blocks
+            parts += spans(first, last, max(1, step))
+        return tiles(spans(0, self.batch, rows), EVERY, parts)
 
-    def hidden_in(self, tile: _Tile) -> Tensor | None:
+    def hidden_in(self, tile: Tile) -> Tensor | None:
         """Keys that are padding or past an end, (rows or 1, 1, blocks, 1, L); None if this tile has none."""
-        first, last = tile.blocks.start * self.size, tile.blocks.stop * self.size
+        rows, _, blocks = tile.index
+        first, last = blocks.start * self.size, blocks.stop * self.size
         if not self.padded and first >= self.left and last + self.right <= self.length:
             return None
-        return self.hidden[tile.rows if self.padded else slice(None), :, tile.blocks]
+        return self.hidden[rows if self.padded else slice(None), :, blocks]
 
-    def attend(self, tile: _Tile, out: Tensor, sums: Tensor) -> None:
+    def attend(self, tile: Tile, out: Tensor, sums: Tensor) -> None:
         """Fill a tile of the output (B, H, G, b, E) and of the logarithms of its rows' sums (B, H, G, b)."""
         mask = self.band.to(self.q.dtype).transpose(0, 1)  # (1, H or 1, b, L)
         hidden = self.hidden_in(tile)
         if hidden is not None:
             mask = mask.masked_fill(hidden[0].transpose(0, 1), float("-inf"))  # (blocks, H or 1, b, L)
-        for row in range(tile.rows.start, tile.rows.stop):
-            q, k, v = (x[row, :, tile.blocks].transpose(0, 1) for x in (self.q, self.k, self.v))
+        rows, _, blocks = tile.index
+        for row in range(rows.start, rows.stop):
+            q, k, v = (x[row, :, blocks].transpose(0, 1) for x in (self.q, self.k, self.v))
             y, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask, scale=1.0)
-            out[row, :, tile.blocks] = y.transpose(0, 1)
-            sums[row, :, tile.blocks] = total.transpose(0, 1)
+            out[row, :, blocks] = y.transpose(0, 1)
+            sums[row, :, blocks] = total.transpose(0, 1)
 
-    def gather(self, tile: _Tile) -> tuple[Tensor, Tensor]:
+    def gather(self, tile: Tile) -> tuple[Tensor, Tensor]:
         """Keys and values of a tile, (rows, H, blocks, L, E), copied once for all products with them."""
         return self.k[tile.index].contiguous(), self.v[tile.index].contiguous()
 
-    def weights(self, tile: _Tile, keys: Tensor, sums: Tensor | None = None) -> Tensor:
+    def weights(self, tile: Tile, keys: Tensor, sums: Tensor | None = None) -> Tensor:
         """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` is what `attend` left."""
         scores = upcast_product(self.q[tile.index], keys.mT)
         scores += self.band
@@ -256,19 +241,16 @@ class _Blocks:
         scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill_(hidden, 0.0)
 
-    def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
-        """Dropout's factors for a tile, the same at every call."""
-        return dropout_mask(like, self.dropout, self.seed + tile.number)
-
     def zeros(self) -> Tensor:
         """What gradients of keys and values are added up in: (B, H, total, E), in full precision."""
         return self.band.new_zeros(self.batch, self.heads, self.total, self.width)
 
-    def add(self, total: Tensor, tile: _Tile, part: Tensor) -> None:
+    def add(self, total: Tensor, tile: Tile, part: Tensor) -> None:
         """total[g b : g b + L] += part[g] for every block g of a tile; part is (rows, H, blocks, L, E)."""
+        rows, _, blocks = tile.index
         for piece, start in enumerate(range(0, self.span, self.size)):
             width = min(self.size, self.span - start)
-            lane = total[tile.rows, :, (tile.blocks.start + piece) * self.size : (tile.blocks.stop + piece) * self.size]
+            lane = total[rows, :, (blocks.start + piece) * self.size : (blocks.stop + piece) * self.size]
             lane.unflatten(2, (-1, self.size))[..., :width, :] += part[..., start : start + width, :]
 
     def fold_bias(self, dscores: Tensor) -> Tensor:

@@ -41,10 +41,10 @@ def block_sparse_attention(
     dropped, whatever the mode of the calling module.
     """
     seed = draw_seed(dropout)
-    return _BlockSparse.apply(q, k, v, hidden, _Plan(rows, dropout, seed))
+    return _BlockSparse.apply(q, k, v, hidden, _RowTiles(rows, dropout, seed))
 
 
-class _Plan(NamedTuple):
+class _RowTiles(NamedTuple):
     rows: Sequence[Rows]
     dropout: float
     seed: int
@@ -57,12 +57,12 @@ class _Plan(NamedTuple):
                 continue
             queries = queries.view(len(keys), -1)
             size = TILE.fit(k, keys.shape[1] * k[0].numel())
-            for mine, tile in zip(queries.split(size), keys.split(size), strict=True):
+            for queried, tile in zip(queries.split(size), keys.split(size), strict=True):
                 blind = None
                 if hidden is not None:
                     blind = (hidden[tile.clamp(min=0)] | (tile < 0)[..., None]).flatten(1)  # (T', S b)
                     tile = tile.clamp(min=0)
-                yield mine, tile.flatten(), Visible(False, blind, self.dropout, self.seed + (number << 20))
+                yield queried, tile.flatten(), Visible(False, blind, self.dropout, self.seed + (number << 20))
                 number += 1
 
 
@@ -93,13 +93,13 @@ class _BlockSparse(torch.autograd.Function):
         dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (k, v))
         with autocast_disabled(q):
             for queries, keys, visible in ctx.plan.tiles(k, hidden):
-                tile, mine = len(queries), queries.flatten()
-                others = (_gather(x, queries, tile) for x in (grad, q))
-                own = _gather(out, queries, tile), lse.index_select(0, mine).view(tile, 1, -1)
-                dq_tile, *found = softmax_lse_backward(
-                    *others, *(_gather(x, keys, tile) for x in (k, v)), *own, visible
+                tile, blocks = len(queries), queries.flatten()
+                inputs = (_gather(x, queries, tile) for x in (grad, q))
+                saved = _gather(out, queries, tile), lse.index_select(0, blocks).view(tile, 1, -1)
+                dq_tile, *grads = softmax_lse_backward(
+                    *inputs, *(_gather(x, keys, tile) for x in (k, v)), *saved, visible
                 )
-                dq.index_copy_(0, mine, dq_tile.reshape(-1, *q.shape[1:]))
-                for total, part in zip((dk, dv), found, strict=True):
+                dq.index_copy_(0, blocks, dq_tile.reshape(-1, *q.shape[1:]))
+                for total, part in zip((dk, dv), grads, strict=True):
                     total.index_add_(0, keys, upcast(part).view(len(keys), *k.shape[1:]))
         return dq, dk.to(k.dtype), dv.to(v.dtype), None, None

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import spans
 
 BLOCK = 256  # queries
 
@@ -27,11 +28,10 @@ def capped_attention(q: Tensor, k: Tensor, v: Tensor, *, left: int | None, cap: 
     if before < 0:
         raise ValueError(f"{count} queries, but {k.shape[2]} keys")
     rows = []
-    for start in range(0, count, BLOCK):
-        end = min(start + BLOCK, count)
-        first = 0 if left is None else max(0, before + start - left)
-        keys = slice(first, before + end)
-        parts = (q[:, :, start:end], k[:, :, keys], v[:, :, keys])
+    for queries in spans(0, count, BLOCK):
+        first = 0 if left is None else max(0, before + queries.start - left)
+        keys = slice(first, before + queries.stop)
+        parts = (q[:, :, queries], k[:, :, keys], v[:, :, keys])
         rest = (left, cap, scale)
         if torch.is_grad_enabled() and count > BLOCK:
             rows.append(checkpoint(_attend, *parts, *rest, use_reentrant=False))

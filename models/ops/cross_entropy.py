@@ -9,14 +9,13 @@ slice. All at once, those of 131,072 tokens and 50,000 words are 26 GB.
     T tokens, D width, V vocabulary
 """
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import spans
 
 SLICE = 2**24  # logits held at once, 64 MiB in float32; a GPU is busy with a slice of this size, too
 
@@ -60,9 +59,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
             w, b = weight.to(kind), None if bias is None else bias.to(kind)
             for rows in slices(len(hidden), len(weight)):
                 logits = upcast(F.linear(hidden[rows].to(kind), w, b))  # (t, V)
-                top, own = logits.amax(1, keepdim=True), logits.gather(1, targets[rows])
+                top, wanted = logits.amax(1, keepdim=True), logits.gather(1, targets[rows])
                 log_sum = logits.sub_(top).exp_().sum(1, keepdim=True).log_()
-                losses[rows], log_sums[rows] = log_sum + (top - own), log_sum + top
+                losses[rows], log_sums[rows] = log_sum + (top - wanted), log_sum + top
                 del logits  # before the next slice is made
         ctx.save_for_backward(hidden, weight, bias, targets, unscored, log_sums)
         ctx.kind = kind
@@ -104,6 +103,5 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += a @ b
 
 
-def slices(tokens: int, vocabulary: int) -> Iterator[slice]:
-    size = max(1, SLICE // vocabulary)
-    return (slice(start, start + size) for start in range(0, tokens, size))
+def slices(tokens: int, vocabulary: int) -> list[slice]:
+    return spans(0, tokens, max(1, SLICE // vocabulary))

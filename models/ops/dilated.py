@@ -71,7 +71,7 @@ def dilated_attention(
     the calling module.
     """
     seed = draw_seed(dropout)
-    plan = _Plan(_parts(branches, q.shape[2]), causal, detach_alpha and len(branches) > 1, dropout, seed)
+    plan = _BranchParts(_parts(branches, q.shape[2]), causal, detach_alpha and len(branches) > 1, dropout, seed)
     return _Dilated.apply(q, k, v, key_padding_mask, plan)
 
 
@@ -92,7 +92,7 @@ def empty_mixture(like: Tensor) -> tuple[Tensor, Tensor]:
     return out, out.new_full(out.shape[:-1], float("-inf"))
 
 
-class _Part(NamedTuple):
+class _BranchPart(NamedTuple):
     """Those heads of a branch that have one offset, in neighbouring segments of one length."""
 
     heads: slice
@@ -112,7 +112,7 @@ class _Part(NamedTuple):
         return [self.view(x).flatten(0, 1) for x in tensors]
 
 
-def _parts(branches: Sequence[Branch], length: int) -> list[_Part]:
+def _parts(branches: Sequence[Branch], length: int) -> list[_BranchPart]:
     parts = []
     for branch in branches:
         segment = min(branch.segment, length)
@@ -120,12 +120,12 @@ def _parts(branches: Sequence[Branch], length: int) -> list[_Part]:
         for offset, heads in branch.lanes:
             for first, last, size in ((0, end, segment), (end, length, length - end)):
                 if offset < size:
-                    parts.append(_Part(heads, first, last, size, offset, branch.ratio))
+                    parts.append(_BranchPart(heads, first, last, size, offset, branch.ratio))
     return parts
 
 
-class _Plan(NamedTuple):
-    parts: list[_Part]
+class _BranchParts(NamedTuple):
+    parts: list[_BranchPart]
     causal: bool
     detach_alpha: bool
     dropout: float
@@ -147,13 +147,13 @@ class _Dilated(torch.autograd.Function):
             branches = []
             for number, part in enumerate(plan.parts):
                 visible = plan.visible(number, padding, q.shape[1])
-                own, own_lse = softmax_lse(*part.rows(q, k, v), visible)
+                branch_out, branch_lse = softmax_lse(*part.rows(q, k, v), visible)
                 if visible.hidden is not None:
-                    own_lse = own_lse.masked_fill(visible.hidden[:, None], float("-inf"))
+                    branch_lse = branch_lse.masked_fill(visible.hidden[:, None], float("-inf"))
                 if plan.detach_alpha and ctx.needs_input_grad[0]:
-                    branches.append(own)
+                    branches.append(branch_out)
                 views = part.view(out), part.view(lse)
-                mix(*views, own.view(views[0].shape), own_lse.view(views[1].shape))
+                mix(*views, branch_out.view(views[0].shape), branch_lse.view(views[1].shape))
             out = out.to(q.dtype)
         ctx.plan = plan
         ctx.save_for_backward(q, k, v, padding, out, lse, *branches)
@@ -169,9 +169,9 @@ class _Dilated(torch.autograd.Function):
             gradients = [torch.zeros_like(x, dtype=lse.dtype) for x in (q, k, v)]
             for number, part in enumerate(ctx.plan.parts):
                 *rows, mixed, mixed_lse = part.rows(grad, q, k, v, out, lse)
-                own = branches[number] if branches else mixed
+                branch_out = branches[number] if branches else mixed
                 visible = ctx.plan.visible(number, padding, q.shape[1])
-                found = softmax_lse_backward(*rows, own, mixed_lse, visible)
-                for view, gradient in zip(map(part.view, gradients), found, strict=True):
+                grads = softmax_lse_backward(*rows, branch_out, mixed_lse, visible)
+                for view, gradient in zip(map(part.view, gradients), grads, strict=True):
                     view.add_(gradient.view(view.shape))
         return *(total.to(q.dtype) for total in gradients), None, None

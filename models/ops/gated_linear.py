@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
-from models.ops.tiles import TileBudget
+from models.ops.tiles import EVERY, TileBudget, spans, tiles
 
 CHUNK = 64  # a power of two, and the least C where wide keys make a longer one worth it
 TILE = TileBudget(2**19, 2**24)  # numbers of A
@@ -81,7 +81,7 @@ class _GatedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, initial: Tensor) -> tuple[Tensor, Tensor]:
-        chunks = _Chunks(q, k, v, g)
+        chunks = _CutTokens(q, k, v, g)
         written = chunks.empty_states()
         for index, tile in chunks.tiles(with_scores=False):
             written[index] = tile.writing.mT @ tile.v
@@ -97,7 +97,7 @@ class _GatedLinear(torch.autograd.Function):
     def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, g, before = ctx.saved_tensors
         with autocast_disabled(q):
-            chunks = _Chunks(q, k, v, g)
+            chunks = _CutTokens(q, k, v, g)
             grad = chunks.cut(grad)
             read = chunks.empty_states()
             for index, tile in chunks.tiles(with_scores=False):
@@ -124,7 +124,7 @@ class _GatedLinear(torch.autograd.Function):
 Index = tuple[slice, slice, slice]
 
 
-class _Chunks:
+class _CutTokens:
     """The tokens of one call cut into chunks, (B, H, G, C, ..)."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None):
@@ -149,16 +149,15 @@ class _Chunks:
         batch, heads, count = self.q.shape[:3]
         return self.q.new_empty(batch, heads, count + more, self.q.shape[-1], self.v.shape[-1])
 
-    def tiles(self, *, with_scores: bool = True) -> Iterator[tuple[Index, "_Tile"]]:
+    def tiles(self, *, with_scores: bool = True) -> Iterator[tuple[Index, "_DecayedChunks"]]:
         batch, heads = self.q.shape[:2]
         chunk = heads * self.size**2
         rows = TILE.fit(self.q, chunk, batch)
         chunks = TILE.fit(self.q, rows * chunk, self.count)
-        for row in range(0, batch, rows):
-            for first in range(0, self.count, chunks):
-                index = slice(row, row + rows), slice(None), slice(first, min(first + chunks, self.count))
-                g = None if self.g is None else self.g[index]
-                yield index, _Tile(self.q[index], self.k[index], self.v[index], g, self.lower, with_scores=with_scores)
+        for _, index in tiles(spans(0, batch, rows), EVERY, spans(0, self.count, chunks)):
+            g = None if self.g is None else self.g[index]
+            parts = self.q[index], self.k[index], self.v[index], g
+            yield index, _DecayedChunks(*parts, self.lower, with_scores=with_scores)
 
     def carry(self, added: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
         """States at the G + 1 borders of chunks, (B, H, G + 1, K, V), from what each chunk adds to a zero state."""
@@ -173,7 +172,7 @@ class _Chunks:
         return states
 
 
-class _Tile:
+class _DecayedChunks:
     """Some chunks computed together: q, k (.., C, K), v (.., C, V), g (.., C, K or 1) or None.
 
     Without `with_scores` it has only what is read from and written to the states, not A.

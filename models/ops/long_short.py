@@ -135,7 +135,7 @@ def _gathered(x: Tensor, batch: int, window: int) -> Tensor:
     return total.flatten(2, 3)
 
 
-class Relative(NamedTuple):
+class Distances(NamedTuple):
     """What the causal scores know of distances, and the two biases of Transformer-XL.
 
     `near` (H, w, E) is the vector of each distance in tokens, `far` (H, r G, E) that of each distance in summaries,
@@ -155,7 +155,7 @@ def causal_long_short(
     v: Tensor,
     far_k: Tensor,
     far_v: Tensor,
-    relative: Relative,
+    relative: Distances,
     *,
     chunk: int,
     key_padding_mask: Tensor | None = None,
@@ -211,7 +211,7 @@ def _causal_tile(
     v: Tensor,
     far_k: Tensor,
     far_v: Tensor,
-    relative: Relative,
+    relative: Distances,
     hidden: Tensor,
     far_hidden: Tensor | None,
     chunk: int,
@@ -231,8 +231,8 @@ def _causal_tile(
         # by position in the chunk, so that adjacent rows are one chunk apart: (B, H, c T, E)
         q = q.unflatten(2, (-1, chunk)).transpose(2, 3).flatten(2, 3)
         shape = chunk, rows.shape[2]
-        place = _shifted((q @ relative.far.flip(1).mT).unflatten(2, shape), rank)
-        far = (q @ far_k.mT).unflatten(2, shape) + place  # (B, H, c, T, K)
+        position_scores = _shifted((q @ relative.far.flip(1).mT).unflatten(2, shape), rank)
+        far = (q @ far_k.mT).unflatten(2, shape) + position_scores  # (B, H, c, T, K)
         # the last chunk of the tile sees all K, each one before it r fewer
         limit = seen - rank * torch.arange(shape[1], device=q.device).flip(0)
         unseen = torch.arange(seen, device=q.device) >= limit[:, None]  # (T, K)

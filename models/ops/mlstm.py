@@ -52,7 +52,7 @@ def mlstm(
         if key_padding_mask is not None:
             hidden = key_padding_mask[:, None]
             enter, log_forget = enter.masked_fill(hidden, HIDDEN), log_forget.masked_fill(hidden, 0.0)
-        m = running_maximum(enter, log_forget, first)
+        m = decayed_maximum(enter, log_forget, first)
         fixed = m.detach()
         decay = (log_forget + torch.cat([first[..., None], fixed[..., :-1]], -1) - fixed)[..., None]
         k = k * ((enter - fixed).exp() * k.shape[-1] ** -0.5)[..., None]
@@ -67,7 +67,7 @@ def mlstm(
     return h, (memory, fixed[..., -1].clone())
 
 
-def running_maximum(x: Tensor, log_decay: Tensor, first: Tensor) -> Tensor:
+def decayed_maximum(x: Tensor, log_decay: Tensor, first: Tensor) -> Tensor:
     """m_t = max(log_decay_t + m_{t-1}, x_t) along the last dimension of both (B, H, N), from `first` (B, H)."""
     with torch.no_grad():
         decay, m = log_decay.clone(), x.clone()

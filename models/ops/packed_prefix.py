@@ -65,7 +65,7 @@ def packed_prefix(
     (`models.ops.native`).
     """
     seed = draw_seed(dropout)
-    plan = _Plan(activation, q.shape[-1] ** -0.5, dropout, seed)
+    plan = _SlotOptions(activation, q.shape[-1] ** -0.5, dropout, seed)
     return _PackedPrefix.apply(q, memory, pack_k, pack_q, key_padding_mask, slot_mask, plan)
 
 
@@ -113,8 +113,8 @@ def packed_prefix_chunk(
         y, total = packed_prefix_step(*token, pack_q, total, seen, activation=activation, slot_mask=slot_mask)
         return y[:, :, None], total
     with autocast_disabled(q):
-        plan = _Plan(activation, q.shape[-1] ** -0.5, 0.0, 0)
-        call = _Call(q, memory, pack_k, pack_q, None, slot_mask, plan, seen)
+        plan = _SlotOptions(activation, q.shape[-1] ** -0.5, 0.0, 0)
+        call = _PackedInputs(q, memory, pack_k, pack_q, None, slot_mask, plan, seen)
         y, after = torch.empty_like(q), torch.empty_like(total)
         for tiles in call.groups():
             rows = tiles[0].rows
@@ -124,7 +124,7 @@ def packed_prefix_chunk(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _SlotOptions:
     activation: Activation
     scale: float
     dropout: float
@@ -158,7 +158,7 @@ class _PackedPrefix(torch.autograd.Function):
             return ctx.kernels.packed_prefix_forward(*inputs, plan.scale, plan.activation == SOFTPLUS)
         starts = []
         with autocast_disabled(q):
-            call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, plan)
+            call = _PackedInputs(q, memory, pack_k, pack_q, padding, slot_mask, plan)
             y = torch.empty_like(q)
             for tiles in call.groups():
                 starts += call.forward(tiles, y, call.empty_sum(tiles[0]))[:-1]
@@ -173,13 +173,13 @@ class _PackedPrefix(torch.autograd.Function):
             scale, softplus = ctx.plan.scale, ctx.plan.activation == SOFTPLUS
             return *ctx.kernels.packed_prefix_backward(grad, *ctx.saved_tensors, scale, softplus), None, None, None
         with autocast_disabled(q):
-            call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, ctx.plan)
+            call = _PackedInputs(q, memory, pack_k, pack_q, padding, slot_mask, ctx.plan)
             dq, dmemory, dpack_k = (torch.empty_like(x) for x in (q, memory, pack_k))
             dpack_q = torch.zeros_like(pack_q, dtype=call.dtype)
             for tiles in call.groups():
                 queries, future = call.pack_queries(tiles[0]), call.empty_sum(tiles[0])
                 for where in reversed(tiles):
-                    tile = _Tile(call, where, queries, starts[where.number])
+                    tile = _TileSums(call, where, queries, starts[where.number])
                     dy = where.cut(grad, tile.share)
                     dw = (dy @ tile.v.mT).mul_(tile.past)
                     du = (dw @ tile.a).baddbmm_(dy, tile.s_v)
@@ -189,10 +189,10 @@ class _PackedPrefix(torch.autograd.Function):
                     dg = (dz @ tile.a.mT).mul_(tile.past)
                     where.put(dq, (dg @ tile.k).baddbmm_(dz, tile.s_k.mT), tile.share * ctx.plan.scale)
 
-                    own = torch.zeros_like(tile.before)
-                    call.keys(own, 1).baddbmm_(tile.q.mT, dz)
-                    call.values(own, 1).baddbmm_(dy.mT, tile.read)
-                    x, future = where.running(own, future, reverse=True)
+                    added = torch.zeros_like(tile.before)
+                    call.keys(added, 1).baddbmm_(tile.q.mT, dz)
+                    call.values(added, 1).baddbmm_(dy.mT, tile.read)
+                    x, future = where.running(added, future, reverse=True)
                     dm = tile.a @ x.mT
                     call.keys(dm, 2).baddbmm_(dg.mT, tile.q)
                     call.values(dm, 2).baddbmm_(tile.w.mT, dy)
@@ -209,7 +209,7 @@ class _PackedPrefix(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class _Where:
+class _ChunkRange:
     """Chunks of some examples, computed together: `count` chunks of `size` tokens."""
 
     number: int
@@ -244,20 +244,20 @@ class _Where:
         else:
             torch.mul(value, factor, out=view)
 
-    def running(self, own: Tensor, edge: Tensor, *, reverse: bool = False) -> tuple[Tensor, Tensor]:
+    def running(self, added: Tensor, edge: Tensor, *, reverse: bool = False) -> tuple[Tensor, Tensor]:
         """Sums of `own` (G R, F, L) over the chunks before each, added to `edge` (R, F, L), and the sum over all.
 
         In `reverse`, over the chunks after each. A product with a triangle, since cumsum is slow on a CPU.
         """
-        parts = own.view(self.count, -1)  # (G, R F L)
+        parts = added.view(self.count, -1)  # (G, R F L)
         triangle = parts.new_ones(self.count, self.count)
         triangle = triangle.triu(1) if reverse else triangle.tril(-1)
         sums = torch.addmm(edge.view(1, -1), triangle, parts)
         last = 0 if reverse else -1
-        return sums.view_as(own), (sums[last] + parts[last]).view_as(edge)
+        return sums.view_as(added), (sums[last] + parts[last]).view_as(edge)
 
 
-class _Call:
+class _PackedInputs:
     """The inputs of one call, and how they are cut."""
 
     def __init__(self, q, memory, pack_k, pack_q, padding, slot_mask, plan, seen=0):
@@ -272,11 +272,11 @@ class _Call:
             counts = (~padding).cumsum(1).clamp(min=1)
         self.share = counts.to(self.dtype).reciprocal()[:, None, :, None]  # 1/t, (B or 1, 1, N, 1)
 
-    def forward(self, tiles: list[_Where], y: Tensor, state: Tensor) -> list[Tensor]:
+    def forward(self, tiles: list[_ChunkRange], y: Tensor, state: Tensor) -> list[Tensor]:
         """Fill y (B, H, N, E) at these tiles. Returns the sums (R, F, L) before each of them and after the last."""
         queries, states = self.pack_queries(tiles[0]), [state]
         for where in tiles:
-            tile = _Tile(self, where, queries, states[-1])
+            tile = _TileSums(self, where, queries, states[-1])
             where.put(y, (tile.w @ tile.v).baddbmm_(tile.read, tile.s_v.mT), tile.share)
             states.append(tile.state)
         return states
@@ -287,16 +287,16 @@ class _Call:
     def values(self, x: Tensor, dim: int) -> Tensor:
         return x.narrow(dim, self.room - self.width, self.width)
 
-    def pack_queries(self, where: _Where) -> Tensor:
+    def pack_queries(self, where: _ChunkRange) -> Tensor:
         """(G R, L, E), the same in every chunk."""
         return self.pack_q[where.rows].flatten(0, 1).repeat(where.count, 1, 1)
 
-    def empty_sum(self, where: _Where) -> Tensor:
+    def empty_sum(self, where: _ChunkRange) -> Tensor:
         """(R, F, L)"""
         pack_q = self.pack_q[where.rows].flatten(0, 1)
         return pack_q.new_zeros(len(pack_q), self.room, pack_q.shape[1])
 
-    def groups(self) -> list[list[_Where]]:
+    def groups(self) -> list[list[_ChunkRange]]:
         """Tiles of some examples at a time, from the first token on; a last short chunk is a tile of its own."""
         (batch, heads), slots = self.q.shape[:2], self.pack_q.shape[2]
         # long chunks make larger C x C products, short ones more sums of F x L numbers
@@ -311,15 +311,15 @@ class _Call:
             edges.append((end, self.length, self.length - end))
         examples = [slice(first, min(first + rows, batch)) for first in range(0, batch, rows)]
         return [
-            [_Where(group * len(edges) + tile, examples[group], *edge) for tile, edge in enumerate(edges)]
+            [_ChunkRange(group * len(edges) + tile, examples[group], *edge) for tile, edge in enumerate(edges)]
             for group in range(len(examples))
         ]
 
 
-class _Tile:
+class _TileSums:
     """What the forward pass makes of a tile, and the backward pass makes again."""
 
-    def __init__(self, call: _Call, where: _Where, pack_q: Tensor, start: Tensor):
+    def __init__(self, call: _PackedInputs, where: _ChunkRange, pack_q: Tensor, start: Tensor):
         plan = call.plan
         self.share = where.view(call.share)
         self.q = where.cut(call.q, self.share * plan.scale)  # (G R, C, E)

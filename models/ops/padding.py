@@ -25,6 +25,14 @@ def ranks(real: Tensor) -> Tensor:
     return real.cumsum(1) - 1
 
 
+def see_something(visible: Tensor) -> Tensor:
+    """`visible` (.., keys) with every row that has no visible key set to True.
+
+    Only padded queries see nothing. Their rows hold no meaning, but not every attention kernel survives such a row.
+    """
+    return visible | ~visible.any(-1, keepdim=True)
+
+
 def segment_means(real: Tensor, segments: int, dtype: torch.dtype) -> Tensor:
     """(B, 1, segments, N): rows that take the mean of each segment of the tokens where `real` (B, N) is True.
 

@@ -56,10 +56,10 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
     axes = upcast(points).permute(2, 0, 1).contiguous()  # (3, B, N)
     chosen = torch.zeros(batch, count, dtype=torch.long, device=points.device)
     distance = axes.new_full((batch, length), torch.inf)  # to the nearest chosen point
-    for place in range(1, count):
-        last = chosen[:, place - 1].expand(len(axes), -1).unsqueeze(-1)  # (3, B, 1)
+    for number in range(1, count):
+        last = chosen[:, number - 1].expand(len(axes), -1).unsqueeze(-1)  # (3, B, 1)
         torch.minimum(distance, (axes - axes.gather(2, last)).square_().sum(0), out=distance)
-        torch.argmax(distance, dim=1, out=chosen[:, place])
+        torch.argmax(distance, dim=1, out=chosen[:, number])
     return chosen
 
 

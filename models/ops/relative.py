@@ -25,10 +25,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.dropout import draw_seed, dropout_mask
+from models.ops.dropout import draw_seed
 from models.ops.positions import rope_frequencies
 from models.ops.precision import autocast_disabled, upcast, upcast_product
-from models.ops.tiles import TileBudget
+from models.ops.softmax_lse import softmax_gradient
+from models.ops.tiles import EVERY, Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
 
@@ -90,7 +91,7 @@ def relative_attention(
     flat = [x for past in pasts for x in (past.k, past.v, past.hidden)]
     windows = tuple((past.width, past.start, past.step) for past in pasts)
     options = _Options(segment, windows, dropout, draw_seed(dropout))
-    return _Relative.apply(q, k, v, table, content, position, key_padding_mask, options, *flat)
+    return _RelativeAttention.apply(q, k, v, table, content, position, key_padding_mask, options, *flat)
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class _Options:
     seed: int
 
 
-class _Relative(torch.autograd.Function):
+class _RelativeAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, table, content, position, padding, options: _Options, *flat) -> Tensor:
         with autocast_disabled(q):
@@ -109,8 +110,8 @@ class _Relative(torch.autograd.Function):
             out = torch.empty_like(blocks.q)  # (B, H, G, s, E)
             for tile in blocks.tiles():
                 weights = blocks.weights(tile)
-                keep = blocks.keep(tile, weights)
-                out[tile.queries] = blocks.times(tile, weights if keep is None else weights * keep, values=True)
+                keep = tile.dropout_mask(weights, options.dropout, options.seed)
+                out[tile.index] = blocks.times(tile, weights if keep is None else weights * keep, values=True)
             out = blocks.join(out)
         ctx.options = options
         ctx.save_for_backward(q, k, v, table, content, position, padding, out, *flat)
@@ -128,21 +129,18 @@ class _Relative(torch.autograd.Function):
             dtable, dcontent, dposition = (torch.zeros_like(upcast(x)) for x in (table, content, position))
             blocks.zeros()
             for tile in blocks.tiles():
-                g, weights = grad[tile.queries], blocks.weights(tile)
-                keep = blocks.keep(tile, weights)
-                ds = blocks.products(tile, g, values=True)
-                if keep is not None:
-                    ds.mul_(keep)
-                ds.sub_(rows[tile.queries]).mul_(weights)
-                blocks.add(tile, weights if keep is None else weights.mul_(keep), g, values=True)
-                blocks.add(tile, ds, blocks.q[tile.queries] + blocks.content, values=False)
+                g, weights, keys = grad[tile.index], blocks.weights(tile), blocks.keys_seen(tile)
+                keep = tile.dropout_mask(weights, ctx.options.dropout, ctx.options.seed)
+                ds, dropped = softmax_gradient(blocks.products(tile, g, values=True), weights, rows[tile.index], keep)
+                blocks.add(tile, dropped, g, values=True)
+                blocks.add(tile, ds, blocks.q[tile.index] + blocks.content, values=False)
                 near = blocks.times(tile, ds, values=False)
                 shifted = by_distance(ds.to(q.dtype).transpose(0, 1)).flatten(1, 3)  # (H, rows G n, L)
-                far = (shifted @ blocks.table[:, -tile.keys :]).view_as(near.transpose(0, 1)).transpose(0, 1)
-                dtable[:, : tile.keys] += upcast_product(shifted.mT, blocks.queries_by_head(tile)).flip(1)
+                far = (shifted @ blocks.table[:, -keys:]).view_as(near.transpose(0, 1)).transpose(0, 1)
+                dtable[:, :keys] += upcast_product(shifted.mT, blocks.queries_by_head(tile)).flip(1)
                 dcontent += upcast(near).sum((0, 2, 3))
                 dposition += upcast(far).sum((0, 2, 3))
-                dq[tile.queries] = near + far
+                dq[tile.index] = near + far
             # queries and biases were scaled
             scale = blocks.scale
             pairs = (dtable, table), (dcontent.mul_(scale), content), (dposition.mul_(scale), position)
@@ -150,26 +148,6 @@ class _Relative(torch.autograd.Function):
             dk, dv, *pasts = blocks.gradients()
             dq = blocks.join(dq) * scale
         return dq, dk, dv, *small, None, None, *pasts
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """Some examples, some of their segments, and some queries of each, computed together."""
-
-    number: int
-    rows: slice
-    segments: slice
-    inside: slice
-    past: int  # keys that a segment sees before its own
-
-    @property
-    def queries(self) -> tuple[slice, ...]:
-        return self.rows, slice(None), self.segments, self.inside
-
-    @property
-    def keys(self) -> int:
-        """Those that the last query sees."""
-        return self.past + self.inside.stop
 
 
 class _Window:
@@ -197,13 +175,14 @@ class _Window:
         batch, heads, _, width = self.like[0].shape
         self.total = tuple(upcast(x.new_zeros(batch, heads, self.steps * self.step, width)) for x in self.like)
 
-    def add(self, tile: "_Tile", part: Tensor, values: bool) -> None:
+    def add(self, tile: Tile, part: Tensor, values: bool) -> None:
         """Add what a tile's segments give the first of their keys or values, (rows, H, segments, keys, E)."""
         keys, total = part.shape[3], self.total[values]
+        rows, _, segments, _ = tile.index
         for piece, first in enumerate(range(0, keys, self.step)):
             size = min(self.step, keys - first)
-            lane = slice((tile.segments.start + piece) * self.step, (tile.segments.stop + piece) * self.step)
-            lane = total[tile.rows, :, lane].unflatten(2, (-1, self.step))
+            lane = slice((segments.start + piece) * self.step, (segments.stop + piece) * self.step)
+            lane = total[rows, :, lane].unflatten(2, (-1, self.step))
             lane[..., :size, :] += part[..., first : first + size, :]
 
     def gradients(self) -> list[Tensor]:
@@ -242,39 +221,36 @@ class _Segments:
         """(B, H, G, s, E) -> (B, H, N, E)."""
         return x.flatten(2, 3)[:, :, : self.length]
 
-    def tiles(self) -> Iterator["_Tile"]:
-        keys, number = self.heads * (self.past + self.size), 0
+    def tiles(self) -> Iterator[Tile]:
+        """Some examples, some of their segments, and some queries of each, computed together."""
+        keys = self.heads * (self.past + self.size)
         queries = TILE.fit(self.q, keys, self.size)
         segments = TILE.fit(self.q, keys * queries, self.count)
         rows = TILE.fit(self.q, keys * queries * segments, self.batch)
-        for row in range(0, self.batch, rows):
-            for first in range(0, self.count, segments):
-                for query in range(0, self.size, queries):
-                    yield _Tile(
-                        number,
-                        slice(row, min(row + rows, self.batch)),
-                        slice(first, min(first + segments, self.count)),
-                        slice(query, min(query + queries, self.size)),
-                        self.past,
-                    )
-                    number += 1
+        axes = spans(0, self.count, segments), spans(0, self.size, queries)
+        return tiles(spans(0, self.batch, rows), EVERY, *axes)
 
-    def seen(self, tile: _Tile, values: bool) -> list[Tensor]:
+    def keys_seen(self, tile: Tile) -> int:
+        """The number of keys that the last query of a tile sees."""
+        return self.past + tile.index[3].stop
+
+    def seen(self, tile: Tile, values: bool) -> list[Tensor]:
         """The keys or values of a tile, window by window, each (rows, H, segments, its width, E)."""
-        seen = [(window.v if values else window.k)[tile.rows, :, tile.segments] for window in self.windows]
-        return [*seen[:-1], seen[-1][..., : tile.inside.stop, :]]
+        rows, _, segments, queries = tile.index
+        seen = [(window.v if values else window.k)[rows, :, segments] for window in self.windows]
+        return [*seen[:-1], seen[-1][..., : queries.stop, :]]
 
-    def products(self, tile: _Tile, x: Tensor, *, values: bool) -> Tensor:
+    def products(self, tile: Tile, x: Tensor, *, values: bool) -> Tensor:
         """x (rows, H, segments, n, E) with each key or value: (rows, H, segments, n, L), in full precision."""
         return torch.cat([upcast_product(x, window.mT) for window in self.seen(tile, values)], -1)
 
-    def times(self, tile: _Tile, x: Tensor, *, values: bool) -> Tensor:
+    def times(self, tile: Tile, x: Tensor, *, values: bool) -> Tensor:
         """Sums of keys or values, by x (rows, H, segments, n, L): (rows, H, segments, n, E)."""
         windows = self.seen(tile, values)
         parts = x.to(windows[0].dtype).split([window.shape[-2] for window in windows], -1)
         return sum(part @ window for part, window in zip(parts, windows, strict=True))
 
-    def add(self, tile: _Tile, x: Tensor, rows: Tensor, *, values: bool) -> None:
+    def add(self, tile: Tile, x: Tensor, rows: Tensor, *, values: bool) -> None:
         """Add x' rows to the gradients of the keys or values; x (.., n, L), rows (.., n, E)."""
         first = 0
         for window, seen in zip(self.windows, self.seen(tile, values), strict=True):
@@ -282,30 +258,27 @@ class _Segments:
             window.add(tile, part.mT @ rows, values)
             first += seen.shape[-2]
 
-    def queries_by_head(self, tile: _Tile) -> Tensor:
+    def queries_by_head(self, tile: Tile) -> Tensor:
         """Q + w, (H, rows segments n, E)."""
-        return (self.q[tile.queries] + self.position).transpose(0, 1).flatten(1, 3)
+        return (self.q[tile.index] + self.position).transpose(0, 1).flatten(1, 3)
 
-    def weights(self, tile: _Tile) -> Tensor:
+    def weights(self, tile: Tile) -> Tensor:
         """Softmax of a tile's scores, (rows, H, segments, n, L), zero at hidden keys and at later ones."""
-        q = self.q[tile.queries]
+        (rows, _, segments, queries), keys = tile.index, self.keys_seen(tile)
+        q = self.q[tile.index]
         scores = self.products(tile, q + self.content, values=False)
-        far = upcast_product(self.queries_by_head(tile), self.table[:, -tile.keys :].mT)  # (H, rows segments n, L)
+        far = upcast_product(self.queries_by_head(tile), self.table[:, -keys:].mT)  # (H, rows segments n, L)
         scores += by_key(far.view_as(scores.transpose(0, 1))).transpose(0, 1)
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(tile.past + tile.inside.start + 1)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(self.past + queries.start + 1)
         scores.masked_fill_(later, float("-inf"))
         if self.whole:
             return scores.softmax(-1)
-        hidden = self.hidden[tile.rows if self.padded else slice(None), :, tile.segments, :, : tile.keys]
+        hidden = self.hidden[rows if self.padded else slice(None), :, segments, :, :keys]
         if not self.padded:  # a query sees itself
             return scores.masked_fill_(hidden, float("-inf")).softmax(-1)
         # finite, so that a row without any visible key does not divide 0 by 0; the second fill makes it zero
         scores.masked_fill_(hidden & ~later, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill_(hidden, 0.0)
-
-    def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
-        """Dropout's factors for a tile, the same at every call."""
-        return dropout_mask(like, self.options.dropout, self.options.seed + tile.number)
 
     def zeros(self) -> None:
         for window in self.windows:
@@ -313,5 +286,5 @@ class _Segments:
 
     def gradients(self) -> list[Tensor | None]:
         """Of k and v, then of each past's k and v, and None for what it hides."""
-        *pasts, own = [window.gradients() for window in self.windows]
-        return own + [x for past in pasts for x in (*past, None)]
+        *pasts, current = [window.gradients() for window in self.windows]
+        return current + [x for past in pasts for x in (*past, None)]

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import upcast
 from models.ops.scan import scan, scan_backward
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 STEEPEST = 1000.0  # slope of the square root
 TILE = TileBudget(2**20, 2**26)  # numbers
@@ -36,10 +36,10 @@ def recurrence(
     `first` (B or 1, N, 1) is True at the first token of each example, `hidden` (B, N, 1) at tokens that leave the state
     alone. With `reverse` the last token is the first.
     """
-    return _Recurrence.apply(x, r, i, rate, first, hidden, reverse)
+    return _RGLRURecurrence.apply(x, r, i, rate, first, hidden, reverse)
 
 
-class _Recurrence(torch.autograd.Function):
+class _RGLRURecurrence(torch.autograd.Function):
     """h of x and of what r and i are the sigmoids of, (B, N, D), made tile by tile, in backward too."""
 
     @staticmethod
@@ -93,5 +93,5 @@ def _tiles(x: Tensor, reverse: bool) -> list[slice]:
     """The tokens of x (B, N, D) cut into tiles, in the order of the recurrence."""
     batch, length, dim = x.shape
     size = TILE.fit(x, batch * dim)
-    tiles = [slice(start, min(start + size, length)) for start in range(0, length, size)]
+    tiles = spans(0, length, size)
     return tiles[::-1] if reverse else tiles

@@ -14,9 +14,20 @@ from models.ops.banded import banded_attention
 Ring = dict[str, Any]  # "k" and "v" (B, H, w, E), token t in slot t mod w, and "seen", the number of tokens so far
 
 
+def empty_ring(like: Tensor, batch: int, heads: int, window: int, width: int) -> Ring:
+    """Room for the keys and values of `window` tokens, in the type and on the device of `like`."""
+    ring = like.new_zeros(2, batch, heads, window, width)
+    return {"k": ring[0], "v": ring[1], "seen": 0}
+
+
 def latest(ring: Tensor, seen: int, count: int) -> Tensor:
     """The last `count` of `seen` tokens of a ring (B, H, w, E), oldest first: (B, H, count, E)."""
     return ring[:, :, torch.arange(seen - count, seen, device=ring.device) % ring.shape[2]]
+
+
+def after_latest(ring: Tensor, x: Tensor, seen: int, count: int) -> Tensor:
+    """The last `count` of `seen` tokens of a ring (B, H, w, E), then x (B, H, n, E): (B, H, count + n, E)."""
+    return torch.cat([latest(ring, seen, count).to(x.dtype), x], 2)
 
 
 def store(ring: Tensor, x: Tensor, seen: int) -> None:
@@ -41,10 +52,8 @@ def attend_to_ring(q: Tensor, k: Tensor, v: Tensor, ring: Ring, *, bias: Tensor 
         y = F.scaled_dot_product_attention(q, ring["k"][:, :, :filled], ring["v"][:, :, :filled], attn_mask=bias)
     else:
         before = min(seen, window - 1)
-        keys, values = (
-            torch.cat([latest(ring[name], seen, before).to(q.dtype), x.to(q.dtype)], 2)
-            for name, x in (("k", k), ("v", v))
-        )
+        keys = after_latest(ring["k"], k.to(q.dtype), seen, before)
+        values = after_latest(ring["v"], v.to(q.dtype), seen, before)
         # the keys before the chunk get queries too, of zeros
         rows = F.pad(q, (0, 0, before, 0))
         y = banded_attention(rows, keys, values, left=window - 1, right=0, bias=bias)[:, :, before:]

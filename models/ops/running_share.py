@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from models.ops.precision import upcast
 from models.ops.running_softmax import HIDDEN
 from models.ops.scan import diagonal_scan
+from models.ops.tiles import spans
 
 SEGMENT = 1024  # tokens
 
@@ -35,8 +36,7 @@ class _RunningShare(torch.autograd.Function):
     def forward(ctx, logits: Tensor) -> Tensor:
         shares = torch.empty_like(logits)
         largest, total = torch.full_like(logits[:, :, :1], HIDDEN), torch.zeros_like(logits[:, :, 0])
-        for start in range(0, logits.shape[2], SEGMENT):
-            tokens = slice(start, start + SEGMENT)
+        for tokens in spans(0, logits.shape[2], SEGMENT):
             top = running_maximum(torch.cat([largest, logits[:, :, tokens]], 2))
             added = (logits[:, :, tokens] - top[:, :, 1:]).exp()
             sums = diagonal_scan((top[:, :, :-1] - top[:, :, 1:]).exp(), added, total, dim=2)
@@ -51,8 +51,7 @@ class _RunningShare(torch.autograd.Function):
         (shares,) = ctx.saved_tensors
         dlogits = torch.empty_like(shares)
         later, decay = torch.zeros_like(shares[:, :, 0]), torch.zeros_like(shares[:, :, :1])
-        for start in reversed(range(0, shares.shape[2], SEGMENT)):
-            tokens = slice(start, start + SEGMENT)
+        for tokens in reversed(spans(0, shares.shape[2], SEGMENT)):
             u = shares[:, :, tokens]
             h = u * dshares[:, :, tokens]
             sums = diagonal_scan(torch.cat([1 - u[:, :, 1:], decay], 2), h, later, dim=2, reverse=True)

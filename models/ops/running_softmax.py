@@ -9,7 +9,6 @@ O(N L E + N C (L + E)). Only inputs and the state before each tile are kept; bac
     B batch, H heads, N length, L latents, E width of a value, C tokens of a chunk, K chunks of a tile
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from models.ops import native
 from models.ops import running_softmax_stable as stable
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 CHUNK = 32  # a power of two
 TILE = TileBudget(2**18, 2**24)  # numbers in one tensor
@@ -90,9 +89,9 @@ def with_state(logits: Tensor, v: Tensor, state: tuple[Tensor, Tensor]) -> tuple
     log_sum, mean = state
     empty = log_sum <= HIDDEN
     start = torch.where(empty, HIDDEN, 0.0).to(mean.dtype)
-    own = torch.diag_embed(start - HIDDEN) + HIDDEN  # (B, H, L, L)
+    state_logits = torch.diag_embed(start - HIDDEN) + HIDDEN  # (B, H, L, L)
     logits = (logits - log_sum.masked_fill(empty, 0.0)[:, :, None]).to(mean.dtype)
-    return torch.cat([own, logits], 2), torch.cat([mean, v.to(mean.dtype)], 2)
+    return torch.cat([state_logits, logits], 2), torch.cat([mean, v.to(mean.dtype)], 2)
 
 
 def advance(state: tuple[Tensor, Tensor], logits: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,7 +129,7 @@ class _RunningSoftmax(torch.autograd.Function):
             for rows in _rows(theta, v):
                 carry = _nothing(theta[rows], v)
                 for tokens in _tokens(theta[rows], v):
-                    tile = _Tile.cut(p, theta, v, padding, rows, tokens)
+                    tile = _ChunkedInputs.cut(p, theta, v, padding, rows, tokens)
                     carries += carry
                     done = _forward(tile.p, tile.theta, tile.v, carry)
                     ctx.safe.append(done is not None)
@@ -149,10 +148,10 @@ class _RunningSoftmax(torch.autograd.Function):
         safe = list(ctx.safe)
         dp, dtheta, dv = torch.empty_like(p), torch.empty_like(theta), torch.empty_like(v)
         with autocast_disabled(v):
-            for rows in reversed(list(_rows(theta, v))):
+            for rows in reversed(_rows(theta, v)):
                 _, *dcarry = _nothing(theta[rows], v)
-                for tokens in reversed(list(_tokens(theta[rows], v))):
-                    tile = _Tile.cut(p, theta, v, padding, rows, tokens)
+                for tokens in reversed(_tokens(theta[rows], v)):
+                    tile = _ChunkedInputs.cut(p, theta, v, padding, rows, tokens)
                     carry, carries = tuple(carries[-3:]), carries[:-3]
                     function = _backward if safe.pop() else stable.backward
                     do_tile = _cut(do[rows, :, tokens].to(tile.v.dtype), tile.v.shape[-2]).contiguous()
@@ -167,7 +166,7 @@ class _RunningSoftmax(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _ChunkedInputs:
     """A few chunks; values of hidden keys are zero and their logits `HIDDEN`."""
 
     p: Tensor  # (K, B, H, C, L)
@@ -175,7 +174,9 @@ class _Tile:
     v: Tensor  # (K, B, H, C, E), contiguous
 
     @classmethod
-    def cut(cls, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None, rows: slice, tokens: slice) -> "_Tile":
+    def cut(
+        cls, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None, rows: slice, tokens: slice
+    ) -> "_ChunkedInputs":
         chunk = min(CHUNK, 1 << (p.shape[2] - 1).bit_length())
         wide = torch.promote_types(v.dtype, torch.float32)
         p, theta, v = (x[rows, :, tokens].to(wide) for x in (p, theta, v))
@@ -278,16 +279,16 @@ def _nothing(theta: Tensor, v: Tensor) -> Carry:
     return largest + HIDDEN, largest, upcast(v.new_zeros(batch, heads, latents, v.shape[-1]))
 
 
-def _rows(theta: Tensor, v: Tensor) -> Iterator[slice]:
+def _rows(theta: Tensor, v: Tensor) -> list[slice]:
     """Sequences computed together: as many as leave a tile 16 chunks, so that few states are kept."""
     step = _chunks(theta, v, min(16, -(-theta.shape[2] // CHUNK)))
-    return (slice(start, start + step) for start in range(0, theta.shape[0], step))
+    return spans(0, theta.shape[0], step)
 
 
-def _tokens(theta: Tensor, v: Tensor) -> Iterator[slice]:
+def _tokens(theta: Tensor, v: Tensor) -> list[slice]:
     """Tokens of each tile of the sequences theta."""
     step = _chunks(theta, v, theta.shape[0]) * CHUNK
-    return (slice(start, start + step) for start in range(0, theta.shape[2], step))
+    return spans(0, theta.shape[2], step)
 
 
 def _chunks(theta: Tensor, v: Tensor, count: int) -> int:

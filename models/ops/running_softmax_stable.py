@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from models.ops.gated_linear import corners, halves
+
 LOG2_E = math.log2(math.e)
 Carry = tuple[Tensor, Tensor, Tensor]
 
@@ -43,12 +45,12 @@ def backward(
     f = _factors(theta, v, carry)
     gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
     da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is read
-    own = da.diagonal(dim1=-2, dim2=-1)[..., None]
-    blocks = [_lower_left(da, left.shape[-2]).contiguous() for left, _ in f.levels]
+    diagonal = da.diagonal(dim1=-2, dim2=-1)[..., None]
+    blocks = [corners(da, left.shape[-2]).contiguous() for left, _ in f.levels]
 
-    dgamma = (do @ f.state[:-1].mT).mul_(f.decay).addcmul_(f.key, own)
+    dgamma = (do @ f.state[:-1].mT).mul_(f.decay).addcmul_(f.key, diagonal)
     for (left, right), block in zip(f.levels, blocks, strict=True):
-        _halves(dgamma, left.shape[-2])[1].addcmul_(right, _product(block, left))
+        halves(dgamma, left.shape[-2])[1].addcmul_(right, _product(block, left))
     dp = dgamma.div_(f.alpha)
     dalpha = (gamma * dp).neg_()
 
@@ -65,17 +67,17 @@ def backward(
     dv = f.scores(gamma, weighed).mT @ do
     dv += f.last @ dstates[1:]
     dtheta = (v @ dstates[1:].mT).add_(dtotals[1:, ..., None, :]).mul_(f.last)
-    dtheta.addcmul_(f.key, torch.addcmul(dalpha, gamma, own))
+    dtheta.addcmul_(f.key, torch.addcmul(dalpha, gamma, diagonal))
     for (left, right), block, weights in zip(f.levels, blocks, weighed, strict=True):
         half = left.shape[-2]
         dleft = _product(block.mT, weights)
-        dleft += (right * _halves(dalpha, half)[1]).sum(-2, keepdim=True)
-        _halves(dtheta, half)[0].addcmul_(left, dleft)
+        dleft += (right * halves(dalpha, half)[1]).sum(-2, keepdim=True)
+        halves(dtheta, half)[0].addcmul_(left, dleft)
     return dp, dtheta, dv, dtotals[0], dstates[0]
 
 
 @dataclass(frozen=True)
-class _Factors:
+class _StableFactors:
     """What both passes need of a tile; every entry but alpha, total and state is in [0, 1]."""
 
     levels: list[tuple[Tensor, Tensor]]  # for h = 1, 2, ..: Kl of left blocks, Pr of right blocks (K, B, H, G, h, L)
@@ -90,7 +92,7 @@ class _Factors:
 
     def weigh(self, gamma: Tensor) -> list[Tensor]:
         """gamma Pr of the right blocks of each level, (K, B, H, G, h, L)."""
-        return [right * _halves(gamma, right.shape[-2])[1] for _, right in self.levels]
+        return [right * halves(gamma, right.shape[-2])[1] for _, right in self.levels]
 
     def scores(self, gamma: Tensor, weighed: list[Tensor]) -> Tensor:
         """sum_l gamma_tl e^{theta_sl - m_tl} for s <= t in the same chunk, 0 elsewhere: (K, B, H, C, C)."""
@@ -98,17 +100,17 @@ class _Factors:
         scores = gamma.new_zeros(*gamma.shape[:-1], size)
         scores.diagonal(dim1=-2, dim2=-1).copy_((gamma * self.key).sum(-1))
         for (left, _), weights in zip(self.levels, weighed, strict=True):
-            _lower_left(scores, left.shape[-2]).copy_(weights @ left.mT)
+            corners(scores, left.shape[-2]).copy_(weights @ left.mT)
         return scores
 
 
-def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
+def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
     largest, total, state = carry
     size = theta.shape[-2]
 
     m = theta.clone(memory_format=torch.contiguous_format)
     for half in _powers(size):
-        left, right = _halves(m, half)
+        left, right = halves(m, half)
         torch.maximum(right, left[..., -1:, :], out=right)
     tops = torch.cat([largest[None], m[..., -1, :]])
     for now, earlier in neighbours(len(tops)):
@@ -123,12 +125,12 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
     exponential(decay)
     alpha, last, levels = key.clone(), key.clone(), []
     for half in _powers(size):
-        left, right = _halves(last, half)[0], _halves(decay, half)[1]
+        left, right = halves(last, half)[0], halves(decay, half)[1]
         levels.append((left.clone(), right.clone()))
-        sums_left, sums_right = _halves(alpha, half)
+        sums_left, sums_right = halves(alpha, half)
         sums_right.addcmul_(right, sums_left[..., -1:, :])
         left *= right[..., -1:, :]
-        right *= _halves(decay, half)[0][..., -1:, :]
+        right *= halves(decay, half)[0][..., -1:, :]
 
     across = decay[..., -1, :].contiguous()
     totals = torch.cat([total[None], alpha[..., -1, :]])
@@ -139,7 +141,7 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
         states[now].addcmul_(product[now][..., None], states[earlier])
         product[now].mul_(product[earlier])
     alpha.addcmul_(decay, totals[:-1, ..., None, :])
-    return _Factors(levels, key, last, decay, across, alpha, totals, states, tops[-1])
+    return _StableFactors(levels, key, last, decay, across, alpha, totals, states, tops[-1])
 
 
 def exponential(x: Tensor) -> Tensor:
@@ -170,18 +172,6 @@ def neighbours(length: int, *, reverse: bool = False) -> Iterator[tuple[slice, s
 def _powers(size: int) -> list[int]:
     """1, 2, 4, .., size / 2: tokens of a block at each level of a chunk."""
     return [1 << level for level in range(size.bit_length() - 1)]
-
-
-def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
-    """Left and right blocks of (.., C, L): two views (.., G, half, L)."""
-    pairs = x.unflatten(-2, (-1, 2, half))
-    return pairs[..., 0, :, :], pairs[..., 1, :, :]
-
-
-def _lower_left(scores: Tensor, half: int) -> Tensor:
-    """Rows of right blocks, columns of the left ones next to them, of (.., C, C): a view (.., G, half, half)."""
-    pairs = scores.unflatten(-2, (-1, 2 * half)).unflatten(-1, (-1, 2 * half))  # (.., G, 2h, G, 2h)
-    return pairs.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[..., half:, :half]
 
 
 def _product(block: Tensor, x: Tensor) -> Tensor:

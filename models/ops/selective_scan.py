@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import CHUNK, scan, scan_backward
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 TILE = TileBudget(2**19, 2**26)  # numbers
 
@@ -88,7 +88,7 @@ def _tiles(x: Tensor, a: Tensor) -> list[slice]:
     batch, length, _ = x.shape
     # no fewer than `CHUNK`, since one state for each tile is kept
     size = max(CHUNK, TILE.fit(x, batch * a.numel(), -(-2 * length // a.shape[1])))
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+    return spans(0, length, size)
 
 
 def _states(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, state: Tensor, tile: slice) -> tuple[Tensor, Tensor]:

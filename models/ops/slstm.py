@@ -50,12 +50,12 @@ def slstm(
         x = upcast(gates).permute(1, 3, 0, 2, 4).contiguous()  # (N, H, B, 4, E)
         weight = upcast(recurrent).flatten(2)  # (H, E, 4 E)
         padding = None if key_padding_mask is None else key_padding_mask.T[:, None, :, None]  # (N, 1, B, 1)
-        h, *after = _Recurrence.apply(x, weight, padding, *(part.transpose(0, 1) for part in state))
+        h, *after = _SLSTMRecurrence.apply(x, weight, padding, *(part.transpose(0, 1) for part in state))
         last = (h[-1], *after)
         return h.permute(2, 0, 1, 3), tuple(part.transpose(0, 1).clone() for part in last)
 
 
-class _Recurrence(torch.autograd.Function):
+class _SLSTMRecurrence(torch.autograd.Function):
     """x (N, H, B, 4, E), R (H, E, 4 E), padding (N, 1, B, 1), h, c, n, m (H, B, E) -> h (N, H, B, E), c, n, m."""
 
     @staticmethod

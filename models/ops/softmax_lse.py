@@ -18,9 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.ops.dropout import dropout_mask
 from models.ops.precision import upcast, upcast_product
-from models.ops.tiles import TileBudget
+from models.ops.tiles import Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
 HALF = (torch.float16, torch.bfloat16)
@@ -53,13 +52,13 @@ def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tens
     if _cuda_kernel_fits(q, visible):
         return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, visible.causal)[:2]
     out, lse = torch.empty_like(q), upcast(q.new_empty(q.shape[:-1]))
-    for tile in _tiles(q, k, visible):
-        scores = tile.scores(q, k, visible)
+    for tile, queries, keys in _tiles(q, k, visible):
+        scores = _scores(q, k, queries, keys, visible)
         total = scores.logsumexp(-1, keepdim=True)
         weights = scores.sub_(total.clamp(min=torch.finfo(total.dtype).min)).exp_()
-        keep = tile.keep(weights, visible)
-        out[tile.queries] = (weights if keep is None else weights.mul_(keep)).to(v.dtype) @ v[tile.keys]
-        lse[tile.queries] = total[..., 0]
+        keep = tile.dropout_mask(weights, visible.dropout, visible.seed)
+        out[queries] = (weights if keep is None else weights.mul_(keep)).to(v.dtype) @ v[keys]
+        lse[queries] = total[..., 0]
     return out, lse
 
 
@@ -82,19 +81,28 @@ def softmax_lse_backward(
     row = (upcast(grad) * upcast(out)).sum(-1, keepdim=True)
     dq = torch.empty_like(q)
     dk, dv = (torch.zeros_like(x, dtype=row.dtype) for x in (k, v))
-    for tile in _tiles(q, k, visible):
-        weights = tile.scores(q, k, visible).sub_(lse[tile.queries][..., None]).exp_()
-        keep = tile.keep(weights, visible)
-        g = grad[tile.queries]
-        ds = upcast_product(g, v[tile.keys].mT)
-        if keep is not None:
-            ds.mul_(keep)
-        ds.sub_(row[tile.queries]).mul_(weights).mul_(scale)
-        dv[tile.keys] += (weights if keep is None else weights.mul_(keep)).to(v.dtype).mT @ g
-        ds = ds.to(q.dtype)
-        dq[tile.queries] = ds @ k[tile.keys]
-        dk[tile.keys] += ds.mT @ q[tile.queries]
+    for tile, queries, keys in _tiles(q, k, visible):
+        weights = _scores(q, k, queries, keys, visible).sub_(lse[queries][..., None]).exp_()
+        keep = tile.dropout_mask(weights, visible.dropout, visible.seed)
+        g = grad[queries]
+        ds, dropped = softmax_gradient(upcast_product(g, v[keys].mT), weights, row[queries], keep)
+        dv[keys] += dropped.to(v.dtype).mT @ g
+        ds = ds.mul_(scale).to(q.dtype)
+        dq[queries] = ds @ k[keys]
+        dk[keys] += ds.mT @ q[queries]
     return dq, dk.to(k.dtype), dv.to(v.dtype)
+
+
+def softmax_gradient(dp: Tensor, weights: Tensor, row: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Gradient of the scores of a tile, and its weights after dropout; both overwrite their inputs.
+
+    dp = dO V' and the softmax `weights` are (.., queries, keys), `row` = rowsum(dO * O) is (.., queries, 1), `keep` is
+    dropout's mask or None.
+    """
+    if keep is not None:
+        dp.mul_(keep)
+    dp.sub_(row).mul_(weights)
+    return dp, weights if keep is None else weights.mul_(keep)
 
 
 def _cpu_kernel_fits(q: Tensor, visible: Visible) -> bool:
@@ -114,45 +122,26 @@ def _additive(hidden: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, float("-inf"))[:, None, None]
 
 
-class _Tile(NamedTuple):
+Index = tuple[slice, slice, slice]  # of examples, heads and tokens
+
+
+def _tiles(q: Tensor, k: Tensor, visible: Visible) -> Iterator[tuple[Tile, Index, Index]]:
     """Some queries of some examples, and the keys that they may see."""
-
-    number: int
-    rows: slice
-    first: int
-    last: int
-    end: int  # of the keys
-
-    @property
-    def queries(self) -> tuple[slice, ...]:
-        return self.rows, slice(None), slice(self.first, self.last)
-
-    @property
-    def keys(self) -> tuple[slice, ...]:
-        return self.rows, slice(None), slice(0, self.end)
-
-    def scores(self, q: Tensor, k: Tensor, visible: Visible) -> Tensor:
-        """(rows, H, queries, keys), -inf at what is not seen."""
-        scores = upcast_product(q[self.queries], k[self.keys].mT).mul_(q.shape[-1] ** -0.5)
-        if visible.causal:
-            future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(self.first + 1)
-            scores.masked_fill_(future, float("-inf"))
-        if visible.hidden is not None:
-            scores.masked_fill_(visible.hidden[self.rows, None, None, : self.end], float("-inf"))
-        return scores
-
-    def keep(self, like: Tensor, visible: Visible) -> Tensor | None:
-        """Dropout's factors for this tile, the same at every call."""
-        return dropout_mask(like, visible.dropout, visible.seed + self.number)
-
-
-def _tiles(q: Tensor, k: Tensor, visible: Visible) -> Iterator[_Tile]:
     (batch, heads, queries, _), keys = q.shape, k.shape[2]
     size = TILE.fit(q, heads * keys, queries)
     rows = TILE.fit(q, heads * keys * size, batch)
-    number = 0
-    for row in range(0, batch, rows):
-        for first in range(0, queries, size):
-            last = min(first + size, queries)
-            yield _Tile(number, slice(row, min(row + rows, batch)), first, last, last if visible.causal else keys)
-            number += 1
+    for tile in tiles(spans(0, batch, rows), spans(0, queries, size)):
+        examples, tokens = tile.index
+        seen = slice(0, tokens.stop if visible.causal else keys)
+        yield tile, (examples, slice(None), tokens), (examples, slice(None), seen)
+
+
+def _scores(q: Tensor, k: Tensor, queries: Index, keys: Index, visible: Visible) -> Tensor:
+    """Scores of one tile, (examples, H, queries, keys), -inf at hidden keys."""
+    scores = upcast_product(q[queries], k[keys].mT).mul_(q.shape[-1] ** -0.5)
+    if visible.causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(queries[2].start + 1)
+        scores.masked_fill_(future, float("-inf"))
+    if visible.hidden is not None:
+        scores.masked_fill_(visible.hidden[keys[0], None, None, keys[2]], float("-inf"))
+    return scores

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.dropout import dropout_mask
 from models.ops.precision import autocast_disabled, upcast, upcast_product
-from models.ops.tiles import TileBudget
+from models.ops.softmax_lse import softmax_gradient
+from models.ops.tiles import Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
 ALONE = -1e5  # added to a query's score with itself, so that it counts only where there is no other
@@ -70,7 +70,7 @@ class _SortedChunks(torch.autograd.Function):
             highest = scores.amax(-1, keepdim=True)
             weights = scores.sub_(highest).exp_()
             total = weights.sum(-1, keepdim=True)
-            keep = slots.keep(tile, weights)
+            keep = tile.dropout_mask(weights, neighbours.dropout, neighbours.seed)
             weights = weights if keep is None else weights.mul_(keep)
             out[tile.index] = (weights.to(v.dtype) @ slots.windows(values, tile)) / total.to(v.dtype)
             sums[tile.index] = highest.add_(total.log_())
@@ -94,30 +94,18 @@ class _SortedChunks(torch.autograd.Function):
             for tile in slots.tiles():
                 weights = slots.scores(tile, queries, keys).sub_(sums[tile.index]).exp_()
                 g = grads[tile.index]
-                ds = upcast_product(g, slots.windows(values, tile).mT)
-                keep = slots.keep(tile, weights)
-                if keep is not None:
-                    ds.mul_(keep)
-                ds.sub_(delta[tile.index]).mul_(weights)
-                slots.add(dv, tile, (weights if keep is None else weights.mul_(keep)).to(v.dtype).mT @ g)
+                keep = tile.dropout_mask(weights, ctx.neighbours.dropout, ctx.neighbours.seed)
+                dp = upcast_product(g, slots.windows(values, tile).mT)
+                ds, dropped = softmax_gradient(dp, weights, delta[tile.index], keep)
+                slots.add(dv, tile, dropped.to(v.dtype).mT @ g)
                 ds = ds.to(q.dtype)
                 dq[tile.index] = ds @ slots.windows(keys, tile)
                 slots.add(dk, tile, ds.mT @ queries[tile.index])
-            own = slice(slots.before, slots.before + slots.chunks)
-            gradients = (slots.join(x).sum(2).to(leaf.dtype) for x, leaf in ((dq, q), (dk[:, own], k), (dv[:, own], v)))
+            inside = slice(slots.before, slots.before + slots.chunks)
+            gradients = (
+                slots.join(x).sum(2).to(leaf.dtype) for x, leaf in ((dq, q), (dk[:, inside], k), (dv[:, inside], v))
+            )
         return *gradients, None, None, None
-
-
-class _Tile(NamedTuple):
-    """Some rounds of some heads (lanes) and some of their chunks, computed together."""
-
-    number: int
-    lanes: slice
-    chunks: slice
-
-    @property
-    def index(self) -> tuple[slice, slice]:
-        return self.lanes, self.chunks
 
 
 class _Slots:
@@ -125,7 +113,6 @@ class _Slots:
 
     def __init__(self, order: Tensor, lengths: Tensor, neighbours: Neighbours, dtype: torch.dtype):
         self.order = order
-        self.dropout, self.seed = neighbours.dropout, neighbours.seed
         batch, heads, rounds, length = order.shape
         self.chunk = min(neighbours.chunk, length)
         self.chunks = -(-length // self.chunk)  # G
@@ -160,32 +147,27 @@ class _Slots:
         """(B H R, G, c, F) -> (B, H, R, N, F)."""
         return x.reshape(-1, x.shape[-1]).index_select(0, self.slot).view(*self.order.shape, x.shape[-1])
 
-    def tiles(self) -> Iterator[_Tile]:
+    def tiles(self) -> Iterator[Tile]:
+        """Some rounds of some heads (lanes) and some of their chunks, computed together."""
         count, scores = len(self.real), self.span * self.chunk**2
         chunks = TILE.fit(self.token, scores, self.chunks)
         lanes = TILE.fit(self.token, chunks * scores)
-        number = 0
-        for lane in range(0, count, lanes):
-            for first in range(0, self.chunks, chunks):
-                yield _Tile(number, slice(lane, lane + lanes), slice(first, min(first + chunks, self.chunks)))
-                number += 1
+        return tiles(spans(0, count, lanes), spans(0, self.chunks, chunks))
 
-    def windows(self, x: Tensor, tile: _Tile) -> Tensor:
+    def windows(self, x: Tensor, tile: Tile) -> Tensor:
         """Keys or values of a tile's chunks: (lanes, chunks, K, E)."""
-        x = x[tile.lanes, tile.chunks.start : tile.chunks.stop + self.span - 1]
+        lanes, chunks = tile.index
+        x = x[lanes, chunks.start : chunks.stop + self.span - 1]
         return x.unfold(1, self.span, 1).permute(0, 1, 4, 2, 3).flatten(2, 3)
 
-    def add(self, total: Tensor, tile: _Tile, part: Tensor) -> None:
+    def add(self, total: Tensor, tile: Tile, part: Tensor) -> None:
         """total (B H R, before + G + after, c, E) += part (lanes, chunks, K, E), what keys got from each chunk."""
+        lanes, chunks = tile.index
         for piece, values in enumerate(part.split(self.chunk, 2)):
-            total[tile.lanes, tile.chunks.start + piece : tile.chunks.stop + piece] += values
+            total[lanes, chunks.start + piece : chunks.stop + piece] += values
 
-    def scores(self, tile: _Tile, queries: Tensor, keys: Tensor) -> Tensor:
+    def scores(self, tile: Tile, queries: Tensor, keys: Tensor) -> Tensor:
         """(lanes, chunks, c, K), lowest at hidden keys."""
         scores = upcast_product(queries[tile.index], self.windows(keys, tile).mT)
         scores.diagonal(self.before * self.chunk, -2, -1).add_(ALONE)
         return scores.add_(self.lowered[tile.index])
-
-    def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
-        """Dropout's factors for a tile, the same at every call."""
-        return dropout_mask(like, self.dropout, self.seed + tile.number)

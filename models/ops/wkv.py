@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from models.ops.precision import upcast
 from models.ops.running_softmax import HIDDEN
 from models.ops.scan import CHUNK, scan
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 TILE = TileBudget(2**18, 2**26)  # numbers
 
@@ -104,7 +104,7 @@ def _tiles(x: Tensor) -> list[slice]:
     """The tokens of x (B, N, D) cut into tiles."""
     batch, length, dim = x.shape
     size = max(CHUNK, TILE.fit(x, batch * dim))
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+    return spans(0, length, size)
 
 
 def _state(x: Tensor, first: Tensor, tile: slice) -> Tensor:
@@ -119,10 +119,10 @@ def _before(x: Tensor, first: Tensor, tile: slice) -> Tensor:
     return torch.cat([first[:, None], x[:, : tile.stop - 1]], 1)
 
 
-def _later(keep: Tensor, own: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+def _later(keep: Tensor, added: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """With c_t = a_t c_{t+1} + own_t from c = `end` (B, D) behind the tile: c_{t+1} of its tokens, and its first c."""
-    sums = torch.empty_like(own)
-    scan(keep, own, end, sums, reverse=True)
+    sums = torch.empty_like(added)
+    scan(keep, added, end, sums, reverse=True)
     return torch.cat([sums[:, 1:], end[:, None]], 1), sums[:, 0]
 
 
@@ -137,11 +137,11 @@ def _means(k: Tensor, v: Tensor, decay: Tensor, z: Tensor, m: Tensor, into: tupl
     if chunks > 1:
         inner, rest = slice(0, chunks * CHUNK), slice(chunks * CHUNK, length)
         inside = [x[:, inner].unflatten(1, (chunks, CHUNK)) for x in (k, v, *into)]  # (B, C, T, D)
-        own = tuple(x[:, :, 0] for x in inside[:2])
+        added = tuple(x[:, :, 0] for x in inside[:2])
         for t in range(1, CHUNK):
-            own = _add(*own, *(x[:, :, t] for x in inside[:2]), decay)
-        ends = torch.empty_like(own[0]), torch.empty_like(own[1])
-        _means(*own, CHUNK * decay, z, m, ends)
+            added = _add(*added, *(x[:, :, t] for x in inside[:2]), decay)
+        ends = torch.empty_like(added[0]), torch.empty_like(added[1])
+        _means(*added, CHUNK * decay, z, m, ends)
         before = (torch.cat([x[:, None], end[:, :-1]], 1) for x, end in zip((z, m), ends, strict=True))
         _loop(*inside[:2], decay, *before, inside[2:])
         z, m = (end[:, -1] for end in ends)

@@ -7,7 +7,7 @@ from zoo import DECODERS, load
 
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
 from models.generation.generate import generate
-from models.generation.scoring import loglikelihood_rolling, loglikelihood_streaming
+from models.generation.scoring import loglikelihood_rolling
 
 SIZES = {"vocab_size": 11, "max_length": 20, "dim": 16, "heads": 2, "layers": 3, "ffn_dim": 24}
 VARIANTS = {
@@ -367,7 +367,7 @@ def test_refusals():
         with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
             perceiver(**options)(tokens(21))
     with pytest.raises(NotImplementedError, match="PerceiverAR has no state that one more token extends"):
-        loglikelihood_streaming(perceiver(), tokens(20), chunk_size=8)
+        perceiver().chunk(tokens(8), perceiver().init_state(2))
     assert perceiver(positions="none")(tokens(30)).shape == (2, 8, 11)
 
 

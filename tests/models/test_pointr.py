@@ -8,7 +8,14 @@ from zoo import CLASSES, load
 
 from models.attention.base import Attention, Pattern
 from models.attention.vanilla import Vanilla
-from models.backbones.pointr import DecoderLayer, EncoderLayer, FoldingLayer, FoldingNet, PoinTr, linear_of_parts
+from models.backbones.pointr import (
+    FoldingLayer,
+    FoldingNet,
+    PoinTr,
+    PoinTrDecoderLayer,
+    PoinTrEncoderLayer,
+    linear_of_parts,
+)
 from models.backbones.pointr_grouper import Grouper
 from models.ops.point_clouds import farthest_points, nearest
 
@@ -168,10 +175,10 @@ def indices(queries, points, k):
 def test_the_geometry_aware_layers():
     torch.manual_seed(0)
     sizes = {"pattern": "noncausal_self", "max_length": 9}
-    layer = stir(EncoderLayer(Vanilla(16, 2, **sizes), 16, 20, 0.0, geometry=True))
+    layer = stir(PoinTrEncoderLayer(Vanilla(16, 2, **sizes), 16, 20, 0.0, geometry=True))
     x, places = torch.randn(9, 16).double(), cloud(9)[0]
     cross = Vanilla(16, 2, pattern="noncausal_cross", max_length=9)
-    decoder = stir(DecoderLayer(Vanilla(16, 2, **sizes), cross, 16, 20, 0.0, geometry=True))
+    decoder = stir(PoinTrDecoderLayer(Vanilla(16, 2, **sizes), cross, 16, 20, 0.0, geometry=True))
     source, source_places = torch.randn(7, 16).double(), cloud(7, seed=1)[0]
     own, near = indices(places, places, 3), indices(places, source_places, 3)
 

@@ -197,7 +197,7 @@ def test_capped_attention_in_blocks(left, cap):
 
 @pytest.mark.parametrize("name", ["lavo", "latte", "linear_transformer", "no_mixing"])
 def test_a_model_without_such_a_window_is_refused(name):
-    with pytest.raises(ValueError, match="has no window that trained attention could take the place of"):
+    with pytest.raises(ValueError, match="has no window that trained attention could replace"):
         lm(name)
 
 

@@ -8,7 +8,7 @@ from twins import TWINS, trainable
 from zoo import DIM, HEADS, MAX_LENGTH, build, inputs, load, padding, run
 
 from models.attention.base import Pattern
-from models.attention.routing import Put, Routing, Take
+from models.attention.routing import AddRows, Routing, TakeRows
 from models.backbones.decoder import DecoderLM
 
 SELF, CAUSAL = Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF
@@ -107,10 +107,10 @@ def test_centroids_are_saved_and_not_trained():
 def test_rows_taken_and_put_back():
     x = torch.randn(2, 3, 9, 4, dtype=torch.float64, requires_grad=True)
     index = torch.stack([torch.randperm(9)[:5] for _ in range(24)]).view(2, 3, 4, 5)
-    rows = Take.apply(x, index)
+    rows = TakeRows.apply(x, index)
     assert torch.equal(rows[1, 2, 3, 4], x[1, 2, index[1, 2, 3, 4]])
-    assert torch.autograd.gradcheck(lambda x: Take.apply(x, index), x)
-    assert torch.autograd.gradcheck(lambda y: Put.apply(y, index, 9), rows.detach().requires_grad_())
+    assert torch.autograd.gradcheck(lambda x: TakeRows.apply(x, index), x)
+    assert torch.autograd.gradcheck(lambda y: AddRows.apply(y, index, 9), rows.detach().requires_grad_())
 
 
 @pytest.mark.parametrize(

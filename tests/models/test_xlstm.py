@@ -14,7 +14,7 @@ from models.attention.base import Pattern
 from models.attention.xlstm import SLSTM, XLSTM
 from models.backbones.decoder import DecoderLM
 from models.ops import slstm as scalar
-from models.ops.mlstm import running_maximum
+from models.ops.mlstm import decayed_maximum
 from models.ops.running_softmax import HIDDEN
 from models.ops.tiles import TileBudget
 
@@ -172,7 +172,7 @@ def test_the_running_maximum_and_its_gradient(scale, first):
     for t in range(150):
         m = torch.maximum(decay[..., t] + m, x[..., t])
         rows.append(m)
-    pair = running_maximum(x, decay, start), torch.stack(rows, -1)
+    pair = decayed_maximum(x, decay, start), torch.stack(rows, -1)
     torch.testing.assert_close(*pair, atol=1e-9, rtol=1e-12)
     cotangent = torch.randn(2, 3, 150, generator=generator, dtype=torch.float64)
     gradients = [torch.autograd.grad(y, (x, decay), cotangent) for y in pair]

@@ -13,7 +13,6 @@ import functools
 import hashlib
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,12 +72,6 @@ def search_path() -> Iterator[None]:
         yield
     finally:
         os.environ["PATH"] = before
-
-
-def can_compile() -> bool:
-    """Whether there is a C++ compiler and ninja."""
-    with search_path():
-        return all(shutil.which(tool) for tool in (os.environ.get("CXX", "c++"), "ninja"))
 
 
 def digest() -> str:

@@ -94,11 +94,8 @@ class ABC(MultiHead):
 
     def empty_state(self, batch: int) -> State:
         """Key and value slots, and the log of each slot's sum of exponentials."""
-        slots = self.key_slots.shape[1]
-        keys, values = (
-            empty_running_softmax(batch, self.heads, slots, self.head_dim, self.key_slots) for _ in range(2)
-        )
-        return {"keys": keys, "values": values}
+        sizes = batch, self.heads, self.key_slots.shape[1], self.head_dim
+        return {name: empty_running_softmax(*sizes, self.key_slots) for name in ("keys", "values")}
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         logits = k @ self.key_slots  # (B, H, n, r)

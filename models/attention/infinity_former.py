@@ -192,9 +192,8 @@ class InfinityFormer(MultiHead):
 
     def recall(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """q (.., S, D) and the keys and values from `read` -> z (.., S, D)."""
-        q, keys, values = (
-            y.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for y in (q, keys, values)
-        )  # (.., H, ..)
+        # (.., H, rows, E)
+        q, keys, values = (y.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for y in (q, keys, values))
         with autocast_disabled(q):
             logits = upcast(q) @ (keys * self.head_dim**-0.5).mT  # (.., H, S, 2)
             mean, variance = logits[..., 0].sigmoid(), F.softplus(logits[..., 1])

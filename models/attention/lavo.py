@@ -27,6 +27,7 @@ from models.ops import native
 from models.ops.banded import banded_attention
 from models.ops.dropout import apply_dropout, draw_seed
 from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import real_tokens
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.prefix_sums import prefix_sums
 from models.ops.ring import attend_to_ring, empty_ring
@@ -188,9 +189,7 @@ def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None
     to its own: (B, H, N, R).
     """
     with autocast_disabled(x):
-        valid = (
-            x.new_ones(1, x.shape[2]) if key_padding_mask is None else (~key_padding_mask).to(x.dtype)
-        )  # (B or 1, N)
+        valid = real_tokens(key_padding_mask, x).to(x.dtype)  # (B or 1, N)
         x = upcast(x if key_padding_mask is None else x * valid[:, None, :, None])
         valid = upcast(valid)[:, None, :, None]
         if window is None:

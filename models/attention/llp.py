@@ -60,9 +60,8 @@ def paired_attention(
         valid = k.new_ones(batch, k.shape[2], dtype=torch.bool) if key_padding_mask is None else ~key_padding_mask
         visible = visible & near(valid, reach)[:, :, None]  # (B, G, c, reach c)
         visible = see_something(visible).flatten(0, 1)[:, None]
-    y = F.scaled_dot_product_attention(
-        cut(q, 1), cut(k, reach), cut(v, reach), attn_mask=visible, dropout_p=dropout
-    )  # (B G, H, c, E)
+    # (B G, H, c, E)
+    y = F.scaled_dot_product_attention(cut(q, 1), cut(k, reach), cut(v, reach), attn_mask=visible, dropout_p=dropout)
     return y.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, : q.shape[2]]
 
 

@@ -15,6 +15,7 @@ plus P for all pairs once per batch, O(N^2) or O(c^2). Decoding state: D n + (Z 
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -33,10 +34,6 @@ STD = 0.02  # initial standard deviation of weights
 TILE = TileBudget(2**21, 2**26)
 
 
-def softmax(scores: Tensor) -> Tensor:
-    return scores.softmax(-1)
-
-
 def laplace(scores: Tensor) -> Tensor:
     """f in the module docstring, a bounded relu(s)^2: 0 where nothing is visible."""
     return (1 + ((scores - math.sqrt(0.5)) * math.sqrt(2 * math.pi)).erf()) / 2
@@ -47,7 +44,10 @@ class WeightFunction(NamedTuple):
     by_count: bool  # products are divided by the number of visible keys, not by sqrt(Z)
 
 
-FUNCTIONS = {"softmax": WeightFunction(softmax, by_count=False), "laplace": WeightFunction(laplace, by_count=True)}
+FUNCTIONS = {
+    "softmax": WeightFunction(partial(torch.softmax, dim=-1), by_count=False),
+    "laplace": WeightFunction(laplace, by_count=True),
+}
 
 
 def biased_attention(

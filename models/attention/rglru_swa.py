@@ -1,10 +1,11 @@
-"""RGLRU-SWA: a recurrence, and attention to a window of it; the competitor of Latte (Dolga et al., 2024, §4.1).
+"""RGLRU-SWA: a recurrence and attention to a window of its outputs, Latte's competitor (Dolga et al., 2024, §4.1).
 
     Y = RGLRU(X),  Z = RMSNorm(Y),  Q = W_q Z,  K = W_k Z,  V = W_v X
     o_i = sum_{i-w < j <= i} softmax_j( <R^i q_i, R^j k_j> / sqrt(E) ) v_j,   R RoPE's rotation
 
-Time O(N w D), memory O(N D), decoding state D + 2 w D numbers. No biases, LeCun-normal weights, w keys (D-8) and the
-RG-LRU's blocks one per head (D-9), as in Latte's own layers. The paper's 141 M parameters are met by no reading tried.
+Time O(N w D), memory O(N D), decoding state D + 2 w D numbers. As in Latte's layers there are no biases, weights are
+LeCun-normal, the window holds w keys (D-8) and the RG-LRU has one block per head (D-9). No reading that was tried
+matches the paper's 141 M parameters.
 
     B batch, N length, D width, H heads, E head width, w window
 """
@@ -40,7 +41,7 @@ class RGLRUSWA(Attention):
         return self.out_proj(merge_heads(y)), carry
 
     def empty_state(self, batch: int) -> State:
-        """What the recurrence and the window keep."""
+        """The states of the recurrence and the window."""
         return {"recurrence": self.recurrence.empty_state(batch), "local": self.local.empty_state(batch)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:

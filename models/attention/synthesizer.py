@@ -1,15 +1,15 @@
-"""Synthesizer: attention weights that are parameters, not products of tokens (Tay et al., 2021, arXiv 2005.00743).
+"""Synthesizer: attention weights that are parameters, not token products (Tay et al., 2021, arXiv 2005.00743).
 
     A = softmax( R ),   R = R_1 R_2',   y = A V                                                 (§3.4)
 
-Factorised random, with R_1, R_2 in R^(n x r) for each head; `rank=0` learns all of R in R^(n x n). `dot_product` adds
-Q K' / sqrt(E) to R (§3.5). The length n is built in: a shorter sequence uses the first rows and columns. Time O(N^2 D).
-Memory O(N D) without a full R and without dropout, O(N^2 H) a sequence otherwise: torch's fused attention takes no mask
-that learns. Not causal.
+Factorised random variant with R_1, R_2 in R^(n x r) per head; `rank=0` learns the full R in R^(n x n). `dot_product`
+adds Q K' / sqrt(E) to R (§3.5). The length n is built in: a shorter sequence uses the first rows and columns. Time
+O(N^2 D). Memory O(N D) without a full R and without dropout, otherwise O(N^2 H) per sequence, because torch's fused
+attention does not accept a mask with a gradient. There is no causal form.
 
-Long Range Arena's attention class has rank 32 and no dot product as its defaults, but its encoder builds it with all of
-R and with dot product, and that is what its tables show. Without dot product it lets padding in; here padding is never
-seen. Linear layers have biases here and none there.
+Long Range Arena's attention class defaults to rank 32 without dot product, but its encoder uses the full R with dot
+product, which is what its tables show. Without dot product that code attends to padding; here padding is hidden.
+Linear layers have biases here but not there.
 
     B batch, N length, n longest length, H heads, E head width, r rank
 """
@@ -26,9 +26,9 @@ from models.ops.padding import see_something
 
 
 class Synthesizer(Attention):
-    """Multi-head random Synthesizer; R_1, R_2 and R are Glorot-uniform, heads counted in the fans, as in LRA's code.
+    """Multi-head random Synthesizer; R_1, R_2 and R are Glorot-uniform with heads in the fans, as in LRA's code.
 
-    2 D^2 + 2 D + 2 h n r parameters; h n^2 in place of 2 h n r with rank 0, 2 D^2 + 2 D more with dot product. Raises
+    2 D^2 + 2 D + 2 h n r parameters; with rank 0, h n^2 instead of 2 h n r; with dot product, 2 D^2 + 2 D more. Raises
     ValueError for a negative rank, and for a sequence longer than `max_length`.
     """
 
@@ -54,7 +54,7 @@ class Synthesizer(Attention):
         without_biases(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(q, k, bias) of x (B, N, D): logits are q k' + bias, (B, H, N, .), (B, H, N, .), (H, N, N) or None."""
+        """(q, k, bias) for x (B, N, D), with logits q k' + bias: (B, H, N, .), (B, H, N, .), (H, N, N) or None."""
         (batch, length), q, k = x.shape[:2], [], []
         if self.q_proj is not None:
             q.append(split_heads(self.q_proj(x), self.head_dim) * self.head_dim**-0.5)
@@ -78,7 +78,7 @@ class Synthesizer(Attention):
             mask = visible if mask is None else mask.masked_fill(~visible, float("-inf"))
         if mask is not None and mask.is_floating_point():
             mask = mask.to(v.dtype)
-        width = max(q.shape[-1], v.shape[-1])  # one for all, as fused kernels want it
+        width = max(q.shape[-1], v.shape[-1])  # fused kernels require one common width
         q, k, v = (F.pad(y.to(v.dtype), (0, width - y.shape[-1])) for y in (q, k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.active_dropout, scale=1.0)
         return self.out_proj(merge_heads(y[..., : self.head_dim])), carry

@@ -11,11 +11,11 @@ from models.generation.generate import evaluating
 
 
 def loglikelihood_rolling(model: LanguageModel, tokens: Tensor) -> Tensor:
-    """Log-probability of every token of texts (B, T) but the first, by windows: (B, T - 1), float32.
+    """Log-probabilities of all tokens but the first in texts (B, T), by windows: (B, T - 1), float32.
 
-    A window has `max_length` tokens. The next one starts as many positions later as the model gives logits for, so that
-    each token is scored once, with the context that it has in training. Where a model has a history the first window is
-    shorter; the last window starts earlier instead. Raises ValueError for a text of less than two tokens.
+    A window has `max_length` tokens. Windows advance by the number of positions for which the model returns logits, so
+    each token is scored once, with the same context as in training. The first window of a model with a history is
+    shorter; the last window starts earlier instead. Raises ValueError for a text with fewer than two tokens.
     """
     if tokens.shape[1] < 2:
         raise ValueError("a text has at least two tokens: the first one is not scored")

@@ -1,10 +1,10 @@
-"""Sliding-window attention over values that are given: the local half of Latte Macchiato and of RGLRU-SWA.
+"""Sliding-window attention over given values: the local half of Latte Macchiato and of RGLRU-SWA.
 
     o_i = sum_{j in W(i)} softmax_j( <R^i W_q x_i, R^j W_k x_j> / sqrt(E) ) v_j    (Dolga et al., 2024, eq. 16)
     causal: W(i) = { j : i - w < j <= i };  else W(i) = { j : |i - j| <= w / 2 }
 
-R is RoPE's rotation, or the identity where a recipe has absolute positions alone (X68). The paper prints w + 1 keys and
-calls them a window of w tokens: w it is (D-8). The noncausal form is ours (D-10).
+R is RoPE's rotation, or the identity in recipes with absolute positions only (X68). The paper prints w + 1 keys and
+calls them a window of w tokens; here the window holds w keys (D-8). The noncausal form is ours (D-10).
 
     B batch, N length, D width, H heads, E head width
 """
@@ -20,16 +20,16 @@ from models.ops.ring import Ring, attend_to_ring, empty_ring
 
 
 def lecun_linear(inputs: int, outputs: int) -> nn.Linear:
-    """Linear without bias, LeCun-normal, as in Latte's code."""
+    """Linear without bias and with LeCun-normal weights, as in Latte's code."""
     layer = nn.Linear(inputs, outputs, bias=False)
     lecun_normal_(layer.weight, inputs)
     return layer
 
 
 class SlidingWindow(nn.Module):
-    """W_q and W_k, 2 D^2 parameters, and the attention; `rope=False` turns nothing.
+    """W_q and W_k, 2 D^2 parameters, and the attention; `rope=False` omits the rotation.
 
-    Raises ValueError for a window below 1 and, where something turns, for an odd head width.
+    Raises ValueError for a window below 1 and, with `rope`, for an odd head width.
     """
 
     def __init__(self, dim: int, heads: int, window: int, *, causal: bool, rope: bool = True):
@@ -43,7 +43,7 @@ class SlidingWindow(nn.Module):
         self.q_proj, self.k_proj = lecun_linear(dim, dim), lecun_linear(dim, dim)
 
     def project(self, x: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys, (B, H, N, E), of x (B, N, D) at the positions from `first` on."""
+        """Queries and keys (B, H, N, E) from x (B, N, D), at the positions from `first` on."""
         both = torch.stack([split_heads(layer(x), self.head_dim) for layer in (self.q_proj, self.k_proj)])
         if self.rope:
             both = apply_rope(both, torch.arange(first, first + x.shape[1], device=x.device))
@@ -61,6 +61,6 @@ class SlidingWindow(nn.Module):
         return empty_ring(self.q_proj.weight, batch, heads, self.window, self.head_dim)
 
     def chunk(self, x: Tensor, v: Tensor, state: Ring) -> tuple[Tensor, Ring]:
-        """The next n tokens, x (B, n, D) and v (B, H, n, E) -> (B, H, n, E), as rows of the causal `forward`."""
+        """The next n tokens, x (B, n, D) and v (B, H, n, E) -> (B, H, n, E), equal to rows of the causal `forward`."""
         q, k = self.project(x, state["seen"])
         return attend_to_ring(q, k, v, state)

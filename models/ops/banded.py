@@ -1,18 +1,17 @@
-"""Softmax attention inside a band, in time and memory that grow as the length, not as its square.
+"""Softmax attention inside a band, in time and memory linear in the length.
 
     o_i = sum_{j = i-left}^{i+right} softmax_j( scale <q_i, k_j> + bias_{j-i+left} ) v_j
 
-Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are made
-tile by tile in what the cache holds, and made again in the backward pass rather than kept: O(N E) memory plus one tile.
-On a CPU, without padding and dropout, torch's fused attention makes them: it takes the band as an additive mask and
-hands out the logarithm of each row's sum, so that backward takes no second softmax. `models.ops.native` has both passes
-compiled, as an option. The backward pass is written out, because autograd through overlapping key blocks copies them
-once more per product:
+Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are
+computed tile by tile within the cache, and recomputed in the backward pass: O(N E) memory plus one tile. On a CPU,
+without padding and dropout, torch's fused attention computes them: it takes the band as an additive mask and returns
+the logarithm of each row's sum, so backward needs no second softmax. `models.ops.native` optionally compiles both
+passes. The backward pass is explicit, because autograd would copy overlapping key blocks once more per product:
 
     P = softmax(S),  dV = P' dO,  dS = P * (dO V' - rowsum(dO * O)),  dQ = dS K,  dK = dS' Q
     dbias_c = sum of dS_ij over j - i + left = c
 
-    B batch, H heads, N length, E head width, G blocks, b queries of a block, L keys of a block
+    B batch, H heads, N length, E head width, G blocks, b queries per block, L keys per block
 """
 
 from collections.abc import Iterator
@@ -30,9 +29,9 @@ from models.ops.softmax_lse import softmax_gradient
 from models.ops.tiles import EVERY, Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
-ALIGNED = 16  # a row of scores is a whole number of vectors, for which matrix products are faster
-LONGEST = 4096  # reach whose scores of a block fit the cache of a compiled kernel
-FUSED = (torch.float32, torch.float64)  # what torch's fused attention on a CPU takes together with a mask
+ALIGNED = 16  # rows of scores are whole vectors, which speeds up matrix products
+LONGEST = 4096  # largest reach for which a block's scores fit the cache of a compiled kernel
+FUSED = (torch.float32, torch.float64)  # types that torch's fused CPU attention supports with a mask
 
 
 def banded_attention(
@@ -49,10 +48,10 @@ def banded_attention(
 ) -> Tensor:
     """Attention of q, k, v (B, H, N, E) in which query i sees the keys i - left <= j <= i + right.
 
-    `bias` (H, left + right + 1) is added to the score of key j at column j - i + left. `key_padding_mask` (B, N) is
-    True at hidden keys; a query that sees no key gets zeros. `dropout` is the share of weights dropped,
-    whatever the mode of the calling module. `scale` is E^-1/2 unless given. The softmax is taken in float32, or in
-    float64. Returns (B, H, N, E). Raises ValueError for a negative reach or a bias of another width.
+    `bias` (H, left + right + 1) adds column j - i + left to the score of key j. `key_padding_mask` (B, N) is True at
+    hidden keys; a query that sees no key gets zeros. `dropout` is the dropped share of weights, whatever the mode of
+    the calling module. `scale` is by default E^-1/2. The softmax is computed in float32 or float64. Returns
+    (B, H, N, E). Raises ValueError for a negative reach or a bias of the wrong width.
     """
     if left < 0 or right < 0:
         raise ValueError(f"a band reaches 0 or more keys to either side, not left={left}, right={right}")
@@ -60,10 +59,10 @@ def banded_attention(
         raise ValueError(f"band bias is {tuple(bias.shape)}, not {(q.shape[1], left + right + 1)}")
     n = q.shape[2]
     if left >= n - 1 and not right and bias is None and key_padding_mask is None and not dropout:
-        # all that came before is inside the band
+        # the band contains all earlier keys
         with autocast_disabled(q):
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    near_left, near_right = min(left, n - 1), min(right, n - 1)  # no query of this sequence reaches further
+    near_left, near_right = min(left, n - 1), min(right, n - 1)  # no query in this sequence reaches further
     if bias is not None:
         bias = bias[:, left - near_left : left + near_right + 1]
     if scale is None:
@@ -117,7 +116,7 @@ class _Banded(torch.autograd.Function):
             return *grads, dbias if bias is not None else None, None, None
         with autocast_disabled(q):
             blocks = _Blocks(q, k, v, bias, padding, ctx.band)
-            # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
+            # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
             row = blocks.cut((upcast(grad) * upcast(out)).sum(-1, keepdim=True))  # (B, H, G, b, 1)
             grad = blocks.cut(grad)
             dq = torch.empty_like(blocks.q)
@@ -142,19 +141,19 @@ class _Banded(torch.autograd.Function):
 
 
 class _Blocks:
-    """q, k, v of one call cut into blocks; keys and values are overlapping views."""
+    """The q, k, v of one call, cut into blocks; keys and values are overlapping views."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
         self.batch, self.heads, self.length, self.width = q.shape
         self.left, self.right = band.left, band.right
         reach = band.left + band.right
-        # wide blocks make scores outside the band, narrow ones copy a key more often: a quarter of the band (measured)
+        # wide blocks compute scores outside the band, narrow blocks copy keys more often: a quarter of it (measured)
         self.size = min(max(32, 1 << max(0, reach // 4 - 1).bit_length()), self.length)  # b
-        self.span = self.size + reach  # L; columns that are added lie outside the band
+        self.span = self.size + reach  # L; padding columns lie outside the band
         if self.span > ALIGNED:
             self.span = -(-self.span // ALIGNED) * ALIGNED
         self.count = -(-self.length // self.size)  # G
-        # blocks' keys lie at [g b, g b + L): room for the last block, in whole blocks so that `add` can write them
+        # block g has the keys [g b, g b + L): room for the last one, in whole blocks so that `add` can write them
         self.total = (self.count - 1 + -(-self.span // self.size)) * self.size
         self.q = self.cut(q * band.scale)  # (B, H, G, b, E)
         self.k, self.v = self.windows(k), self.windows(v)  # (B, H, G, L, E)
@@ -171,7 +170,7 @@ class _Blocks:
         self.band = bias.masked_fill(~inside, float("-inf"))[:, None]  # (H or 1, 1, b, L)
 
     def cut(self, x: Tensor) -> Tensor:
-        """(B, H, N, E) -> (B, H, G, b, E), a view where no block is short."""
+        """(B, H, N, E) -> (B, H, G, b, E), a view if no block is short."""
         rest = self.count * self.size - self.length
         return (F.pad(x, (0, 0, 0, rest)) if rest else x).unflatten(2, (self.count, self.size))
 
@@ -189,7 +188,7 @@ class _Blocks:
         return padded.unfold(2, self.span, self.size)[:, :, : self.count].mT
 
     def tiles(self, *, forward: bool = False) -> Iterator[Tile]:
-        """Blocks at the ends, where keys are missing, have tiles of their own, and so do those between them."""
+        """Tiles of some examples and blocks; blocks at the ends, where keys are missing, have separate tiles."""
         block = self.heads * self.size * self.span
         rows = TILE.fit(self.q, block, self.batch)
         blocks = TILE.fit(self.q, rows * block)
@@ -197,13 +196,13 @@ class _Blocks:
         high = max(low, (self.length - self.right) // self.size)
         parts: list[slice] = []
         for first, last in ((0, low), (low, high), (high, self.count)):
-            # the fused forward makes no scores: it takes no tiles where all blocks share one mask
+            # the fused forward stores no scores, so blocks that share one mask form one tile
             step = last - first if forward and self.fused and first == low else blocks
             parts += spans(first, last, max(1, step))
         return tiles(spans(0, self.batch, rows), EVERY, parts)
 
     def hidden_in(self, tile: Tile) -> Tensor | None:
-        """Keys that are padding or past an end, (rows or 1, 1, blocks, 1, L); None if this tile has none."""
+        """True at padding and beyond the ends, (rows or 1, 1, blocks, 1, L); None if the tile has no such key."""
         rows, _, blocks = tile.index
         first, last = blocks.start * self.size, blocks.stop * self.size
         if not self.padded and first >= self.left and last + self.right <= self.length:
@@ -211,7 +210,7 @@ class _Blocks:
         return self.hidden[rows if self.padded else slice(None), :, blocks]
 
     def attend(self, tile: Tile, out: Tensor, sums: Tensor) -> None:
-        """Fill a tile of the output (B, H, G, b, E) and of the logarithms of its rows' sums (B, H, G, b)."""
+        """Fill a tile of the output (B, H, G, b, E) and of the log row sums (B, H, G, b)."""
         mask = self.band.to(self.q.dtype).transpose(0, 1)  # (1, H or 1, b, L)
         hidden = self.hidden_in(tile)
         if hidden is not None:
@@ -224,11 +223,11 @@ class _Blocks:
             sums[row, :, blocks] = total.transpose(0, 1)
 
     def gather(self, tile: Tile) -> tuple[Tensor, Tensor]:
-        """Keys and values of a tile, (rows, H, blocks, L, E), copied once for all products with them."""
+        """Keys and values of a tile, (rows, H, blocks, L, E), copied once for all products."""
         return self.k[tile.index].contiguous(), self.v[tile.index].contiguous()
 
     def weights(self, tile: Tile, keys: Tensor, sums: Tensor | None = None) -> Tensor:
-        """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` is what `attend` left."""
+        """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` comes from `attend`."""
         scores = upcast_product(self.q[tile.index], keys.mT)
         scores += self.band
         hidden = self.hidden_in(tile)
@@ -237,16 +236,16 @@ class _Blocks:
             return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
         if hidden is None:
             return scores.softmax(-1)
-        # finite, so that a row without any visible key does not divide 0 by 0; the second fill makes it zero
+        # finite, so that a row without visible keys does not divide 0 by 0; the second fill sets it to zero
         scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill_(hidden, 0.0)
 
     def zeros(self) -> Tensor:
-        """What gradients of keys and values are added up in: (B, H, total, E), in full precision."""
+        """Accumulator for gradients of keys and values: (B, H, total, E), in full precision."""
         return self.band.new_zeros(self.batch, self.heads, self.total, self.width)
 
     def add(self, total: Tensor, tile: Tile, part: Tensor) -> None:
-        """total[g b : g b + L] += part[g] for every block g of a tile; part is (rows, H, blocks, L, E)."""
+        """total[g b : g b + L] += part[g] for every block g in a tile; part is (rows, H, blocks, L, E)."""
         rows, _, blocks = tile.index
         for piece, start in enumerate(range(0, self.span, self.size)):
             width = min(self.size, self.span - start)

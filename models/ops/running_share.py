@@ -1,12 +1,12 @@
-"""Each token's share of the exponentials so far: u_t = e^{theta_t} / sum_{s<=t} e^{theta_s}, for any theta.
+"""Each token's share of the exponentials so far: u_t = e^{theta_t} / sum_{s<=t} e^{theta_s}, for arbitrary theta.
 
 With m_t the largest logit up to t and h_t = u_t du_t,
 
     c_t = e^{m_{t-1} - m_t} c_{t-1} + e^{theta_t - m_t},   u_t = e^{theta_t - m_t} / c_t
     r_t = h_t + (1 - u_{t+1}) r_{t+1},                     dtheta_t = h_t - u_t r_t
 
-where no exponent is positive and c_t >= 1. Time O(N L log SEGMENT); only u is kept, the rest is made by
-segments.
+where no exponent is positive and c_t >= 1. Time O(N L log SEGMENT); only u is kept, everything else is computed per
+segment.
 
     B batch, H heads, N length, L latents
 """
@@ -24,7 +24,7 @@ SEGMENT = 1024  # tokens
 
 
 def running_share(logits: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
-    """logits (B, H, N, L), mask (B, N) True at tokens that do not count -> u (B, H, N, L), in float32 or float64."""
+    """logits (B, H, N, L), mask (B, N) True at excluded tokens -> u (B, H, N, L), in float32 or float64."""
     logits = upcast(logits)
     if key_padding_mask is not None:
         logits = logits.masked_fill(key_padding_mask[:, None, :, None], HIDDEN)
@@ -61,7 +61,7 @@ class _RunningShare(torch.autograd.Function):
 
 
 def running_maximum(x: Tensor) -> Tensor:
-    """The largest up to each token of x (B, H, N, L), in place; by doubling, because cummax is slow on a CPU."""
+    """The running maximum over the tokens of x (B, H, N, L), in place; doubling is faster than cummax on a CPU."""
     shift = 1
     while shift < x.shape[2]:
         x[:, :, shift:] = torch.maximum(x[:, :, shift:], x[:, :, :-shift])

@@ -1,15 +1,15 @@
-"""One tile of the running softmax for any logits: no exponent is ever positive, no denominator below 1.
+"""One tile of the running softmax for arbitrary logits: no exponent is positive, no denominator below 1.
 
-Each token t is referred to m_t, the largest logit up to it. Inside a chunk, weights are products over pairs of blocks
-of h = 1, 2, 4, .. tokens: for s in the left block b1 and t in the right block of a pair,
+Each token t is relative to m_t, the largest logit up to t. Inside a chunk, weights are products over pairs of blocks of
+h = 1, 2, 4, .. tokens: for s in the left block b1 and t in the right block of a pair,
 
     e^{theta_s - m_t} = Kl_s Pr_t,   Kl_s = e^{theta_s - m_(end of b1)},   Pr_t = e^{m_(end of b1) - m_t},   both <= 1
 
-Kl and Pr of one level are products of those of the level below, so two exponentials per token and latent are all. What
-underflows is below 10^-37 of what it would be added to. Maxima are constants for gradients, because the result does not
-depend on them.
+Kl and Pr of one level are products of those of the level below, so two exponentials per token and latent suffice.
+Underflowing terms are below 10^-37 of the sums that they belong to. Maxima are constants for gradients, because the
+result does not depend on them.
 
-    K chunks of a tile, B batch, H heads, C tokens of a chunk (a power of two), L latents, E width of a value,
+    K chunks per tile, B batch, H heads, C tokens per chunk (a power of two), L latents, E value width,
     G = C / 2h pairs of blocks
 """
 
@@ -41,10 +41,10 @@ def forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, 
 def backward(
     p: Tensor, theta: Tensor, v: Tensor, carry: Carry, do: Tensor, dtotal: Tensor, dstate: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of p, theta, v and of the carry's sums, from those of the output and of the carry after the tile."""
+    """Gradients of p, theta, v and the carry's sums, from those of the output and of the carry after the tile."""
     f = _factors(theta, v, carry)
     gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
-    da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is read
+    da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is used
     diagonal = da.diagonal(dim1=-2, dim2=-1)[..., None]
     blocks = [corners(da, left.shape[-2]).contiguous() for left, _ in f.levels]
 
@@ -54,7 +54,7 @@ def backward(
     dp = dgamma.div_(f.alpha)
     dalpha = (gamma * dp).neg_()
 
-    # row k: gradient of what goes into chunk k, row K of what leaves the tile
+    # row k: gradient of the input of chunk k; row K: of the tile's output
     dtotals = torch.cat([(dalpha * f.decay).sum(-2), dtotal[None]])
     dstates = torch.cat([(gamma * f.decay).mT @ do, dstate[None]])
     across = torch.cat([f.across, torch.ones_like(dtotal)[None]])
@@ -78,7 +78,7 @@ def backward(
 
 @dataclass(frozen=True)
 class _StableFactors:
-    """What both passes need of a tile; every entry but alpha, total and state is in [0, 1]."""
+    """Results of a tile that both passes use; all entries but alpha, total and state are in [0, 1]."""
 
     levels: list[tuple[Tensor, Tensor]]  # for h = 1, 2, ..: Kl of left blocks, Pr of right blocks (K, B, H, G, h, L)
     key: Tensor  # e^{theta_t - m_t} (K, B, H, C, L)
@@ -91,7 +91,7 @@ class _StableFactors:
     largest: Tensor  # m after the tile (B, H, L)
 
     def weigh(self, gamma: Tensor) -> list[Tensor]:
-        """gamma Pr of the right blocks of each level, (K, B, H, G, h, L)."""
+        """gamma Pr for the right blocks of each level, (K, B, H, G, h, L)."""
         return [right * halves(gamma, right.shape[-2])[1] for _, right in self.levels]
 
     def scores(self, gamma: Tensor, weighed: list[Tensor]) -> Tensor:
@@ -145,15 +145,15 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
 
 
 def exponential(x: Tensor) -> Tensor:
-    """e^x in place; 2^x takes half the time of e^x."""
+    """e^x in place, through 2^x, which takes half the time."""
     return x.mul_(LOG2_E).exp2_()
 
 
 def neighbours(length: int, *, reverse: bool = False) -> Iterator[tuple[slice, slice]]:
-    """Steps of a scan over `length` places, few and wide: (places, those before, or with `reverse` after, them).
+    """The few wide steps of a scan over `length` entries: (entries, their neighbours before or, in `reverse`, after).
 
-    Work x[places] = x[places] + x[before] through them in turn and x holds its running sums. First all blocks of 8 at
-    once, then block after block, whose one neighbour is the end of the block before.
+    Applying x[entries] += x[neighbours] step by step turns x into its running sums. All blocks of 8 come first at once,
+    then block after block, whose only neighbour is the end of the previous block.
     """
     block = 8
 
@@ -170,12 +170,12 @@ def neighbours(length: int, *, reverse: bool = False) -> Iterator[tuple[slice, s
 
 
 def _powers(size: int) -> list[int]:
-    """1, 2, 4, .., size / 2: tokens of a block at each level of a chunk."""
+    """1, 2, 4, .., size / 2: tokens per block at each level of a chunk."""
     return [1 << level for level in range(size.bit_length() - 1)]
 
 
 def _product(block: Tensor, x: Tensor) -> Tensor:
-    """block (.., h, h) @ x (.., h, L); matrix products are slow for tiny blocks (5 times on a CPU)."""
+    """block (.., h, h) @ x (.., h, L); matrix products of tiny blocks are five times slower on a CPU."""
     if block.shape[-1] > 2:
         return block @ x
     return (block[..., None] * x[..., None, :, :]).sum(-2)

@@ -1,13 +1,13 @@
-"""Softmax attention that also gives the logarithm of each row's sum, and its backward pass for any such pair.
+"""Softmax attention that also returns the logarithm of each row's sum, and a backward pass for any such pair.
 
     l_i = log sum_j e^{s_ij},   o_i = sum_j p_ij v_j,   p_ij = e^{s_ij - l_i},   s_ij = <q_i, k_j> E^-1/2
     dV = P' dO,   dS = P * (dO V' - rowsum(dO * O)),   dQ = dS K E^-1/2,   dK = dS' Q E^-1/2
 
-Backward takes o and l as arguments: with those of a larger softmax that contains this one, it gives that one's
-gradients, the part of them that goes through these queries and keys (LongNet's mixture, ring attention).
+Backward takes o and l as arguments. With the o and l of a larger softmax that contains this one, it returns that
+softmax's gradients through these queries and keys (LongNet's mixture, ring attention).
 
-torch's fused kernels do the work where they hand out l. With dropout, and with padding on a GPU, scores are made tile
-by tile: O(M E) memory plus one tile either way.
+torch's fused kernels are used if they return l. With dropout, and with padding on a GPU, scores are computed tile by
+tile. Memory is O(M E) plus one tile in both cases.
 
     B batch, H heads, M length, E head width
 """
@@ -27,9 +27,9 @@ aten = torch.ops.aten
 
 
 class Visible(NamedTuple):
-    """Who sees whom: with `causal` no key after the query, and no key at which `hidden` (B, M) is True.
+    """Visibility: `causal` hides keys after the query, `hidden` (B, M) is True at hidden keys.
 
-    `dropout` is the share of weights dropped, `seed` says which.
+    `dropout` is the dropped share of weights, `seed` determines which.
     """
 
     causal: bool
@@ -41,8 +41,8 @@ class Visible(NamedTuple):
 def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tensor, Tensor]:
     """q (B, H, N, E), k and v (B, H, M, E) -> o (B, H, N, E) and l (B, H, N), in float32 or float64.
 
-    N = M if causal. A query that sees no key has o = 0, or any finite o, and no defined l. o has the type of q, in
-    which k and v are read: under autocast queries have 16 bits and the cache of a decoder that they meet may have 32.
+    N = M if causal. A query that sees no key has o = 0 or any finite o, and an undefined l. o has the type of q, to
+    which k and v are converted: under autocast queries have 16 bits, while a decoder's cache may have 32.
     """
     k, v = k.to(q.dtype), v.to(q.dtype)
     if _cpu_kernel_fits(q, visible):
@@ -65,19 +65,19 @@ def softmax_lse(q: Tensor, k: Tensor, v: Tensor, visible: Visible) -> tuple[Tens
 def softmax_lse_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, visible: Visible
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v from that of o (B, H, N, E), with the o and l (B, H, N) of the whole softmax."""
+    """Gradients of q, k and v from the gradient of o (B, H, N, E), given o and l (B, H, N) of the full softmax."""
     if _cpu_kernel_fits(q, visible):
         return aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad, q, k, v, out, lse, 0.0, visible.causal, attn_mask=_additive(visible.hidden, q.dtype)
         )
     if _cuda_kernel_fits(q, visible):
-        unused = torch.empty(0, dtype=torch.int64, device=q.device)  # the state of a generator: nothing is dropped
+        unused = torch.empty(0, dtype=torch.int64, device=q.device)  # the generator's state: nothing is dropped
         lengths = (None, None, q.shape[2], k.shape[2])
         return aten._scaled_dot_product_flash_attention_backward(
             grad, q, k, v, out, lse.contiguous(), *lengths, 0.0, visible.causal, unused, unused
         )
     scale = q.shape[-1] ** -0.5
-    # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
+    # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
     row = (upcast(grad) * upcast(out)).sum(-1, keepdim=True)
     dq = torch.empty_like(q)
     dk, dv = (torch.zeros_like(x, dtype=row.dtype) for x in (k, v))

@@ -52,7 +52,7 @@ def test_generation_restores_the_mode_and_keeps_no_graph():
 
 @pytest.mark.parametrize("length", [2, 40, 41, 60, 81, 100])
 def test_a_text_is_scored_in_windows_of_max_length(length):
-    """A decoder gives logits for all positions, so windows do not overlap, but for the last."""
+    """A decoder has logits for all positions, so only the last window overlaps another."""
     model, text = stirred(), tokens(length)
     scores = loglikelihood_rolling(model, text)
     assert scores.shape == (3, length - 1)

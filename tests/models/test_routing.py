@@ -16,7 +16,9 @@ OPEN = {"strict": False}
 
 
 def test_the_causal_form_is_refused_with_its_reason():
-    with pytest.raises(ValueError, match="has no causal_self form blind to later tokens; strict=false permits"):
+    with pytest.raises(
+        ValueError, match="has no causal_self form without information from later tokens; strict=false permits"
+    ):
         build("routing", CAUSAL)
     assert build("routing", CAUSAL, **OPEN).pattern is CAUSAL
     assert build("routing", SELF, **OPEN).patterns == {SELF}
@@ -33,7 +35,7 @@ def test_the_causal_form_equals_its_twin(hyper, padded):
 
 
 def test_the_causal_form_sees_later_tokens_by_its_clusters_alone():
-    """Where the clusters hold all tokens nothing is chosen, and the prefix does not change."""
+    """If the clusters hold all tokens, there is no selection, and the prefix does not change."""
     x, _ = inputs(CAUSAL, 23, dtype=torch.float64)
     changed = torch.cat([x[:, :14], 10 * inputs(CAUSAL, 23, dtype=torch.float64, seed=2)[0][:, 14:]], 1)
     for hyper, leaks in (({}, True), ({"window": 23, "clusters": 1}, False)):
@@ -93,8 +95,8 @@ def test_centroids_move_towards_the_means_of_their_tokens(pattern):
     rows = torch.cat([F.layer_norm(linear(x)[~mask], (8,)) for linear in linears])  # one routing head
     nearest = (rows @ before[0].mT).argmax(1)
     for c, centroid in enumerate(before[0]):
-        own = rows[nearest == c]
-        expected = 0.75 * centroid + 0.25 * own.mean(0) if len(own) else centroid
+        members = rows[nearest == c]
+        expected = 0.75 * centroid + 0.25 * members.mean(0) if len(members) else centroid
         torch.testing.assert_close(model.centroids[0, c], expected.detach(), atol=1e-12, rtol=0)
 
 

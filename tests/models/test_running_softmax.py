@@ -1,11 +1,10 @@
-"""The running softmax against its definition, both paths, and the other forms it is timed against."""
+"""Both paths of the running softmax against its definition and against the forms in the benchmark."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from memory import LargestStorage
 
 from benchmarks import latte_scan
 from models.ops import running_softmax as module
@@ -51,7 +50,7 @@ def worst(ours, exact):
 
 @pytest.fixture
 def taken(monkeypatch):
-    """Which path each tile of the last passes went: "fast" or "stable", forward and backward."""
+    """The path of each tile in the last passes, "fast" or "stable", forward and backward."""
     log = []
 
     def spy(owner, name, path):
@@ -203,7 +202,7 @@ def test_bfloat16_and_autocast_are_summed_in_float32():
 def test_output_and_gradients_lie_in_memory_as_heads_are_merged():
     inputs = tensors(50)
     assert all(x.transpose(1, 2).is_contiguous() for x in passes(running_softmax, inputs))
-    sliced = torch.cat([inputs[0][..., :1], inputs[0]], -1)[..., 1:]  # as Macchiato gives its weights
+    sliced = torch.cat([inputs[0][..., :1], inputs[0]], -1)[..., 1:]  # the memory layout of Macchiato's weights
     torch.testing.assert_close(running_softmax(sliced, *inputs[1:]), running_softmax(*inputs))
 
 
@@ -214,24 +213,11 @@ def test_the_graph_can_be_walked_twice():
     assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(out, inputs), strict=True))
 
 
-class Largest(TorchDispatchMode):
-    """Numbers in the largest storage that any operation returns."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.numbers = max(self.numbers, leaf.untyped_storage().nbytes() // leaf.element_size())
-        return result
-
-
 @pytest.mark.parametrize("safe_rise", [ALWAYS_STABLE, NEVER_STABLE], ids=["stable", "fast"])
 def test_nothing_is_larger_than_the_inputs(monkeypatch, safe_rise):
     monkeypatch.setattr(module, "SAFE_RISE", safe_rise)
     inputs = [x.float() for x in tensors(8192, batch=1, latents=16, width=16)]
-    with Largest() as largest:
+    with LargestStorage() as largest:
         passes(running_softmax, inputs)
     assert largest.numbers <= inputs[0].numel()
 
@@ -266,7 +252,7 @@ def test_step_equals_forward(dtype):
 
 
 def test_step_counts_many_large_logits():
-    """In float32 the log of the sum, 5000 + log t, stops at some hundred tokens: later ones would weigh too much."""
+    """In float32 the log sum, 5000 + log t, stops growing after some hundred tokens; later ones weigh too much."""
     length = 4000
     theta, v = torch.full((1, 1, length, 1), 5000.0), torch.linspace(0, 1, length).view(1, 1, length, 1)
     state = empty_running_softmax(1, 1, 1, 1, v)

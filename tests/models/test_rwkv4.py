@@ -102,8 +102,8 @@ def test_starts_by_channel_and_by_place_in_the_stack():
         torch.testing.assert_close(v, channel**left + 0.3 * depth)
         torch.testing.assert_close(r, channel ** (left / 2))
         torch.testing.assert_close(layer.channel_mix.shift.shares, (channel**left).expand(2, 5))
-        channel = torch.arange(5) / 4
-        torch.testing.assert_close(layer.log_decay, -5 + 8 * channel ** (0.7 + 1.3 * depth))
+        relative = torch.arange(5) / 4
+        torch.testing.assert_close(layer.log_decay, -5 + 8 * relative ** (0.7 + 1.3 * depth))
         torch.testing.assert_close(layer.bonus, math.log(0.3) + torch.tensor([0.0, 0.5, -0.5, 0.0, 0.5]))
 
 

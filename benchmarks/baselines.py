@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness.records.atomic import write_atomic
 from torch import Tensor
 
 from benchmarks.peers import hugging_face, recurrent, s5, skyformer, torchscale
@@ -41,6 +40,7 @@ from benchmarks.side_by_side import (
     training_step,
 )
 from harness.errors import one_line
+from harness.records.files import write_atomic
 from harness.records.provenance import cpu_name, git
 
 PROJECTS = (skyformer.PROJECT, hugging_face.PROJECT, torchscale.PROJECT, s5.PROJECT, recurrent.PROJECT)

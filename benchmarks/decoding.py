@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness.records.atomic import write_atomic
 from torch import Tensor
 
 from harness.bench.timing import processor_call, time_alternating
 from harness.config.compose import default_arguments
 from harness.config.instantiate import target
+from harness.records.files import write_atomic
 from models.attention.base import Attention, State
 from models.backbones.seq2seq import SLOTS, Seq2Seq, Seq2SeqConfig
 from models.generation.search import Search, search

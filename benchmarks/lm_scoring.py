@@ -15,10 +15,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from harness.records.atomic import write_atomic
 
 from benchmarks.decoding import constructor
 from harness.bench.timing import processor_call
+from harness.records.files import write_atomic
 from harness.records.provenance import peak_memory_mb
 from harness.report.stats.growth import exponent
 from models.backbones.decoder import DecoderConfig, DecoderLM

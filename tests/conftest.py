@@ -1,4 +1,4 @@
-"""One thread, no network: what every test may rely on."""
+"""Guarantees for every test: one thread, no network."""
 
 import copy
 import gc
@@ -18,12 +18,12 @@ from harness.config.compose import register  # noqa: E402
 
 register()
 
-FIRST = ("test_drills.py", "test_readme.py", "test_contributing.py", "test_notebooks.py")  # minutes each
+FIRST = ("test_drills.py", "test_readme.py", "test_contributing.py", "test_notebooks.py")  # take minutes each
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """A million objects are made, none is garbage, and no search for garbage need look through them again."""
+    """Collection creates a million live objects, which the garbage collector need not scan again."""
     gc.disable()
     try:
         return (yield)
@@ -34,7 +34,7 @@ def pytest_collection():
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """The longest tests begin first, so that no process waits at the end for one that began last."""
+    """The longest tests start first, so that no process waits for a test that starts last."""
     items.sort(key=lambda item: item.path.name not in FIRST)
 
 
@@ -42,26 +42,26 @@ def pytest_collection_modifyitems(items):
 def one_thread():
     import torch
 
-    # two threads beside another busy process are many times slower than one
+    # two threads next to another busy process are many times slower than one
     torch.set_num_threads(1)
 
 
 @pytest.fixture
 def places(tmp_path):
-    """Overrides that keep a run inside the test's own folder."""
+    """Overrides that keep a run inside the test's folder."""
     return [f"paths.{name}={tmp_path / name}" for name in ("data", "outputs", "records", "tables")]
 
 
 @pytest.fixture
 def few_tables(monkeypatch):
-    """`all` is a table of cells, a table of formulas and two figures; the true all is what `make check` reads."""
+    """`all` means a table of cells, a table of formulas and two figures; `make check` reads everything."""
     names = {"table": ["lavo/t11", "llp/t6"], "figure": ["lavo/t11", "luna/f1"]}
     monkeypatch.setattr("harness.report.spec_files.available", lambda conf, group="table": names[group])
 
 
 @pytest.fixture
 def run_here(monkeypatch):
-    """run.py in this process, which imports torch once for all commands; Hydra's singletons are put back."""
+    """run.py in this process, which imports torch once for all commands; Hydra's singletons are restored."""
     singletons = copy.deepcopy(Singleton.get_state())
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # run.py sets it
 

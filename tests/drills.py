@@ -2,13 +2,13 @@
 
     python -m tests.drills --minutes 10 [--seed 7] [--only crash,flips]
 
-A small cell is run once undisturbed. Each drill disturbs a run of the same cell and types the same command again. It is
-    exact     done, with the weights and the scores of the undisturbed run
-    refused   one line that names a command, and that command ends exactly
-    LOST      not done, by neither command
-    WRONG     done with other weights or scores, or something hostile was built or accepted
+A small cell runs once undisturbed. Each drill disturbs a run of the same cell and repeats the command. The outcome is
+    exact     done, with the weights and scores of the undisturbed run
+    refused   one line that names a command, and that command ends as exact
+    LOST      not done by either command
+    WRONG     done with different weights or scores, or something hostile was built or accepted
     STUCK     no end within a minute
-The last three fail the drills. The seed is printed; with it the same disturbances come in the same order.
+The last three fail the drills. The printed seed reproduces the disturbances in the same order.
 """
 
 import argparse
@@ -50,28 +50,28 @@ OPERATIONS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    state: str  # of the cell's result, or `killed`, or `stuck`
+    state: str  # the cell's result, `killed`, or `stuck`
     detail: str
-    operations: int  # file operations that it made
+    operations: int  # number of file operations
 
 
 class Drills:
-    """A place with the data of the cell, its undisturbed run, and a generator of disturbances."""
+    """A folder with the cell's data, its undisturbed run, and a generator of disturbances."""
 
     def __init__(self, folder: Path, seed: int):
         self.folder, self.dice = folder, random.Random(seed)
         self.number = 0
-        self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run at which it is still to be killed
+        self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run that were not killed yet
         self.fresh()
-        refuse_what_cannot_run(self.cfg)  # imports what each process would import for itself
+        refuse_what_cannot_run(self.cfg)  # imports once what each process would import
         whole = self.run()
         assert whole.state == "done", whole.detail
         self.operations, self.expected = whole.operations, self.numbers()
 
-    # a cell and how it ends
+    # a cell and its outcome
 
     def fresh(self) -> None:
-        """A new place for the next drill; the data stay."""
+        """A new folder for the next drill; the data stay."""
         if self.number:
             shutil.rmtree(self.place, ignore_errors=True)
         self.number += 1
@@ -83,7 +83,7 @@ class Drills:
         self.record_path, self.run_folder = self.cell.record_path(self.cfg), self.cell.folder(self.cfg)
 
     def run(self, *more: str, kill_at: int | None = None, signal_after: tuple[int, float] | None = None) -> Ended:
-        """Run the cell in a process of its own; kill it before its n-th file operation, or signal it after a time."""
+        """Run the cell in a new process; kill it before its n-th file operation, or signal it after some time."""
         reader, writer = os.pipe()
         request = CellRequest(compose([*self.typed, *more]), self.typed)
         child = os.fork()
@@ -140,14 +140,14 @@ class Drills:
         os._exit(0)
 
     def numbers(self) -> Any:
-        """What must not depend on disturbances."""
+        """The results that disturbances must not affect."""
         entries = record.read(self.record_path)
         scores = {name: one["metrics"] for name, one in entries["evaluations"].items()}
         keys = ("status", "weights_sha256", "tested_weights_sha256", "steps", "tokens", "examples", "metrics")
         return [{key: entries[key] for key in keys}, scores]
 
     def verdict(self, *more: str) -> tuple[str, str]:
-        """Type the same command again, then the one that it names."""
+        """Repeat the command, then run the command that its message names."""
         ended = self.run(*more)
         if ended.state == "stuck":
             return "STUCK", ended.detail
@@ -165,7 +165,7 @@ class Drills:
     # disturbances
 
     def crash(self) -> tuple[str, str]:
-        """Killed before one of its file operations, in its first attempt or in rerun=all; each in turn."""
+        """Killed before a file operation, in the first attempt or in rerun=all; all operations in turn."""
         if not self.crashes:
             self.crashes = [(at, more) for at in range(1, self.operations + 1) for more in ((), ("rerun=all",))]
             self.dice.shuffle(self.crashes)
@@ -187,36 +187,36 @@ class Drills:
         return outcome, f"{number.name} after {after:.3f} s: {detail}"
 
     def flips(self) -> tuple[str, str]:
-        """A bit of a file of an interrupted or finished run is flipped, or the file is cut short or emptied."""
+        """A bit is flipped in a file of an interrupted or finished run, or the file is truncated or emptied."""
         finished = self.dice.random() < 0.3
         self.run(**({} if finished else {"kill_at": self.dice.randint(self.operations // 2, self.operations - 5)}))
         files = sorted(path for path in self.place.rglob("*") if path.is_file() and path.stat().st_size)
         path = self.dice.choice(files)
         data = bytearray(path.read_bytes())
         how = self.dice.choice(["flip", "flip", "flip", "cut", "empty"])
-        place = self.dice.randrange(len(data))
+        offset = self.dice.randrange(len(data))
         if how == "flip":
-            data[place] ^= 1 << self.dice.randrange(8)
+            data[offset] ^= 1 << self.dice.randrange(8)
         else:
-            del data[place if how == "cut" else 0 :]
+            del data[offset if how == "cut" else 0 :]
         path.write_bytes(bytes(data))
         name = path.relative_to(self.place)
         if path == self.record_path and how == "flip":
-            return self._flipped_record(place)
+            return self._flipped_record(offset)
         outcome, detail = self.verdict()
-        return outcome, f"{how} at {place} of {name}: {detail}"
+        return outcome, f"{how} at {offset} of {name}: {detail}"
 
-    def _flipped_record(self, place: int) -> tuple[str, str]:
-        """A flip in a record is found, or changes only what nothing else in the record tells: a digit of a time."""
+    def _flipped_record(self, offset: int) -> tuple[str, str]:
+        """A flipped bit in a record is detected, unless it only changes a digit of a time, which is unverifiable."""
         try:
             now = record.read(self.record_path)
         except record.RecordError:
-            return self.verdict("rerun=all")[0], f"flip at {place} of the record: found"
+            return self.verdict("rerun=all")[0], f"flip at {offset} of the record: found"
         same = self.numbers() == self.expected and now["cell"] == self.cell.names()
-        return "exact" if same else "WRONG", f"flip at {place} of the record: {'beside the result' if same else now}"
+        return "exact" if same else "WRONG", f"flip at {offset} of the record: {'beside the result' if same else now}"
 
     def swaps(self) -> tuple[str, str]:
-        """A file of an interrupted run becomes a folder, a folder a file, or it vanishes."""
+        """A file of an interrupted run becomes a folder, a folder becomes a file, or it disappears."""
         self.run(kill_at=self.dice.randint(self.operations // 2, self.operations - 5))
         path = self.dice.choice(sorted(self.run_folder.rglob("*")))
         was_folder = path.is_dir()
@@ -224,21 +224,21 @@ class Drills:
             shutil.rmtree(path)
         else:
             path.unlink()
-        what = self.dice.choice(["folder", "file", "link", "gone"])
-        if what == "folder":
+        kind_of_damage = self.dice.choice(["folder", "file", "link", "gone"])
+        if kind_of_damage == "folder":
             path.mkdir()
-        elif what == "file":
+        elif kind_of_damage == "file":
             path.write_text("?", encoding="utf-8")
-        elif what == "link":
+        elif kind_of_damage == "link":
             path.symlink_to("/nowhere/at/all")
         outcome, detail = self.verdict()
         return (
             outcome,
-            f"{path.relative_to(self.run_folder)} ({'folder' if was_folder else 'file'}) -> {what}: {detail}",
+            f"{path.relative_to(self.run_folder)} ({'folder' if was_folder else 'file'}) -> {kind_of_damage}: {detail}",
         )
 
     def hostile(self) -> tuple[str, str]:
-        """A configuration that would run code or write files is refused, and nothing of it runs."""
+        """A configuration that would run code or write files is refused, and none of it runs."""
         canary = self.folder / f"canary-{self.number}"
         where, target = self.dice.choice(HOSTILE_PLACES), self.dice.choice(HOSTILE_TARGETS)
         typed = [word.replace("CANARY", str(canary)) for word in (f"{where}._target_={target[0]}", *target[1])]
@@ -252,15 +252,15 @@ class Drills:
         return "exact", f"{more}: {ended.detail}"
 
     def contradictions(self) -> tuple[str, str]:
-        """A record with an entry that the others contradict is refused, also with its id made to fit."""
-        # of a run without a break: what a resumed one worked is not bounded by when it began and ended
+        """A record with a contradictory entry is refused, even if its id matches."""
+        # an uninterrupted run: start and end do not bound the working time of a resumed run
         if not self.record_path.exists() or record.load_json(self.record_path)["resumes"]:
             self.fresh()
             self.run()
         entries = copy.deepcopy(record.load_json(self.record_path))
         name, change = self.dice.choice(list(CONTRADICTIONS.items()))
         change(entries, self.dice)
-        if name != "another id" and self.dice.random() < 0.5:  # that one is mended by an id that fits
+        if name != "another id" and self.dice.random() < 0.5:  # a matching id repairs that one
             config = {key: value for key, value in entries["config"].items() if key != "trainer"}
             entries["cell"]["id"] = identity(config)
             fitted = Cell(entries["cell"]["id"], config)
@@ -279,7 +279,7 @@ class Drills:
 
 
 def rounds(drills: Drills, only: list[str], minutes: float) -> Iterator[tuple[str, str, str]]:
-    """(kind, outcome, detail) of drills of all kinds in turn, until the time is over."""
+    """(kind, outcome, detail) of drills of all kinds in turn, until the time is up."""
     end = time.monotonic() + 60 * minutes
     while time.monotonic() < end:
         for kind in only:
@@ -308,9 +308,9 @@ def main() -> int:
             if outcome in BAD:
                 print(f"{outcome}: {kind}: {detail}", flush=True)
     print(f"{'':16}" + "".join(f"{outcome:>9}" for outcome in (*GOOD, *BAD)))
-    for kind, found in counts.items():
-        print(f"{kind:16}" + "".join(f"{found[outcome]:9}" for outcome in (*GOOD, *BAD)))
-    return int(any(found[outcome] for found in counts.values() for outcome in BAD))
+    for kind, outcomes in counts.items():
+        print(f"{kind:16}" + "".join(f"{outcomes[outcome]:9}" for outcome in (*GOOD, *BAD)))
+    return int(any(outcomes[outcome] for outcomes in counts.values() for outcome in BAD))
 
 
 if __name__ == "__main__":

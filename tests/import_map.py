@@ -39,15 +39,15 @@ class Module:
     @cached_property
     def imports(self) -> frozenset[str]:
         """Dotted names that are imported anywhere in the file; `from a import b` gives a and a.b."""
-        found = set()
+        names = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
+                names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 # "." would be no name: test_floors refuses relative imports
                 package = "." * node.level + (node.module or "")
-                found |= {package, *(f"{package}.{alias.name}" for alias in node.names)}
-        return frozenset(found)
+                names |= {package, *(f"{package}.{alias.name}" for alias in node.names)}
+        return frozenset(names)
 
     @property
     def summary(self) -> str:
@@ -133,36 +133,38 @@ def find_cycle(arrows: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def text(found: ImportMap) -> str:
+def text(import_map: ImportMap) -> str:
     """The rooms of harness/ with their arrows, then a verdict."""
-    arrows = found.room_arrows()
+    arrows = import_map.room_arrows()
     lines = ["floors, lowest first: " + " < ".join(FLOORS), ""]
-    for name, modules in found.rooms().items():
+    for name, modules in import_map.rooms().items():
         below = {target: count for (source, target), count in sorted(arrows.items()) if source == name}
         lines.append(f"{name}: {', '.join(module.name.removeprefix(f'{name}.') for module in modules)}")
         lines += [f"    -> {target} ({count})" for target, count in below.items()]
     inside = {pair: n for pair, n in arrows.items() if all(room.startswith("harness") for room in pair)}
-    lines += ["", f"harness/: {len(found.rooms())} rooms, {len(inside)} arrows, {sum(inside.values())} imports"]
-    lines += [f"arrow up: {arrow}" for arrow in found.upward()] or ["no arrow up"]
-    for kind, cycle in (("modules", found.cycle()), ("rooms", found.room_cycle())):
+    lines += ["", f"harness/: {len(import_map.rooms())} rooms, {len(inside)} arrows, {sum(inside.values())} imports"]
+    lines += [f"arrow up: {arrow}" for arrow in import_map.upward()] or ["no arrow up"]
+    for kind, cycle in (("modules", import_map.cycle()), ("rooms", import_map.room_cycle())):
         lines.append(f"cycle of {kind}: {' -> '.join(cycle)}" if cycle else f"no cycle of {kind}")
     return "\n".join(lines)
 
 
-def markdown(found: ImportMap) -> str:
+def markdown(import_map: ImportMap) -> str:
     """One table: room, what it is, its modules."""
     lines = ["| room | what it is | modules |", "| --- | --- | --- |"]
-    for name, modules in found.rooms().items():
-        summary = found.packages[name].summary
-        names = "" if name in found.modules else ", ".join(f"`{module.name.rpartition('.')[2]}`" for module in modules)
+    for name, modules in import_map.rooms().items():
+        summary = import_map.packages[name].summary
+        names = (
+            "" if name in import_map.modules else ", ".join(f"`{module.name.rpartition('.')[2]}`" for module in modules)
+        )
         lines.append(f"| `{name.replace('.', '/')}` | {summary} | {names} |")
     return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> int:
-    found = ImportMap()
-    print(markdown(found) if "--markdown" in arguments else text(found))
-    return 1 if found.upward() or found.cycle() else 0
+    import_map = ImportMap()
+    print(markdown(import_map) if "--markdown" in arguments else text(import_map))
+    return 1 if import_map.upward() or import_map.cycle() else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The decoders that `benchmarks.attention` times call the layers as they are."""
+"""The decoders in `benchmarks.attention` call the unmodified layers."""
 
 import pytest
 import torch

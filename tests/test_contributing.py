@@ -1,4 +1,4 @@
-"""The example of CONTRIBUTING.md runs exactly as it is printed, in a copy of the tracked files."""
+"""The example in CONTRIBUTING.md runs exactly as printed, in a copy of the tracked files."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def blocks():
-    """(name, content) of the fenced blocks that name a file, in order; `commands` are several."""
+    """(name, content) of the fenced blocks with a file name, in order; there are several `commands` blocks."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     return re.findall(r"```\w+ file=(\S+)\n(.*?)```", text, flags=re.DOTALL)
 
@@ -26,7 +26,7 @@ def test_the_examples_of_the_guide_run(tmp_path):
             (tmp_path / name).write_text(content, encoding="utf-8")
             continue
         for command in content.strip().splitlines():
-            if "budget=reduced" not in command:  # minutes; the smoke budget takes the same path
+            if "budget=reduced" not in command:  # takes minutes; the smoke budget takes the same path
                 one_seed = " seed=1" * command.startswith("python run.py table=")
                 printed[command] = run_python(command + one_seed, tmp_path)
     listed, verified, tested, trained, first_report, own_task, sweep, own_recipe, table, report = printed.values()

@@ -1,4 +1,4 @@
-"""The Dockerfile, which is not built here, the workflow, which GitHub runs, and the lock: what they name is there."""
+"""The Dockerfile (not built here), the GitHub workflow and the lock name only things that exist."""
 
 import importlib.metadata
 import re
@@ -57,17 +57,17 @@ def test_pip_is_bound_by_the_constraints_and_knows_the_extras():
 
 
 def needed():
-    """Packages that the project and its extras bring, here, in turn; but for pip, which Python brings."""
-    found, new = set(), {("longhaul", extra) for extra in [*extras(), ""]}
+    """Packages that the project and its extras require in this environment, except pip."""
+    packages, new = set(), {("longhaul", extra) for extra in [*extras(), ""]}
     while new:
         name, extra = new.pop()
-        found.add((name, extra))
+        packages.add((name, extra))
         for line in importlib.metadata.requires(name) or ():
-            one = Requirement(line)
-            if one.marker is None or one.marker.evaluate({"extra": extra}):
-                pairs = {(canonicalize_name(one.name), each) for each in (*one.extras, "")}
-                new |= {pair for pair in pairs - found if installed(pair[0])}
-    return {name for name, _ in found} - {"longhaul", "pip"}
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                pairs = {(canonicalize_name(requirement.name), option) for option in (*requirement.extras, "")}
+                new |= {pair for pair in pairs - packages if installed(pair[0])}
+    return {name for name, _ in packages} - {"longhaul", "pip"}
 
 
 def installed(name):

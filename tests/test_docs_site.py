@@ -1,4 +1,4 @@
-"""The documentation as a site: its navigation, the pages that are made for it, links, and a strict build."""
+"""The documentation site: navigation, generated pages, links, and a strict build."""
 
 import importlib.util
 import os
@@ -44,7 +44,7 @@ def test_every_page_is_in_the_navigation():
     written = {path.name for path in (ROOT / "docs").glob("*.md")}
     assert written <= set(navigated())
     assert not written & set(PAGES), "a made page has the name of a written one"
-    listed = {name for name in PAGES if name.startswith(("models/", "tasks/"))}  # put there by the hook
+    listed = {name for name in PAGES if name.startswith(("models/", "tasks/"))}  # created by the hook
     assert set(PAGES) - listed <= set(navigated())
 
 
@@ -110,15 +110,15 @@ def test_a_notebook_is_a_page():
 
 
 def mkdocs():
-    """The Python that has mkdocs: this one, or that of `make docs`."""
-    own = Path(sys.prefix) / "docs" / "bin" / "python"
+    """A Python with mkdocs: this one, or that of `make docs`."""
+    environment = Path(sys.prefix) / "docs" / "bin" / "python"
     if importlib.util.find_spec("mkdocs"):
         return Path(sys.executable)
-    return own if own.exists() else pytest.skip("make docs installs mkdocs")
+    return environment if environment.exists() else pytest.skip("make docs installs mkdocs")
 
 
 class Reader(HTMLParser):
-    """What a page loads, and the files that it links to."""
+    """The files that a page loads or links to."""
 
     def __init__(self, text):
         super().__init__()
@@ -126,12 +126,12 @@ class Reader(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
+        values = dict(attributes)
         self.tags.add(tag)
-        if tag in ("script", "img", "iframe", "source") or (tag == "link" and found.get("rel") == "stylesheet"):
-            self.loaded += [found[key] for key in ("src", "href") if found.get(key)]
-        if tag == "a" and found.get("href"):
-            self.linked.append(found["href"].partition("#")[0])
+        if tag in ("script", "img", "iframe", "source") or (tag == "link" and values.get("rel") == "stylesheet"):
+            self.loaded += [values[key] for key in ("src", "href") if values.get(key)]
+        if tag == "a" and values.get("href"):
+            self.linked.append(values["href"].partition("#")[0])
 
 
 @pytest.mark.slow
@@ -145,11 +145,11 @@ def test_a_strict_build_is_clean(tmp_path):
     assert len(pages) > 60
     for page in pages:
         if page.name == "404.html":
-            continue  # its links are those of a site at the root
-        found = Reader(page.read_text(encoding="utf-8"))
-        assert [one for one in found.loaded if "//" in one and not one.startswith("data:")] == [], page
-        assert all(re.fullmatch("[a-z][a-z0-9]*", tag) for tag in found.tags), f"{page}: text that is taken for a tag"
-        for target in filter(None, found.linked):
+            continue  # its links assume a site at the root
+        reader = Reader(page.read_text(encoding="utf-8"))
+        assert [address for address in reader.loaded if "//" in address and not address.startswith("data:")] == [], page
+        assert all(re.fullmatch("[a-z][a-z0-9]*", tag) for tag in reader.tags), f"{page}: text that is taken for a tag"
+        for target in filter(None, reader.linked):
             assert "//" in target or target.startswith("mailto:") or (page.parent / target).exists(), (
                 f"{page}: {target}"
             )

@@ -1,7 +1,7 @@
-"""Every command that the pages, `--help` and the comments of conf/ print is typed here, in an empty folder.
+"""Every command in the pages, in `--help` and in the comments of conf/ is run here, in an empty folder.
 
-A command that trains is planned, which composes and expands all of its cells; at `budget=smoke` it is run. Tables are
-narrowed to one row (`SHORTER`): the tests of tables expand all. The names on the pages are tested in the default suite.
+A training command is planned, which composes and expands all of its cells; at `budget=smoke` it runs. Tables are
+reduced to one row (`SHORTER`), because the table tests expand all. The default suite tests the names on the pages.
 """
 
 import copy
@@ -32,7 +32,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 RECORDS, SOME_RECORDS = ROOT / "results/records", "lra/listops/skyformer/reduced"
 HELP = ROOT / "conf/hydra/help/longhaul.yaml"
 
-# `page: command` -> why it is not typed here
+# `page: command` -> why it does not run here
 EXEMPT = {
     r"^CONTRIBUTING.md file=commands: ": "tests/test_contributing.py runs these blocks in a copy of the clone",
     r"^slurm.md: next: ": "it is what a submission prints",
@@ -40,7 +40,7 @@ EXEMPT = {
 
 
 class Rule(NamedTuple):
-    """`words` stand behind a command that has all of `has` and none of `lacks`; what is typed last holds."""
+    """`words` are appended to commands with all of `has` and none of `lacks`; the last override wins."""
 
     has: tuple[str, ...]
     lacks: tuple[str, ...]
@@ -56,7 +56,7 @@ ALWAYS = [
     Rule((), ("do=", "--", "budget=smoke"), "do=plan", "hours, GPUs, and data that are not here"),
     Rule(("hydra/launcher=slurm", "budget=smoke"), ("do=",), "do=plan", "tests/slurm submits jobs"),
 ]
-# what other tests do as it is printed
+# run as printed by other tests
 SHORTER = [
     Rule(("-m ", "budget=smoke"), ("do=",), "do=plan", "several cells are not run"),
     Rule(("do=plan", "table="), ("model=",), "model=vanilla", "one row of a table"),
@@ -64,19 +64,19 @@ SHORTER = [
     Rule(("do=report",), ("=all", "figure=", "table=", "format="), "table=demo", "one table of all"),
     Rule(("do=bench",), (), "what=forward", "one measure of three"),
 ]
-# word -> what is typed in its place
+# word -> its replacement
 OPEN = {"task=...": "task=lra/listops"}  # left to the reader
 SHORTER_WORDS = {"table=all": "table=demo", "'model=latte*'": "'model=latte_s*'"}
-READERS_OWN = ("mine", "gated_mean", "evening")  # names that a page gives to the reader's own files
+READERS_OWN = ("mine", "gated_mean", "evening")  # names of the reader's own files on a page
 
 FENCE = re.compile(r"^```\w*([^\n]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 SHELL = re.compile(r"(?:(?:python|torchrun\s[^#`]*) (?:run\.py|-m longhaul)|longhaul)\s+(.+)")
-HELPED = re.compile(r"python run\.py((?: +(?:-m|'\S+'|[\w./]+=\S+|[0-9a-f]{8}))+)")  # what it does stands behind
-SETTINGS = re.compile(r"do=\w+(?: [\w./]+=\S+)*|(?:model|task|table|figure)=\S+(?: [\w./]+=\S+)+")  # run.py left out
+HELPED = re.compile(r"python run\.py((?: +(?:-m|'\S+'|[\w./]+=\S+|[0-9a-f]{8}))+)")  # followed by its description
+SETTINGS = re.compile(r"do=\w+(?: [\w./]+=\S+)*|(?:model|task|table|figure)=\S+(?: [\w./]+=\S+)+")  # without run.py
 
 
 def documented():
-    """(place, command) of all that is printed; of a line that only mentions a command, the line."""
+    """(page and line, command) of every printed command; for a line that only mentions a command, the line."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for label, block in FENCE.findall(text):
@@ -93,12 +93,12 @@ def documented():
 
 
 def spans(text):
-    """What stands between backticks, outside of blocks."""
+    """Text between backticks, outside of code blocks."""
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", FENCE.sub("", text))]
 
 
 def commands(text):
-    """The arguments of run.py in each line that starts it."""
+    """The arguments of run.py on each line that calls it."""
     for line in text.replace("\\\n", " ").splitlines():
         if found := SHELL.match(line.strip()):
             yield shlex.join(shlex.split(found[1], comments=True))
@@ -117,28 +117,28 @@ def to_be_typed(command, words, rules):
     return command
 
 
-PRINTED = [f"{place}: {command}" for place, command in documented()]
+PRINTED = [f"{line}: {command}" for line, command in documented()]
 TYPED = [line.split(": ", 1)[1] for line in PRINTED if not any(re.search(pattern, line) for pattern in EXEMPT)]
 FULL = list(dict.fromkeys(to_be_typed(command, OPEN, ALWAYS) for command in TYPED))
 SHORT = list(dict.fromkeys(to_be_typed(command, SHORTER_WORDS, SHORTER) for command in FULL))
-PLANNED = [command for command in SHORT if "do=plan" in command and "mine" not in command]  # without files of its own
+PLANNED = [command for command in SHORT if "do=plan" in command and "mine" not in command]  # without its own files
 RUN = [command for command in SHORT if command not in PLANNED]
 READS_RECORDS = ("do=report", "do=status", "do=compare", "do=predictions", "do=check")
 
 
 @pytest.fixture
 def run_here(tmp_path, monkeypatch, capfd):
-    """command -> what it printed: run.py in this process, which stands in a folder without a file."""
+    """command -> its output: run.py in this process, in an empty folder."""
     singletons = copy.deepcopy(Singleton.get_state())
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # run.py sets it
     monkeypatch.chdir(tmp_path)
-    # relative, so that commands share what was composed; the published numbers are read where they are
+    # relative, so that commands share compositions; the published numbers are read in place
     places = [f"paths.{name}={name}" for name in ("data", "outputs", "records", "tables", "figures", "bench")]
     places.append(f"paths.paper={ROOT / 'results/paper'}")
 
     def run(command, *more):
         words = [*shlex.split(command), *more]
-        if "check=true" in words:  # of what was written before
+        if "check=true" in words:  # of earlier output
             run(command.replace("check=true", ""), *more)
         if {"do=curves", "do=export"} & set(words):
             run("model=lavo task=lra/listops budget=smoke")
@@ -162,7 +162,7 @@ def run_here(tmp_path, monkeypatch, capfd):
 
 
 def own_files(folder, monkeypatch):
-    """A folder with README.md's model `mine` and docs/slurm.md's cluster `mine`; the model's class is mypkg's, too."""
+    """A folder with README.md's model `mine`, whose class is also in mypkg, and docs/slurm.md's cluster `mine`."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"```python\n# models/attention/mine.py\n(.*?)```", text, flags=re.DOTALL)
     (model,) = re.findall(r"```yaml\n# conf/model/mine.yaml\n(.*?)```", text, flags=re.DOTALL)
@@ -181,7 +181,7 @@ def own_files(folder, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", PLANNED)
 def test_a_documented_command_has_cells(command):
-    """As a sweep composes them; run.py composes each command twice."""
+    """Compositions as in a sweep; run.py composes each command twice."""
     words = [word for word in rewrite(shlex.split(command)) if word != "-m" and not word.startswith("hydra/")]
     assert expand_all(compose_commands(split_sweep(words))).cells
 
@@ -210,15 +210,15 @@ def test_every_rule_is_needed():
 
 
 def is_there(group, name):
-    """An option of the group, a folder of tables, which stands for all in it, or a row that is a model for do=bench."""
-    known = dict(options(group))
-    in_folder = group == "table" and any(option.startswith(f"{name}/") for option in known)
-    return name in known or in_folder or (group == "model" and row_named(name) is not None)
+    """A group option, a folder of tables (all tables in it), or, for do=bench, a row that is a model."""
+    named = dict(options(group))
+    in_folder = group == "table" and any(option.startswith(f"{name}/") for option in named)
+    return name in named or in_folder or (group == "model" and row_named(name) is not None)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_names_exists(page):
-    """Modules, scripts, targets of make, extras; models, tasks, tables in `group=name`; keys in `key.key=value`."""
+    """Modules, scripts, make targets, extras; models, tasks, tables in `group=name`; keys in `key.key=value`."""
     text = page.read_text(encoding="utf-8")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -242,7 +242,7 @@ def test_what_a_page_names_exists(page):
 
 @functools.cache
 def settings():
-    """`key.key` of every value that some task, model, recipe, logger, ... has."""
+    """`key.key` of every value of any task, model, recipe, logger, ..."""
     keys = set(flatten(OmegaConf.to_container(OmegaConf.structured(Config))))
     for file in sorted((ROOT / "conf").rglob("*.yaml")):
         group = file.relative_to(ROOT / "conf").parts[0]

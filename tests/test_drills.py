@@ -1,4 +1,4 @@
-"""The drills at random moments (tests/drills.py), for a while and with a seed of its own, which is printed."""
+"""The drills at random moments (tests/drills.py), for a limited time and with a new, printed seed."""
 
 import os
 import subprocess

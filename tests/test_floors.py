@@ -1,4 +1,4 @@
-"""The map of imports: they go down the floors only, without a cycle; and no file is too long to read in a sitting."""
+"""The import map: imports only go down the floors, without cycles; no file exceeds the length limit."""
 
 import pytest
 from import_map import ROOT, ImportMap, markdown, text
@@ -19,7 +19,7 @@ def test_there_is_no_import_cycle_of_modules_or_packages():
 
 
 def test_no_model_or_task_is_named_in_the_harness():
-    """The harness reaches models and tasks through `_target_` alone; it knows only their interfaces."""
+    """The harness reaches models and tasks only through `_target_`; it knows only their interfaces."""
     interfaces = ("models.attention.base", "tasks.base", "tasks.checks", "tasks.workers")
     assert not [
         f"{module.name} -> {name}"
@@ -59,9 +59,9 @@ def test_the_map_finds_arrows_up_and_cycles(tmp_path, files, upward, cycle):
     for name, source in (files | {"run.py": ""}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(source)
-    found = ImportMap(tmp_path)
-    assert (len(found.upward()), len(set(found.cycle()))) == (upward, cycle)
-    assert ("no arrow up" in text(found), "no cycle of modules" in text(found)) == (not upward, not cycle)
+    import_map = ImportMap(tmp_path)
+    assert (len(import_map.upward()), len(set(import_map.cycle()))) == (upward, cycle)
+    assert ("no arrow up" in text(import_map), "no cycle of modules" in text(import_map)) == (not upward, not cycle)
 
 
 def test_the_markdown_map_names_every_room_and_module():

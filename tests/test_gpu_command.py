@@ -1,4 +1,4 @@
-"""`make gpu`, its parts on the CPU: what is compared, what is measured, what a part that fails or hangs leaves."""
+"""The parts of `make gpu` on the CPU: comparisons, measurements, and results of parts that fail or hang."""
 
 import dataclasses
 import itertools
@@ -28,22 +28,22 @@ def place(tmp_path):
     return Place(CPU, 60.0, tmp_path, tiny=True)
 
 
-# the CPU in place of CUDA: without a GPU the parts' functions are tested, and what they find is known
+# the CPU instead of CUDA: without a GPU, the functions of the parts are tested with known results
 
 
 def test_every_model_is_a_case():
-    found = list(models.cases())
-    assert {case.model for case in found} == {name for name, _ in options("model")} - {"custom"}
-    assert {case.pattern for case in found if case.model == "vanilla"} == set(Pattern)
-    assert models.Case("perceiver_ar", None) in found
+    results = list(models.cases())
+    assert {case.model for case in results} == {name for name, _ in options("model")} - {"custom"}
+    assert {case.pattern for case in results if case.model == "vanilla"} == set(Pattern)
+    assert models.Case("perceiver_ar", None) in results
 
 
 @pytest.mark.parametrize("name", ["lavo", "local", "no_cross"])
 def test_a_device_that_computes_the_same_passes(place, name):
     rows = list(models.part(place, [name]))
-    assert rows and all(one["state"] == OK and one["repeats"] for one in rows)
-    assert all(set(one["float32"].values()) == {0.0} for one in rows)
-    assert all(one["bfloat16"][kind] < 0.2 for one in rows for kind in ("output", "gradient"))
+    assert rows and all(entry["state"] == OK and entry["repeats"] for entry in rows)
+    assert all(set(entry["float32"].values()) == {0.0} for entry in rows)
+    assert all(entry["bfloat16"][kind] < 0.2 for entry in rows for kind in ("output", "gradient"))
 
 
 @pytest.mark.parametrize(
@@ -51,35 +51,37 @@ def test_a_device_that_computes_the_same_passes(place, name):
     [(torch.float32, 1.01, "gradient"), (torch.bfloat16, 1.5, "gradient"), (torch.float32, float("nan"), "gradient")],
 )
 def test_a_device_that_computes_something_else_fails(place, monkeypatch, dtype, error, kind):
-    """One parameter's gradient is wrong, on the device alone."""
+    """The gradient of one parameter is wrong, only on the device."""
     right, calls = models.run, []
 
     def wrong(model, given, device, asked):
-        found = right(model, given, device, asked)
+        results = right(model, given, device, asked)
         calls.append(asked)
         first = calls.count(asked) == 1  # the device comes before the CPU
         if asked is dtype and first:
-            found["q_proj.weight"] = found["q_proj.weight"] * error
-        return found
+            results["q_proj.weight"] = results["q_proj.weight"] * error
+        return results
 
     monkeypatch.setattr(models, "run", wrong)
-    found = models.compare(models.Case("vanilla", Pattern.CAUSAL_SELF), CPU)
-    assert found["state"] == FAILED and kind in found["text"] and str(dtype).removeprefix("torch.") in found["text"]
+    results = models.compare(models.Case("vanilla", Pattern.CAUSAL_SELF), CPU)
+    assert (
+        results["state"] == FAILED and kind in results["text"] and str(dtype).removeprefix("torch.") in results["text"]
+    )
 
 
 def test_deviations_are_shares_of_what_is_large():
     theirs = {"output": torch.tensor([2.0, -4.0]), "w": torch.tensor([10.0]), "b": torch.tensor([1e-9])}
     ours = {"output": torch.tensor([2.0, -5.0]), "w": torch.tensor([10.1]), "b": torch.tensor([2e-9])}
-    found = models.deviations(ours, theirs)
-    assert found == pytest.approx({"output": 0.25, "gradient": 0.01}, rel=1e-4)  # b has no digits to compare
-    assert models.deviations({"output": ours["output"]}, theirs) == dict.fromkeys(found, float("inf"))
+    results = models.deviations(ours, theirs)
+    assert results == pytest.approx({"output": 0.25, "gradient": 0.01}, rel=1e-4)  # b has no significant digits
+    assert models.deviations({"output": ours["output"]}, theirs) == dict.fromkeys(results, float("inf"))
 
 
 def test_a_model_that_rounds_much_is_judged_by_the_cpu():
-    least, found = {"output": 1e-4}, {"output": 5e-4}
-    assert not list(models.beyond("float32", found, {"output": 1e-4}, least, 10.0))
-    assert list(models.beyond("float32", found, {"output": 1e-5}, least, 10.0))
-    assert list(models.beyond("float32", found, {"output": float("inf")}, least, 10.0))
+    least, results = {"output": 1e-4}, {"output": 5e-4}
+    assert not list(models.beyond("float32", results, {"output": 1e-4}, least, 10.0))
+    assert list(models.beyond("float32", results, {"output": 1e-5}, least, 10.0))
+    assert list(models.beyond("float32", results, {"output": float("inf")}, least, 10.0))
     assert list(models.beyond("float32", {"output": float("inf")}, {"output": float("inf")}, least, 10.0))
 
 
@@ -102,20 +104,20 @@ def test_a_model_that_fails_costs_no_other(place, monkeypatch):
         return row(case.model, OK)
 
     monkeypatch.setattr(models, "compare", compare)
-    found = list(models.part(place, ["vanilla"]))
-    assert [one["state"] for one in found].count(OK) == len(found) - 1 == 3
-    assert "RuntimeError: CUDA error: no kernel <image>" in [one["text"] for one in found]
+    results = list(models.part(place, ["vanilla"]))
+    assert [entry["state"] for entry in results].count(OK) == len(results) - 1 == 3
+    assert "RuntimeError: CUDA error: no kernel <image>" in [entry["text"] for entry in results]
 
 
 def test_every_goal_is_measured(place):
-    found = list(speed.part(place))
-    assert {one["id"] for one in found} == {f"G{number}" for number in range(1, 9)}
-    assert {one["state"] for one in found} == {MEASURED} and len(found) >= 20
-    assert all(one["met"] == (one["value"] is not None and meets(one)) for one in found)
+    results = list(speed.part(place))
+    assert {entry["id"] for entry in results} == {f"G{number}" for number in range(1, 9)}
+    assert {entry["state"] for entry in results} == {MEASURED} and len(results) >= 20
+    assert all(entry["met"] == (entry["value"] is not None and meets(entry)) for entry in results)
 
 
-def meets(one):
-    return one["value"] >= one["goal"] if one["at_least"] else one["value"] <= one["goal"]
+def meets(entry):
+    return entry["value"] >= entry["goal"] if entry["at_least"] else entry["value"] <= entry["goal"]
 
 
 def test_a_goal_or_a_peer_that_fails_costs_no_other(place, monkeypatch):
@@ -141,7 +143,7 @@ def test_a_goal_or_a_peer_that_fails_costs_no_other(place, monkeypatch):
 
 
 def test_latte_and_the_band_are_what_their_peers_are():
-    """A peer is compared before it is timed: here both sides are ours, in another form."""
+    """A peer is compared before it is timed; here both sides are ours, in different forms."""
     bench = speed.Bench(CPU, speed.TINY)
     assert speed.agrees(bench, "latte", "latte") and not speed.agrees(bench, "latte", "luna")
     assert "not compared" in bench.notes[0]
@@ -155,10 +157,10 @@ def test_flex_attention_has_the_same_band():
 
 
 def test_a_cell_stops_at_its_time_and_says_how_fast_it_was(tmp_path, capfd):
-    (found,) = cells.paper_cell(Place(CPU, 2.0, tmp_path, tiny=True))
-    assert found["state"] == MEASURED and 0 < found["steps"] < found["of_steps"]
-    assert found["examples_per_s"] > 0 and found["hours_of_recipe"] > 0 and found["peak_memory_mb"] > 0
-    assert "stopped by the time limit" in found["text"] and list(tmp_path.rglob("last.ckpt"))
+    (results,) = cells.paper_cell(Place(CPU, 2.0, tmp_path, tiny=True))
+    assert results["state"] == MEASURED and 0 < results["steps"] < results["of_steps"]
+    assert results["examples_per_s"] > 0 and results["hours_of_recipe"] > 0 and results["peak_memory_mb"] > 0
+    assert "stopped by the time limit" in results["text"] and list(tmp_path.rglob("last.ckpt"))
 
 
 RECORD = {"weights_sha256": "a", "tested_weights_sha256": "a", "tokens": 3, "update": {"devices": 2}}
@@ -172,7 +174,7 @@ def record(loss=1.0, **changed):
 def test_two_runs_are_the_same_in_every_bit(place, monkeypatch, second, state):
     given = iter([record(), second])
     monkeypatch.setattr(cells, "trained", lambda place, name, *overrides: next(given))
-    assert [one["state"] for one in cells.repeated(place)] == [state]
+    assert [entry["state"] for entry in cells.repeated(place)] == [state]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +184,8 @@ def test_two_runs_are_the_same_in_every_bit(place, monkeypatch, second, state):
 def test_several_devices_train_what_one_trains(place, monkeypatch, second, state):
     given = iter([record(), second])
     monkeypatch.setattr(cells, "trained", lambda place, name, *overrides: next(given))
-    (found,) = cells.several_devices(place, 2)
-    assert (found["state"], found["devices"]) == (state, 2)
+    (results,) = cells.several_devices(place, 2)
+    assert (results["state"], results["devices"]) == (state, 2)
     (alone,) = cells.several_devices(place, 1)
     assert alone["state"] == SKIPPED and "one device" in alone["text"]
 
@@ -196,16 +198,16 @@ def test_devices_that_hang_are_told_from_a_lack_of_time(tmp_path, monkeypatch, s
         return record()
 
     monkeypatch.setattr(cells, "trained", trained)
-    (found,) = cells.several_devices(Place(CPU, seconds, tmp_path), 2)
-    assert found["state"] == state
+    (results,) = cells.several_devices(Place(CPU, seconds, tmp_path), 2)
+    assert results["state"] == state
 
 
 @pytest.mark.slow
 def test_cells_are_run_as_a_user_runs_them(tmp_path):
     place = Place(CPU, 400.0, tmp_path, tiny=True)
-    assert [one["state"] for one in cells.repeated(place)] == [OK]
-    (found,) = cells.several_devices(place)
-    assert found["state"] == OK and found["losses"][0] == pytest.approx(found["losses"][1], rel=1e-5)
+    assert [entry["state"] for entry in cells.repeated(place)] == [OK]
+    (results,) = cells.several_devices(place)
+    assert results["state"] == OK and results["losses"][0] == pytest.approx(results["losses"][1], rel=1e-5)
 
 
 # the whole command
@@ -213,7 +215,7 @@ def test_cells_are_run_as_a_user_runs_them(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """(parts as {name: rows or an error}, arguments) -> (exit status, numbers, page, what was printed)"""
+    """(parts as {name: rows or an error}, arguments) -> (exit status, numbers, page, output)"""
 
     def run(parts, *arguments):
         def launch(name, seconds, options):
@@ -275,7 +277,7 @@ def test_time_that_is_left_goes_to_the_next_part(monkeypatch):
     monkeypatch.setattr(command, "time", clock)
     chosen = types.SimpleNamespace(parts=["models", "speed"], minutes=10.0)
     command.run_parts(chosen, lambda name, seconds, options: given.append(seconds) or [])
-    assert given == [300.0, 600.0]  # the first one took no time
+    assert given == [300.0, 600.0]  # the first part took no time
 
 
 @pytest.mark.parametrize(

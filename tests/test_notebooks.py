@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 DRAWS = ("plt.subplots(", "plt.plot(", "plt.loglog(", ".plot(", ".plot.barh(", "longhaul.figure(")
-LINES = 80  # of code, in all: what is longer belongs into a module
+LINES = 80  # lines of code in total; longer code belongs in a module
 
 
 def test_there_is_one_for_each_paper_and_one_for_a_model_of_ones_own():

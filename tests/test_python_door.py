@@ -1,4 +1,4 @@
-"""`import longhaul` does what the commands do; a wheel does it without the clone."""
+"""`import longhaul` equals the commands; a wheel works without the clone."""
 
 import os
 import subprocess
@@ -93,17 +93,17 @@ def test_a_folder_that_is_no_exported_model_is_one_line(ran, places, tmp_path, f
 
 
 def test_weights_of_another_run_are_refused(ran, places):
-    run_folders = [path.parent.parent for path in Path(places["paths.outputs"]).rglob("best.pt")]
-    first, second = (next(folder for folder in run_folders if f"vanilla-s{seed}" in folder.name) for seed in (1, 2))
-    file, weights = second / "checkpoints" / "best.pt", (first / "checkpoints" / "best.pt").read_bytes()
-    kept = file.read_bytes()
-    file.write_bytes(weights)
+    folders = [path.parent.parent for path in Path(places["paths.outputs"]).rglob("best.pt")]
+    first_run, second_run = (next(folder for folder in folders if f"vanilla-s{seed}" in folder.name) for seed in (1, 2))
+    checkpoint, weights = second_run / "checkpoints" / "best.pt", (first_run / "checkpoints" / "best.pt").read_bytes()
+    kept = checkpoint.read_bytes()
+    checkpoint.write_bytes(weights)
     with pytest.raises(longhaul.UsageError, match="belongs to another cell"):
         longhaul.load(ran["id"][3], **places)
-    file.unlink()
+    checkpoint.unlink()
     with pytest.raises(longhaul.UsageError, match="rerun=all trains them again"):
         longhaul.load(ran["id"][3], **places)
-    file.write_bytes(kept)
+    checkpoint.write_bytes(kept)
 
 
 def test_compare_is_paired(ran, places):
@@ -129,7 +129,7 @@ def test_a_mistake_is_one_line(call, message):
 
 @pytest.mark.slow
 def test_a_wheel_runs_without_the_clone(tmp_path):
-    """Its dependencies are those of this environment; nothing of the clone is imported."""
+    """The wheel uses this environment's dependencies and imports nothing from the clone."""
     programs, places = Path(sys.executable).parent, tmp_path / "work"
     uv = programs / "uv"
     if not uv.exists():
@@ -157,5 +157,5 @@ def test_a_wheel_runs_without_the_clone(tmp_path):
     assert len(list((places / "results" / "records").rglob("*.json"))) == 2
     assert "lavo/t11.md" in printed("do=report", "table=lavo/t11")
     where = [python, "-c", "import harness, longhaul; print(harness.__file__, longhaul.__file__)"]
-    found = subprocess.run(where, cwd=places, capture_output=True, text=True, check=True).stdout.split()
-    assert all(path.startswith(str(own)) for path in found)
+    paths = subprocess.run(where, cwd=places, capture_output=True, text=True, check=True).stdout.split()
+    assert all(path.startswith(str(own)) for path in paths)

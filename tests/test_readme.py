@@ -1,4 +1,4 @@
-"""The README's commands run exactly as they are printed, in a copy of the tracked files."""
+"""The README's commands run exactly as printed, in a copy of the tracked files."""
 
 import re
 from pathlib import Path

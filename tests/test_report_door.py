@@ -1,4 +1,4 @@
-"""`longhaul.report`, `figure` and `measurements`: what `do=report` writes, as data, and nothing is written."""
+"""`longhaul.report`, `figure` and `measurements` return the data of `do=report` and write nothing."""
 
 import matplotlib
 import pandas as pd

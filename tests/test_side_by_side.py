@@ -250,8 +250,8 @@ def test_draws_give_the_blocks_of_the_peer():
         for g in range(1, count - 1):
             candidates = torch.tensor([j for j in range(1, count - 1) if abs(j - g) > 1])
             blocks[head, g - 1] = candidates[torch.randperm(len(candidates), generator=generator)[:3]]
-    found = random_blocks(draws_of(blocks, count), torch.tensor([count]))[0, :, 1:-1]
-    assert torch.equal(found.sort(-1).values, blocks.sort(-1).values)
+    chosen = random_blocks(draws_of(blocks, count), torch.tensor([count]))[0, :, 1:-1]
+    assert torch.equal(chosen.sort(-1).values, blocks.sort(-1).values)
 
 
 def test_markdown_has_text_and_nothing_else():

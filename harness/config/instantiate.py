@@ -102,10 +102,15 @@ def type_error(adapter: TypeAdapter, value: Any) -> str | None:
 
 @functools.cache
 def type_hints(build: Any) -> dict[str, Any]:
-    """The annotations of a function's arguments, of a dataclass's fields or of a constructor's arguments."""
-    source = build.__init__ if inspect.isclass(build) and not is_dataclass(build) else build
+    """The annotations of a function's arguments, of a dataclass's fields or of a constructor's arguments.
+
+    They include those of the base classes, which a constructor reaches through `**options`.
+    """
+    sources = [build]
+    if inspect.isclass(build) and not is_dataclass(build):
+        sources = [ancestor.__init__ for ancestor in reversed(build.__mro__)]
     try:
-        return typing.get_type_hints(source)
+        return {name: hint for source in sources for name, hint in typing.get_type_hints(source).items()}
     except (NameError, TypeError):  # of classes that are imported for type checkers alone
         return {}
 

@@ -1,21 +1,21 @@
-"""ABC: attention with bounded memory, slots that keys and values are written to (Peng et al., 2022, arXiv 2110.02488).
+"""ABC: attention with bounded memory, whose slots store keys and values (Peng et al., 2022, arXiv 2110.02488).
 
     K~ = softmax_s(K C_k)' K,   V~ = softmax_s(V C_v)' V,   o_i = softmax( q_i' K~' / sqrt(E) ) V~
-    causal: the softmax over tokens s is over s <= i, so that each query has slots of its own
+    causal: the softmax over tokens s covers s <= i, so each query has its own slots
 
-with the learned control of the CAB benchmark: C_k, C_v of E x r numbers for all heads. Time O(N r D), memory O(N (D +
-H r)), decoding state 2 r D + 2 H r numbers. The causal form never makes K~_i: its scores are `running_scores`, its
-output is a `running_softmax`. Padding is written to no slot. Dropout is on the weights of slots.
+The learned control is that of the CAB benchmark: C_k, C_v of E x r numbers for all heads. Time O(N r D), memory
+O(N (D + H r)), decoding state 2 r D + 2 H r numbers. The causal form never computes K~_i: its scores are
+`running_scores`, its output is a `running_softmax`. Padding is not written to slots. Dropout acts on the slot weights.
 
-`CabABC` is what CAB's causal code does (D-21), to reproduce the causal rows of LAVO Tables 2-4. It forgets the sum over
-the past: with u_ir = e^{a_ir} / sum_{s<=i} e^{a_sr} the share of token i in slot r,
+`CabABC` follows CAB's causal code (D-21) and reproduces the causal rows of LAVO Tables 2-4. That code omits the sum
+over the past: with u_ir = e^{a_ir} / sum_{s<=i} e^{a_sr} the share of token i in slot r,
 
     K~_ir = u_ir k_i,   V~_ir = u'_ir v_i,   so that o_i = v_i sum_r u'_ir softmax_r( u_ir q_i'k_i / sqrt(E) )
 
     B batch, N query length, M key length, H heads, E head width, r slots
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +65,7 @@ def causal_weights(
 
 
 def log_sums(before: Tensor, logits: Tensor) -> Tensor:
-    """log of `before` (B, H, r), a log too, plus the exponentials so far, at each of the logits (B, H, n, r)."""
+    """log(e^before + the exponentials so far) at each token: `before` (B, H, r) and logits (B, H, n, r)."""
     before = before[:, :, None]
     if logits.shape[2] == 1:
         return torch.logaddexp(before, logits.to(before.dtype))
@@ -77,19 +77,9 @@ class ABC(MultiHead):
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        slots: int = 64,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if slots < 1:
-            raise ValueError(f"ABC requires slots >= 1, not {slots}")
+    def __init__(self, dim: int, heads: int, *, slots: int = 64, **options: Any):
+        super().__init__(dim, heads, **options)
+        self.check_sizes(slots=slots)
         self.key_slots = nn.Parameter(torch.empty(self.head_dim, slots))  # C_k, (E, r)
         self.value_slots = nn.Parameter(torch.empty(self.head_dim, slots))
         for control in (self.key_slots, self.value_slots):
@@ -103,12 +93,9 @@ class ABC(MultiHead):
         return running_softmax(weights, v @ self.value_slots, v, key_padding_mask=key_padding_mask)
 
     def empty_state(self, batch: int) -> State:
-        """Slots of keys and of values, and the log of each slot's sum of exponentials."""
-        slots = self.key_slots.shape[1]
-        keys, values = (
-            empty_running_softmax(batch, self.heads, slots, self.head_dim, self.key_slots) for _ in range(2)
-        )
-        return {"keys": keys, "values": values}
+        """Key and value slots, and the log of each slot's sum of exponentials."""
+        sizes = batch, self.heads, self.key_slots.shape[1], self.head_dim
+        return {name: empty_running_softmax(*sizes, self.key_slots) for name in ("keys", "values")}
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         logits = k @ self.key_slots  # (B, H, n, r)
@@ -122,9 +109,9 @@ class ABC(MultiHead):
         return y, {"keys": keys, "values": values}
 
     def scores(self, q: Tensor, k: Tensor, logits: Tensor, slots: tuple[Tensor, Tensor]) -> Tensor:
-        """`<q_i, K~_i> / sqrt(E)`, (B, H, n, r), where `slots` come before the first token."""
+        """`<q_i, K~_i> / sqrt(E)`, (B, H, n, r), given the `slots` before the first token."""
         count = logits.shape[-1]
-        rows = F.pad(q * self.head_dim**-0.5, (0, 0, count, 0))  # of the slots, which stand as tokens
+        rows = F.pad(q * self.head_dim**-0.5, (0, 0, count, 0))  # the slots take part as tokens
         return running_scores(rows, *with_state(logits, k, slots))[:, :, count:]
 
     def keep_context(self, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> State:
@@ -136,7 +123,7 @@ class ABC(MultiHead):
 
 
 class CabABC(ABC):
-    """CAB's causal ABC: a multiple of each token's own value, which depends on the past by the slots' shares alone."""
+    """CAB's causal ABC: each token's value times a factor that depends on the past only through the slot shares."""
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
 
@@ -147,12 +134,12 @@ class CabABC(ABC):
         return ((weights * value_shares).sum(-1, keepdim=True) * v).to(v.dtype)
 
     def weights(self, q: Tensor, k: Tensor, shares: Tensor) -> Tensor:
-        """Of slots, (.., r), for q and k (.., E) of the same token and its shares (.., r)."""
+        """Slot weights (.., r) from q and k (.., E) of the same token and its shares (.., r)."""
         match = (upcast(q) * upcast(k)).sum(-1, keepdim=True) * self.head_dim**-0.5
         return (match * shares).softmax(-1)
 
     def empty_state(self, batch: int) -> State:
-        """The log of each slot's sum of exponentials, of keys and of values."""
+        """The log of each slot's sum of exponentials, for keys and for values."""
         state = super().empty_state(batch)
         return {name: log_sum for name, (log_sum, _) in state.items()}
 

@@ -1,18 +1,18 @@
 """BigBird: window, global and random blocks (Zaheer et al., 2020, arXiv 2007.14062; the ITC form).
 
     o_i = sum_{j in S(i)} softmax_j( <q_i, k_j> E^-1/2 ) v_j
-    of c blocks of b tokens, a query in block g sees
+    with c blocks of b tokens, a query in block g sees
         all blocks                                                     if g = 0 or g = c - 1, or c <= 5 + 2 r
         the blocks 0, g - 1, g, g + 1, c - 1 and r random others       else
 
 Time O(N (5 + r) b D + 2 b N D), memory O(N D). A block counts once: the random blocks of g are drawn without
-replacement from those that are neither global nor in its window. Up to 5 + 2 r blocks attention is exact and full, as
-in the public code (transformers). c = ceil(n / b) with n the position after the example's last real token.
+replacement from the blocks that are neither global nor in its window. With up to 5 + 2 r blocks attention is full, as
+in the public code (transformers). c = ceil(n / b), where n is the position after the example's last real token.
 
     B batch, N length, D width, H heads, E head width, b tokens of a block, G blocks, r random blocks
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,11 +23,11 @@ from models.attention.vanilla import softmax_attention
 from models.ops.block_sparse import Rows, block_sparse_attention
 from models.ops.padding import real_lengths
 
-DRAWS = 2**31 - 1  # draws are far more than any number of candidates, so that the remainder is as good as uniform
+DRAWS = 2**31 - 1  # range of a draw: far above the number of candidates, so the remainder is practically uniform
 
 
 def random_blocks(draws: Tensor, counts: Tensor) -> Tensor:
-    """draws (H, G, r), counts (B) -> (B, H, G, r): for each block r others, none twice, global or in its window.
+    """draws (H, G, r), counts (B) -> (B, H, G, r): r distinct blocks per block, neither global nor in its window.
 
     Defined where a block has r candidates: 0 < g < c - 1 and c >= 5 + r.
     """
@@ -38,20 +38,20 @@ def random_blocks(draws: Tensor, counts: Tensor) -> Tensor:
     window = high - low + 1
     candidates = last - 1 - window  # (B, 1, G)
     picks: list[Tensor] = []
-    for t in range(number):  # Floyd's sampling: a candidate that is taken already is replaced by the newest one
+    for t in range(number):  # Floyd's sampling: the newest candidate replaces one that is already taken
         newest = (candidates - number + t).clamp(min=0)
         pick = draws[..., t] % (newest + 1)
         for taken in picks:
             pick = torch.where(pick == taken, newest, pick)
         picks.append(pick)
-    found = torch.stack(picks, -1) + 1 if picks else draws.new_zeros(len(counts), *draws.shape)
-    return found + torch.where(found >= low[:, None], window[..., None], 0)
+    chosen = torch.stack(picks, -1) + 1 if picks else draws.new_zeros(len(counts), *draws.shape)
+    return chosen + torch.where(chosen >= low[:, None], window[..., None], 0)
 
 
 def block_rows(draws: Tensor, counts: Tensor) -> list[Rows]:
-    """draws (H, G, r), counts (B) -> which of the B H G blocks of keys each block of queries sees.
+    """draws (H, G, r), counts (B) -> which of the B H G key blocks each query block sees.
 
-    There is no -1 where all G blocks of each example are real and more than 5 + 2 r.
+    No entry is -1 if all G blocks of every example are real and G > 5 + 2 r.
     """
     shape = (len(counts), *draws.shape[:2])  # (B, H, G)
     most = 5 + 2 * draws.shape[-1]
@@ -60,7 +60,7 @@ def block_rows(draws: Tensor, counts: Tensor) -> list[Rows]:
     real, long = block <= last, last >= most
     random = random_blocks(draws, counts)  # (B, H, G, r)
     every = torch.where(real, block, -1)[:, :, None]  # (B, 1, 1, G)
-    second = (block == 1) | (block == last - 1)  # beside a global block, which is its neighbour too
+    second = (block == 1) | (block == last - 1)  # next to a global block, which is thus its neighbour
     inner = long & (block > 0) & (block < last)  # (B, 1, G)
     other = torch.where(block == 1, 2, block - 1)  # the other neighbour of such a block
 
@@ -79,7 +79,7 @@ def block_rows(draws: Tensor, counts: Tensor) -> list[Rows]:
 
 
 def _rows(which: Tensor, listed: Tensor) -> Rows:
-    """Of the blocks where `which` (B, 1, G) is True, in every head: what they see, from block numbers (B, H, G, S)."""
+    """What the blocks at which `which` (B, 1, G) is True see in every head, from block numbers (B, H, G, S)."""
     _, heads, blocks, _ = listed.shape
     example, head, block = which.expand(listed.shape[:3]).nonzero(as_tuple=True)
     first = (example * heads + head) * blocks
@@ -122,35 +122,25 @@ def bigbird(
 class BigBird(MultiHead):
     """Multi-head block-sparse attention.
 
-    Each head draws its own random blocks when the layer is made, from torch's stream, and they are saved with the
-    weights; the code takes a NumPy seed per layer, set at each call. A draw u becomes one of the candidates by u modulo
-    their number, so that an example's blocks depend on its own length alone. Not imitated of the public code: near the
-    end it draws from the window too, whose blocks then count twice; in evaluation all random blocks are block 0; at
-    1024, 3072 and 4096 tokens only the first 1024 are drawn from. Hidden tokens before an example's last real one
-    (LRA's black pixels) stay hidden.
+    Each head draws its random blocks from torch's generator when the layer is created, and they are saved with the
+    weights; the public code sets a NumPy seed per layer at each call. A draw u selects the candidate u modulo their
+    number, so an example's blocks depend only on its own length. Three properties of the public code are not
+    reproduced: near the end it also draws from the window, whose blocks then count twice; in evaluation all random
+    blocks are block 0; at 1024, 3072 and 4096 tokens it draws only from the first 1024. Hidden tokens before an
+    example's last real token (LRA's black pixels) stay hidden.
 
-    A sequence longer than `max_length` takes the draws of the first blocks again. Raises ValueError for blocks below 1
-    or fewer than 0 random ones.
+    A sequence longer than `max_length` reuses the draws from the start. Raises ValueError for a block below 1 or a
+    negative number of random blocks.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        block: int = 64,
-        random_blocks: int = 3,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, *, block: int = 64, random_blocks: int = 3, **options: Any):
+        super().__init__(dim, heads, **options)
         if block < 1 or random_blocks < 0:
             raise ValueError(f"BigBird requires block >= 1 and random_blocks >= 0, not {block} and {random_blocks}")
         self.block = block
-        self.register_buffer("draws", torch.randint(DRAWS, (heads, -(-max_length // block), random_blocks)))
+        self.register_buffer("draws", torch.randint(DRAWS, (heads, -(-self.max_length // block), random_blocks)))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         return bigbird(

@@ -2,10 +2,10 @@
 
     z_m = W_c [x_(m c); ..; x_(m c + c - 1)]      a convolution of width and stride c
     keys of a segment from a on: the last C of { z_m : (m + 1) c <= a - M }, SG(x_(a - M) .. x_(a - 1)), x_a ..
-    s_ij as Transformer-XL's, distances counted in keys: z_m is the next key before that of z_(m + 1)
+    s_ij as Transformer-XL's, distances counted in keys: z_m directly precedes z_(m + 1)
 
-W_c learns from the attention-reconstruction loss alone, and this loss trains W_c alone. When a segment h drops its s
-oldest memories X for their compressions Z, it compares what h reads of the one and of the other, without positions:
+Only the attention-reconstruction loss trains W_c, and it trains nothing else. When a segment h replaces its s oldest
+memories X by their compressions Z, the loss compares what h reads from each, without positions:
 
     loss = mean | A(h, Z) - A(h, X) |^2,   A(h, Y) = softmax(E^-1/2 (W_q h) (W_k Y)') W_v Y,  all but Z without gradient
 
@@ -23,15 +23,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from models.attention.base import Pattern, State
-from models.attention.transformer_xl import STD, Ring, TransformerXL
+from models.attention.transformer_xl import STD, RingView, TransformerXL
 from models.ops.heads import split_heads
 from models.ops.precision import upcast
 from models.ops.relative import Past
-from models.ops.ring import latest, store
+from models.ops.ring import after_latest, store
 
 
 class _WithLoss(torch.autograd.Function):
-    """y, whose backward pass also runs that of a loss."""
+    """y unchanged; its backward pass also runs the backward pass of a loss."""
 
     @staticmethod
     def forward(ctx, y: Tensor, loss: Tensor) -> Tensor:
@@ -47,15 +47,15 @@ class _WithLoss(torch.autograd.Function):
 class Compressive(TransformerXL):
     """(5 + c) D^2 + 2 D parameters; no projection has a bias.
 
-    The loss of each layer is a mean over examples, the tokens of segments that compress, and channels. It enters with
-    factor 1 in training, whatever the task's loss is multiplied by: a scaler of float16's gradients and a division by
-    micro-batches do not reach it. Adam cancels a constant factor; a bound of the gradient's norm counts this gradient
-    too. With `detach_memory=False` there is no such loss: the gradient of the task goes through the compressions.
+    Each layer's loss is a mean over examples, the tokens of compressing segments, and channels. In training it has the
+    factor 1, whatever factor the task's loss has: neither float16 gradient scaling nor the division by micro-batches
+    affects it. Adam cancels a constant factor; gradient-norm clipping includes this gradient. With
+    `detach_memory=False` there is no such loss: the task's gradient passes through the compressions.
 
-    Padding counts as zero in a compression, and a compression of padding alone is hidden.
+    Padding counts as zero in a compression, and an all-padding compression is hidden.
 
-    Raises ValueError for a rate below 1 that does not divide segment and memory, for a memory shorter than a segment,
-    and for a negative compressed memory.
+    Raises ValueError for a rate that is below 1 or does not divide segment and memory, a memory shorter than a segment,
+    and a negative compressed memory.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
@@ -65,31 +65,27 @@ class Compressive(TransformerXL):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         segment: int = 512,
         memory_length: int = 512,
         compressed_length: int = 512,
         rate: int = 2,
         shared_biases: bool = True,
         detach_memory: bool = True,
+        **options: Any,
     ):
         super().__init__(
             dim,
             heads,
-            pattern=pattern,
-            max_length=max_length,
-            dropout=dropout,
             segment=segment,
             memory_length=memory_length,
             shared_biases=shared_biases,
             detach_memory=detach_memory,
+            **options,
         )
         if rate < 1 or segment % rate or memory_length % rate:
             raise ValueError(f"a rate of {rate} does not divide a segment of {segment} and a memory of {memory_length}")
         if memory_length < segment:
-            raise ValueError(f"a memory of {memory_length} is shorter than a segment of {segment}, which it takes in")
+            raise ValueError(f"a memory of {memory_length} is shorter than a segment of {segment}, which it must hold")
         if compressed_length < 0:
             raise ValueError(f"a compressed memory has a length of 0 or more, not {compressed_length}")
         self.compressed_length, self.rate = compressed_length, rate
@@ -98,7 +94,7 @@ class Compressive(TransformerXL):
 
     @property
     def slots(self) -> int:
-        """Compressions that a state keeps: those of the compressed memory, and those of what is not yet in it."""
+        """Compressions in a state: those of the compressed memory, and those of the tokens that are not yet in it."""
         return self.compressed_length + (self.memory_length + self.segment) // self.rate
 
     def forward(
@@ -110,7 +106,7 @@ class Compressive(TransformerXL):
         return y, carry
 
     def compress(self, x: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """x (B, K, D), hidden (B, K) True at padding -> compressions (B, K // c, D), and which are of padding alone."""
+        """x (B, K, D), hidden (B, K) True at padding -> compressions (B, K // c, D), and which are all padding."""
         length = x.shape[1] // self.rate * self.rate
         x = x[:, :length]
         if hidden is not None:
@@ -135,15 +131,15 @@ class Compressive(TransformerXL):
     def compressed(
         self, k: Tensor, v: Tensor, number: int, first: int, last: int, hidden: Tensor | None
     ) -> tuple[Past, ...]:
-        """Compressions k, v (B, H, K, E) from that of this number on, of segments that start at `first` .. `last`."""
+        """Compressions k, v (B, H, K, E) from `number` on, for the segments that start at `first` .. `last`."""
         width = min(self.compressed_length, max(0, last - self.memory_length) // self.rate)
         start = (first - self.memory_length) // self.rate - width - number
         return (Past(k, v, width, start, self.segment // self.rate, hidden),) if width else ()
 
     def reconstruction_loss(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """The loss of a layer's input x (B, N, D): a scalar, whose gradient is that of W_c."""
+        """The loss for a layer's input x (B, N, D): a scalar with a gradient for W_c only."""
         s, c, length = self.segment, self.rate, x.shape[1]
-        # of the first segment that drops memories, and of the last one
+        # starts of the first segment that drops memories and of the last segment
         begin, last = self.memory_length // s * s, (length - 1) // s * s
         if last < begin:
             return upcast(x.new_zeros(()))
@@ -158,11 +154,11 @@ class Compressive(TransformerXL):
             return split_heads(F.linear(y, linear.weight.detach()), self.head_dim)
 
         def attend(y: Tensor, hidden: Tensor, missing: int, rows: int) -> tuple[Tensor, Tensor]:
-            """What queries read of y (B, K, D), (B G, H, s, E), and where they read anything, (B G)."""
+            """What queries read from y (B, K, D), (B G, H, s, E), and which segments read anything, (B G)."""
             y, hidden = F.pad(y, (0, 0, missing, 0)), F.pad(hidden, (missing, 0), value=True)
             hidden = hidden.unflatten(1, (-1, rows)).flatten(0, 1)  # (B G, rows)
             nothing = hidden.all(1)
-            # finite where all is hidden; without a mask if nothing is, which fused kernels take
+            # finite if all keys are hidden; None if none is, which allows fused kernels
             mask = (~hidden | nothing[:, None])[:, None, None] if missing or key_padding_mask is not None else None
             k, v = (frozen(linear, y, rows) for linear in (self.k_proj, self.v_proj))
             return upcast(F.scaled_dot_product_attention(q, k, v, attn_mask=mask)), ~nothing
@@ -170,14 +166,14 @@ class Compressive(TransformerXL):
         q = frozen(self.q_proj, F.pad(x[:, begin:], (0, 0, 0, rest)), s)
         with torch.no_grad():
             target, something = attend(x[:, dropped], hidden[:, dropped], missing, s)
-        found, _ = attend(z, empty, missing // c, s // c)
-        error = (found - target).square().mean((1, 3))  # (B G, s)
+        reconstruction, _ = attend(z, empty, missing // c, s // c)
+        error = (reconstruction - target).square().mean((1, 3))  # (B G, s)
         real = ~F.pad(hidden[:, begin:], (0, rest), value=True).unflatten(1, (-1, s)).flatten(0, 1)
         counts = real & something[:, None]
         return (error * counts).sum() / counts.sum().clamp(min=1)
 
     def empty_state(self, batch: int) -> State:
-        """Rings of keys and values of tokens and of compressions, the inputs of the next one, and all distances."""
+        """Rings of keys and values for tokens and compressions, inputs of the next compression, and all distances."""
         state = super().empty_state(batch)
         table = self.distances(self.compressed_length + self.reach)
         far = self.empty_cache(batch, self.slots)
@@ -202,21 +198,17 @@ class Compressive(TransformerXL):
         seen, made = state["seen"], state["seen"] // self.rate
         first = seen // self.segment * self.segment
         last = first + (length - 1) // self.segment * self.segment
-        number = max(
-            0, (first - self.memory_length) // self.rate - self.compressed_length
-        )  # of the oldest that is seen
-        k, v = (
-            torch.cat([latest(state[f"far_{name}"], made, made - number).to(new.dtype), new], 2)
-            for name, new in (("k", state["new_k"]), ("v", state["new_v"]))
-        )
+        # the number of the oldest compression that is seen
+        number = max(0, (first - self.memory_length) // self.rate - self.compressed_length)
+        k, v = (after_latest(state[f"far_{name}"], state[f"new_{name}"], made, made - number) for name in ("k", "v"))
         return self.compressed(k, v, number, first, last, None)
 
-    def rings(self, state: State) -> list[Ring]:
+    def rings(self, state: State) -> list[RingView]:
         seen, made = state["seen"], state["seen"] // self.rate
-        start = seen // self.segment * self.segment - self.memory_length  # of the memory
-        end = max(0, start) // self.rate  # compressions in the compressed memory, and those that left it
+        start = seen // self.segment * self.segment - self.memory_length  # start of the memory
+        end = max(0, start) // self.rate  # compressions that have entered the compressed memory
         slot = torch.arange(self.slots, device=state["far_k"].device)
-        back = (made - 1 - slot) % self.slots - (made - 1 - end)  # 1 for the newest that is seen
+        back = (made - 1 - slot) % self.slots - (made - 1 - end)  # 1 for the newest visible one
         seen_slot = (back >= 1) & (back <= min(self.compressed_length, end))
         distance = torch.where(seen_slot, seen - start + back, 0)
-        return [Ring(state["far_k"], state["far_v"], distance, seen_slot), *super().rings(state)]
+        return [RingView(state["far_k"], state["far_v"], distance, seen_slot), *super().rings(state)]

@@ -4,18 +4,18 @@
     cos(a - b) = cos a cos b + sin a sin b:   phi(x_i) = [ ReLU(x_i) sin(pi i / 2M), ReLU(x_i) cos(pi i / 2M) ]
 
 with positions from 1. Time O(N E D), memory O(N D), decoding state 2 E D + 2 D numbers. floor = 1e-6; no 1 / sqrt(E).
-No attention weights are formed, so dropout drops nothing.
+No attention weights are formed, so dropout has no effect.
 
-M is the longer of queries and keys, each example's own: its keys end with the last real token. In the causal form that
-would let the total length into every row, so M is `max_length` (D-27), and no longer sequence can be read. In the cross
-form a query's row depends on its position and, through M, on the number of queries: noncausal only. Padding is left out
-of the sums; CAB lets it in (D-20).
+M is the larger number of queries and keys, per example, counted up to the last real token. In the causal form that
+would leak the total length into every row, so M is `max_length` (D-27), and no longer sequence can be read. In the
+cross form a query's row depends on its position and, through M, on the number of queries: noncausal only. Padding is
+excluded from the sums; CAB includes it (D-20).
 
     B batch, N query length, M key length (and the span, in equations), H heads, E head width
 """
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -30,13 +30,7 @@ FLOOR = 1e-6
 
 
 def cosformer(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    span: Tensor,
-    *,
-    causal: bool,
-    key_padding_mask: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, span: Tensor, *, causal: bool, key_padding_mask: Tensor | None = None
 ) -> Tensor:
     """q (B, H, N, E), k and v (B, H, M, E), span (B or 1), mask (B, M) True at padding -> (B, H, N, E)."""
     phi_q, phi_k = (reweighted(x, torch.arange(1, x.shape[2] + 1, device=x.device), span) for x in (q, k))
@@ -61,8 +55,8 @@ class Cosformer(MultiHead):
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern) - {Pattern.CAUSAL_CROSS}
     has_weights: ClassVar[bool] = False
 
-    def __init__(self, dim: int, heads: int, *, pattern: Pattern | str, max_length: int, dropout: float = 0.0):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, **options: Any):
+        super().__init__(dim, heads, **options)
         self.fixed_length = self.pattern.causal
 
     def span(self, q: Tensor, key_padding_mask: Tensor | None, keys: int) -> Tensor:
@@ -75,10 +69,6 @@ class Cosformer(MultiHead):
         else:
             span = real_lengths(key_padding_mask)
         return span.clamp(min=q.shape[2]) if self.pattern.cross else span
-
-    def check_length(self, length: int) -> None:
-        if length > self.max_length:
-            raise ValueError(f"causal cosFormer was built for {self.max_length} tokens and got {length}")
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         span = self.span(q, key_padding_mask, k.shape[2])

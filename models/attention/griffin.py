@@ -4,11 +4,11 @@
     local       o_i = sum_{i-w < j <= i} softmax_j( <R^i q_i, R^j k_j> / sqrt(E) ) v_j                   (§2.2, §2.3)
                 one head of k and v for all heads of q; R, RoPE's rotation, turns the first half of the channels
 
-The RG-LRU is that of models/layers/rglru.py. Layers take the kinds of `block_types` in turn. Time O(N D W) and
-O(N D (D + w)), memory O(N (D + W)), decoding state 4 W and 2 w E numbers. As in the published code GELU is its tanh
-form, RoPE's pairs are (j, j + R/2), W_y, W_x and the W_o have biases, and weights are normal with variance 1 / inputs
-(.01 / 4 in the convolution); there the variance of W_o is 2 / layers of that, which no single layer knows. Griffin's
-MLP is the backbone's feed-forward network. The code's window has w + 1 keys; w keys are seen here (D-8).
+The RG-LRU is in models/layers/rglru.py. Layers cycle through the kinds in `block_types`. Time O(N D W) and
+O(N D (D + w)), memory O(N (D + W)), decoding state 4 W and 2 w E numbers. As in the published code, GELU is its tanh
+form, RoPE's pairs are (j, j + R/2), W_y, W_x and both W_o have biases, and weights are normal with variance 1 / inputs
+(.01 / 4 in the convolution). That code multiplies the variance of W_o by 2 / layers, a number that no single layer
+knows. Griffin's MLP is the backbone's feed-forward network. The code's window has w + 1 keys; here it has w (D-8).
 
     B batch, N length, D width, H heads, E head width, W width of the recurrence, w window, R rotated channels
 """
@@ -26,13 +26,13 @@ from models.layers.rglru import RGLRU
 from models.ops.banded import banded_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.positions import apply_rope, rope_frequencies
-from models.ops.ring import Ring, latest, store
+from models.ops.ring import Ring, after_latest, empty_ring, store
 
-CONVOLUTION_VARIANCE = 0.01  # over the number of taps
+CONVOLUTION_VARIANCE = 0.01  # divided by the number of taps
 
 
-def linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
-    """Linear with weights of variance 1 / inputs and a bias of zero, or none."""
+def fan_in_linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
+    """Linear with weights of variance 1 / inputs and a zero bias or none."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.normal_(layer.weight, std=inputs**-0.5)
     if bias:
@@ -41,9 +41,9 @@ def linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 
 
 class RecurrentBlock(nn.Module):
-    """3 D W + 2 W + D parameters, those of the RG-LRU in H blocks, 2 W^2 / H + 3 W, and (taps + 1) W.
+    """3 D W + 2 W + D parameters, plus 2 W^2 / H + 3 W of the RG-LRU in H blocks, plus (taps + 1) W.
 
-    Raises ValueError for fewer than one tap, or a width W below 1 or that is not a multiple of the heads.
+    Raises ValueError for fewer than one tap, and for a width W that is below 1 or not a multiple of the heads.
     """
 
     has_weights = False
@@ -52,24 +52,24 @@ class RecurrentBlock(nn.Module):
         super().__init__()
         if width < 1:
             raise ValueError(f"Griffin's recurrence has a width of 1 or more, not {width}")
-        self.y_proj, self.x_proj = linear(dim, width), linear(dim, width)
+        self.y_proj, self.x_proj = fan_in_linear(dim, width), fan_in_linear(dim, width)
         self.convolution = ShortConvolution(width, taps)
         nn.init.normal_(self.convolution.weight, std=(CONVOLUTION_VARIANCE / taps) ** 0.5)
         self.convolution_bias = nn.Parameter(torch.zeros(width))
         self.recurrence = RGLRU(width, heads)
-        self.out_proj = linear(width, dim)
+        self.out_proj = fan_in_linear(width, dim)
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-        """x (B, N, D), mask (B, N) True at padding -> (B, N, D). There are no weights that `dropout` would drop."""
+        """x (B, N, D), mask (B, N) True at padding -> (B, N, D). `dropout` has no effect: there are no weights."""
         u = self.convolution(self.x_proj(x), key_padding_mask=key_padding_mask) + self.convolution_bias
         return self.gate(x, self.recurrence(u, key_padding_mask=key_padding_mask))
 
     def gate(self, x: Tensor, h: Tensor) -> Tensor:
-        """y (B, N, D) of x (B, N, D) and of what the recurrence gave, (B, N, W)."""
+        """y (B, N, D) from x (B, N, D) and the recurrence's output h (B, N, W)."""
         return self.out_proj(F.gelu(self.y_proj(x), approximate="tanh") * h)
 
     def empty_state(self, batch: int) -> State:
-        """What the convolution and the recurrence keep, (taps - 1) W and W numbers."""
+        """States of the convolution and the recurrence, (taps - 1) W and W numbers."""
         return {"convolution": self.convolution.empty_state(batch), "recurrence": self.recurrence.empty_state(batch)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
@@ -93,13 +93,13 @@ class LocalBlock(nn.Module):
             raise ValueError(f"Griffin's window has 1 key or more, not {window}")
         self.heads, self.head_dim, self.window = heads, dim // heads, window
         if self.head_dim % 4:
-            raise ValueError(f"Griffin turns half of a head's channels in pairs: {self.head_dim} is no multiple of 4")
-        self.q_proj = linear(dim, dim, bias=False)
-        self.k_proj, self.v_proj = (linear(dim, self.head_dim, bias=False) for _ in range(2))
-        self.out_proj = linear(dim, dim)
+            raise ValueError(f"Griffin rotates half a head's channels in pairs: {self.head_dim} is not a multiple of 4")
+        self.q_proj = fan_in_linear(dim, dim, bias=False)
+        self.k_proj, self.v_proj = (fan_in_linear(dim, self.head_dim, bias=False) for _ in range(2))
+        self.out_proj = fan_in_linear(dim, dim)
 
     def project(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, N, E), keys and values (B, 1, N, E), of x (B, N, D) at the positions from `first` on."""
+        """Queries (B, H, N, E), keys and values (B, 1, N, E) from x (B, N, D), at the positions from `first` on."""
         q, k, v = (split_heads(layer(x), self.head_dim) for layer in (self.q_proj, self.k_proj, self.v_proj))
         positions = torch.arange(first, first + x.shape[1], device=x.device)
         frequencies = rope_frequencies(self.head_dim // 2).to(x.device)
@@ -119,9 +119,8 @@ class LocalBlock(nn.Module):
         return self.out_proj(merge_heads(self.attend(*self.project(x, 0), key_padding_mask, dropout)))
 
     def empty_state(self, batch: int) -> Ring:
-        """Rings of the last `window` keys and values, of one head, and the number of tokens seen."""
-        ring = self.k_proj.weight.new_zeros(2, batch, 1, self.window, self.head_dim)
-        return {"k": ring[0], "v": ring[1], "seen": 0}
+        """Rings of the last `window` keys and values of the single head, and the number of tokens seen."""
+        return empty_ring(self.k_proj.weight, batch, 1, self.window, self.head_dim)
 
     def chunk(self, x: Tensor, state: Ring) -> tuple[Tensor, Ring]:
         """The next n tokens x (B, n, D) -> (B, n, D), equal to the same rows of `forward`. The ring is written to."""
@@ -130,13 +129,13 @@ class LocalBlock(nn.Module):
         if count == 1:
             slot, filled = seen % self.window, min(seen + 1, self.window)
             state["k"][:, :, slot], state["v"][:, :, slot] = k[:, :, 0], v[:, :, 0]
-            # the heads of the query as that many queries of the one head
+            # the query heads as that many queries of the single head
             keys, values = (state[name][:, :, :filled] for name in ("k", "v"))
             y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values).transpose(1, 2)
         else:
             before = min(seen, self.window - 1)
-            past = (latest(state[name], seen, before).to(q.dtype) for name in ("k", "v"))
-            keys, values = (torch.cat([old, new.to(q.dtype)], 2) for old, new in zip(past, (k, v), strict=True))
+            keys = after_latest(state["k"], k.to(q.dtype), seen, before)
+            values = after_latest(state["v"], v.to(q.dtype), seen, before)
             y = self.attend(F.pad(q, (0, 0, before, 0)), keys, values)[:, :, before:]
             store(state["k"], k, seen)
             store(state["v"], v, seen)
@@ -147,14 +146,14 @@ BLOCKS = ("recurrent", "local")
 
 
 class Griffin(Attention):
-    """Layer l of a stack is of kind `block_types[l mod their number]`, recurrent or local; the parameters are its.
+    """Layer l of a stack has the kind `block_types[l mod their number]`, recurrent or local, and its parameters.
 
-    A layer by itself is the first one. `rnn_dim` is W, 4 D / 3 if None, rounded up to a multiple of the heads: so the
-    paper's blocks have as many parameters as multi-head attention. The RG-LRU's gates have one block a head, as in the
-    published code. `window` is w, `conv` the number of taps.
+    A single layer is the first one. `rnn_dim` is W; None means 4 D / 3, rounded up to a multiple of the heads, so that
+    the paper's blocks have as many parameters as multi-head attention. The RG-LRU's gates have one block per head, as
+    in the published code. `window` is w, `conv` the number of taps.
 
-    Raises ValueError for an empty list or an unknown kind of block, a window, a width W or a number of taps below 1, a
-    width W that is not a multiple of the heads, and, where a layer may be local, a head width that is not one of 4.
+    Raises ValueError for an empty list or an unknown kind of block, a window, width W or number of taps below 1, a
+    width W that is not a multiple of the heads and, if a layer may be local, a head width that is not a multiple of 4.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
@@ -164,21 +163,19 @@ class Griffin(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         block_types: Sequence[str] = ("recurrent", "recurrent", "local"),
         rnn_dim: int | None = None,
         window: int = 1024,
         conv: int = 4,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if not block_types or not set(block_types) <= set(BLOCKS):
             raise ValueError(f"Griffin's block_types are some of {', '.join(BLOCKS)}, not {list(block_types)}")
         self.block_types, self.window, self.conv = tuple(block_types), window, conv
         self.rnn_dim = heads * -(-4 * dim // (3 * heads)) if rnn_dim is None else rnn_dim
         self.index = 0
-        # one of each kind, so that the sizes of all are checked
+        # build one block of each kind, so that the sizes of all kinds are checked
         self.block = {kind: self.make_block(kind) for kind in dict.fromkeys(self.block_types)}[self.kind]
         self.has_weights = self.block.has_weights
 
@@ -205,7 +202,7 @@ class Griffin(Attention):
         return self.block(x, key_padding_mask=key_padding_mask, dropout=self.active_dropout), carry
 
     def empty_state(self, batch: int) -> State:
-        """What the layer's block keeps."""
+        """The state of the layer's block."""
         return self.block.empty_state(batch)
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:

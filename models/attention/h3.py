@@ -5,12 +5,13 @@
     a = (1 + dt A / 2) / (1 - dt A / 2)                                                            (bilinear transform)
     y_t = W_o (q_t s_t) + b_o
 
-The shift is the state space of a register of the last S keys, read by c. In heads of E > 1 channels u_t is the outer
-product of k'_t and v_t (E, E), all of whose numbers share one diagonal state space, and s_t is read by q_t. The public
-code orders the channels of that output in two ways, by its path; here they are those of v, as in its fast one.
+The shift is the state space of a register that holds the last S keys and is read by c. In heads of E > 1 channels u_t
+is the outer product of k'_t and v_t (E, E), whose entries share one diagonal state space, and q_t reads s_t. The public
+code has two channel orders for that output, depending on the code path; here the order is that of v, as in its fast
+path.
 
-Time O(N log N D E), memory O(N D), decoding state D (S - 1) + D E S numbers. `heads` is accepted and changes nothing: E
-is `head_width`. No attention weights are formed, so dropout drops nothing. A padded token has keys and values of zero.
+Time O(N log N D E), memory O(N D), decoding state D (S - 1) + D E S numbers. `heads` is accepted but has no effect: E
+is `head_width`. No attention weights are formed, so dropout has no effect. Padded tokens have zero keys and values.
 
     B batch, N length, D width, E head width, G = D / E heads, S state size, n = S / 2 modes
 """
@@ -23,17 +24,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models.attention.base import Attention, Pattern, State
+from models.layers.initialisers import log_steps
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import autocast_disabled, upcast
 
-SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
-
 
 class ShiftSSM(nn.Module):
-    """shift(x) + d x for each of C channels: C (2 S + 1) parameters.
+    """shift(x) + d x in each of C channels: C (2 S + 1) parameters.
 
-    b starts as a unit vector, so that K starts as c, which starts as the weights of a convolution do in torch.
+    b starts as a unit vector, so K initially equals c, which starts like the weights of a torch convolution.
     """
 
     def __init__(self, channels: int, d_state: int):
@@ -44,7 +44,7 @@ class ShiftSSM(nn.Module):
         nn.init.ones_(self.enter[:, 0])
 
     def taps(self) -> Tensor:
-        """K, (C, S), with d added to the first."""
+        """K, (C, S), with d added to the first tap."""
         kernel = fft_convolution(upcast(self.leave).flip(-1), upcast(self.enter)).flip(-1)
         return torch.cat([kernel[:, :1] + self.skip[:, None], kernel[:, 1:]], -1)
 
@@ -67,9 +67,9 @@ class ShiftSSM(nn.Module):
 
 
 class DiagonalSSM(nn.Module):
-    """s of G sequences u, each with n = S / 2 modes of its own: G (3 S + 2) parameters.
+    """s for G sequences u, each with its own n = S / 2 modes: G (3 S + 2) parameters.
 
-    A starts as S4D-Lin, -1/2 + i pi n, b as ones, c as N(0, 1) and dt log-uniform in [0.001, 0.1].
+    Initial values: A as in S4D-Lin, -1/2 + i pi n; b ones; c from N(0, 1); dt log-uniform in [0.001, 0.1].
     """
 
     def __init__(self, channels: int, d_state: int):
@@ -79,7 +79,7 @@ class DiagonalSSM(nn.Module):
         self.leave = nn.Parameter(torch.view_as_real(torch.randn(channels, modes, dtype=torch.cfloat)))  # c
         self.log_decay = nn.Parameter(torch.full((channels, modes), math.log(0.5)))
         self.frequency = nn.Parameter(math.pi * torch.arange(modes).float().repeat(channels, 1))
-        self.log_step = nn.Parameter(torch.empty(channels).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+        self.log_step = nn.Parameter(log_steps(channels))
         self.skip = nn.Parameter(torch.randn(channels))  # d
 
     def modes(self) -> tuple[Tensor, Tensor]:
@@ -90,7 +90,7 @@ class DiagonalSSM(nn.Module):
         return 2 * step * enter * leave / (1 - move), 2 * move.atanh()
 
     def kernel(self, length: int) -> Tensor:
-        """What one input makes of `length` outputs, (G, length)."""
+        """The response of `length` outputs to one input, (G, length)."""
         kernel = exponential_kernel(*self.modes(), length)
         return torch.cat([kernel[:, :1] + self.skip[:, None], kernel[:, 1:]], -1)
 
@@ -112,24 +112,14 @@ class DiagonalSSM(nn.Module):
 class H3(Attention):
     """4 D^2 + 4 D for the projections, D (2 S + 1) for the shift, G (3 S + 2) for the diagonal state spaces.
 
-    Raises ValueError for an odd state size, and if the head width does not divide the width.
+    Raises ValueError for an odd state size, and for a head width that does not divide the width.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
     has_weights: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        d_state: int = 64,
-        head_width: int = 1,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, *, d_state: int = 64, head_width: int = 1, **options: Any):
+        super().__init__(dim, heads, **options)
         if d_state < 2 or d_state % 2:
             raise ValueError(f"H3's modes come in conjugate pairs: d_state is even and positive, not {d_state}")
         if head_width < 1 or dim % head_width:
@@ -141,7 +131,7 @@ class H3(Attention):
         self.diagonal = DiagonalSSM(dim // head_width, d_state)
 
     def project(self, x: Tensor) -> list[Tensor]:
-        """q, k and v (B, D, N) of x (B, N, D), wide, for products of three are out of 16 bits' range."""
+        """q, k and v (B, D, N) from x (B, N, D), upcast because products of three exceed the range of 16 bits."""
         return [upcast(layer(x)).mT for layer in (self.q_proj, self.k_proj, self.v_proj)]
 
     def in_heads(self, *parts: Tensor) -> list[Tensor]:
@@ -163,18 +153,18 @@ class H3(Attention):
         q, k, v = self.in_heads(q, self.shift(k), v)
 
         def read(q: Tensor, k: Tensor) -> Tensor:
-            """What one channel of each head, q and k (B, 1, G, N), adds to y (B, E, G, N)."""
+            """The contribution of one channel per head, q and k (B, 1, G, N), to y (B, E, G, N)."""
             return q * fft_convolution(k * v, kernel)
 
         if self.head_width == 1:
             y = read(q, k)
-        else:  # the products of one channel at a time: all would be E times as many as those of v
+        else:  # one channel at a time: all products together would be E times as large as v
             pairs = zip(q.split(1, 1), k.split(1, 1), strict=True)
             y = sum(checkpoint(read, *pair, use_reentrant=False) for pair in pairs)
         return self.write(y, x), carry
 
     def empty_state(self, batch: int) -> State:
-        """The last S - 1 keys of each channel, and h of each product (B, E, E, G, n)."""
+        """The last S - 1 keys of each channel, and h for each product (B, E, E, G, n)."""
         widths = (self.head_width, self.head_width)
         return {"k": self.shift.empty_state(batch), "h": self.diagonal.empty_state(batch, *widths)}
 
@@ -185,8 +175,8 @@ class H3(Attention):
             q, k, v = self.in_heads(q, k, v)
             y, states = torch.zeros_like(v), []
             for channel, h in enumerate(state["h"].unbind(1)):
-                one = slice(channel, channel + 1)
-                s, h = self.diagonal.chunk(k[:, one] * v, h)
+                row = slice(channel, channel + 1)
+                s, h = self.diagonal.chunk(k[:, row] * v, h)
                 states.append(h)
-                y = y + q[:, one] * s
+                y = y + q[:, row] * s
         return self.write(y, x), {"k": keys, "h": torch.stack(states, 1)}

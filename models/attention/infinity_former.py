@@ -7,9 +7,9 @@
     z = sum_j N(mu; c_j, sigma^2 + s_j^2) (B W_V)_j                            = E[v(t)] for t ~ N(mu, sigma^2)
     y = W_o o + W_R z,  o softmax attention to the last w tokens, turned by RoPE
 
-A token reads the memory of the segments before its own. Fit and resampling are linear in B and X, and constant: with
-Y the tokens of a segment B becomes A B + C Y. Nothing forms K: <w, K q> is <W_K' B' w, q>. The published code detaches
-memories between batches; a sequence is one batch here, and its gradient goes through all of them.
+A token reads the memory of the segments before its own. Fit and resampling are constant linear maps of B and X: with Y
+the tokens of a segment, B becomes A B + C Y. K is never formed: <w, K q> is <W_K' B' w, q>. The published code detaches
+memories between batches; here a sequence is one batch, and its gradient passes through all memories.
 
 Time O(n w D + n N D + n N (N + D) D / S), memory O(n D + n N D / S), decoding state 2 w D + S D + 2 N D numbers.
 
@@ -44,7 +44,7 @@ def densities(at: Tensor, variance: Tensor, centres: Tensor, widths: Tensor) -> 
 
 
 class Regularised(torch.autograd.Function):
-    """sigma^2 as it is; its gradient is also that of weight * mean KL( N(mu, sigma^2) || N(mu, std^2) )."""
+    """sigma^2 unchanged; its gradient also includes that of weight * mean KL( N(mu, sigma^2) || N(mu, std^2) )."""
 
     @staticmethod
     def forward(ctx, variance: Tensor, std: float, weight: float) -> Tensor:
@@ -61,19 +61,19 @@ class Regularised(torch.autograd.Function):
 
 
 class Signal:
-    """The constant maps of a memory, in float64: `first` (N, S), `keep` A (N, N), `write` C (N, S), c and s (N,)."""
+    """Constant maps of the memory, in float64: `first` (N, S), `keep` A (N, N), `write` C (N, S), c and s (N,)."""
 
     def __init__(self, bases: int, segment: int, widths: Sequence[float], tau: float, samples: int, ridge: float):
-        # on the CPU, whatever the device that parameters are made on
+        # on the CPU, whichever device the parameters are created on
         options = {"dtype": torch.float64, "device": "cpu"}
-        each = bases // len(widths)
-        self.centres = torch.linspace(0, 1, each, **options).repeat(len(widths))
-        self.widths = torch.tensor(list(widths), **options).repeat_interleave(each)
+        per_width = bases // len(widths)
+        self.centres = torch.linspace(0, 1, per_width, **options).repeat(len(widths))
+        self.widths = torch.tensor(list(widths), **options).repeat_interleave(per_width)
         new = torch.arange(1, segment + 1, **options) / segment
         old = torch.arange(1, samples + 1, **options) / samples
 
         def fit(at: Tensor) -> Tensor:
-            """(N, L), which gives B of L tokens at these times."""
+            """(N, L): the map from L tokens at these times to B."""
             values = densities(at, torch.zeros_like(at), self.centres, self.widths)  # F', (L, N)
             return torch.linalg.solve(values.mT @ values + ridge * torch.eye(bases, **options), values.mT)
 
@@ -83,7 +83,7 @@ class Signal:
         self.write = both[:, samples:]
 
     def maps(self, like: Tensor) -> "Maps":
-        """The maps of `update`, on the device and in the type of `like`."""
+        """The maps for `update`, on the device and in the type of `like`."""
         return Maps(*(matrix.to(like) for matrix in (self.first, self.keep, self.write)))
 
 
@@ -93,18 +93,18 @@ class Maps(NamedTuple):
     write: Tensor
 
     def update(self, memory: Tensor | None, tokens: Tensor) -> Tensor:
-        """B (.., N, D) after a segment of tokens (.., S, D), of B before it, None at the start."""
+        """B (.., N, D) after a segment of tokens (.., S, D), from the previous B, None at the start."""
         return self.first @ tokens if memory is None else self.keep @ memory + self.write @ tokens
 
 
 class InfinityFormer(MultiHead):
-    """8 D^2 + 4 D + 2 N parameters: four projections with biases of the window, four without of the memory, two w.
+    """8 D^2 + 4 D + 2 N parameters: four window projections with biases, four memory projections without, two w.
 
-    `bases` is N, in equal parts of each of the `widths` s, with centres from 0 to 1. `segment` is S, `tau` the share of
-    [0, 1] that the past has after an update, `samples` M, `ridge` lambda. The memory is of the layer's inputs, in
-    float32 at least; a padded token is one of zeros there, and hidden in the window. The last, unfinished segment is in
-    no memory. In training the gradient of `kl_weight` times the mean divergence of sigma^2 from `kl_std`^2 is added,
-    whatever factor the loss itself has. Sampling is uniform; the paper's sticky memories are not done.
+    `bases` is N, divided equally among the `widths` s, with centres from 0 to 1. `segment` is S, `tau` the share of
+    [0, 1] that the past occupies after an update, `samples` M, `ridge` lambda. The memory stores the layer's inputs, in
+    float32 at least; a padded token counts as zeros there and is hidden in the window. The last, unfinished segment
+    enters no memory. In training the gradient of `kl_weight` times the mean divergence of sigma^2 from `kl_std`^2 is
+    added, whatever factor the loss has. Sampling is uniform; the paper's sticky memories are not implemented.
 
     Raises ValueError for a size below 1, `bases` that are no multiple of the number of widths, widths, a ridge or a
     `kl_std` that are not positive, a `tau` outside (0, 1), a negative `kl_weight`, and an odd head width.
@@ -117,9 +117,6 @@ class InfinityFormer(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         window: int = 150,
         segment: int = 150,
         bases: int = 150,
@@ -129,11 +126,10 @@ class InfinityFormer(MultiHead):
         ridge: float = 0.5,
         kl_weight: float = 0.0,
         kl_std: float = 0.05,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        for name, size in {"window": window, "segment": segment, "bases": bases, "samples": samples}.items():
-            if size < 1:
-                raise ValueError(f"the infinity-former requires {name} >= 1, not {size}")
+        super().__init__(dim, heads, **options)
+        self.check_sizes(window=window, segment=segment, bases=bases, samples=samples)
         if not widths or bases % len(widths):
             raise ValueError(f"{bases} bases are not a multiple of {len(widths)} widths")
         if min(*widths, ridge, kl_std) <= 0 or not 0 < tau < 1 or kl_weight < 0:
@@ -159,13 +155,13 @@ class InfinityFormer(MultiHead):
         return y + self.remember_all(x, key_padding_mask), carry
 
     def project_window(self, x: Tensor, first: int) -> list[Tensor]:
-        """Queries, keys and values of the window, (B, H, n, E), of x (B, n, D) at the positions from `first` on."""
+        """Queries, keys and values of the window (B, H, n, E), from x (B, n, D) at the positions from `first` on."""
         q, k, v = (self.project(layer, x) for layer in (self.q_proj, self.k_proj, self.v_proj))
         positions = torch.arange(first, first + x.shape[1], device=x.device)
         return [apply_rope(q, positions), apply_rope(k, positions), v]
 
     def remember_all(self, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        """What the tokens x (B, n, D) read of the memories before their segments, (B, n, D)."""
+        """What the tokens x (B, n, D) read from the memories before their segments, (B, n, D)."""
         length, size = x.shape[1], self.segment
         count = -(-length // size)  # G
         tokens = x if key_padding_mask is None else x.masked_fill(key_padding_mask[..., None], 0.0)
@@ -179,26 +175,25 @@ class InfinityFormer(MultiHead):
         tile = TILE.fit(x, len(x) * self.heads * size * self.bases)  # T
         parts = zip(q.split(tile, 1), torch.stack(memories, 1).split(tile, 1), strict=True)
         if count <= tile:
-            z = [self.recall(some, *self.read(memory)) for some, memory in parts]
+            z = [self.recall(queries, *self.read(memory)) for queries, memory in parts]
         else:
-            z = [checkpoint(self.read_and_recall, some, memory, use_reentrant=False) for some, memory in parts]
+            z = [checkpoint(self.read_and_recall, queries, memory, use_reentrant=False) for queries, memory in parts]
         return self.ltm_out(torch.cat(z, 1).flatten(1, 2)[:, :length])
 
     def read_and_recall(self, q: Tensor, memory: Tensor) -> Tensor:
         return self.recall(q, *self.read(memory))
 
     def read(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """What queries meet of B (.., N, D): W_K' B' w of both w, (.., 2, D), and B W_V, (.., N, D)."""
+        """Keys and values of B (.., N, D): W_K' B' w for both w, (.., 2, D), and B W_V, (.., N, D)."""
         weights = torch.cat([self.to_mean.weight, self.to_variance.weight])  # (2, N)
-        # coefficients of bases that overlap cancel: their products are not for 16 bits
+        # coefficients of overlapping bases cancel, so 16-bit products are too coarse
         with autocast_disabled(memory):
             return upcast_linear(self.ltm_k, upcast(weights) @ memory), upcast_linear(self.ltm_v, memory)
 
     def recall(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """q (.., S, D) and what `read` gave -> z (.., S, D)."""
-        q, keys, values = (
-            y.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for y in (q, keys, values)
-        )  # (.., H, ..)
+        """q (.., S, D) and the keys and values from `read` -> z (.., S, D)."""
+        # (.., H, rows, E)
+        q, keys, values = (y.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for y in (q, keys, values))
         with autocast_disabled(q):
             logits = upcast(q) @ (keys * self.head_dim**-0.5).mT  # (.., H, S, 2)
             mean, variance = logits[..., 0].sigmoid(), F.softplus(logits[..., 1])
@@ -209,12 +204,11 @@ class InfinityFormer(MultiHead):
         return z.transpose(-2, -3).flatten(-2).to(q.dtype)
 
     def empty_state(self, batch: int) -> State:
-        """Rings of the window, the tokens of the segment so far, B, what queries read of it, and tokens seen."""
+        """Rings of the window, the tokens of the open segment, B with its keys and values, and the tokens seen."""
         new = self.q_proj.weight.new_zeros
         wide = upcast(new(0)).new_zeros
-        ring = new(2, batch, self.heads, self.window, self.head_dim)
         return {
-            "window": {"k": ring[0], "v": ring[1], "seen": 0},
+            "window": self.empty_cache(batch, self.window),
             "tokens": wide(batch, self.segment, self.dim),
             "memory": wide(batch, self.bases, self.dim),
             "keys": wide(batch, 2, self.dim),
@@ -225,7 +219,7 @@ class InfinityFormer(MultiHead):
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         y, window = attend_to_ring(*self.project_window(x, state["seen"]), state["window"])
         q, rows, seen, end = self.ltm_q(x), [], state["seen"], state["seen"] + x.shape[1]
-        while seen < end:  # in each of the segments
+        while seen < end:  # one segment at a time
             start = seen % self.segment
             size = min(end - seen, self.segment - start)
             (now, q), (tokens, x) = (part.tensor_split([size], 1) for part in (q, x))

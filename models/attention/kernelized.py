@@ -1,15 +1,15 @@
-"""Kernelized attention: a Gaussian kernel in the place of softmax (Chen et al., 2021, arXiv 2111.00035).
+"""Kernelized attention: a Gaussian kernel instead of softmax (Chen et al., 2021, arXiv 2111.00035).
 
     y_i = sum_j exp( -|q_i - k_j|^2 / (2 sqrt(E)) ) v_j                                         (§3.2)
 
-not divided by the sum of its weights. Time O(N^2 D), memory O(N D): weights are made tile by tile and again in the
-backward pass, which is written out. The exponent is one product of vectors two numbers longer,
+The weights are not normalised by their sum. Time O(N^2 D), memory O(N D): weights are computed tile by tile and
+recomputed in the explicit backward pass. The exponent is one product of vectors with two more entries,
 
     S = [ q', -|q'|^2 / 2, 1 ] [ k', 1, -|k'|^2 / 2 ]',   q' = q E^-1/4,  k' = k E^-1/4,   W = exp( min(S, 0) )
     dV = W' dY,  dS = W * (dY V'),  dQ = dS K,  dK = dS' Q
 
-with min(S, 0) for what rounding leaves of a distance near zero. Padding is left out of the sum, as in the public code,
-which also puts padded queries at zero: rows without a meaning. Dropout is on W. Float32, or float64.
+with min(S, 0) to absorb rounding when a distance is near zero. Padding is excluded from the sum, as in the public code,
+which also sets padded queries to zero; their rows have no meaning. Dropout acts on W. Float32 or float64.
 
     B batch, N query length, M key length, H heads, E head width, G = B H, F = E + 2
 """
@@ -24,10 +24,10 @@ from torch.autograd.function import once_differentiable
 from models.attention.base import MultiHead, Pattern
 from models.ops.dropout import apply_dropout, draw_seed
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.tiles import TileBudget
+from models.ops.tiles import Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # weights
-FEWEST_ROWS = 64  # of a tile, however many keys there are: narrower products waste the machine
+FEWEST_ROWS = 64  # per tile, whatever the number of keys: narrower products are inefficient
 
 
 def kernelized(
@@ -44,7 +44,7 @@ def kernelized(
 
 
 def exponents(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows whose products are -|q - k|^2 / (2 sqrt(E)): (.., N, E), (.., M, E) -> (.., N, F), (.., M, F)."""
+    """Vectors whose products are -|q - k|^2 / (2 sqrt(E)): (.., N, E), (.., M, E) -> (.., N, F), (.., M, F)."""
     q, k = (upcast(x) * x.shape[-1] ** -0.25 for x in (q, k))
     q_half, k_half = (x.square().sum(-1, keepdim=True) / -2 for x in (q, k))
     return torch.cat([q, q_half, torch.ones_like(q_half)], -1), torch.cat([k, torch.ones_like(k_half), k_half], -1)
@@ -57,7 +57,7 @@ class _Kernelized(torch.autograd.Function):
         ctx.save_for_backward(q, k, v)
         ctx.options = dropout, seed
         out = v.new_empty(*q.shape[:2], v.shape[-1])
-        for number, (pairs, rows) in enumerate(tiles(q, k)):
+        for number, (pairs, rows) in weight_tiles(q, k):
             out[pairs, rows] = apply_dropout(kernel(q[pairs, rows], k[pairs]), dropout, seed + number) @ v[pairs]
         return out
 
@@ -68,7 +68,7 @@ class _Kernelized(torch.autograd.Function):
         dropout, seed = ctx.options
         with autocast_disabled(q):
             dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-            for number, (pairs, rows) in enumerate(tiles(q, k)):
+            for number, (pairs, rows) in weight_tiles(q, k):
                 weights, g = apply_dropout(kernel(q[pairs, rows], k[pairs]), dropout, seed + number), grad[pairs, rows]
                 dv[pairs] += weights.mT @ g
                 dscores = weights.mul_(g @ v[pairs].mT)
@@ -82,13 +82,11 @@ def kernel(q: Tensor, k: Tensor) -> Tensor:
     return (q @ k.mT).clamp_(max=0.0).exp_()
 
 
-def tiles(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
-    """(examples and heads, queries) of each tile of weights."""
+def weight_tiles(q: Tensor, k: Tensor) -> Iterator[Tile]:
+    """Tiles of weights: examples and heads, then queries."""
     rows = min(q.shape[1], max(FEWEST_ROWS, TILE.fit(q, k.shape[1])))
     pairs = TILE.fit(q, rows * k.shape[1])
-    for g in range(0, q.shape[0], pairs):
-        for n in range(0, q.shape[1], rows):
-            yield slice(g, g + pairs), slice(n, n + rows)
+    return tiles(spans(0, q.shape[0], pairs), spans(0, q.shape[1], rows))
 
 
 class Kernelized(MultiHead):

@@ -6,12 +6,12 @@ Per head, with l latent states, logits W_q y_t and W_k y_s of l numbers each, an
     noncausal:  o_t = sum_l p(l|t) sum_s p(s|l) v_s,          p(s|l)   = softmax over all s of (W_k y_s)_l        (5, 6)
     causal:     o_t = sum_l p(l|t) sum_{s<=t} p(s|l,t) v_s,   p(s|l,t) = softmax over s <= t of (W_k y_s)_l       (8)
     VAPOR:      v_s is rotated by R^-s before the sum, o_t by R^t after it                                         (22)
-    Macchiato:  one more state, l = 0, with sliding-window attention of its own W_q', W_k' to the same values  (13, 16)
+    Macchiato:  one more state, l = 0: sliding-window attention with separate W_q', W_k' to the same values    (13, 16)
     y = x, or a convolution of 3 taps (17), or RMSNorm(RG-LRU(x)) (§2.4)
 
-Time O(N L E + N w D), memory O(N (L + D)). Decoding state: L + L E numbers, more with a window, taps or RG-LRU.
+Time O(N L E + N w D), memory O(N (L + D)). Decoding state: L + L E numbers, plus those of a window, taps or RG-LRU.
 
-    B batch, N length, D width, H heads, E head width, L latent states of all heads, l of one
+    B batch, N length, D width, H heads, E head width, L latent states over all heads, l per head
 """
 
 import math
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
 from models.layers.rglru import NormalisedRGLRU
-from models.layers.sliding_window import SlidingWindow, linear
+from models.layers.sliding_window import SlidingWindow, lecun_linear
 from models.ops.heads import merge_heads, split_heads
 from models.ops.positions import apply_rope, rope_frequencies
 from models.ops.precision import autocast_disabled, upcast
@@ -43,7 +43,7 @@ def latte(
             shares = logits.softmax(2)
         else:
             hidden = key_padding_mask[:, None, :, None]
-            # finite, so that a sequence of padding alone does not divide 0 by 0; the second fill makes it zero
+            # finite, so that an all-padding sequence does not divide 0 by 0; the second fill sets it to zero
             shares = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(2).masked_fill(hidden, 0.0)
         return (upcast(weights) @ (shares.mT @ upcast(v))).to(v.dtype)
 
@@ -51,18 +51,19 @@ def latte(
 class Latte(Attention):
     """Multi-head Latte: 2 D L + 2 D^2 parameters.
 
-    `conv` taps add taps D; `rglru` 2 D^2/H + 4 D, noncausal 4 D^2/H + 7 D; `window` 2 D^2 + D H; `learn_rotation` E/2.
+    Additional parameters: `conv` taps D; `rglru` 2 D^2/H + 4 D, noncausal 4 D^2/H + 7 D; `window` 2 D^2 + D H;
+    `learn_rotation` E/2.
 
     Our readings: L is the total over heads. Logits are not scaled, linear layers have no bias, and weights are
     LeCun-normal (published code). R has RoPE's frequencies, fixed or learned, one set for all heads; the window's
-    values are not rotated (D-6). There are 3 taps, not 4, centred in the noncausal form (D-7). The window is w keys, or
-    |i - j| <= w / 2 (D-8, D-10); its W_q', W_k' read x, as in a pretrained model that is extended (§4.5). The RG-LRU
-    stands without Griffin's branch; the noncausal form sums two of them (D-9, D-10). Dropout acts on the window's
-    weights and, in the causal form alone, on p(l|t) (D-39). `rope=False`: the window knows absolute positions (X68).
+    values are not rotated (D-6). There are 3 taps, not 4, centred in the noncausal form (D-7). The window holds w keys,
+    or |i - j| <= w / 2 (D-8, D-10); its W_q', W_k' read x, as when a pretrained model is extended (§4.5). The RG-LRU
+    has no Griffin branch; the noncausal form sums two of them (D-9, D-10). Dropout acts on the window's weights and, in
+    the causal form only, on p(l|t) (D-39). With `rope=False` the window has no rotations, for recipes with absolute
+    positions (X68).
 
-    Raises ValueError for latents that are no multiple of the heads, `conv` and `rglru` at once, `learn_rotation`
-    without `vapor`, `rope=False` without a window, a window or taps below 1, and an odd head width where something is
-    rotated.
+    Raises ValueError if the latents are not a multiple of the heads, for `conv` with `rglru`, `learn_rotation` without
+    `vapor`, `rope=False` without a window, a window or taps below 1, and an odd head width if anything is rotated.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -72,9 +73,6 @@ class Latte(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         latents: int = 128,
         vapor: bool = True,
         learn_rotation: bool = False,
@@ -82,22 +80,23 @@ class Latte(Attention):
         rglru: bool = False,
         window: int | None = None,
         rope: bool = True,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if latents < heads or latents % heads:
             raise ValueError(f"Latte's {latents} latents are not a multiple of {heads} heads")
         if conv is not None and rglru:
-            raise ValueError("Latte's logits read a convolution or an RG-LRU: set conv=null or rglru=false")
+            raise ValueError("Latte's logits read either a convolution or an RG-LRU: set conv=null or rglru=false")
         if learn_rotation and not vapor:
-            raise ValueError("learn_rotation is about VAPOR's rotation: set vapor=true")
+            raise ValueError("learn_rotation requires VAPOR's rotation: set vapor=true")
         if window is None and not rope:
-            raise ValueError("rope is about the window's queries and keys: set window=")
+            raise ValueError("rope=false requires a window: set window=")
         causal = self.pattern.causal
         self.has_weights = causal or window is not None
         self.latents = latents // heads  # l
         self.states = self.latents + (window is not None)
-        self.q_proj, self.k_proj = linear(dim, self.states * heads), linear(dim, latents)
-        self.v_proj, self.out_proj = linear(dim, dim), linear(dim, dim)
+        self.q_proj, self.k_proj = lecun_linear(dim, self.states * heads), lecun_linear(dim, latents)
+        self.v_proj, self.out_proj = lecun_linear(dim, dim), lecun_linear(dim, dim)
         self.vapor = vapor
         frequencies = rope_frequencies(self.head_dim).float() if vapor else None
         self.frequencies = nn.Parameter(frequencies) if learn_rotation else None
@@ -110,9 +109,9 @@ class Latte(Attention):
         self.value_dim, self.window_logit = self.head_dim, None
 
     def extend(self, head_dim: int, share: float) -> int | None:
-        """H parameters more: a bias of the window's logit, so that training starts near the trained model.
+        """Add H parameters: a bias of the window's logit, so that training starts near the trained model.
 
-        The paper does not say how the new weights start.
+        The paper does not give the initial values of the new weights.
         """
         if self.local is None:
             return super().extend(head_dim, share)
@@ -121,12 +120,12 @@ class Latte(Attention):
         self.value_dim = head_dim
         if self.frequencies is not None:
             self.frequencies = nn.Parameter(rope_frequencies(head_dim).float())
-        start = math.log(self.latents * share / (1 - share))  # logits that are equal but for it give `share`
+        start = math.log(self.latents * share / (1 - share))  # with otherwise equal logits this bias gives `share`
         self.window_logit = nn.Parameter(torch.full((self.heads,), start))
         return window
 
     def rotate(self, x: Tensor, first: int, *, inverse: bool = False) -> Tensor:
-        """R^t x_t, or R^-t x_t, of x (B, H, N, E) at the positions from `first` on."""
+        """R^t x_t, or with `inverse` R^-t x_t, of x (B, H, N, E) at the positions from `first` on."""
         if not self.vapor:
             return x
         positions = torch.arange(first, first + x.shape[2], device=x.device)
@@ -134,9 +133,9 @@ class Latte(Attention):
         return apply_rope(x, positions, frequencies, inverse=inverse)
 
     def mixture(self, y: Tensor) -> Tensor:
-        """p(l|t), (B, H, N, l), or (B, H, N, 1 + l) with the window's state first, of y (B, N, D).
+        """p(l|t) of y (B, N, D): (B, H, N, l), or (B, H, N, 1 + l) with the window's state first.
 
-        The causal form drops some in training (D-39).
+        The causal form applies dropout to it in training (D-39).
         """
         logits = upcast(split_heads(self.q_proj(y), self.states))
         if self.window_logit is not None:
@@ -145,7 +144,7 @@ class Latte(Attention):
         return F.dropout(weights, self.active_dropout) if self.pattern.causal else weights
 
     def latent_probabilities(self, x: Tensor) -> Tensor:
-        """As `mixture`, of the layer's input (B, N, D)."""
+        """As `mixture`, for the layer's input (B, N, D)."""
         return self.mixture(x if self.features is None else self.features(x))
 
     def forward(
@@ -165,7 +164,7 @@ class Latte(Attention):
     def combine(
         self, weights: Tensor, logits: Tensor, v: Tensor, near: Tensor | None, key_padding_mask: Tensor | None = None
     ) -> Tensor:
-        """p(l|t) with the window's state first, key logits (B, H, N, l), v and the window's (B, H, N, E): the mean."""
+        """The mean by p(l|t), window first: key logits (B, H, N, l), v and the window's output `near` (B, H, N, E)."""
         mixed = latte(
             weights[..., -self.latents :],
             logits,
@@ -185,7 +184,7 @@ class Latte(Attention):
         return self.combine_chunk(self.mixture(y), split_heads(self.k_proj(y), self.latents), v, near, state)
 
     def read_features(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """What the logits of the next n tokens x (B, n, D) read."""
+        """The input of the logits for the next n tokens x (B, n, D)."""
         if self.features is None:
             return x, state
         y, features = self.features.chunk(x, state["features"])
@@ -194,7 +193,7 @@ class Latte(Attention):
     def combine_chunk(
         self, weights: Tensor, logits: Tensor, v: Tensor, near: Tensor | None, state: State
     ) -> tuple[Tensor, State]:
-        """As `combine`, of the next n tokens."""
+        """As `combine`, for the next n tokens."""
         seen = state["seen"]
         rotated = self.rotate(v, seen, inverse=True)
         mixed, latents = running_softmax_chunk(weights[..., -self.latents :], logits, rotated, state["latents"])
@@ -204,7 +203,7 @@ class Latte(Attention):
         return mixed, {**state, "latents": latents, "seen": seen + v.shape[2]}
 
     def empty_state(self, batch: int) -> State:
-        """Sums and means of the latents, and what the convolution or RG-LRU, and the window, keep."""
+        """Sums and means of the latents, and the states of the convolution or RG-LRU and of the window."""
         return {
             "latents": empty_running_softmax(batch, self.heads, self.latents, self.value_dim, self.q_proj.weight),
             "features": None if self.features is None else self.features.empty_state(batch),

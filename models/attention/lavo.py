@@ -22,17 +22,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.attention.base import INPUT_GAIN, Attention, Pattern, State, projection
+from models.attention.base import INPUT_GAIN, Attention, Pattern, State, check_choice, projection
 from models.ops import native
 from models.ops.banded import banded_attention
 from models.ops.dropout import apply_dropout, draw_seed
 from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import real_tokens
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.prefix_sums import prefix_sums
-from models.ops.ring import attend_to_ring
+from models.ops.ring import attend_to_ring, empty_ring
 
 CROSS_SOURCES = ("raw", "value")
-TILE = 2048  # queries whose r logits are held at once
+TILE = 2048  # queries whose r logits exist at once
 
 
 def lavo(
@@ -51,8 +52,8 @@ def lavo(
 ) -> Tensor:
     """Self-attention: q, k, v (B, H, N, E), bases (H, R, E), bias (H, 2 window - 1) -> (B, H, N, E).
 
-    `raw` (B, H, N, E) is remembered token by token in place of the local features ("w/o cd" of Table 9). `scale` is the
-    global one, E^-1/2 unless given. `key_padding_mask` (B, N) is True at padding.
+    `raw` (B, H, N, E) replaces the local features in the memory, token by token ("w/o cd" in Table 9). `scale` is that
+    of the global half, by default E^-1/2. `key_padding_mask` (B, N) is True at padding.
     """
     right = 0 if causal else window - 1
     local = banded_attention(
@@ -85,8 +86,8 @@ def read(
 ) -> Tensor:
     """softmax(q X~') X~ of q (B, H, N, E) and bases (H, R, E), with rows X~_r = H_r b_r: (B, H, N, E).
 
-    Memory H is (B, H, W, R), one for each `window` queries, or (B, H, 1, R), one for all of them. With u = s q B', p =
-    softmax(u H), y = p H, o = y B, neither X~ nor anything of n r E numbers is made; backward is written out:
+    Memory H is (B, H, W, R), one per `window` queries, or (B, H, 1, R), one for all. With u = s q B', p = softmax(u H),
+    y = p H and o = y B, neither X~ nor any other tensor of n r E numbers exists. The backward pass is explicit:
 
         dy = do B',  dl = p (dy H - <p, dy H>),  dH = p dy + u dl,  dq = s (dl H) B,  dB = y' do + s (dl H)' q
     """
@@ -96,7 +97,7 @@ def read(
     per_memory = q.shape[2] if window is None else window
     with autocast_disabled(q):
         memory, bases = memory.to(q.dtype), bases.to(q.dtype)
-        if q.shape[2] == 1 and not dropout:  # a decoder's token: nothing to tile, and each operation counts
+        if q.shape[2] == 1 and not dropout:  # a single decoded token: no tiles, as few operations as possible
             p = ((q @ bases.mT) * memory * scale).softmax(-1, dtype=upcast(memory).dtype)
             return (p.to(q.dtype) * memory) @ bases
         return _Read.apply(q, memory, bases, per_memory, dropout, scale, seed)
@@ -111,7 +112,7 @@ class _Read(torch.autograd.Function):
         if ctx.kernels is not None:
             return ctx.kernels.lavo_read_forward(q, memory, bases, window, scale)
         out = torch.empty_like(q)
-        for rows, memories in tiles(q.shape[2], window):
+        for rows, memories in query_tiles(q.shape[2], window):
             h = spread(memory, memories, rows, window)  # (B, H, T, R)
             p = ((q[:, :, rows] @ bases.mT).mul_(h).mul_(scale)).softmax(-1, dtype=upcast(h).dtype)
             out[:, :, rows] = (apply_dropout(p, dropout, seed + rows.start).to(q.dtype) * h) @ bases
@@ -126,15 +127,15 @@ class _Read(torch.autograd.Function):
             return *ctx.kernels.lavo_read_backward(grad, q, memory, bases, window, scale), *(None,) * 4
         with autocast_disabled(q):
             dq, dmemory, dbases = torch.empty_like(q), torch.zeros_like(upcast(memory)), torch.zeros_like(upcast(bases))
-            for rows, memories in tiles(q.shape[2], window):
+            for rows, memories in query_tiles(q.shape[2], window):
                 h = spread(memory, memories, rows, window)
                 u = (q[:, :, rows] @ bases.mT).mul_(scale)
                 p = (u * h).softmax(-1, dtype=dbases.dtype)
                 dy = upcast(grad[:, :, rows] @ bases.mT)
-                weights = apply_dropout(p, dropout, seed + rows.start)  # p itself, or with its dropped entries at zero
+                weights = apply_dropout(p, dropout, seed + rows.start)  # p, with dropped entries at zero
                 dh = weights * dy
                 y = (weights * h).to(q.dtype)
-                dl = dh * h  # p dp, so far
+                dl = dh * h  # p dp at this point
                 dl -= p * dl.sum(-1, keepdim=True)
                 dh += u * dl
                 du = (dl * h).mul_(scale).to(q.dtype)
@@ -144,8 +145,8 @@ class _Read(torch.autograd.Function):
         return dq, dmemory.to(memory.dtype), dbases.to(bases.dtype), None, None, None, None
 
 
-def tiles(length: int, window: int) -> Iterator[tuple[slice, slice]]:
-    """(queries, their memories) of each tile: whole windows, or a part of one that is longer than a tile."""
+def query_tiles(length: int, window: int) -> Iterator[tuple[slice, slice]]:
+    """(queries, their memories) of each tile: whole windows, or a part of a window that is longer than a tile."""
     size = max(1, TILE // window) * window if window <= TILE else TILE
     for start in range(0, length, size):
         stop = min(start + size, length)
@@ -153,7 +154,7 @@ def tiles(length: int, window: int) -> Iterator[tuple[slice, slice]]:
 
 
 def spread(memory: Tensor, memories: slice, rows: slice, window: int) -> Tensor:
-    """The memory of every query of a tile."""
+    """The memory of every query in a tile."""
     chosen = memory[:, :, memories]
     if chosen.shape[2] == 1 or window == 1:
         return chosen
@@ -161,7 +162,7 @@ def spread(memory: Tensor, memories: slice, rows: slice, window: int) -> Tensor:
 
 
 def gathered(rows: Tensor, memories: slice, window: int) -> Tensor:
-    """(B, H, T, R) -> sums over the queries of each memory."""
+    """(B, H, T, R) -> sums over the queries that share a memory."""
     if memories.stop - memories.start == 1:
         return rows.sum(2, keepdim=True)
     if window == 1:
@@ -170,7 +171,7 @@ def gathered(rows: Tensor, memories: slice, window: int) -> Tensor:
 
 
 def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-    """Mean of B x over the tokens of x (B, H, M, E): (B, H, 1, R), zero where all are padding."""
+    """Mean of B x over the tokens of x (B, H, M, E): (B, H, 1, R), zero if all tokens are padding."""
     with autocast_disabled(x):
         if key_padding_mask is None:
             mean = upcast(x).mean(2, keepdim=True)
@@ -182,15 +183,13 @@ def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None
 
 
 def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None, *, window: int | None) -> Tensor:
-    """Mean of B x over what queries may remember of x (B, H, N, E), zero where that is nothing.
+    """Mean of B x over the past that queries may read from x (B, H, N, E), zero where there is none.
 
-    That is all windows before, for the queries of each window: (B, H, W, R). With `window=None` it is all tokens up to
-    the query: (B, H, N, R).
+    The queries of each window read all earlier windows: (B, H, W, R). With `window=None` each query reads all tokens up
+    to its own: (B, H, N, R).
     """
     with autocast_disabled(x):
-        valid = (
-            x.new_ones(1, x.shape[2]) if key_padding_mask is None else (~key_padding_mask).to(x.dtype)
-        )  # (B or 1, N)
+        valid = real_tokens(key_padding_mask, x).to(x.dtype)  # (B or 1, N)
         x = upcast(x if key_padding_mask is None else x * valid[:, None, :, None])
         valid = upcast(valid)[:, None, :, None]
         if window is None:
@@ -200,8 +199,8 @@ def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None
 
 
 def windows_before(x: Tensor, window: int) -> Tensor:
-    """(B, H, N, F) -> (B, H, W, F): for each window, the next one to begin included, the sum over all before it."""
-    full = x.shape[2] // window  # windows; a last, incomplete one is before none
+    """(B, H, N, F) -> (B, H, W, F): the sum over all windows before each one, including the next one to begin."""
+    full = x.shape[2] // window  # windows; an incomplete last one precedes none
     sums = x[:, :, : full * window].unflatten(2, (full, window)).sum(3).cumsum(2)
     return F.pad(sums, (0, 0, 1, 0))
 
@@ -209,14 +208,14 @@ def windows_before(x: Tensor, window: int) -> Tensor:
 class LAVO(Attention):
     """Multi-head LAVO. Self: 4 D^2 + 4 D + r D + h (2 w - 1) parameters; cross: 2 D^2 + 2 D + r D, + D^2 + D for W_v.
 
-    Our readings: each head has its own bases, which are trained and not made orthogonal again, r <= E (D-1). P is per
-    head and starts at zero (D-2). A noncausal query sees 2 w - 1 tokens locally (D-41). s = E^-1/2 in both halves;
-    without `global_scale` it is 1 in the global one (D-3). All noncausal queries share one H (D-4). The cross source is
-    read raw, or through W_v with `cross_source="value"` (D-5). In the first causal window H = 0 and the local half is
-    still halved (D-1b). Padding is left out of sums and counts. Table 9's ablations: `epe=False` drops P;
+    Our readings: each head has its own bases, which are trained and not re-orthogonalised, r <= E (D-1). P is per head
+    and starts at zero (D-2). A noncausal query sees 2 w - 1 tokens locally (D-41). s = E^-1/2 in both halves; without
+    `global_scale` it is 1 in the global half (D-3). All noncausal queries share one H (D-4). The cross source is read
+    raw, or through W_v with `cross_source="value"` (D-5). In the first causal window H = 0, and the local half is still
+    divided by two (D-1b). Padding is excluded from sums and counts. Table 9's ablations: `epe=False` drops P;
     `dissection=False` takes H over all j <= i (noncausal: all j) of x itself.
 
-    Raises ValueError for more bases than the head width has dimensions, a window below 1, or an unknown `cross_source`.
+    Raises ValueError for more bases than head dimensions, a window below 1, or an unknown `cross_source`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
@@ -226,9 +225,6 @@ class LAVO(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         bases: int = 64,
         window: int = 16,
         epe: bool = True,
@@ -236,14 +232,13 @@ class LAVO(Attention):
         freeze_bases: bool = False,
         global_scale: bool = True,
         cross_source: str = "raw",
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if not 1 <= bases <= self.head_dim:
             raise ValueError(f"LAVO requires bases <= head width: {bases} bases, head width {self.head_dim}")
-        if window < 1:
-            raise ValueError(f"LAVO requires window >= 1, not {window}")
-        if cross_source not in CROSS_SOURCES:
-            raise ValueError(f"cross_source is one of {', '.join(CROSS_SOURCES)}, not {cross_source}")
+        self.check_sizes(window=window)
+        check_choice("cross_source", cross_source, CROSS_SOURCES)
         self.window, self.dissection = window, dissection
         self.global_scale = self.head_dim**-0.5 if global_scale else 1.0
         self.q_proj = projection(dim, dim, INPUT_GAIN)
@@ -263,7 +258,7 @@ class LAVO(Attention):
         source = self.source(x, context)
         if self.pattern.cross:
             return self.recall(x, self.context_state(source, key_padding_mask, carry)["memory"]), carry
-        # in this order, in which their gradients are added
+        # this order fixes the order in which their gradients are added
         q, v, k = (split_heads(linear(x), self.head_dim) for linear in (self.q_proj, self.v_proj, self.k_proj))
         y = lavo(
             q,
@@ -281,18 +276,18 @@ class LAVO(Attention):
         return self.out_proj(merge_heads(y)), carry
 
     def empty_state(self, batch: int) -> State:
-        """Rings of the last `window` keys and values, sums of B x over the finished windows and over this one."""
-        ring = self.bases.new_zeros(2, batch, self.heads, self.window, self.head_dim)
+        """Rings of the last `window` keys and values, and sums of B x over the finished windows and the current one."""
         sums = upcast(self.bases.new_zeros(2, batch, self.heads, 1, self.bases.shape[1]))
-        return {"k": ring[0], "v": ring[1], "past": sums[0], "current": sums[1], "seen": 0}
+        ring = empty_ring(self.bases, batch, self.heads, self.window, self.head_dim)
+        return {**ring, "past": sums[0], "current": sums[1]}
 
     def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Any) -> State:
-        """The memory of the context: r numbers per head, however long it is."""
+        """The memory of the context: r numbers per head, whatever its length."""
         v = split_heads(context if self.v_proj is None else self.v_proj(context), self.head_dim)  # (B, H, M, E)
         return {"memory": mean_memory(v, self.bases, key_padding_mask), "carry": carry}
 
     def recall(self, x: Tensor, memory: Tensor) -> Tensor:
-        """What queries x (B, N, D) read of the memory (B, H, 1, R) of a context."""
+        """What queries x (B, N, D) read from the memory (B, H, 1, R) of a context."""
         q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         y = read(q, memory, self.bases, dropout=self.active_dropout, scale=self.global_scale)
         return self.out_proj(merge_heads(y))
@@ -316,37 +311,37 @@ class LAVO(Attention):
         else:
             memory, sums = self.chunk_memory(z, state)
             begun, window = (seen % self.window, self.window) if self.dissection else (0, 1)
-            rows = F.pad(q, (0, 0, begun, 0))  # from where the first token's window begins
+            rows = F.pad(q, (0, 0, begun, 0))  # padded to the start of the first token's window
             remembered = read(rows, memory, self.bases, window=window, scale=self.global_scale)[:, :, begun:]
         return (local + remembered) / 2, {**after, **sums}
 
     def token_memory(self, z: Tensor, state: State) -> tuple[Tensor, State]:
-        """Of one token with z = B x (B, H, 1, R): what it remembers, (B, H, 1, R), and the sums after it."""
+        """For one token with z = B x (B, H, 1, R): the memory that it reads, (B, H, 1, R), and the sums after it."""
         past, current, seen = state["past"], state["current"], state["seen"]
-        if not self.dissection:  # a token remembers itself too
+        if not self.dissection:  # a token also remembers itself
             past = past + z
             return past / (seen + 1), {"past": past}
         begun = seen % self.window
         if begun:
             return past / max(1, seen - begun), {"current": current + z}
-        past = past + current  # of the window that ended
+        past = past + current  # the window that just ended
         return past / max(1, seen), {"past": past, "current": z}
 
     def chunk_memory(self, z: Tensor, state: State) -> tuple[Tensor, State]:
-        """The same of n tokens, z (B, H, n, R): memories (B, H, W, R) of their windows, or, undissected, of tokens."""
+        """The same for n tokens, z (B, H, n, R): memories (B, H, W, R) per window or, without dissection, per token."""
         past, current, seen = state["past"], state["current"], state["seen"]
         if not self.dissection:
             total = past + z.cumsum(2)
             tokens = torch.arange(seen + 1, seen + 1 + z.shape[2], device=z.device)[:, None]
             return total / tokens, {"past": total[:, :, -1:].clone()}
         window = self.window
-        begun = seen % window  # tokens of the first token's window that came before
+        begun = seen % window  # earlier tokens in the first token's window
         sums = F.pad(z, (0, 0, begun, -(begun + z.shape[2]) % window)).unflatten(2, (-1, window)).sum(3)
         if begun:
             sums[:, :, :1] += current
         else:
             past = past + current
-        total = torch.cat([past, sums], 2).cumsum(2)[:, :, :-1]  # a window remembers those before it
+        total = torch.cat([past, sums], 2).cumsum(2)[:, :, :-1]  # a window remembers the earlier ones
         tokens = seen - begun + window * torch.arange(total.shape[2], device=z.device)[:, None]
         last = {"past": total[:, :, -1:].clone(), "current": sums[:, :, -1:].clone()}
         return total / tokens.clamp(min=1), last

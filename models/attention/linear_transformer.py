@@ -2,10 +2,10 @@
 
     phi(x) = elu(x) + 1                                                                                             (7)
     o_i = phi(q_i)' S / ( phi(q_i)' z + eps ),   S = sum_j phi(k_j) v_j',   z = sum_j phi(k_j)                      (5)
-    causal: the sums are over j <= i                                                                            (8-12)
+    causal: the sums run over j <= i                                                                            (8-12)
 
 Time O(N E D), memory O(N D), decoding state E D + D numbers. eps = 1e-6, as in LRA's code; queries are not scaled.
-Padding is left out of the sums. No attention weights are formed, so dropout drops nothing.
+Padding is excluded from the sums. No attention weights are formed, so dropout has no effect.
 
     B batch, N query length, M key length, H heads, E head width
 """
@@ -23,13 +23,7 @@ EPSILON = 1e-6
 
 
 def linear_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool,
-    key_padding_mask: Tensor | None = None,
-    eps: float = EPSILON,
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_padding_mask: Tensor | None = None, eps: float = EPSILON
 ) -> Tensor:
     """q (B, H, N, E), k and v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
     return kernel_attention(phi(q), phi(k), v, causal=causal, key_padding_mask=key_padding_mask, eps=eps)

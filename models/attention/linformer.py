@@ -2,22 +2,24 @@
 
     head_i = softmax( Q (E_i' K)' / sqrt(E) ) (F_i' V),   E_i, F_i in R^(n x r)                   (7)
 
-Time O(N r D), memory O(N (D + H r)); the length n is built into E and F. Neither causal nor for decoding: every slot of
-the projection mixes all positions.
+Time O(N r D), memory O(N (D + H r)). The length n is built into E and F. There is no causal form and no decoding,
+because every slot of the projection mixes all positions.
 
-In Skyformer's code the maps are made by `nn.Parameter(..).to("cuda")`, which is no parameter: they stay as drawn.
-`freeze_maps` does that (X72).
+Skyformer's code creates the maps with `nn.Parameter(..).to("cuda")`, which yields a plain tensor: they are never
+trained. `freeze_maps` reproduces that (X72).
 
-Who shares what (§4 of the paper leaves it open, the tables differ): `share` uses one matrix for keys and values,
-`per_head` gives every head its own. Skyformer's code, and so LAVO Table 11: both. LRA's code: share, one matrix for all
-heads. The linformer package: neither. `one_kv_head` projects to one key and one value head which all queries read.
-A sequence shorter than `max_length` uses the first rows. Padded keys and values are set to zero before the projection;
-LRA's code lets them in.
+The paper (§4) leaves open which matrices are shared, and the tables differ. `share` uses one matrix for keys and
+values; `per_head` gives every head its own. Skyformer's code, and hence LAVO Table 11, does both. LRA's code shares one
+matrix among all heads, keys and values. The linformer package does neither. `one_kv_head` projects to one key head and
+one value head that all queries read.
+
+A sequence shorter than `max_length` uses the first rows. Padded keys and values are zeroed before the projection; LRA's
+code includes them.
 
     B batch, N length, n longest length, H heads, E head width, r rank
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -54,8 +56,8 @@ def linformer(
 def project(matrix: Tensor, x: Tensor) -> Tensor:
     """matrix (H or 1, N, r)' x (B, H or 1, N, F) -> (B, H or 1, r, F).
 
-    All examples, and heads that share a map, are columns of one product: a map is read once, and its gradient summed
-    inside the product of the backward pass.
+    All examples, and all heads that share a map, are columns of one product: each map is read once, and its gradient is
+    summed within the backward product.
     """
     batch, heads, _, width = x.shape
     if len(matrix) > 1:
@@ -68,7 +70,7 @@ def project(matrix: Tensor, x: Tensor) -> Tensor:
 class Linformer(MultiHead):
     """Multi-head Linformer; its maps are drawn from N(0, 0.02^2), as in Skyformer's code.
 
-    With `freeze_maps` they are buffers: saved with the weights, not trained, no parameters.
+    With `freeze_maps` they are buffers: saved with the weights, but neither trained nor counted as parameters.
 
     Raises ValueError for a rank below 1, and for a sequence longer than `max_length`.
     """
@@ -81,20 +83,17 @@ class Linformer(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         rank: int = 128,
         per_head: bool = False,
         share: bool = True,
         one_kv_head: bool = False,
         freeze_maps: bool = False,
+        **options: Any,
     ):
         kv_dim = dim // heads if one_kv_head else None
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout, kv_dim=kv_dim)
-        if rank < 1:
-            raise ValueError(f"Linformer requires rank >= 1, not {rank}")
-        size = (heads if per_head else 1, max_length, rank)
+        super().__init__(dim, heads, **options, kv_dim=kv_dim)
+        self.check_sizes(rank=rank)
+        size = (heads if per_head else 1, self.max_length, rank)
         for name in ("key_map",) if share else ("key_map", "value_map"):
             weights = torch.empty(size).normal_(std=0.02)  # (H or 1, n, r)
             if freeze_maps:
@@ -106,8 +105,7 @@ class Linformer(MultiHead):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         length = k.shape[2]
-        if length > self.max_length:
-            raise ValueError(f"Linformer was built for {self.max_length} tokens and got {length}")
+        self.check_length(length)
         key_map = self.key_map[:, :length]
         value_map = key_map if self.value_map is None else self.value_map[:, :length]
         return linformer(q, k, v, key_map, value_map, key_padding_mask=key_padding_mask, dropout=self.active_dropout)

@@ -7,7 +7,7 @@ Half segments ("blocks") of c = s/2 tokens; block 0 attends to itself, block b >
     y_i = W_o0 o_i + b_o0 in block 0,  W_o o_i + b_o in the others
 
 A query sees c + 1 to 2 c keys. Time O(n s d), memory O(n d) with torch's fused kernels (weight dropout, where they lack
-it: O(n s h)). Decoding keeps one vector for each token of two blocks: s d numbers a layer.
+it: O(n s h)). Decoding keeps one vector per token of two blocks: s d numbers per layer.
 
     B batch, N length, H heads, E head width, c half segment, G blocks after the first
 """
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
 from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import see_something
 from models.ops.positions import apply_rope, rope_frequencies
 
 
@@ -34,16 +35,17 @@ def paired_attention(
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attention of the blocks after the first: q (B, H, N - half, E), k and v (B, H, N, E) -> (B, H, N - half, E).
+    """Attention of all blocks but the first: q (B, H, N - half, E), k and v (B, H, N, E) -> (B, H, N - half, E).
 
-    A block reads the one before and itself, `causal` in itself, or else itself and the one after it wholly.
+    If `causal`, a block reads the previous block and, causally, itself. Otherwise it reads the previous block, itself
+    and the next block in full.
     `key_padding_mask` (B, N) is True at padding.
     """
     batch, blocks = len(q), -(-q.shape[2] // half)
-    reach = 2 if causal else 3  # blocks that one reads
+    reach = 2 if causal else 3  # blocks that each block reads
 
     def near(x: Tensor, reach: int) -> Tensor:
-        """(B, N, ...) -> (B, G, reach c, ...): for block g the `reach` blocks of x from the g-th on."""
+        """(B, N, ...) -> (B, G, reach c, ...): for block g, the `reach` blocks of x from the g-th on."""
         fill = (blocks + reach - 1) * half - x.shape[1]
         x = F.pad(x, [0, 0] * (x.ndim - 2) + [0, fill]).unflatten(1, (-1, half))
         return torch.cat([x[:, i : i + blocks] for i in range(reach)], 2)
@@ -54,14 +56,12 @@ def paired_attention(
 
     row, column = torch.arange(half, device=q.device)[:, None], torch.arange(reach * half, device=q.device)
     visible = column <= row + (half if causal else reach * half)  # (c, reach c)
-    if key_padding_mask is not None or not causal:  # causally, what fills the last block up is the future
+    if key_padding_mask is not None or not causal:  # in the causal form the filler of the last block lies in the future
         valid = k.new_ones(batch, k.shape[2], dtype=torch.bool) if key_padding_mask is None else ~key_padding_mask
         visible = visible & near(valid, reach)[:, :, None]  # (B, G, c, reach c)
-        # a padded query may see nothing, which not every kernel survives: its row means nothing, so it may see all
-        visible = (visible | ~visible.any(-1, keepdim=True)).flatten(0, 1)[:, None]
-    y = F.scaled_dot_product_attention(
-        cut(q, 1), cut(k, reach), cut(v, reach), attn_mask=visible, dropout_p=dropout
-    )  # (B G, H, c, E)
+        visible = see_something(visible).flatten(0, 1)[:, None]
+    # (B G, H, c, E)
+    y = F.scaled_dot_product_attention(cut(q, 1), cut(k, reach), cut(v, reach), attn_mask=visible, dropout_p=dropout)
     return y.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, : q.shape[2]]
 
 
@@ -69,12 +69,12 @@ class LLP(Attention):
     """Multi-head LLP: 4 D^2 + 2 D + 2 E parameters.
 
     The equations give each block its own W_k and W_v. The listing (Fig. 5) and the printed parameter counts have one
-    W_kv for keys, values and blocks, the norm and two output projections, which is what is built. Scale and rotary
-    positions come from the code that the listing starts from: q and W_kv x are rotated, and so the values;
-    `rotate_values=False` rotates the keys alone, `rotary=False` nothing (D-17). A segment is the key span of the
-    equations; `listing_segment` takes the listing's `segment_len`, half of it (D-18). The noncausal use of Table 9 is
-    the causal layer, or with `bidirectional` the blocks b - 1 to b + 1 without a mask (D-19). Raises ValueError for a
-    `segment` that has no halves.
+    W_kv for keys, values and all blocks, the norm, and two output projections; this class follows them. Scale and
+    rotary positions come from the code that the listing builds on: q and W_kv x are rotated, and thus the values;
+    `rotate_values=False` rotates only the keys, `rotary=False` nothing (D-17). A segment is the key span of the
+    equations; `listing_segment` takes the listing's `segment_len`, which is half of it (D-18). The noncausal form of
+    Table 9 is the causal layer or, with `bidirectional`, the blocks b - 1 to b + 1 without a mask (D-19). Raises
+    ValueError for an odd `segment`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -84,16 +84,14 @@ class LLP(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         segment: int = 256,
         listing_segment: bool = False,
         rotary: bool = True,
         rotate_values: bool = True,
         bidirectional: bool = False,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if segment < 2 or segment % 2:
             raise ValueError(f"LLP requires an even segment >= 2, not {segment}")
         if rotary:
@@ -126,7 +124,7 @@ class LLP(Attention):
     def mix(self, q: Tensor, keys: Tensor, values: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """q, keys, values (B, H, N, E), mask (B, N) -> (B, N, D)."""
         half, options = self.half_segment, {"causal": self.causal, "dropout": self.active_dropout}
-        near = slice(0, half if self.causal else 2 * half)  # what the first block sees
+        near = slice(0, half if self.causal else 2 * half)  # the keys that the first block sees
         mask = None if key_padding_mask is None else key_padding_mask[:, near]
         y = softmax_attention(q[:, :, :half], keys[:, :, near], values[:, :, near], key_padding_mask=mask, **options)
         y = self.first_out_proj(merge_heads(y))
@@ -143,7 +141,7 @@ class LLP(Attention):
         return apply_rope(x, positions) if self.rotary else x
 
     def empty_state(self, batch: int) -> State:
-        """The previous block's keys, then the present block's. Values are the same vectors, or these turned back."""
+        """The keys of the previous and the current block. The values are the same vectors, possibly rotated back."""
         keys = self.q_proj.weight.new_zeros(batch, self.heads, 2 * self.half_segment, self.head_dim)
         return {"keys": keys, "seen": 0}
 
@@ -170,19 +168,19 @@ class LLP(Attention):
         if x.shape[1] == 1:
             return super().chunk(x, state)
         seen, half = state["seen"], self.half_segment
-        base = max(0, seen // half - 1) * half  # where the block before the chunk's first one starts
+        base = max(0, seen // half - 1) * half  # start of the block before the chunk's first block
         positions = torch.arange(seen, seen + x.shape[1], device=x.device)
         q = self.rotate(split_heads(self.q_proj(x), self.head_dim), positions)
         q = F.pad(q, (0, 0, seen - base, 0))
         keys = self.rotate(split_heads(self.kv_proj(x), self.head_dim), positions)
-        end = half + (seen - 1) % half + 1 if seen else half  # of what the state holds
+        end = half + (seen - 1) % half + 1 if seen else half  # end of the tokens in the state
         keys = torch.cat([state["keys"][:, :, end - (seen - base) : end].to(q.dtype), keys], 2)
         values = keys
         if self.rotary and not self.rotate_values:
             values = apply_rope(keys, torch.arange(base, seen + x.shape[1], device=x.device), inverse=True)
         y = self.mix(q, keys, values, None)[:, seen - base :]
         seen += x.shape[1]
-        own = (seen - 1) % half + 1  # tokens of the last block
-        last = keys[:, :, -(own + half) :]
-        state["keys"][:, :, half + own - last.shape[2] : half + own] = last
+        filled = (seen - 1) % half + 1  # tokens in the last block
+        last = keys[:, :, -(filled + half) :]
+        state["keys"][:, :, half + filled - last.shape[2] : half + filled] = last
         return y, {**state, "seen": seen}

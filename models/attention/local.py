@@ -4,14 +4,14 @@
     causal self:     W(i) = { j : i - w < j <= i }    w keys, the query's own among them
     noncausal self:  W(i) = { j : |i - j| <= w }      2 w + 1 keys
 
-Time O(N w D), memory O(N D). Decoding keeps the last w keys and values: 2 w D numbers a layer. The two windows are
-those of CAB's LocalAttention. Padding is hidden; CAB lets duplicates of the first and last key in once a padding mask
-is given, which is not imitated (D-20). LRA's "local attention" is strided, another model (D-23).
+Time O(N w D), memory O(N D). Decoding keeps the last w keys and values: 2 w D numbers per layer. The two windows are
+those of CAB's LocalAttention. Padding is hidden; given a padding mask, CAB attends to duplicates of the first and last
+key, which is not reproduced here (D-20). LRA's "local attention" is strided and therefore a different model (D-23).
 
     B batch, N length, H heads, E head width, w window
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -40,35 +40,24 @@ def local(
 
 
 class Local(MultiHead):
-    """Multi-head attention to the neighbourhood. Raises ValueError for a window below 1.
+    """Multi-head attention to a window. Raises ValueError for a window below 1.
 
-    `epe`: a learned bias for each head and distance, zero at the start; causal, that is LAVO's local half (D-2). H w
-    parameters more, H (2 w + 1) in the noncausal form.
+    `epe` adds a learned bias per head and distance, initially zero: H w parameters, or H (2 w + 1) in the noncausal
+    form. With it the causal form is LAVO's local half (D-2).
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        window: int = 16,
-        epe: bool = False,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if window < 1:
-            raise ValueError(f"Local requires window >= 1, not {window}")
+    def __init__(self, dim: int, heads: int, *, window: int = 16, epe: bool = False, **options: Any):
+        super().__init__(dim, heads, **options)
+        self.check_sizes(window=window)
         self.window = window
         keys = window if self.pattern.causal else 2 * window + 1
         self.position_bias = nn.Parameter(torch.zeros(heads, keys)) if epe else None
 
     def extend(self, head_dim: int, share: float) -> int | None:
         if self.position_bias is not None:
-            raise ValueError("Local's position bias is no part of trained attention: set epe=false")
+            raise ValueError("Local's position bias does not exist in trained attention: set epe=false")
         self.q_proj = self.k_proj = self.v_proj = self.out_proj = None
         return self.window
 
@@ -91,7 +80,7 @@ class Local(MultiHead):
         )
 
     def empty_state(self, batch: int) -> State:
-        if self.q_proj is None:  # the window is kept by trained attention
+        if self.q_proj is None:  # trained attention keeps the window
             return {}
         return self.empty_cache(batch, self.window)
 

@@ -1,16 +1,16 @@
-"""Longformer: a sliding window, and a few global tokens if asked (Beltagy et al., 2020, arXiv 2004.05150).
+"""Longformer: a sliding window and, optionally, global tokens (Beltagy et al., 2020, arXiv 2004.05150).
 
     o_i = sum_{j in S(i)} softmax_j( <q_i, k_j> E^-1/2 ) v_j
     S(i) = { j : |i - j| <= w / 2 }  and the first g tokens;  all tokens if i < g
 
 Time O(N (w + g) D), memory O(N D), with global tokens O(N (3 D + w + g)). Long Range Arena has no global tokens and
-w = 512. Its code takes the w keys from i - w/2 + 1 to i + w/2; here stands the symmetric window of w + 1, as in
-transformers. Global tokens share the projections of the others, which have a second set in the paper.
+w = 512. Its code uses the w keys from i - w/2 + 1 to i + w/2; this module uses the symmetric window of w + 1 keys, as
+transformers does. Global tokens share the projections of the other tokens; in the paper they have a second set.
 
     B batch, N length, H heads, E head width, w window, g global tokens, G blocks, c = w / 2 queries of a block
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torch import Tensor
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
 from models.ops.banded import banded_attention
+from models.ops.padding import see_something
 
 
 def longformer(
@@ -52,15 +53,13 @@ def _window_and_global(
     rest = blocks * size - length
     if padding is None:
         padding = torch.zeros(1, length, dtype=torch.bool, device=q.device)
-    # global keys are in the window too: there they are hidden
+    # the window contains global keys as well, where they are hidden
     outside = F.pad(padding, (0, rest + size), value=True)
     outside = outside | (torch.arange(outside.shape[1], device=q.device) < shared)
     outside = F.pad(outside, (size, 0), value=True).unfold(1, 3 * size, size)[:, :, None]  # (B or 1, G, 1, 3 c)
     distance = torch.arange(3 * size, device=q.device) - size - torch.arange(size, device=q.device)[:, None]
     near = (distance.abs() <= half) & ~outside  # (B or 1, G, c, 3 c)
     visible = torch.cat([near, ~padding[:, None, None, :shared].expand(-1, blocks, size, -1)], -1)
-    # a padded query may see nothing, which not every kernel survives
-    visible = visible | ~visible.any(-1, keepdim=True)
 
     def keys(x: Tensor) -> Tensor:
         """(B, H, N, E) -> (B G, H, 3 c + g, E)."""
@@ -69,28 +68,18 @@ def _window_and_global(
         return joined.transpose(1, 2).flatten(0, 1)
 
     q = F.pad(q, (0, 0, 0, rest)).unflatten(2, (blocks, size)).transpose(1, 2).flatten(0, 1)  # (B G, H, c, E)
-    mask = visible.expand(batch, -1, -1, -1).flatten(0, 1)[:, None]  # (B G, 1, c, 3 c + g)
+    mask = see_something(visible).expand(batch, -1, -1, -1).flatten(0, 1)[:, None]  # (B G, 1, c, 3 c + g)
     y = F.scaled_dot_product_attention(q, keys(k), keys(v), attn_mask=mask, dropout_p=dropout)
     return y.unflatten(0, (batch, blocks)).transpose(1, 2).reshape(batch, heads, -1, width)[:, :, :length]
 
 
 class Longformer(MultiHead):
-    """Multi-head attention to a window and to global tokens. Raises ValueError for a negative number of either."""
+    """Multi-head attention to a window and to global tokens. Raises ValueError if either number is negative."""
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        window: int = 512,
-        global_tokens: int = 0,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, *, window: int = 512, global_tokens: int = 0, **options: Any):
+        super().__init__(dim, heads, **options)
         if window < 0 or global_tokens < 0:
             raise ValueError(f"Longformer requires window and global_tokens >= 0, not {window} and {global_tokens}")
         self.window, self.global_tokens = window, global_tokens

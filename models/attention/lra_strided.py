@@ -1,18 +1,18 @@
-"""What Long Range Arena's code runs as "local attention": it is strided (Tay et al., 2021, arXiv 2011.04006; D-23).
+"""The strided attention that Long Range Arena's code calls "local attention" (Tay et al., 2021, 2011.04006; D-23).
 
     o_i = sum_{j mod s = i mod s} softmax_j( <q_i, k_j> E^-1/2 ) v_j,   s = floor(N / b) + 1
 
-Time O(N b D), memory O(N D). The code cuts the sequence into blocks by a reshape to (b, s) and attends along its first
-axis: a block is not b neighbours but every s-th token, at most b of them. s is one more than N / b even where b divides
-N, because the code always pads. True local attention is another model (`local`).
+Time O(N b D), memory O(N D). The code cuts the sequence into blocks by a reshape to (b, s) and attends along the first
+axis: a block consists not of b neighbours but of every s-th token, at most b of them. s exceeds N / b even if b divides
+N, because the code always pads. True local attention is a different model (`local`).
 
-Padding: s and the blocks are those of an example's own length, up to its last real token, and hidden keys are hidden.
-The code takes the padded length, and reshapes the mask in another order than the tokens; that is not imitated.
+Padding: s and the blocks follow from an example's own length, up to its last real token, and padded keys are hidden.
+The code uses the padded length and reshapes the mask in a different order than the tokens; this is not reproduced.
 
     B batch, N length, H heads, E head width, b tokens of a block, s stride, which is the number of blocks
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,13 +23,7 @@ from models.ops.padding import real_lengths
 
 
 def lra_strided(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    block: int,
-    key_padding_mask: Tensor | None = None,
-    dropout: float = 0.0,
+    q: Tensor, k: Tensor, v: Tensor, *, block: int, key_padding_mask: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
     batch, _, length, _ = q.shape
@@ -37,7 +31,7 @@ def lra_strided(
         key_padding_mask = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
     token = torch.arange(length, device=q.device)
     stride = (real_lengths(key_padding_mask) // block + 1)[:, None, None]  # (B, 1, 1)
-    blocks = length // block + 1  # at least as many as any example has
+    blocks = length // block + 1  # at least the largest number of any example
     number, slot = torch.arange(blocks, device=q.device)[:, None], torch.arange(block, device=q.device)
     source = slot * stride + number  # (B, blocks, b), the token of each slot
     absent = (number >= stride) | (source >= length)
@@ -50,9 +44,9 @@ def lra_strided(
     y = softmax_attention(q, k, v, key_padding_mask=hidden.view(-1, block), dropout=dropout)
     y = y.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)  # (B, H, blocks b, E)
     stride = stride[:, 0]  # (B, 1)
-    # tokens past an example's own length have no slot and take any row
-    place = (token % stride * block + token // stride).clamp(max=blocks * block - 1)
-    return y.take_along_dim(place[:, None, :, None], 2)
+    # tokens beyond an example's own length have no slot and take an arbitrary row
+    row = (token % stride * block + token // stride).clamp(max=blocks * block - 1)
+    return y.take_along_dim(row[:, None, :, None], 2)
 
 
 class LRAStrided(MultiHead):
@@ -60,19 +54,9 @@ class LRAStrided(MultiHead):
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        block: int = 50,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if block < 1:
-            raise ValueError(f"LRAStrided requires block >= 1, not {block}")
+    def __init__(self, dim: int, heads: int, *, block: int = 50, **options: Any):
+        super().__init__(dim, heads, **options)
+        self.check_sizes(block=block)
         self.block = block
 
     @property

@@ -1,13 +1,13 @@
-"""Mamba: a state space that chooses, by the token, what to keep (Gu & Dao, 2023, arXiv 2312.00752, §3 and Figure 3).
+"""Mamba: a state-space model with token-dependent coefficients (Gu & Dao, 2023, arXiv 2312.00752, §3 and Figure 3).
 
     [u, z] = W_in x,  u <- SiLU(conv(u)),  conv(u)_t = b + sum_{i<4} w_i u_{t-i}
     [s, B, C] = W_x u,  d = softplus(W_d s + b_d),  A = -e^(.)
     h_t = e^{d_t A} h_{t-1} + d_t u_t B_t,   y_t = W_out ( (<C_t, h_t> + D u_t) * SiLU(z_t) )
 
-Time O(N I (D + S)), memory O(N I), decoding state I S + 3 I numbers. There are no heads, and no queries, keys or
-values: `heads` is accepted and changes nothing. No attention weights are formed, so dropout drops nothing. The
-published language models have no feed-forward networks, and two of these layers for each one of a Transformer: in a
-backbone that is `ffn: none` and twice the layers.
+Time O(N I (D + S)), memory O(N I), decoding state I S + 3 I numbers. There are no heads, queries, keys or values:
+`heads` is accepted but has no effect. No attention weights are formed, so dropout has no effect. The published language
+models have no feed-forward networks and use two of these layers per Transformer layer: in a backbone, set `ffn: none`
+and double the layers.
 
     B batch, N length, D width, I inner width, S state size, R width of s
 """
@@ -21,22 +21,22 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.convolution import ShortConvolution
+from models.layers.initialisers import log_steps
 from models.ops.precision import upcast, upcast_linear
 from models.ops.selective_scan import selective_scan, selective_step
 
-SLOWEST, FASTEST = 0.001, 0.1  # steps d at the start
-SHORTEST = 1e-4  # and what none of them is below
+SHORTEST = 1e-4  # lower bound of the initial steps d
 
 
 class Mamba(Attention):
     """I (3 D + 2 R + 3 S + taps + 3) parameters with I = `expand` D; R is `dt_rank`, D / 16 rounded up if None.
 
-    `conv` is the number of taps. Weights start as in the published module: A at -1, .., -S in each channel, D at 1, b_d
-    so that d is log-uniform in [0.001, 0.1], W_d uniform within R^-1/2, all others as torch's own. Published language
-    models divide W_out by the square root of the number of layers, which no single layer knows.
+    `conv` is the number of taps. Initial values are those of the published module: A at -1, .., -S in each channel, D
+    at 1, b_d such that d is log-uniform in [0.001, 0.1], W_d uniform within R^-1/2, and torch's defaults otherwise.
+    Published language models divide W_out by the square root of the number of layers, which no single layer knows.
 
-    A padded token counts as zero to the convolution, and leaves the state as it is. Raises ValueError for a size
-    below 1.
+    A padded token counts as zero in the convolution and leaves the state unchanged. Raises ValueError for a size below
+    1.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
@@ -47,19 +47,15 @@ class Mamba(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         d_state: int = 16,
         expand: int = 2,
         conv: int = 4,
         dt_rank: int | None = None,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         rank = math.ceil(dim / 16) if dt_rank is None else dt_rank
-        for name, size in {"d_state": d_state, "expand": expand, "conv": conv, "dt_rank": rank}.items():
-            if size < 1:
-                raise ValueError(f"Mamba requires {name} >= 1, not {size}")
+        self.check_sizes(d_state=d_state, expand=expand, conv=conv, dt_rank=rank)
         inner = expand * dim
         self.sizes = [rank, d_state, d_state]
         self.in_proj = nn.Linear(dim, 2 * inner, bias=False)
@@ -69,9 +65,9 @@ class Mamba(Attention):
         self.x_proj = nn.Linear(inner, sum(self.sizes), bias=False)
         self.dt_proj = nn.Linear(rank, inner)
         nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
-        steps = torch.empty(inner).uniform_(math.log(SLOWEST), math.log(FASTEST)).exp().clamp(min=SHORTEST)
+        steps = log_steps(inner).exp().clamp(min=SHORTEST)
         with torch.no_grad():
-            self.dt_proj.bias.copy_(steps + torch.expm1(-steps).neg().log())  # softplus gives the steps
+            self.dt_proj.bias.copy_(steps + torch.expm1(-steps).neg().log())  # softplus of this gives the steps
         self.log_decay = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(inner, 1))
         self.skip = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
@@ -83,7 +79,7 @@ class Mamba(Attention):
         return self.read(x, self.empty_state(len(x)), key_padding_mask)[0], carry
 
     def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
-        """n tokens x (B, n, D), mask (B, n) -> (B, n, D), and the state after them."""
+        """n tokens x (B, n, D), mask (B, n) -> (B, n, D) and the state after them."""
         u, z = self.in_proj(x).chunk(2, -1)  # (B, n, I)
         if padding is not None:
             u = u.masked_fill(padding[..., None], 0.0)
@@ -102,7 +98,7 @@ class Mamba(Attention):
         return self.out_proj((y + self.skip * u) * F.silu(z)), {"window": window, "h": h}
 
     def empty_state(self, batch: int) -> State:
-        """The inputs that the convolution still reads (B, taps - 1, I), and h (B, I, S)."""
+        """The last inputs of the convolution (B, taps - 1, I), and h (B, I, S)."""
         h = upcast(self.log_decay.new_zeros(batch, *self.log_decay.shape))
         return {"window": self.convolution.empty_state(batch), "h": h}
 

@@ -7,14 +7,15 @@
     f(s) = (1 + erf((s - mu) / (sigma sqrt 2))) / 2,  mu = sqrt(1/2),  sigma = sqrt(1 / (4 pi))           (Laplace)
     x + y = x + u * ( SiLU(s + W_h (r * A)) - x )
 
-Time O(N log N D + N^2 (Z + V)), in chunks O(N log N D + N c (Z + V)). Memory O(N (D + Z + V)), one tile of scores, and
-P for all pairs once for the batch, O(N^2) or O(c^2). Decoding state: D n + (Z + V) times L or c numbers.
+Time O(N log N D + N^2 (Z + V)), in chunks O(N log N D + N c (Z + V)). Memory O(N (D + Z + V)), plus one tile of scores,
+plus P for all pairs once per batch, O(N^2) or O(c^2). Decoding state: D n + (Z + V) times L or c numbers.
 
     B batch, N length, n modes, Z width of q and k, V width of v, c chunk, G chunks, T queries of a tile
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -22,32 +23,31 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Attention, Pattern, State, check_choice
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import upcast
 from models.ops.tiles import TileBudget
 
-STD = 0.02  # of weights at the start
-# scores of one tile: few and large ones, for backward adds up gradients of all keys once a tile (measured)
+STD = 0.02  # initial standard deviation of weights
+# scores per tile: few large tiles, because backward accumulates the gradients of all keys once per tile (measured)
 TILE = TileBudget(2**21, 2**26)
 
 
-def softmax(scores: Tensor) -> Tensor:
-    return scores.softmax(-1)
-
-
 def laplace(scores: Tensor) -> Tensor:
-    """f of the module's head, a bounded relu(s)^2: 0 where nothing is seen."""
+    """f in the module docstring, a bounded relu(s)^2: 0 where nothing is visible."""
     return (1 + ((scores - math.sqrt(0.5)) * math.sqrt(2 * math.pi)).erf()) / 2
 
 
-class Function(NamedTuple):
+class WeightFunction(NamedTuple):
     weigh: Callable[[Tensor], Tensor]  # scores (.., keys) -> weights
-    by_count: bool  # products are divided by the number of keys seen, not by sqrt(Z)
+    by_count: bool  # products are divided by the number of visible keys, not by sqrt(Z)
 
 
-FUNCTIONS = {"softmax": Function(softmax, by_count=False), "laplace": Function(laplace, by_count=True)}
+FUNCTIONS = {
+    "softmax": WeightFunction(partial(torch.softmax, dim=-1), by_count=False),
+    "laplace": WeightFunction(laplace, by_count=True),
+}
 
 
 def biased_attention(
@@ -58,14 +58,14 @@ def biased_attention(
     *,
     chunk: int,
     causal: bool,
-    function: Function = FUNCTIONS["softmax"],
+    function: WeightFunction = FUNCTIONS["softmax"],
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Attention inside chunks: q and k (B, N, Z), v (B, N, V), table (2 L - 1), L >= chunk -> (B, N, V).
 
-    Products <q, k> are not divided by sqrt(Z). P[j - i] is entry L - 1 + j - i of the table. Scores are made tile by
-    tile, and again in the backward pass if one tile does not hold them all.
+    Products <q, k> are not divided by sqrt(Z). P[j - i] is entry L - 1 + j - i of the table. Scores are computed tile
+    by tile, and recomputed in the backward pass if they exceed one tile.
     """
     batch, length, _ = q.shape
     chunk = min(chunk, length)
@@ -87,11 +87,11 @@ def biased_attention(
         bias = bias.masked_fill(future, float("-inf"))
 
     def attend(q: Tensor, bias: Tensor) -> Tensor:
-        """q (B, G, T, Z), bias (T, keys), of the first keys of each chunk."""
+        """q (B, G, T, Z) to the first keys of each chunk, with their bias (T, keys)."""
         keys = slice(0, bias.shape[1])
         scores = upcast(q @ k[:, :, keys].mT) + bias  # (B, G, T, keys)
         if hidden is not None:
-            # finite, so that a query that sees nothing gets a mean of what means nothing
+            # finite, so that a query that sees nothing gets a finite mean, which has no meaning
             scores = scores.masked_fill(hidden[..., keys], torch.finfo(scores.dtype).min)
         return F.dropout(function.weigh(scores), dropout).to(v.dtype) @ v[:, :, keys]
 
@@ -109,8 +109,8 @@ def biased_attention(
 
 
 def keys_seen(hidden: Tensor | None, chunk: int, *, causal: bool, device: torch.device) -> Tensor | int:
-    """Number of keys that each query sees, 1 at least; hidden (B or 1, G, 1, c) or None -> (.., c or 1, 1)."""
-    if causal:  # padding is on the right, after every token that counts
+    """Number of keys that each query sees, at least 1; hidden (B or 1, G, 1, c) or None -> (.., c or 1, 1)."""
+    if causal:  # padding is on the right, after all real tokens
         return torch.arange(1, chunk + 1, device=device)[:, None]
     if hidden is None:
         return chunk
@@ -120,15 +120,15 @@ def keys_seen(hidden: Tensor | None, chunk: int, *, causal: bool, device: torch.
 def toeplitz(table: Tensor, size: int) -> Tensor:
     """(2 L - 1,) -> (size, size), entry L - 1 + j - i of the table at (i, j)."""
     middle = len(table) // 2
-    near = F.pad(table[middle - size + 1 : middle + size], (0, 1))  # j - i from 1 - size to size - 1, and one more
-    # rows that are one shorter than what they repeat, so that each starts one entry earlier
+    near = F.pad(table[middle - size + 1 : middle + size], (0, 1))  # j - i from 1 - size to size - 1, and a filler
+    # rows are one entry shorter than the repeated sequence, so each starts one entry earlier
     return near.repeat(size)[:-size].view(size, 2 * size - 1)[:, size - 1 :]
 
 
 class MovingAverage(nn.Module):
-    """SiLU(EMA(x) + w x) with n modes a channel: 4 n D + D parameters, 8 n D + D if not `causal`.
+    """SiLU(EMA(x) + w x) with n modes per channel: 4 n D + D parameters, 8 n D + D if not `causal`.
 
-    With a `truncation` tokens that far away, and further, are not in the average.
+    The average excludes tokens at a distance of `truncation` or more.
     """
 
     def __init__(self, dim: int, modes: int, *, causal: bool, truncation: int | None = None):
@@ -156,11 +156,11 @@ class MovingAverage(nn.Module):
         taps = x.shape[1] if self.truncation is None else min(self.truncation, x.shape[1])
         past, *future = exponential_kernel(enter * leave, rates, taps).split(self.dim)
         averages = fft_convolution(x.mT, past, *(kernel[:, 1:] for kernel in future)).mT
-        own = self.omega + sum(kernel[:, 0] for kernel in future)
-        return F.silu(averages + own.to(x.dtype) * x)
+        current = self.omega + sum(kernel[:, 0] for kernel in future)
+        return F.silu(averages + current.to(x.dtype) * x)
 
     def chunk(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """The next n tokens x (B, n, D) and h (B, D, modes) -> (B, n, D), as rows of the causal `forward`, and h."""
+        """The next n tokens x (B, n, D), h (B, D, modes) -> (B, n, D), equal to rows of the causal `forward`, and h."""
         enter, leave, rates = self.coefficients()
         length = x.shape[1]
         if length == 1:
@@ -173,21 +173,22 @@ class MovingAverage(nn.Module):
 
 
 class Mega(Attention):
-    """Mega over chunks of `chunk` tokens, `max_length` if None: over the whole sequence. `hdim` is V, 2 D if None.
+    """Mega over chunks of `chunk` tokens; None means `max_length`, the whole sequence. `hdim` is V; None means 2 D.
 
-    2 D (D + V) + (D + 1) (Z + V) + 3 D + V + 4 Z parameters, those of the average, and P, the table of the published
-    code's "simple" bias: 2 L - 1 numbers, or 2 c - 1. Attention has one head: `heads` is accepted and changes nothing.
+    2 D (D + V) + (D + 1) (Z + V) + 3 D + V + 4 Z parameters, plus those of the average, plus P, the table of the
+    published code's "simple" bias: 2 L - 1 numbers, or 2 c - 1. There is one head: `heads` is accepted but has no
+    effect.
 
-    The average crosses chunks. The noncausal pattern has a second one with weights of its own, from the end to the
-    token; both contain the token itself, as in the published code. `attention` is softmax or laplace, which divides by
-    the number of keys that a query sees: real tokens of its chunk, in the causal pattern up to its own (D-29). Mega
-    gates its own residual, so the layer returns what is added to it, y = u * (.. - x). In a post-LN backbone LN(x + y)
-    is Mega's layer. In a pre-LN one the last equation gates x, which the backbone passes as `residual`, and all others
-    read LN(x) (D-28). Padding, on the right, is zero to the average and hidden as a key. `dropout` drops attention
-    weights; Mega's dropouts on v, m and the output are left to the backbone.
+    The average crosses chunks. The noncausal pattern has a second average with its own weights, from the end to the
+    token; both include the token itself, as in the published code. `attention` is softmax or laplace, which divides by
+    the number of keys that a query sees: the real tokens of its chunk, in the causal pattern up to its own (D-29). Mega
+    gates its own residual, so the layer returns y = u * (.. - x), which is added to it. In a post-LN backbone LN(x + y)
+    is Mega's layer. In a pre-LN backbone the last equation gates x, which the backbone passes as `residual`, and all
+    other equations read LN(x) (D-28). Padding, on the right, is zero for the average and hidden as a key. `dropout`
+    drops attention weights; Mega's dropouts on v, m and the output are left to the backbone.
 
-    `truncation` cuts the kernels of the average, which the code of Mega's LRA results does at 1,024 tokens (X73). The
-    state of decoding forgets nothing, so that the causal pattern has none. Mu and sigma of `laplace` are exact (D-43).
+    `truncation` cuts the kernels of the average; the code of Mega's LRA results does so at 1,024 tokens (X73). A
+    decoding state cannot forget, so the causal pattern has no truncation. Mu and sigma of `laplace` are exact (D-43).
 
     Raises ValueError for a size below 1, a `truncation` in the causal pattern, an unknown `attention`, and a sequence
     longer than `max_length`.
@@ -203,25 +204,19 @@ class Mega(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         zdim: int = 64,
         hdim: int | None = None,
         ndim: int = 16,
         chunk: int | None = None,
         attention: str = "softmax",
         truncation: int | None = None,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         self.zdim, self.hdim = zdim, 2 * dim if hdim is None else hdim
-        self.chunk_size = max_length if chunk is None else chunk
-        sizes = {"zdim": zdim, "hdim": self.hdim, "ndim": ndim, "chunk": self.chunk_size, "truncation": truncation}
-        for name, size in sizes.items():
-            if size is not None and size < 1:
-                raise ValueError(f"Mega requires {name} >= 1, not {size}")
-        if attention not in FUNCTIONS:
-            raise ValueError(f"Mega's attention is one of {', '.join(FUNCTIONS)}, not {attention}")
+        self.chunk_size = self.max_length if chunk is None else chunk
+        self.check_sizes(zdim=zdim, hdim=self.hdim, ndim=ndim, chunk=self.chunk_size, truncation=truncation)
+        check_choice("Mega's attention", attention, FUNCTIONS)
         if truncation is not None and self.pattern.causal:
             raise ValueError("Mega's truncation is for the noncausal pattern: set truncation=null")
         self.function = FUNCTIONS[attention]
@@ -246,12 +241,11 @@ class Mega(Attention):
         residual: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         x = self.source(x, context)
-        if x.shape[1] > self.max_length and self.fixed_length:
-            raise ValueError(f"Mega was built for {self.max_length} tokens and got {x.shape[1]}")
+        self.check_length(x.shape[1])
         return self.mix(x, x if residual is None else residual, key_padding_mask), carry
 
     def mix(self, x: Tensor, residual: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """y (B, N, D), that `residual` (B, N, D) + y is Mega's output for x (B, N, D)."""
+        """y (B, N, D) such that `residual` (B, N, D) + y is Mega's output for x (B, N, D)."""
         u, q, k, r, s = self.read(self.average(x, key_padding_mask=key_padding_mask))
         attended = biased_attention(
             q,
@@ -264,11 +258,11 @@ class Mega(Attention):
             key_padding_mask=key_padding_mask,
             dropout=self.active_dropout,
         )
-        # made again in the backward pass: a quarter of what training keeps, for a tenth of its products
+        # recomputed in the backward pass: saves a quarter of the activations for a tenth of the products
         return checkpoint(self.write, residual, u, r, s, attended, use_reentrant=False)
 
     def read(self, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Of the average m (.., D): u (.., D), q and k (.., Z), r (.., V), s (.., D); u and r as they come.
+        """u (.., D), q and k (.., Z), r (.., V), s (.., D) from the average m (.., D); u and r before activation.
 
         q is scaled by Z^-1/2 unless scores are divided by the number of keys.
         """
@@ -278,7 +272,7 @@ class Mega(Attention):
         return u, q, torch.addcmul(self.beta[1], z, self.gamma[1]), r, s
 
     def write(self, residual: Tensor, u: Tensor, r: Tensor, s: Tensor, attended: Tensor) -> Tensor:
-        """y (.., D) of what `read` gave, of A (.., V), and of the residual (.., D) that is gated."""
+        """y (.., D) from the results of `read`, A (.., V), and the gated residual (.., D)."""
         return u.sigmoid() * (F.silu(s + self.h_proj(F.silu(r) * attended)) - residual)
 
     def empty_state(self, batch: int) -> State:
@@ -291,10 +285,6 @@ class Mega(Attention):
             "seen": 0,
         }
 
-    def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        y, state = self.chunk(x_t[:, None], state, None if residual is None else residual[:, None])
-        return y[:, 0], state
-
     def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
         seen, end = state["seen"], state["seen"] + x.shape[1]
         if end > self.max_length and self.fixed_length:
@@ -302,7 +292,7 @@ class Mega(Attention):
         m, h = self.average.chunk(x, state["h"])
         u, q, k, r, s = self.read(m)
         v, rows = F.silu(self.v_proj(x)), []
-        while seen < end:  # in each of Mega's own chunks
+        while seen < end:  # one of Mega's chunks at a time
             size = min(end - seen, self.chunk_size - seen % self.chunk_size)
             (now, q), (k_now, k), (v_now, v) = (y.tensor_split([size], 1) for y in (q, k, v))
             rows.append(self.attend_chunk(now, k_now, v_now, state, seen % self.chunk_size))
@@ -311,7 +301,7 @@ class Mega(Attention):
         return y, {**state, "h": h, "seen": end}
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State, first: int) -> Tensor:
-        """q, k (B, n, Z) and v (B, n, V) of the tokens from `first` on of one chunk, whose keys are kept: (B, n, V)."""
+        """q, k (B, n, Z) and v (B, n, V) of one chunk's tokens from `first` on, which the state keeps: (B, n, V)."""
         last = first + q.shape[1]
         state["k"][:, first:last], state["v"][:, first:last] = k, v
         k, v = state["k"][:, :last], state["v"][:, :last]
@@ -329,7 +319,7 @@ class Mega(Attention):
 
 
 class MegaChunk(Mega):
-    """Mega inside chunks: linear in the length, which has no end."""
+    """Mega inside chunks: linear in the length, which is unlimited."""
 
     linear: bool = True
     fixed_length: bool = False

@@ -1,9 +1,9 @@
-"""No cross attention: the control of the tables on cross attention (LAVO Tables 7 and 8).
+"""No cross attention: the control in tables of cross attention (LAVO Tables 7 and 8).
 
     y = 0
 
-so that a layer passes its queries on unchanged. CAB's authors report that PoinTr and Informer improve without cross
-attention, so a table of cross attentions is compared with this row. It has no parameters and costs nothing.
+A layer thus passes its queries on unchanged. CAB's authors report that PoinTr and Informer improve without cross
+attention, so tables of cross attention include this row. It has no parameters and no cost.
 
     B batch, N query length, M context length, D width
 """
@@ -25,4 +25,4 @@ class NoCross(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         self.source(x, context)
-        return x * 0.0, carry  # of the graph, as any other output
+        return x * 0.0, carry  # part of the graph, like any other output

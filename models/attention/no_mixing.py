@@ -1,15 +1,15 @@
-"""No mixing: every token attends to itself alone, the control of the tables on self attention.
+"""No mixing: every token attends only to itself, the control in tables of self-attention.
 
     y_i = W_o W_v x_i
 
-so that a backbone keeps its positions, feed-forward layers and pooling, and nothing else tells one token of another.
-What it scores is what needs no attention. A recipe that reads the first position alone (LRA's [CLS]) would give it a
-constant output, so a control there pools over all tokens: `backbone.pooling=masked_mean`.
+The backbone keeps its positions, feed-forward layers and pooling, and no other path connects tokens. The score of this
+model shows what a task requires no attention for. A recipe that reads only the first position (LRA's [CLS]) would give
+it a constant output, so its control pools over all tokens: `backbone.pooling=masked_mean`.
 
-It is softmax attention whose window is the token itself: one weight, which is 1, so queries and keys are left out, and
-no weights are formed to drop.
+This is softmax attention with a window of one token: its only weight is 1, so there are no queries and keys, and
+dropout has no effect.
 
-Time and memory O(N D^2), parameters 2 D^2 + 2 D, decoding state none.
+Time and memory O(N D^2), 2 D^2 + 2 D parameters, no decoding state.
 
     B batch, N length, D width
 """
@@ -22,7 +22,7 @@ from models.attention.base import INPUT_GAIN, Attention, Pattern, State, project
 
 
 class NoMixing(Attention):
-    """x (B, N, D) -> (B, N, D), each row of its own row."""
+    """x (B, N, D) -> (B, N, D), row by row."""
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
     has_weights: ClassVar[bool] = False

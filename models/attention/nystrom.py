@@ -3,14 +3,14 @@
     F = softmax( Q K~' / sqrt(E) ),  A = softmax( Q~ K~' / sqrt(E) ),  B = softmax( Q~ K' / sqrt(E) )
     y = F Z B V + conv(V),   Z ~ A^-1 by Newton-Schulz                                            (13, 14)
 
-Q~ and K~ are the means of r segments of the real tokens: floor(n / r) in the first r - n mod r of them, one more in the
-others. Time O(N r D + r^3 H), memory O(N (D + r)): F and B are never made, both are read by fused softmax attention.
-All is computed in float32, or in float64. Landmarks see all tokens, so there is no causal form (D-27).
+Q~ and K~ are the means of r segments of the real tokens: the first r - n mod r segments have floor(n / r) tokens, the
+others one more. Time O(N r D + r^3 H), memory O(N (D + r)): F and B are never formed, because fused softmax attention
+applies both. Everything is computed in float32 or float64. Landmarks see all tokens, so there is no causal form (D-27).
 
     B batch, N length, n real tokens, H heads, E head width, r landmarks
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +24,7 @@ from models.ops.time_convolution import time_convolution
 
 
 def nystrom(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    landmarks: int,
-    key_padding_mask: Tensor | None = None,
-    batch_init: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, *, landmarks: int, key_padding_mask: Tensor | None = None, batch_init: bool = False
 ) -> Tensor:
     """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E)."""
     if k.shape[2] <= landmarks:
@@ -56,11 +50,11 @@ def nystrom(
 class Nystrom(MultiHead):
     """Multi-head Nyströmformer.
 
-    With n <= r attention is exact, as in the public code: such an example has a landmark for each token, and y = F V~.
-    The inverse starts from each matrix' own largest column sum; `batch_init` takes the largest of the batch ("original"
-    in the public code). `cab_compat` is CAB's: logits scaled by 1 / E and `batch_init`; its padding, which stays in the
-    segments, is not imitated (D-20). The depthwise convolution of the values over time is off unless `conv_kernel` is
-    given (33 and 35 in the papers' code), and reads padding as zeros. No weights are dropped, as in public code.
+    With n <= r attention is exact, as in the public code: every token is a landmark, and y = F V~. The inverse starts
+    from the largest column sum of each matrix; `batch_init` takes the largest of the batch ("original" in the public
+    code). `cab_compat` follows CAB: logits scaled by 1 / E, and `batch_init`; CAB keeps padding in the segments, which
+    is not reproduced (D-20). The depthwise convolution of the values over time is off unless `conv_kernel` is set (33
+    and 35 in the papers' code); it reads padding as zeros. Dropout has no effect, as in the public code.
 
     Raises ValueError for fewer than one landmark and an even convolution.
     """
@@ -73,22 +67,19 @@ class Nystrom(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         landmarks: int = 64,
         conv_kernel: int | None = None,
         batch_init: bool = False,
         cab_compat: bool = False,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if landmarks < 1:
-            raise ValueError(f"Nystrom requires landmarks >= 1, not {landmarks}")
+        super().__init__(dim, heads, **options)
+        self.check_sizes(landmarks=landmarks)
         if conv_kernel is not None and conv_kernel % 2 == 0:
             raise ValueError(f"Nystrom requires an odd conv_kernel, not {conv_kernel}")
         self.landmarks = landmarks
         self.batch_init = batch_init or cab_compat
-        self.query_scale = self.head_dim**-0.5 if cab_compat else 1.0  # on top of E^-1/2
+        self.query_scale = self.head_dim**-0.5 if cab_compat else 1.0  # in addition to E^-1/2
         self.conv = None
         if conv_kernel is not None:
             self.conv = nn.Conv2d(

@@ -1,11 +1,12 @@
-"""ProbSparse attention of Informer: full attention for a few queries only (Zhou et al., 2021, arXiv 2012.07436).
+"""Informer's ProbSparse attention: full attention for a few queries only (Zhou et al., 2021, arXiv 2012.07436).
 
     M(q_i) = max_j <q_i, k_j> - 1/n sum_j <q_i, k_j>,   j over U = c ceil(ln n) sampled keys                 (4)
     o_i    = softmax( q_i K' E^-1/2 ) V  for the u = c ceil(ln n) queries of largest M,  else mean(V)       (3)
 
-c is `factor`. U and u are at least 1 and at most n. Time O(N ln N D), memory O(N (D + ln N)); a short sequence makes
-all scores of a tile of queries instead, which a CPU does faster than it fetches keys. M selects queries: it has no
-gradient and is never made in 16 bits. The selection sees the whole sequence, so there is no causal form (D-27).
+c is `factor`. U and u are at least 1 and at most n. Time O(N ln N D), memory O(N (D + ln N)). For a short sequence all
+scores of a tile of queries are computed instead, which is faster on a CPU than fetching keys. M only selects queries:
+it has no gradient and is never computed in 16 bits. The selection sees the whole sequence, so there is no causal form
+(D-27).
 
     B batch, N length, n real tokens, H heads, E head width, U sampled keys, u chosen queries
 """
@@ -20,9 +21,9 @@ from models.attention.vanilla import softmax_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import ranks
 from models.ops.precision import autocast_disabled, upcast, upcast_linear
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans, tiles
 
-# a product of all keys costs as much as fetching this share of them (measured on one CPU thread)
+# a product with all keys costs as much as fetching this share of them (measured on one CPU thread)
 FETCHED_SHARE = 1 / 32
 TILE = TileBudget(2**19, 2**26)  # scores
 
@@ -39,11 +40,11 @@ def probsparse(
 ) -> Tensor:
     """q, k, v (B, H, N, E), draws (n_max, U_max) in [0, n_max), mask (B, N) True at padding -> (B, H, N, E).
 
-    q and k may be wider than v: queries are chosen by them as they are, and attend in the type of v.
-    The i-th real query samples the real keys floor(draws_i n / n_max).
+    q and k may have a wider type than v: they choose the queries in their own type, which then attend in v's type. The
+    i-th real query samples the real keys floor(draws_i n / n_max).
     """
     length = q.shape[2]
-    largest = int(logarithmic(torch.tensor(length, device="cpu"), factor))  # of an example without padding
+    largest = int(logarithmic(torch.tensor(length, device="cpu"), factor))  # for an example without padding
     drawn = draws[:length, :largest].long()[None]  # (1, N, U)
     if key_padding_mask is None:
         lengths = torch.tensor([length], device=q.device)  # (B or 1,)
@@ -52,8 +53,9 @@ def probsparse(
     else:
         real = ~key_padding_mask
         lengths = real.sum(1).clamp(min=1)
-        sampled = drawn[0, ranks(real).clamp(min=0)] * lengths[:, None, None] // len(draws)  # (B, N, U), their ranks
-        positions = key_padding_mask.long().argsort(dim=1, stable=True)  # (B, N), those of real tokens first
+        # (B, N, U), ranks among the real keys
+        sampled = drawn[0, ranks(real).clamp(min=0)] * lengths[:, None, None] // len(draws)
+        positions = key_padding_mask.long().argsort(dim=1, stable=True)  # (B, N), real tokens first
         sample = positions.gather(1, sampled.flatten(1)).view_as(sampled)
         mean = upcast(v.masked_fill(key_padding_mask[:, None, :, None], 0.0)).sum(2, keepdim=True)
         mean = mean / lengths[:, None, None, None]
@@ -85,19 +87,16 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
     highest = q.new_full((batch, heads, queries), float("-inf"))
     total = torch.zeros_like(highest)
     if sampled >= FETCHED_SHARE * keys:
-        rows = TILE.fit(q, heads * queries * keys)  # whole examples, or a part of one
+        rows = TILE.fit(q, heads * queries * keys)  # whole examples, or part of one
         step = TILE.fit(q, heads * keys)
-        for b in range(0, batch, rows):
-            here = slice(b, b + rows)
-            mine = here if len(sample) > 1 else slice(None)
-            for i in range(0, queries, step):
-                part = slice(i, i + step)
-                scores = q[here, :, part] @ k[here].mT  # (rows, H, step, N)
-                index = sample[mine, None, part].expand(*scores.shape[:3], -1)
-                scores = scores.gather(3, index)  # (rows, H, step, U)
-                unused = ~used[mine, None, None]
-                highest[here, :, part] = scores.masked_fill(unused, float("-inf")).amax(-1)
-                total[here, :, part] = scores.masked_fill_(unused, 0.0).sum(-1)
+        for _, (examples, part) in tiles(spans(0, batch, rows), spans(0, queries, step)):
+            sampled_rows = examples if len(sample) > 1 else slice(None)
+            scores = q[examples, :, part] @ k[examples].mT  # (rows, H, step, N)
+            index = sample[sampled_rows, None, part].expand(*scores.shape[:3], -1)
+            scores = scores.gather(3, index)  # (rows, H, step, U)
+            unused = ~used[sampled_rows, None, None]
+            highest[examples, :, part] = scores.masked_fill(unused, float("-inf")).amax(-1)
+            total[examples, :, part] = scores.masked_fill_(unused, 0.0).sum(-1)
     else:
         offset = torch.arange(batch, device=q.device)[:, None] * keys
         table = k.transpose(1, 2).flatten(2).flatten(0, 1)  # (B N, H E): all heads fetch the same keys
@@ -113,11 +112,11 @@ def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tens
 class ProbSparse(MultiHead):
     """Multi-head ProbSparse attention.
 
-    As in Informer's code, CAB's and Skyformer's: each query has its own sample, drawn with replacement, the same for
-    all heads and examples; the sum of M is divided by n, not by U; M is not scaled by E^-1/2. They draw a new sample at
-    every call, evaluation included. Here it is drawn once and saved with the weights, so that evaluation is
-    deterministic; `redraw` draws a new one at every training step. They ignore padding (D-20); here n is the number of
-    real tokens, and keys are sampled, means taken and queries chosen among these alone.
+    As in the code of Informer, CAB and Skyformer, each query has its own sample, drawn with replacement and shared by
+    all heads and examples; the sum in M is divided by n, not by U; M is not scaled by E^-1/2. That code draws a new
+    sample at every call, including evaluation. Here the sample is drawn once and saved with the weights, so that
+    evaluation is deterministic; `redraw` draws a new one at every training step. That code ignores padding (D-20); here
+    n is the number of real tokens, and only these are sampled as keys, averaged, and chosen as queries.
 
     Raises ValueError for a factor below 1, and for a sequence longer than `max_length`.
     """
@@ -125,23 +124,12 @@ class ProbSparse(MultiHead):
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
     fixed_length: bool = True
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        factor: int = 5,
-        redraw: bool = False,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if factor < 1:
-            raise ValueError(f"ProbSparse requires factor >= 1, not {factor}")
+    def __init__(self, dim: int, heads: int, *, factor: int = 5, redraw: bool = False, **options: Any):
+        super().__init__(dim, heads, **options)
+        self.check_sizes(factor=factor)
         self.factor, self.redraw = factor, redraw
-        sampled = int(logarithmic(torch.tensor(max_length, device="cpu"), factor))
-        draws = torch.randint(max_length, (max_length, sampled), dtype=torch.int32)
+        sampled = int(logarithmic(torch.tensor(self.max_length, device="cpu"), factor))
+        draws = torch.randint(self.max_length, (self.max_length, sampled), dtype=torch.int32)
         self.register_buffer("draws", draws)  # (n_max, U_max)
 
     def forward(
@@ -157,11 +145,10 @@ class ProbSparse(MultiHead):
         return merge_heads(y)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        if q.shape[2] > self.max_length:
-            raise ValueError(f"ProbSparse was built for {self.max_length} tokens and got {q.shape[2]}")
+        self.check_length(q.shape[2])
         options = {"factor": self.factor, "key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
         return probsparse(q, k, v, self.sample(), **options)
 
     def sample(self) -> Tensor:
-        """The draws of this call, as `probsparse` takes them."""
+        """The draws for this call, as `probsparse` expects them."""
         return torch.randint_like(self.draws, self.max_length) if self.redraw and self.training else self.draws

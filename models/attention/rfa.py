@@ -2,14 +2,15 @@
 
     phi(x) = m^-1/2 [ sin(W x^), cos(W x^) ],   x^ = x / |x|,   W = sigma * N,   N Gaussian, m x E
     o_i = phi(q_i)' S_i / max( phi(q_i)' z_i, floor ),   S_i = sum_j phi(k_j) v_j',   z_i = sum_j phi(k_j)
-    causal: the sums are over j <= i; with `gate` S_t = g_t S_{t-1} + (1 - g_t) phi(k_t) v_t', z alike,
+    causal: the sums run over j <= i; with `gate` S_t = g_t S_{t-1} + (1 - g_t) phi(k_t) v_t', z alike,
     g_t = sigmoid( w_g' x_t + b_g )
 
-Time O(N m D), memory O(N D), decoding state 2 m D + 2 H m numbers. sigma is learned, E numbers for each head,
-from 1; N is drawn once and saved with the weights. The published code draws from a bank of N at each training step,
-which is not imitated; its floor of 1 for features scaled by 0.1 is one of 100 / m here. That would leave short sums
-unnormalised; 0.1 is below what two unit vectors give at sigma = 1, e^-2, and holds off what chance makes of it.
-Gate: one for each head. Padding is left out of the sums. No attention weights are formed, so dropout drops nothing.
+Time O(N m D), memory O(N D), decoding state 2 m D + 2 H m numbers. sigma is learned, E numbers per head, initially 1;
+N is drawn once and saved with the weights. The published code draws from a bank of N at each training step, which is
+not reproduced; its floor of 1 for features scaled by 0.1 corresponds to 100 / m here and would leave short sums
+unnormalised. The floor of 0.1 is below e^-2, the smallest kernel of two unit vectors at sigma = 1, and guards against
+random deviations. There is one gate per head. Padding is excluded from the sums. No attention weights are formed, so
+dropout has no effect.
 
     B batch, N query length, M key length, H heads, E head width, m random directions
 """
@@ -68,29 +69,19 @@ def fourier(x: Tensor, directions: Tensor) -> Tensor:
 
 
 class RFA(MultiHead):
-    """Multi-head random feature attention: D parameters more than the projections, and with `gate` D H + H more.
+    """Multi-head random feature attention: the projections plus D parameters, with `gate` D H + H more.
 
-    Raises ValueError for fewer than one feature, a floor that is not positive, and a gate that is not causal.
+    Raises ValueError for fewer than one feature, a floor that is not positive, and a gate outside causal_self.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset(Pattern)
     has_weights: ClassVar[bool] = False
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        features: int = 64,
-        gate: bool = False,
-        floor: float = 0.1,
+        self, dim: int, heads: int, *, features: int = 64, gate: bool = False, floor: float = 0.1, **options: Any
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        if features < 1:
-            raise ValueError(f"RFA requires features >= 1, not {features}")
+        super().__init__(dim, heads, **options)
+        self.check_sizes(features=features)
         if not floor > 0:
             raise ValueError(f"RFA requires floor > 0, not {floor}: sums of its features may be zero")
         if gate and self.pattern is not Pattern.CAUSAL_SELF:

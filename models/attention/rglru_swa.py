@@ -1,10 +1,11 @@
-"""RGLRU-SWA: a recurrence, and attention to a window of it; the competitor of Latte (Dolga et al., 2024, §4.1).
+"""RGLRU-SWA: a recurrence and attention to a window of its outputs, Latte's competitor (Dolga et al., 2024, §4.1).
 
     Y = RGLRU(X),  Z = RMSNorm(Y),  Q = W_q Z,  K = W_k Z,  V = W_v X
     o_i = sum_{i-w < j <= i} softmax_j( <R^i q_i, R^j k_j> / sqrt(E) ) v_j,   R RoPE's rotation
 
-Time O(N w D), memory O(N D), decoding state D + 2 w D numbers. No biases, LeCun-normal weights, w keys (D-8) and the
-RG-LRU's blocks one per head (D-9), as in Latte's own layers. The paper's 141 M parameters are met by no reading tried.
+Time O(N w D), memory O(N D), decoding state D + 2 w D numbers. As in Latte's layers there are no biases, weights are
+LeCun-normal, the window holds w keys (D-8) and the RG-LRU has one block per head (D-9). No reading that was tried
+matches the paper's 141 M parameters.
 
     B batch, N length, D width, H heads, E head width, w window
 """
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from models.attention.base import Attention, Pattern, State
 from models.layers.rglru import NormalisedRGLRU
-from models.layers.sliding_window import SlidingWindow, linear
+from models.layers.sliding_window import SlidingWindow, lecun_linear
 from models.ops.heads import merge_heads, split_heads
 
 
@@ -24,20 +25,11 @@ class RGLRUSWA(Attention):
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        window: int = 128,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, *, window: int = 128, **options: Any):
+        super().__init__(dim, heads, **options)
         self.recurrence = NormalisedRGLRU(dim, heads, causal=True)
         self.local = SlidingWindow(dim, heads, window, causal=True)
-        self.v_proj, self.out_proj = linear(dim, dim), linear(dim, dim)
+        self.v_proj, self.out_proj = lecun_linear(dim, dim), lecun_linear(dim, dim)
 
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
@@ -49,7 +41,7 @@ class RGLRUSWA(Attention):
         return self.out_proj(merge_heads(y)), carry
 
     def empty_state(self, batch: int) -> State:
-        """What the recurrence and the window keep."""
+        """The states of the recurrence and the window."""
         return {"recurrence": self.recurrence.empty_state(batch), "local": self.local.empty_state(batch)}
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -5,9 +5,9 @@
     o_i = mean over the clusters c with i in Q_c of  sum_{j in K_c} softmax_j( <q_i, k_j> E^-1/2 ) v_j
     mu_c <- lambda mu_c + (1 - lambda) mean of the q_i and k_j nearest to mu_c        in training, without gradient
 
-A token that no cluster takes gets zeros. The local heads attend to a window, with a bias for each distance. Causal, q
-are the keys as well, and a query meets the earlier tokens of its cluster, itself only where there is none. Which tokens
-a cluster takes depends on the whole sequence, so even then later tokens show through: the form is refused unless
+A token in no cluster gets zeros. The local heads attend to a window with one bias per distance. In the causal form q
+also serve as the keys, and a query sees the earlier tokens of its cluster, or only itself if there are none. The whole
+sequence determines the clusters, so even then information from later tokens leaks: the causal form is refused unless
 `strict` is off (D-27), and it does not decode.
 
 Time O(N (w + C) D), memory O(N (D + C H)), for C w about N as in the paper: N^1.5 with w = sqrt(N).
@@ -36,9 +36,10 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
 
 
 def sum_rows(y: Tensor, index: Tensor, length: int) -> Tensor:
-    """y (B, H, C, w, E) added up at the rows that `index` names: (B, H, N, E).
+    """y (B, H, C, w, E) summed into the rows in `index`: (B, H, N, E).
 
-    Cluster by cluster: none has a token twice, so that the order of additions, and with it the result, is always one.
+    The sum runs cluster by cluster. No cluster holds a token twice, so the order of additions and thus the result is
+    deterministic.
     """
     out = upcast(y).new_zeros(*y.shape[:2], length, y.shape[-1])
     for part, rows in zip(y.unbind(2), index.unbind(2), strict=True):
@@ -46,7 +47,7 @@ def sum_rows(y: Tensor, index: Tensor, length: int) -> Tensor:
     return out.to(y.dtype)
 
 
-class Take(torch.autograd.Function):
+class TakeRows(torch.autograd.Function):
     """`gather_rows`, with `sum_rows` as its backward pass."""
 
     @staticmethod
@@ -61,7 +62,7 @@ class Take(torch.autograd.Function):
         return sum_rows(grad, *ctx.saved_tensors, ctx.length), None
 
 
-class Put(torch.autograd.Function):
+class AddRows(torch.autograd.Function):
     """`sum_rows`, with `gather_rows` as its backward pass."""
 
     @staticmethod
@@ -76,17 +77,18 @@ class Put(torch.autograd.Function):
 
 
 class Routing(Attention):
-    """4 D^2 + 4 D parameters and a bias of the local heads; causal, (D + 1) E less for each routing head.
+    """4 D^2 + 4 D parameters plus the biases of the local heads; causal, (D + 1) E less per routing head.
 
-    The last `routing_heads` of the heads route, half of them (rounded up) if None. A local head has 2 w + 1 biases, w
-    if causal, as `local_bias`. `window` is w, for both kinds. `clusters` is C, max_length / w (rounded up) if None;
-    `decay` is lambda. mu starts as random vectors of the length of q and k, and is saved with the weights. q and k, and
-    what chooses, are never in 16 bits.
+    The last `routing_heads` heads route; None means half of all heads, rounded up. A local head has 2 w + 1 biases, in
+    the causal form w. `window` is w for both kinds of heads. `clusters` is C; None means max_length / w, rounded up.
+    `decay` is lambda. mu starts as random vectors with the norm of q and k, and is saved with the weights. Neither q
+    and k nor the cluster assignment are computed in 16 bits.
 
-    The paper adds sums to mu where this takes means, which do not depend on the batch. Padding is in no cluster.
+    The paper updates mu with sums; this class uses means, which do not depend on the batch size. Padding is in no
+    cluster.
 
-    Raises ValueError for causal_self unless `strict` is off, for a window or a number of clusters below 1, for more
-    routing heads than heads or less than one, and for a decay outside [0, 1].
+    Raises ValueError for causal_self unless `strict` is off, for a window or a number of clusters below 1, for routing
+    heads outside 1 to `heads`, and for a decay outside [0, 1].
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF})
@@ -98,28 +100,28 @@ class Routing(Attention):
         heads: int,
         *,
         pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         window: int = 512,
         clusters: int | None = None,
         routing_heads: int | None = None,
         decay: float = 0.999,
         strict: bool = True,
+        **options: Any,
     ):
         if pattern == Pattern.CAUSAL_SELF:
             if strict:
-                raise ValueError("Routing has no causal_self form blind to later tokens; strict=false permits its own")
+                raise ValueError(
+                    "Routing has no causal_self form without information from later tokens; strict=false permits it"
+                )
             self.patterns = self.patterns | {Pattern.CAUSAL_SELF}
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, pattern=pattern, **options)
         routing_heads = (heads + 1) // 2 if routing_heads is None else routing_heads
         if window < 1 or not 0 < routing_heads <= heads or not 0 <= decay <= 1:
             sizes = f"{window=}, {routing_heads=}, {decay=}"
             raise ValueError(
                 f"Routing requires window >= 1, 1 to {heads} routing heads, a decay in [0, 1], not {sizes}"
             )
-        clusters = -(-max_length // window) if clusters is None else clusters
-        if clusters < 1:
-            raise ValueError(f"Routing requires clusters >= 1, not {clusters}")
+        clusters = -(-self.max_length // window) if clusters is None else clusters
+        self.check_sizes(clusters=clusters)
         self.window, self.decay = window, decay
         self.shared = self.pattern.causal
         self.local_heads = heads - routing_heads
@@ -137,7 +139,7 @@ class Routing(Attention):
         without_biases(self.local_q, self.local_k, self.routing_q, self.routing_k, self.v_proj, self.out_proj)
 
     def normed(self, x: Tensor) -> Tensor:
-        """LN of the last axis."""
+        """LN over the last axis, without parameters."""
         return F.layer_norm(x, (self.head_dim,))
 
     def forward(
@@ -175,14 +177,14 @@ class Routing(Attention):
             taken = real.expand(*q.shape[:3])[..., None].to(v.dtype)
             taken = gather_rows(taken, ask)[..., 0]  # (B, h, C, w): 0 at padding
         hidden = None if key_padding_mask is None or self.shared else self.hidden_keys(real, answer)
-        q, k, v = Take.apply(q.to(v.dtype), ask), Take.apply(k.to(v.dtype), answer), Take.apply(v, answer)
+        q, k, v = TakeRows.apply(q.to(v.dtype), ask), TakeRows.apply(k.to(v.dtype), answer), TakeRows.apply(v, answer)
         y = self.attend_in_clusters(q, k, v, hidden) * taken[..., None]
         length = x.shape[1]
-        share = sum_rows(taken[..., None], ask, length).clamp(min=1)  # clusters that took a token
-        return Put.apply(y, ask, length) / share
+        share = sum_rows(taken[..., None], ask, length).clamp(min=1)  # number of clusters that hold the token
+        return AddRows.apply(y, ask, length) / share
 
     def choose(self, x: Tensor, real: Tensor) -> Tensor:
-        """x (B, h, N, E) -> the tokens of each cluster (B, h, C, min(w, N)) in their order, padding behind."""
+        """x (B, h, N, E) -> the tokens of each cluster (B, h, C, min(w, N)) in sequence order, padding last."""
         length = x.shape[2]
         scores = self.centroids.to(x.dtype) @ x.mT  # (B, h, C, N)
         index = scores.masked_fill(~real[:, :, None], float("-inf")).topk(min(self.window, length), dim=-1).indices
@@ -190,7 +192,7 @@ class Routing(Attention):
         return (index + behind).sort(dim=-1).values % length
 
     def hidden_keys(self, real: Tensor, index: Tensor) -> Tensor:
-        """True at padding, (B, h, C, w); nowhere where all is padding, which not every kernel survives."""
+        """True at padding, (B, h, C, w); all False in an all-padding row, which not every kernel survives."""
         hidden = gather_rows((~real).expand(*index.shape[:2], -1)[..., None], index)[..., 0]
         return hidden & ~hidden.all(-1, keepdim=True)
 
@@ -207,7 +209,7 @@ class Routing(Attention):
         return y.unflatten(1, q.shape[1:3])
 
     def follow(self, rows: list[Tensor], real: Tensor) -> None:
-        """Move the centroids towards the means of the `rows` (B, h, N, E) that are nearest to each."""
+        """Move each centroid towards the mean of the `rows` (B, h, N, E) nearest to it."""
         total, count = torch.zeros_like(self.centroids), self.centroids.new_zeros(*self.centroids.shape[:2], 1)
         for x in rows:
             nearest = (x @ self.centroids.to(x.dtype).mT).argmax(-1)  # (B, h, N)

@@ -1,15 +1,15 @@
-"""RWKV-4: a decayed mean of values in each channel, gated, behind a shift by one token (Peng et al., 2023, 2305.13048).
+"""RWKV-4: a token shift and a gated, decayed mean of values per channel (Peng et al., 2023, arXiv 2305.13048).
 
     r, k, v = W (mu x_t + (1 - mu) x_{t-1}),  each with its own W and mu                                    (11-13)
     wkv_t = (sum_{s<t} e^{k_s - (t-1-s) w} v_s + e^{u + k_t} v_t) / (the same with v = 1),  w = e^(.)          (16)
     y_t = W_o (sigmoid(r_t) * wkv_t)                                                                           (17)
 
-With `channel_mix` RWKV's own feed-forward network follows, on h = LN(x + y), and y' is what is added to x:
+With `channel_mix` RWKV's own feed-forward network follows, on h = LN(x + y), and the layer adds y' to x:
 
     r', k' = W (mu h_t + (1 - mu) h_{t-1}),  y'_t = y_t + sigmoid(r'_t) * W_v max(k'_t, 0)^2              (14, 15, 18)
 
 Time O(N D^2), the mean O(N D), memory O(N D), decoding state 3 D numbers, 4 D with the channel mix. There are no heads:
-`heads` is accepted and changes nothing. No attention weights are formed, so dropout drops nothing.
+`heads` is accepted but has no effect. No attention weights are formed, so dropout has no effect.
 
     B batch, N length, D width, F hidden width of the channel mix
 """
@@ -32,28 +32,28 @@ Rows = tuple[Tensor, ...]
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:
-    """Linear without bias, from zero."""
+    """Linear without bias, initially zero."""
     layer = nn.Linear(inputs, outputs, bias=False)
     nn.init.zeros_(layer.weight)
     return layer
 
 
 def orthogonal_linear(inputs: int, outputs: int) -> nn.Linear:
-    """Linear without bias, orthogonal, with gain sqrt(outputs / inputs) where that is more than 1."""
+    """Linear without bias, initially orthogonal with gain max(1, sqrt(outputs / inputs))."""
     layer = nn.Linear(inputs, outputs, bias=False)
     nn.init.orthogonal_(layer.weight, math.sqrt(max(1.0, outputs / inputs)))
     return layer
 
 
 class TokenShift(nn.Module):
-    """mu x_t + (1 - mu) x_{t-1} of each of `count` mu: count D parameters. x_0 is zero, as is a padded token."""
+    """mu x_t + (1 - mu) x_{t-1} for `count` vectors mu: count D parameters. x_0 and padded tokens are zero."""
 
     def __init__(self, dim: int, count: int):
         super().__init__()
         self.shares = nn.Parameter(torch.empty(count, dim))
 
     def start(self, *exponents: float) -> None:
-        """mu of channel i from (i / D)^exponent."""
+        """Set mu of channel i to (i / D)^exponent."""
         channel = torch.arange(self.shares.shape[1]) / self.shares.shape[1]
         with torch.no_grad():
             self.shares.copy_(torch.stack([channel**exponent for exponent in exponents]))
@@ -83,7 +83,7 @@ class ChannelMix(nn.Module):
         rows, last = self.shift(self.norm(x), last, padding)
         if x.shape[0] * x.shape[1] <= SLICE:
             return self.mix(*rows), last
-        # the hidden units of a slice of the tokens alone, as in the backbone's feed-forward networks
+        # in slices of tokens, which bounds the hidden units, as in the backbone's feed-forward networks
         parts = zip(*(r.split(max(1, SLICE // len(r)), 1) for r in rows), strict=True)
         if torch.is_grad_enabled():
             return torch.cat([checkpoint(self.mix, *part, use_reentrant=False) for part in parts], 1), last
@@ -94,16 +94,17 @@ class ChannelMix(nn.Module):
 
 
 class RWKV4(Attention):
-    """4 D^2 + 5 D parameters, and D^2 + 2 D F + 4 D with `channel_mix`, where F is `channel_dim`, 4 D if None.
+    """4 D^2 + 5 D parameters, plus D^2 + 2 D F + 4 D with `channel_mix`. F is `channel_dim`; None means 4 D.
 
-    The published layer is pre-LN and has the channel mix in the place of the feed-forward network: a recipe that
-    compares it as published sets `channel_mix` and `ffn: none`. The layer then takes its `residual`, and returns all
-    that is added to it. Without, the feed-forward network is the backbone's, as for the other methods.
+    The published layer is pre-LN and has the channel mix instead of the feed-forward network: a recipe that compares
+    the published layer sets `channel_mix` and `ffn: none`. The layer then takes its `residual` and returns everything
+    that is added to it. Without `channel_mix` the backbone's feed-forward network is used, as for the other methods.
 
-    Weights start as in the published code: those of k, r and what is written at zero, of values orthogonal; w and mu by
-    channel and by the layer's place in its stack, which `set_previous` tells; u at log 0.3 plus 0, 1/2 or -1/2.
+    Initial values are those of the published code: the projections of k, r and the output are zero, that of v is
+    orthogonal; w and mu depend on the channel and on the layer's index, which `set_previous` determines; u is log 0.3
+    plus 0, 1/2 or -1/2.
 
-    A padded token counts as zero where tokens shift and weighs nothing; the mean decays over it as over any other.
+    A padded token counts as zero in the token shift and has no weight; the mean decays over it as over any other token.
     Raises ValueError for a hidden width below 1.
     """
 
@@ -112,17 +113,9 @@ class RWKV4(Attention):
     gates_residual: ClassVar[bool] = True
 
     def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        channel_mix: bool = False,
-        channel_dim: int | None = None,
+        self, dim: int, heads: int, *, channel_mix: bool = False, channel_dim: int | None = None, **options: Any
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if channel_dim is not None and channel_dim < 1:
             raise ValueError(f"RWKV-4's channel mix has 1 hidden unit or more, not {channel_dim}")
         self.shift = TokenShift(dim, 3)
@@ -145,13 +138,13 @@ class RWKV4(Attention):
             layer.start(index, len(self.stack))
 
     def start(self, index: int, layers: int) -> None:
-        """w and mu of layer `index` of a stack of so many."""
+        """Set the initial w and mu of layer `index` in a stack of `layers`."""
         depth, left = index / max(1, layers - 1), 1 - index / layers
         self.shift.start(left, left, left / 2)
         with torch.no_grad():
             self.shift.shares[1] += 0.3 * depth
-            place = torch.arange(self.dim) / max(1, self.dim - 1)
-            self.log_decay.copy_(8 * place ** (0.7 + 1.3 * depth) - 5)
+            channel = torch.arange(self.dim) / max(1, self.dim - 1)
+            self.log_decay.copy_(8 * channel ** (0.7 + 1.3 * depth) - 5)
         if self.channel_mix is not None:
             self.channel_mix.shift.start(left, left)
 
@@ -170,7 +163,7 @@ class RWKV4(Attention):
     def read(
         self, x: Tensor, state: State, residual: Tensor | None, padding: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """What n tokens x (B, n, D) add to the `residual`, x if None, and the state after them; mask (B, n)."""
+        """What n tokens x (B, n, D) add to the `residual`, by default x, and the state after them; mask (B, n)."""
         (to_k, to_v, to_r), last = self.shift(x, state["last"], padding)
         k = upcast(self.k_proj(to_k))
         if padding is not None:
@@ -186,14 +179,10 @@ class RWKV4(Attention):
         return y, state
 
     def empty_state(self, batch: int) -> State:
-        """The last token, z and m of the mean, and the last token of the channel mix; (B, D) each."""
+        """The last token, z and m of the mean and, with the channel mix, its last token; (B, D) each."""
         last = self.bonus.new_zeros(batch, self.dim)
         state = {"last": last, "wkv": empty_state(self.bonus, batch)}
         return state if self.channel_mix is None else {**state, "channel": last.clone()}
-
-    def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        y, state = self.chunk(x_t[:, None], state, None if residual is None else residual[:, None])
-        return y[:, 0], state
 
     def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
         return self.read(x, state, residual)

@@ -1,11 +1,11 @@
-"""S4D: a diagonal state-space model for each channel, run as a long convolution (Gu et al., 2022, arXiv 2206.11893).
+"""S4D: one diagonal state-space model per channel, run as a long convolution (Gu et al., 2022, arXiv 2206.11893).
 
     h_t = e^{dt w} h_{t-1} + (e^{dt w} - 1) / w x_t,   y_t = 2 Re <c, h_t> + d x_t    (zero-order hold)
     K_l = 2 Re sum_n c_n (e^{dt w_n} - 1) / w_n e^{dt w_n l},   y = K * x + d x
     o   = W_o GELU(y),   y of all C channels per input channel, concatenated
 
-Time O(C N log N D), memory O(C N D), decoding state D S / 2 complex numbers. There are no heads, and no queries, keys
-or values: `heads` is accepted and changes nothing. No attention weights are formed, so dropout drops nothing.
+Time O(C N log N D), memory O(C N D), decoding state D S / 2 complex numbers. There are no heads, queries, keys or
+values: `heads` is accepted but has no effect. No attention weights are formed, so dropout has no effect.
 
     B batch, N length, D width, C channels, S state size, n = S / 2 modes
 """
@@ -18,25 +18,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State
+from models.layers.initialisers import log_steps
 from models.ops.exponential_kernel import exponential_kernel, exponential_sums
 from models.ops.fft_convolution import fft_convolution
 from models.ops.precision import autocast_disabled, upcast
 
-SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
-
 
 class S4D(Attention):
-    """C D^2 + K D S + (C + 2) D + S parameters with K = C kernels, 2 C if it reads the future.
+    """C D^2 + K D S + (C + 2) D + S parameters with K = C kernels, or 2 C if it reads the future.
 
     All channels share the S / 2 modes w_n = -e^(.) + i f_n, which start as S4D-Inv, -1/2 + i S / pi (S / (2n + 1) - 1).
-    dt, one per channel, starts log-uniform in [0.001, 0.1]. c contains the state equation's B, as in the CAB
-    benchmark's module, whose initialisation this is.
+    dt, one per channel, starts log-uniform in [0.001, 0.1]. As in the CAB benchmark's module, c includes the state
+    equation's B; the initial values are those of that module.
 
-    In the noncausal pattern a second set of c makes a kernel that reads the future, from the next token on. CAB's
-    module reads the past alone unless told otherwise, and the sizes printed for its rows (LAVO Table 5) are those
-    without the second kernel; `bidirectional=False` is that. CAB also lets padding into the second kernel; here padding
-    counts as zero, and is expected on the right (D-20). In the authors' training w and dt take a learning rate of 0.001
-    and no decay; with `slow_lr` they do here.
+    In the noncausal pattern a second set of c forms a kernel over the future, from the next token on. By default, CAB's
+    module reads only the past, and the sizes printed for its rows (LAVO Table 5) exclude the second kernel;
+    `bidirectional=False` reproduces that. CAB also lets the second kernel read padding; here padding counts as zero and
+    is expected on the right (D-20). In the authors' training w and dt have a learning rate of 0.001 and no weight
+    decay; `slow_lr` sets that rate.
 
     Raises ValueError for an odd state size, and for fewer than one channel.
     """
@@ -49,15 +48,13 @@ class S4D(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         d_state: int = 64,
         channels: int = 1,
         bidirectional: bool = True,
         slow_lr: float | None = None,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if d_state < 2 or d_state % 2:
             raise ValueError(f"S4D's modes come in conjugate pairs: d_state is even and positive, not {d_state}")
         if channels < 1:
@@ -73,7 +70,7 @@ class S4D(Attention):
         self.readout = nn.Parameter(torch.view_as_real(torch.randn(kernels, dim, d_state // 2, dtype=w.dtype) * b))
         self.log_decay = nn.Parameter(w.real.neg().log())  # (n,)
         self.frequency = nn.Parameter(frequency)  # (n,)
-        self.log_step = nn.Parameter(torch.empty(dim).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+        self.log_step = nn.Parameter(log_steps(dim))
         self.skip = nn.Parameter(torch.randn(channels, dim))
         self.out_proj = nn.Linear(channels * dim, dim)
 
@@ -104,7 +101,7 @@ class S4D(Attention):
         return self.out_proj(F.gelu(y).flatten(1, 2).mT), carry
 
     def empty_state(self, batch: int) -> State:
-        """h of each mode, (B, D, n), complex."""
+        """h for each mode, (B, D, n), complex."""
         return {"h": self.modes()[1].new_zeros(batch, *self.readout.shape[1:3])}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:

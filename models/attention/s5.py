@@ -1,16 +1,15 @@
-"""S5: one diagonal state-space model that all channels share (Smith et al., 2023, arXiv 2208.04933).
+"""S5: one diagonal state-space model shared by all channels (Smith et al., 2023, arXiv 2208.04933).
 
     h_t = e^{dt L} h_{t-1} + L^-1 (e^{dt L} - 1) B x_t,   y_t = 2 Re C h_t + d * x_t               (zero-order hold)
     o   = g * sigmoid(W g)  or  y * sigmoid(W g),   g = GELU(y)                     (the layer's half of a gated unit)
 
-L (P eigenvalues), B and C are complex; L comes in conjugate pairs; one of each pair is kept. Time O(N P D), memory
-O(N (P + D)), decoding state P / 2 complex numbers. There are no heads: `heads` is accepted and changes nothing. No
-attention weights are formed, so the layer drops nothing.
+L (P eigenvalues), B and C are complex; L consists of conjugate pairs, of which one member each is kept. Time O(N P D),
+memory O(N (P + D)), decoding state P / 2 complex numbers. There are no heads: `heads` is accepted but has no effect. No
+attention weights are formed, so dropout has no effect.
 
     B batch, N length, D width, P state size, p modes kept, R eigenvalues of a block
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -18,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Attention, Pattern, State, check_choice
+from models.layers.initialisers import log_steps
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import diagonal_scan
 
-SLOWEST, FASTEST = 0.001, 0.1  # steps dt at the start
 LARGEST_REAL = -1e-4
 GATES = ("half_glu1", "half_glu2", "none")
 
@@ -39,22 +38,22 @@ def hippo_normal(size: int) -> tuple[Tensor, Tensor]:
 
 
 class S5(Attention):
-    """p (3 + 2 D) + 2 p D K + D parameters with K = 1 C matrix, 2 if not causal, and D^2 + D with the gate.
+    """p (3 + 2 D) + 2 p D K + D parameters with K = 1 matrix C, 2 if not causal, plus D^2 + D with the gate.
 
-    dt, one per mode, starts log-uniform in [0.001, 0.1]; L as the eigenvalues of HiPPO-N, the normal part of the
-    HiPPO-LegS matrix, in `blocks` blocks; B and C as random real and complex matrices in the basis of its eigenvectors;
-    d ~ N(0, 1). With `conj_sym` off all P eigenvalues are kept and y is the real part, as in the s5-pytorch package.
-    Real parts of L above -0.0001 count as -0.0001, the published code's clip_eigs: without it a mode may grow without
-    bound (D-31).
+    Initial values: dt, one per mode, log-uniform in [0.001, 0.1]; L the eigenvalues of HiPPO-N, the normal part of the
+    HiPPO-LegS matrix, in `blocks` blocks; B and C random real and complex matrices in the basis of its eigenvectors; d
+    from N(0, 1). With `conj_sym` off all P eigenvalues are kept and y is the real part, as in the s5-pytorch package.
+    Real parts of L are at most -0.0001, the published code's clip_eigs; otherwise a mode could grow without bound
+    (D-31).
 
-    In the noncausal pattern a second C reads the states of the recurrence from the end, the token itself included.
+    In the noncausal pattern a second C reads the states of the backward recurrence, including that of the token itself.
     `gate` is half_glu1 or half_glu2, the published names of the two units, or none: o = y. In the published training
-    the parameters in `slow` take a small learning rate and no decay; here that is `slow_lr`, unless None. The published
+    the parameters in `slow` have a small learning rate and no weight decay; `slow_lr` sets that rate. The published
     layer's batch normalisation and its dropout of whole channels are left to the backbone, which drops entries of o.
     Padding counts as zero and is expected on the right.
 
-    Raises ValueError unless the state divides into `blocks` of equal size, even with `conj_sym`, and for an unknown
-    `gate` or name in `slow`.
+    Raises ValueError unless the state divides into `blocks` of equal size, which is even with `conj_sym`, and for an
+    unknown `gate` or name in `slow`.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -65,24 +64,21 @@ class S5(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         d_state: int = 64,
         blocks: int = 8,
         conj_sym: bool = True,
         gate: str = "half_glu1",
         slow: Sequence[str] = ("eigenvalues", "log_step", "enter"),
         slow_lr: float | None = None,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         unit = 2 if conj_sym else 1
         if blocks < 1 or d_state < 1 or d_state % (unit * blocks):
             kind = "even size" if conj_sym else "the same size"
             raise ValueError(f"S5's state of {d_state} does not divide into {blocks} blocks of {kind}")
-        if gate not in GATES:
-            raise ValueError(f"S5's gate is one of {', '.join(GATES)}, not {gate}")
-        self.scale = float(unit)  # of the real part
+        check_choice("S5's gate", gate, GATES)
+        self.scale = float(unit)  # factor of the real part
         eigenvalues, vectors = hippo_normal(d_state // blocks)
         kept = slice(0, len(eigenvalues) // unit)
         vectors = torch.block_diag(*[vectors[:, kept]] * blocks).to(torch.complex64)  # (P, p)
@@ -93,13 +89,13 @@ class S5(Attention):
         self.enter = nn.Parameter(torch.view_as_real(vectors.mH @ inputs.to(vectors.dtype)).clone())  # (p, D, 2)
         self.leave = nn.Parameter(torch.view_as_real(outputs @ vectors).clone())  # (K, D, p, 2)
         self.skip = nn.Parameter(torch.randn(dim))
-        self.log_step = nn.Parameter(torch.empty(vectors.shape[1]).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+        self.log_step = nn.Parameter(log_steps(vectors.shape[1]))
         self.gate = gate
         self.gate_proj = None if gate == "none" else nn.Linear(dim, dim)
         self.slow, self.slow_lr = tuple(slow), slow_lr
-        known = [name for name, _ in self.named_parameters()]
-        if unknown := [name for name in slow if name not in known]:
-            raise ValueError(f"S5's slow parameters are some of {', '.join(known)}, not {unknown[0]}")
+        names = [name for name, _ in self.named_parameters()]
+        if unknown := [name for name in slow if name not in names]:
+            raise ValueError(f"S5's slow parameters are some of {', '.join(names)}, not {unknown[0]}")
 
     def learning_rates(self) -> dict[str, float]:
         return {} if self.slow_lr is None else dict.fromkeys(self.slow, self.slow_lr)
@@ -107,7 +103,7 @@ class S5(Attention):
     def matrices(self) -> tuple[Tensor, Tensor, Tensor]:
         """e^{dt L} (p,), complex, and as real matrices L^-1 (e^{dt L} - 1) B (D, 2 p) and C (K, 2 p, D).
 
-        All real parts stand before all imaginary ones.
+        All real parts precede all imaginary parts.
         """
         real, imaginary = upcast(self.eigenvalues).unbind(-1)
         rates = torch.complex(real.clamp(max=LARGEST_REAL), imaginary)
@@ -155,5 +151,5 @@ class S5(Attention):
 
 
 def parts(h: Tensor) -> Tensor:
-    """(.., p), complex -> (.., 2 p), all real parts before all imaginary ones."""
+    """(.., p), complex -> (.., 2 p), all real parts before all imaginary parts."""
     return torch.cat([h.real, h.imag], -1)

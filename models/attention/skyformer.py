@@ -5,13 +5,13 @@ With X_S = m / 2 rows of Q and m / 2 rows of K, and kappa the Gaussian kernel of
     S = kappa(X_S, X_S) + 0.1 I,   D = diag(S 1)^-1/2
     y = kappa(Q, X_S) D Z D kappa(X_S, K) V,   Z ~ (D S D)^-1 by Newton-Schulz                   (§4)
 
-Time O(N m D + m^3 H), memory O(N (D + m)): kernels of all N tokens are made tile by tile, as in kernelized attention.
-Float32, or float64. Rows are sampled from all tokens, so there is no causal form.
+Time O(N m D + m^3 H), memory O(N (D + m)): kernels of all N tokens are computed tile by tile, as in kernelized
+attention. Float32 or float64. Rows are sampled from all tokens, so there is no causal form.
 
     B batch, N length, n real tokens, H heads, E head width, m features
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,22 +26,16 @@ DIAGONAL = 0.1
 
 
 def skyformer(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    sample: Tensor,
-    *,
-    key_padding_mask: Tensor | None = None,
-    batch_init: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, sample: Tensor, *, key_padding_mask: Tensor | None = None, batch_init: bool = False
 ) -> Tensor:
     """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E).
 
-    `sample` (B, m) are numbers of tokens, of queries in its first m // 2 columns and of keys in the others.
+    `sample` (B, m) holds token indices: queries in the first m // 2 columns, keys in the others.
     """
     with autocast_disabled(q):
         dtype = v.dtype
         q, k, v = upcast(q), upcast(k), upcast(v)
-        # one-hot products, because rows are sampled twice and a gather's backward pass is not deterministic everywhere
+        # one-hot products: rows may be sampled twice, and a gather's backward pass is not deterministic on every device
         chosen = (sample[..., None] == torch.arange(k.shape[2], device=k.device)).to(q.dtype)[:, None]  # (B, 1, m, N)
         half = sample.shape[1] // 2
         x = torch.cat([chosen[:, :, :half] @ q, chosen[:, :, half:] @ k], 2)  # X_S, (B, H, m, E)
@@ -55,7 +49,7 @@ def skyformer(
 
 
 def tokens_at(draws: Tensor, real: Tensor) -> Tensor:
-    """Numbers of the tokens at these shares (m) in [0, 1) of the real ones, `real` (B, N): (B, m)."""
+    """Token indices at the relative positions `draws` (m) in [0, 1) among the real tokens, `real` (B, N): (B, m)."""
     count = real.sum(1, keepdim=True)
     rank = (draws * count).long().minimum(count - 1)  # (B, m)
     return torch.searchsorted(ranks(real), rank).clamp(max=real.shape[1] - 1)
@@ -64,11 +58,12 @@ def tokens_at(draws: Tensor, real: Tensor) -> Tensor:
 class Skyformer(MultiHead):
     """Multi-head Skyformer.
 
-    Row t of the sample is token floor(u_t n) of the n real ones, u_t uniform in [0, 1), drawn once and saved with the
-    weights, so that an example's output depends on nothing but itself. The public code draws a new sample at every
-    call, evaluation included; `resample` does so in training. Its factor 32^-1/4 is E^-1/4 at its width, and at any
-    other here. The inverse starts from each matrix' own largest column sum; `batch_init` takes the largest of the
-    batch, as the public code does. Padding is neither sampled nor read. Dropout drops nothing, as in the public code.
+    Row t of the sample is token floor(u_t n) of the n real tokens. u_t is uniform in [0, 1), drawn once and saved with
+    the weights, so that an example's output depends only on the example. The public code draws a new sample at every
+    call, including evaluation; `resample` does so in training. Its factor 32^-1/4 equals E^-1/4 at its head width; here
+    it is E^-1/4 at every width. The inverse starts from the largest column sum of each matrix; `batch_init` takes the
+    largest of the batch, as the public code does. Padding is neither sampled nor read. Dropout has no effect, as in the
+    public code.
 
     Raises ValueError for fewer than two features.
     """
@@ -81,14 +76,12 @@ class Skyformer(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         features: int = 128,
         resample: bool = False,
         batch_init: bool = False,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if features < 2:
             raise ValueError(f"Skyformer requires features >= 2, not {features}")
         self.resample, self.batch_init = resample, batch_init

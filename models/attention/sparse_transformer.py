@@ -1,24 +1,24 @@
-"""Sparse Transformer: own block and summary columns (Child et al., 2019, arXiv 1904.10509; the merged fixed pattern).
+"""Sparse Transformer: a query's block and summary columns (Child et al., 2019, arXiv 1904.10509; fixed, merged).
 
     o_i = sum_{j in S(i)} softmax_j( <q_i, k_j> E^-1/2 ) v_j
     S(i) = { j : floor(j / b) = floor(i / b) }  and  { j : j mod b = 0 or j mod b >= b - c },   causally only j <= i
 
-The paper counts the columns b - c, ..., b; as in LRA's code the last of them is 0. Time O(N (b + N (c + 1) / b) D),
+The paper counts the columns b - c, ..., b; as in LRA's code, the last of them is 0. Time O(N (b + N (c + 1) / b) D),
 which is O(N sqrt(N) D) for b near sqrt(N); memory O(N D). Decoding keeps all keys and values.
 
-The two parts share no key, and are merged by their softmax sums: noncausally the own block without its columns, and all
-columns; causally the own block, and the columns of the blocks before it.
+The pattern has two parts without common keys, merged by their softmax sums. Noncausal: the query's block without its
+columns, and all columns. Causal: the query's block, and the columns of earlier blocks.
 
-LRA's code is lower triangular in its bidirectional encoders too: `lra_compat` does that in noncausal_self. Without it
-the pattern is the one above, in both directions. Where its classifier reads the first position, that one sees all and
-is seen by all, and the pattern stands on the others: `open_first` (D-23). A lower triangular pattern without it leaves
-the first position to itself.
+LRA's code is lower triangular even in its bidirectional encoders; `lra_compat` reproduces that in noncausal_self.
+Otherwise the pattern above holds in both directions. If LRA's classifier reads the first position, that position sees
+all and is seen by all, and the pattern covers the others: `open_first` (D-23). In a lower triangular pattern without it
+the first position sees only itself.
 
     B batch, N length, H heads, E head width, b tokens of a block, c summary columns, G blocks, M summary keys
-    F positions that all see: 1 with `open_first`, else 0
+    F globally visible positions: 1 with `open_first`, else 0
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +34,7 @@ from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
 
 def is_summary(positions: Tensor, block: int, columns: int) -> Tensor:
-    """True at the positions that later blocks see, or all blocks."""
+    """True at the positions that later blocks see, or, in the noncausal form, all blocks."""
     return (positions % block == 0) | (positions % block >= block - columns)
 
 
@@ -52,7 +52,7 @@ def fixed_pattern(
 ) -> Tensor:
     """q, k, v (B, H, N, E), mask (B, N) True at padding -> (B, H, N, E), zeros for a query that sees nothing.
 
-    With `open_first` the first position sees all and is seen by all, and blocks are counted from the second.
+    With `open_first` the first position sees all and is seen by all, and blocks start at the second position.
     """
     first, (batch, _, length, _) = int(open_first), q.shape
     rest = (first - length) % block
@@ -61,7 +61,7 @@ def fixed_pattern(
         hidden = torch.zeros(batch, length, dtype=torch.bool, device=q.device)
     hidden = F.pad(hidden, (0, rest), value=True)
     padded = (F.pad(x, (0, 0, 0, rest)) for x in (q[:, :, first:], k, v))
-    plan = _Plan(block, columns, causal, first, dropout, draw_seed(dropout))
+    plan = _FixedLayout(block, columns, causal, first, dropout, draw_seed(dropout))
     y = _Fixed.apply(*padded, hidden, plan)[:, :, : length - first]
     if not open_first:
         return y
@@ -69,7 +69,7 @@ def fixed_pattern(
     return torch.cat([row, y], 2)
 
 
-class _Plan(NamedTuple):
+class _FixedLayout(NamedTuple):
     block: int
     columns: int
     causal: bool
@@ -86,32 +86,32 @@ class _Plan(NamedTuple):
         return x.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
 
     def summary(self, hidden: Tensor) -> Tensor:
-        """(F + M), where the keys stand that all see, then the summary keys; hidden (B, F + N)."""
+        """Positions (F + M) of the globally visible keys, then of the summary keys; hidden (B, F + N)."""
         positions = torch.arange(hidden.shape[1], device=hidden.device) - self.first
         return positions[(positions < 0) | is_summary(positions, self.block, self.columns)] + self.first
 
-    def own(self, hidden: Tensor) -> tuple[Visible, Tensor]:
-        """Who is seen of a block (B G, b), and which of its queries see nothing (B G, b); hidden (B, F + N)."""
+    def own_block(self, hidden: Tensor) -> tuple[Visible, Tensor]:
+        """Visible keys of each block, and which of its queries see none (B G, b); hidden (B, F + N)."""
         hidden = hidden[:, self.first :].unflatten(1, (-1, self.block)).flatten(0, 1)
         if not self.causal:
             hidden = hidden | is_summary(torch.arange(self.block, device=hidden.device), self.block, self.columns)
             return Visible(False, hidden, self.dropout, self.seed), hidden.all(1, keepdim=True).expand_as(hidden)
-        first = torch.where(hidden.all(1), self.block, (~hidden).int().argmax(1))  # (B G), the first key that is seen
+        first = torch.where(hidden.all(1), self.block, (~hidden).int().argmax(1))  # (B G), the first visible key
         blind = torch.arange(self.block, device=hidden.device) < first[:, None]
         return Visible(True, hidden, self.dropout, self.seed), blind
 
     def parts(self, length: int, columns: int) -> list[tuple[slice, slice]]:
-        """Queries, and those of the F + M keys that they see."""
+        """Slices of queries, and of the F + M keys that they see."""
         if not self.causal:
             return [(slice(0, length), slice(0, self.first + columns))]
-        each = columns * self.block // length
+        per_block = columns * self.block // length
         return [
-            (slice(g * self.block, (g + 1) * self.block), slice(0, self.first + g * each))
+            (slice(g * self.block, (g + 1) * self.block), slice(0, self.first + g * per_block))
             for g in range(1 - self.first, length // self.block)
         ]
 
     def seen(self, number: int, hidden: Tensor) -> Visible:
-        """Who is seen of the summary keys (B, M') by part `number`."""
+        """Summary keys (B, M') that part `number` sees."""
         return Visible(False, hidden, self.dropout, self.seed + ((number + 1) << 20))
 
 
@@ -120,12 +120,12 @@ class _Fixed(torch.autograd.Function):
     def forward(ctx, q, k, v, hidden, plan):
         batch, _, length, _ = q.shape
         with autocast_disabled(q):
-            visible, blind = plan.own(hidden)
+            visible, blind = plan.own_block(hidden)
             rows = (plan.blocks(x) for x in (q, k[:, :, plan.first :], v[:, :, plan.first :]))
-            own, own_lse = softmax_lse(*rows, visible)
+            near, near_lse = softmax_lse(*rows, visible)
             out, lse = empty_mixture(q)
-            own_lse = own_lse.masked_fill(blind[:, None], float("-inf"))
-            mix(out, lse, plan.join(own, batch), plan.join(own_lse, batch))
+            near_lse = near_lse.masked_fill(blind[:, None], float("-inf"))
+            mix(out, lse, plan.join(near, batch), plan.join(near_lse, batch))
             where = plan.summary(hidden)
             short_k, short_v, short_hidden = k[:, :, where], v[:, :, where], hidden[:, where]
             for number, (queries, keys) in enumerate(plan.parts(length, len(where) - plan.first)):
@@ -147,14 +147,14 @@ class _Fixed(torch.autograd.Function):
         lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
         with autocast_disabled(q):
             rows = (plan.blocks(x) for x in (grad, q, k[:, :, plan.first :], v[:, :, plan.first :], out, lse))
-            found = softmax_lse_backward(*rows, plan.own(hidden)[0])
-            dq, dk, dv = (plan.join(x, batch).to(lse.dtype) for x in found)
+            grads = softmax_lse_backward(*rows, plan.own_block(hidden)[0])
+            dq, dk, dv = (plan.join(x, batch).to(lse.dtype) for x in grads)
             dk, dv = (F.pad(x, (0, 0, plan.first, 0)) for x in (dk, dv))
             where = plan.summary(hidden)
             short_k, short_v, short_hidden = k[:, :, where], v[:, :, where], hidden[:, where]
             short_dk, short_dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (short_k, short_v))
             for number, (queries, keys) in enumerate(plan.parts(length, len(where) - plan.first)):
-                found = softmax_lse_backward(
+                grads = softmax_lse_backward(
                     grad[:, :, queries],
                     q[:, :, queries],
                     short_k[:, :, keys],
@@ -163,9 +163,9 @@ class _Fixed(torch.autograd.Function):
                     lse[:, :, queries],
                     plan.seen(number, short_hidden[:, keys]),
                 )
-                dq[:, :, queries] += found[0]
-                short_dk[:, :, keys] += found[1]
-                short_dv[:, :, keys] += found[2]
+                dq[:, :, queries] += grads[0]
+                short_dk[:, :, keys] += grads[1]
+                short_dv[:, :, keys] += grads[2]
             dk[:, :, where] += short_dk
             dv[:, :, where] += short_dv
         return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), None, None
@@ -174,8 +174,8 @@ class _Fixed(torch.autograd.Function):
 class SparseTransformer(MultiHead):
     """Multi-head attention of the merged fixed pattern.
 
-    Raises ValueError unless 1 <= columns <= block, and on decoding past `max_length`. Causal attention is the same with
-    and without `lra_compat` and `open_first`.
+    Raises ValueError unless 1 <= columns <= block, and when decoding past `max_length`. Neither `lra_compat` nor
+    `open_first` affects causal attention.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
@@ -186,15 +186,13 @@ class SparseTransformer(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         block: int = 128,
         columns: int = 32,
         lra_compat: bool = False,
         open_first: bool = False,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if not 1 <= columns <= block:
             raise ValueError(f"SparseTransformer requires 1 <= columns <= block, not {columns} and {block}")
         self.block, self.columns = block, columns
@@ -225,9 +223,9 @@ class SparseTransformer(MultiHead):
         seen, state = state["seen"], self.remember(k, v, state)
         end = state["seen"]
         key = torch.arange(end, device=q.device)
-        # no query of the chunk sees another key than the summaries and those from its first block on
+        # queries of the chunk see only the summaries and the keys from its first block on
         key = key[is_summary(key, self.block, self.columns) | (key >= seen - seen % self.block)]
-        visible = None  # one query sees all of them
+        visible = None  # a single query sees all of them
         if end - seen > 1:
             query = torch.arange(seen, end, device=q.device)[:, None]
             near = key // self.block == query // self.block

@@ -1,15 +1,15 @@
-"""Synthesizer: attention weights that are parameters, not products of tokens (Tay et al., 2021, arXiv 2005.00743).
+"""Synthesizer: attention weights that are parameters, not token products (Tay et al., 2021, arXiv 2005.00743).
 
     A = softmax( R ),   R = R_1 R_2',   y = A V                                                 (§3.4)
 
-Factorised random, with R_1, R_2 in R^(n x r) for each head; `rank=0` learns all of R in R^(n x n). `dot_product` adds
-Q K' / sqrt(E) to R (§3.5). The length n is built in: a shorter sequence uses the first rows and columns. Time O(N^2 D).
-Memory O(N D) without a full R and without dropout, O(N^2 H) a sequence otherwise: torch's fused attention takes no mask
-that learns. Not causal.
+Factorised random variant with R_1, R_2 in R^(n x r) per head; `rank=0` learns the full R in R^(n x n). `dot_product`
+adds Q K' / sqrt(E) to R (§3.5). The length n is built in: a shorter sequence uses the first rows and columns. Time
+O(N^2 D). Memory O(N D) without a full R and without dropout, otherwise O(N^2 H) per sequence, because torch's fused
+attention does not accept a mask with a gradient. There is no causal form.
 
-Long Range Arena's attention class has rank 32 and no dot product as its defaults, but its encoder builds it with all of
-R and with dot product, and that is what its tables show. Without dot product it lets padding in; here padding is never
-seen. Linear layers have biases here and none there.
+Long Range Arena's attention class defaults to rank 32 without dot product, but its encoder uses the full R with dot
+product, which is what its tables show. Without dot product that code attends to padding; here padding is hidden.
+Linear layers have biases here but not there.
 
     B batch, N length, n longest length, H heads, E head width, r rank
 """
@@ -22,12 +22,13 @@ from torch import Tensor, nn
 
 from models.attention.base import INPUT_GAIN, Attention, Pattern, projection, without_biases
 from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import see_something
 
 
 class Synthesizer(Attention):
-    """Multi-head random Synthesizer; R_1, R_2 and R are Glorot-uniform, heads counted in the fans, as in LRA's code.
+    """Multi-head random Synthesizer; R_1, R_2 and R are Glorot-uniform with heads in the fans, as in LRA's code.
 
-    2 D^2 + 2 D + 2 h n r parameters; h n^2 in place of 2 h n r with rank 0, 2 D^2 + 2 D more with dot product. Raises
+    2 D^2 + 2 D + 2 h n r parameters; with rank 0, h n^2 instead of 2 h n r; with dot product, 2 D^2 + 2 D more. Raises
     ValueError for a negative rank, and for a sequence longer than `max_length`.
     """
 
@@ -35,35 +36,25 @@ class Synthesizer(Attention):
     fixed_length: bool = True
     linear: bool = False
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
-        rank: int = 32,
-        dot_product: bool = False,
-    ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, *, rank: int = 32, dot_product: bool = False, **options: Any):
+        super().__init__(dim, heads, **options)
         if rank < 0:
             raise ValueError(f"Synthesizer requires rank >= 0, not {rank}")
         self.q_proj = projection(dim, dim, INPUT_GAIN) if dot_product else None
         self.k_proj = projection(dim, dim, INPUT_GAIN) if dot_product else None
         self.v_proj = projection(dim, dim, INPUT_GAIN)
         self.out_proj = projection(dim, dim, 1.0)
-        bound = (6 / (heads * (max_length + (rank or max_length)))) ** 0.5
-        sizes = {"left": rank, "right": rank} if rank else {"random": max_length}  # R_1 and R_2, or R
+        bound = (6 / (heads * (self.max_length + (rank or self.max_length)))) ** 0.5
+        sizes = {"left": rank, "right": rank} if rank else {"random": self.max_length}  # R_1 and R_2, or R
         for name in ("left", "right", "random"):
-            weight = nn.Parameter(torch.empty(heads, max_length, sizes[name])) if name in sizes else None
+            weight = nn.Parameter(torch.empty(heads, self.max_length, sizes[name])) if name in sizes else None
             self.register_parameter(name, weight if weight is None else nn.init.uniform_(weight, -bound, bound))
 
     def drop_biases(self) -> None:
         without_biases(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(q, k, bias) of x (B, N, D): logits are q k' + bias, (B, H, N, .), (B, H, N, .), (H, N, N) or None."""
+        """(q, k, bias) for x (B, N, D), with logits q k' + bias: (B, H, N, .), (B, H, N, .), (H, N, N) or None."""
         (batch, length), q, k = x.shape[:2], [], []
         if self.q_proj is not None:
             q.append(split_heads(self.q_proj(x), self.head_dim) * self.head_dim**-0.5)
@@ -79,17 +70,15 @@ class Synthesizer(Attention):
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
         self.source(x, context)
-        if x.shape[1] > self.max_length:
-            raise ValueError(f"Synthesizer was built for {self.max_length} tokens and got {x.shape[1]}")
+        self.check_length(x.shape[1])
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
         q, k, mask = self.logits(x)
         if key_padding_mask is not None:
-            visible = ~key_padding_mask[:, None, None]  # (B, 1, 1, N)
-            visible = visible | ~visible.any(-1, keepdim=True)  # not every kernel survives a row without a key
+            visible = see_something(~key_padding_mask[:, None, None])  # (B, 1, 1, N)
             mask = visible if mask is None else mask.masked_fill(~visible, float("-inf"))
         if mask is not None and mask.is_floating_point():
             mask = mask.to(v.dtype)
-        width = max(q.shape[-1], v.shape[-1])  # one for all, as fused kernels want it
+        width = max(q.shape[-1], v.shape[-1])  # fused kernels require one common width
         q, k, v = (F.pad(y.to(v.dtype), (0, width - y.shape[-1])) for y in (q, k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=self.active_dropout, scale=1.0)
         return self.out_proj(merge_heads(y[..., : self.head_dim])), carry

@@ -1,12 +1,12 @@
-"""Transformer-XL: segments that read a memory of what came before (Dai et al., 2019, arXiv 1901.02860).
+"""Transformer-XL: segments that read a memory of earlier tokens (Dai et al., 2019, arXiv 1901.02860).
 
     h~_t = x_t in the query's segment, SG(x_t) in the memory: the M tokens before the segment
     s_ij = E^-1/2 ( <q_i + u, k_j> + <q_i + w, W_r S(i - j)> ),   q = W_q x,  k = W_k h~,  v = W_v h~
     o_i  = W_o sum_{a_i - M <= j <= i} softmax_j(s_ij) v_j,   a_i = s floor(i / s) the start of i's segment
 
-S are sinusoids, all sines before all cosines; SG stops the gradient. A memory holds the inputs of the layer, which do
-not depend on what follows, so that all segments of an example are read at once, with the outputs and gradients of a
-walk from one to the next. An example holds several segments; nothing is carried from one update to the next.
+S are sinusoids, all sines before all cosines; SG stops the gradient. A memory holds inputs of the layer, which do not
+depend on later tokens, so all segments of an example are read at once; outputs and gradients equal those of reading
+them one by one. An example holds several segments; nothing is carried from one update to the next.
 
 Time O(N (s + M) D), memory O(N D) plus one tile of scores. Decoding keeps the last s + M keys and values, and the
 vectors of s + M distances: 3 (s + M) D numbers.
@@ -24,13 +24,13 @@ from models.attention.base import Attention, MultiHead, Pattern, State
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import upcast
 from models.ops.relative import Past, distance_sinusoids, relative_attention
-from models.ops.ring import latest, store
+from models.ops.ring import after_latest, store
 
-STD = 0.02  # of all weights at the start, the two biases included
+STD = 0.02  # initial standard deviation of all weights, including the two biases
 
 
-class Ring(NamedTuple):
-    """k and v (B, H, W, E) that a state keeps; how far each slot is from the last token, and whether it is seen."""
+class RingView(NamedTuple):
+    """k and v (B, H, W, E) in a state, each slot's distance from the last token, and whether it is visible."""
 
     k: Tensor
     v: Tensor
@@ -45,8 +45,8 @@ class TransformerXL(MultiHead):
     (`trainer=fsdp`) needs it off. `detach_memory=False` lets gradients into the memory. In a pre-LN backbone the
     memory holds normalised inputs, and the norm's weights learn from the query's segment alone.
 
-    A query sees the whole memory, s + M - 1 tokens back at most and M at least. The code's evaluation with a longer
-    memory, its `same_length` and its `clamp_len` are left out.
+    A query sees the whole memory, between M and s + M - 1 tokens back. The code's evaluation with a longer memory, its
+    `same_length` and its `clamp_len` are not implemented.
 
     Raises ValueError for a segment below 1, a negative memory, and an odd width.
     """
@@ -58,15 +58,13 @@ class TransformerXL(MultiHead):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         segment: int = 150,
         memory_length: int = 150,
         shared_biases: bool = True,
         detach_memory: bool = True,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+        super().__init__(dim, heads, **options)
         if segment < 1 or memory_length < 0:
             raise ValueError(f"a segment has 1 token or more, a memory 0 or more, not {segment} and {memory_length}")
         if dim % 2:
@@ -97,7 +95,7 @@ class TransformerXL(MultiHead):
     def read(self, x: Tensor, memory: Tensor | None = None, *, key_padding_mask: Tensor | None = None) -> Tensor:
         """x (B, N, D), which begins a segment, after a `memory` (B, M', D) -> (B, N, D). Mask (B, N) True at padding.
 
-        The gradient goes into the memory that is given; a caller who wants none detaches it.
+        The given memory receives gradients unless the caller detaches it.
         """
         q, k, v = (self.project(linear, x) for linear in (self.q_proj, self.k_proj, self.v_proj))
         past_k, past_v, before = k, v, 0
@@ -113,17 +111,17 @@ class TransformerXL(MultiHead):
         return self.out_proj(merge_heads(y))
 
     def older(self, x: Tensor, before: int, hidden: Tensor | None) -> tuple[Past, ...]:
-        """What segments see of tokens before their memories; x (B, before + N, D), of which N are in segments."""
+        """What segments see before their memories; of x (B, before + N, D) the last N tokens are in segments."""
         return ()
 
     def memories(self, k: Tensor, v: Tensor, length: int, before: int, hidden: Tensor | None) -> tuple[Past, ...]:
-        """The memory of each segment of `length` tokens, of k and v (B, H, before + length, E)."""
+        """The memory of each segment of `length` tokens, from k and v (B, H, before + length, E)."""
         start = before + (length - 1) // self.segment * self.segment  # of the last segment
-        width = min(self.memory_length, start)  # what no segment reaches is left out
+        width = min(self.memory_length, start)  # excludes what no segment reaches
         return (Past(k, v, width, before - width, self.segment, hidden),) if width else ()
 
     def distances(self, count: int) -> Tensor:
-        """W_r S(d) of distances from 0 on, (H, count, E)."""
+        """W_r S(d) for the distances from 0 on, (H, count, E)."""
         sinusoids = distance_sinusoids(count, self.dim, self.position_proj.weight)
         return split_heads(self.position_proj(sinusoids)[None], self.head_dim)[0]
 
@@ -146,41 +144,39 @@ class TransformerXL(MultiHead):
         )
 
     def empty_state(self, batch: int) -> State:
-        """A ring of keys and values, and the vectors of all distances: one memory for all rows."""
+        """Rings of keys and values, and the vectors of all distances, one copy for all rows."""
         table = self.distances(self.reach)
         return {**self.empty_cache(batch, self.reach), "table": table.expand(batch, *table.shape)}
 
     def attend_chunk(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
         seen, count = state["seen"], q.shape[2]
-        place = seen % self.segment  # tokens of the open segment
+        offset = seen % self.segment  # tokens in the open segment
         if count == 1:
             store(state["k"], k, seen)
             store(state["v"], v, seen)
             y = self.attend_rings(q, state)
         else:
-            before = min(self.memory_length, seen - place)
-            k, v = self.after(state, "k", k, before + place), self.after(state, "v", v, before + place)
-            pasts = self.older_of(state, place + count) + self.memories(k, v, place + count, before, None)
-            # the tokens before the chunk in its first segment get queries too, of zeros
-            rows, own = F.pad(q, (0, 0, place, 0)), slice(before, None)
-            y = self.mix(rows, k[:, :, own], v[:, :, own], pasts, state["table"][0])[:, :, place:]
+            before = min(self.memory_length, seen - offset)
+            k, v = (after_latest(state[name], x, seen, before + offset) for name, x in (("k", k), ("v", v)))
+            pasts = self.older_of(state, offset + count) + self.memories(k, v, offset + count, before, None)
+            # zero queries stand for the tokens before the chunk in its first segment
+            rows, inside = F.pad(q, (0, 0, offset, 0)), slice(before, None)
+            y = self.mix(rows, k[:, :, inside], v[:, :, inside], pasts, state["table"][0])[:, :, offset:]
             store(state["k"], k[:, :, -count:], seen)
             store(state["v"], v[:, :, -count:], seen)
         return y, {**state, "seen": seen + count}
 
     def older_of(self, state: State, length: int) -> tuple[Past, ...]:
-        """What `length` tokens from the start of the open segment on see before their memories."""
+        """What `length` tokens, counted from the start of the open segment, see before their memories."""
         return ()
 
-    def after(self, state: State, name: str, x: Tensor, count: int) -> Tensor:
-        """x (B, H, n, E) after the last `count` rows of a ring."""
-        return torch.cat([latest(state[name], state["seen"], count).to(x.dtype), x], 2)
-
-    def rings(self, state: State) -> list[Ring]:
-        """What the query of the last token may see, which is in the rings already, oldest first."""
+    def rings(self, state: State) -> list[RingView]:
+        """Rings that the last token's query may see, oldest first; they already contain that token."""
         seen, distances = state["seen"], torch.arange(self.reach, device=state["k"].device)
         distance = (seen - distances) % self.reach  # of each slot
-        return [Ring(state["k"], state["v"], distance, distance <= min(seen % self.segment + self.memory_length, seen))]
+        return [
+            RingView(state["k"], state["v"], distance, distance <= min(seen % self.segment + self.memory_length, seen))
+        ]
 
     def attend_rings(self, q: Tensor, state: State) -> Tensor:
         """The last token's query (B, H, 1, E) -> (B, H, 1, E)."""

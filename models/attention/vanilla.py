@@ -3,13 +3,13 @@
     Attention(Q, K, V) = softmax(Q K' / sqrt(E)) V                                              (1)
 
 Time O(N M D). Memory O((N + M) D) with torch's fused kernels; with weight dropout or a padding mask some of them fall
-back to all N M scores. Decoding keeps all keys and values: 2 N D numbers a layer. `RotaryVanilla` turns queries and
-keys by their positions before the product (Su et al., 2021, arXiv 2104.09864; base 10000, channel pairs side by side).
+back to all N M scores. Decoding keeps all keys and values: 2 N D numbers per layer. `RotaryVanilla` rotates queries and
+keys by their positions before the product (Su et al., 2021, arXiv 2104.09864; base 10000, adjacent channels paired).
 
     B batch, N query length, M key length, H heads, E head width
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from models.attention.base import MultiHead, Pattern, State
+from models.ops.padding import see_something
 from models.ops.positions import apply_rope, rope_frequencies
 
 
@@ -36,9 +37,7 @@ def softmax_attention(
     if causal:
         past = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
         visible = visible & past  # (B, 1, N, M)
-    # a padded query may see nothing, which not every kernel survives: its row means nothing, so it may see everything
-    visible = visible | ~visible.any(-1, keepdim=True)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=see_something(visible), dropout_p=dropout)
 
 
 class Vanilla(MultiHead):
@@ -64,7 +63,7 @@ class Vanilla(MultiHead):
         if seen == 0:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            past = None  # one query sees all
+            past = None  # a single query sees all keys
             if end - seen > 1:
                 past = torch.ones(end - seen, end, dtype=torch.bool, device=q.device).tril(seen)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=past)
@@ -72,7 +71,7 @@ class Vanilla(MultiHead):
 
 
 class MathVanilla(Vanilla):
-    """The same function without torch's fused kernels: all N M weights are formed, in O(N M) memory."""
+    """The same function without torch's fused kernels: it forms all N M weights in O(N M) memory."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         with sdpa_kernel(SDPBackend.MATH):
@@ -84,8 +83,8 @@ class RotaryVanilla(Vanilla):
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
 
-    def __init__(self, dim: int, heads: int, *, pattern: Pattern | str, max_length: int, dropout: float = 0.0):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
+    def __init__(self, dim: int, heads: int, **options: Any):
+        super().__init__(dim, heads, **options)
         rope_frequencies(self.head_dim)  # refuses an odd width
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:

@@ -5,15 +5,15 @@
     sLSTM   c = SiLU(conv(x)),  i~, f~ = W c + b,  z~, o~ = W x + b
             y = LN(h),  h of (i~, f~, z~, o~): models/ops/slstm.py                                        (eqs. 8-17)
 
-LN is over each head. conv is causal, with 4 taps and a bias. The mLSTM's W_q, W_k and W_v have blocks of 4 channels,
-the sLSTM's matrices one block a head. With `ffn` the sLSTM's own network follows, and y' is what is added to the
-residual r:
+LN is per head. conv is causal, with 4 taps and a bias. The mLSTM's W_q, W_k and W_v have blocks of 4 channels, the
+sLSTM's matrices one block per head. With `ffn` the sLSTM's own network follows, and the layer adds y' to the residual
+r:
 
     y' = y + W_3 (GELU(W_1 l) * W_2 l),  l = LN(r + y)
 
-With the head width E, W / H of the mLSTM and D / H of the sLSTM: time O(N W (D + E)), and O(N D E) one step after
-another; memory O(N W (1 + E / 64)), and O(N D); decoding state W (E + taps) + H, and D (3 + taps) numbers. There are no
-attention weights, so dropout drops nothing.
+The mLSTM has the head width E = W / H, time O(N W (D + E)), memory O(N W (1 + E / 64)) and a decoding state of
+W (E + taps) + H numbers. The sLSTM has E = D / H, sequential time O(N D E), memory O(N D) and a decoding state of
+D (3 + taps) numbers. There are no attention weights, so dropout has no effect.
 
     B batch, N length, D width, W inner width of the mLSTM, H heads, E head width
 """
@@ -39,12 +39,12 @@ ROUND = 64  # the hidden width of the sLSTM's network is a multiple of this many
 
 
 def small_std(dim: int) -> float:
-    """Standard deviation of weights at the start (Nguyen & Salazar, 2019, arXiv 1910.05895)."""
+    """Initial standard deviation of weights (Nguyen & Salazar, 2019, arXiv 1910.05895)."""
     return math.sqrt(2 / (5 * dim))
 
 
-def linear(inputs: int, outputs: int, std: float) -> nn.Linear:
-    """Linear without bias, normal."""
+def normal_linear(inputs: int, outputs: int, std: float) -> nn.Linear:
+    """Linear without bias and with normal weights."""
     layer = nn.Linear(inputs, outputs, bias=False)
     nn.init.normal_(layer.weight, std=std)
     return layer
@@ -57,7 +57,7 @@ def block_linear(dim: int, blocks: int, std: float, *, bias: bool) -> BlockLinea
 
 
 class HeadNorm(nn.Module):
-    """LayerNorm of each head by itself, with a weight and no bias: H E parameters. In float32 at least."""
+    """LayerNorm per head with a weight and no bias: H E parameters. In float32 at least."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -70,7 +70,7 @@ class HeadNorm(nn.Module):
 
 
 class Convolution(ShortConvolution):
-    """SiLU(b + conv(x)): (taps + 1) D parameters, which start as torch's convolutions, within 1 / sqrt(taps)."""
+    """SiLU(b + conv(x)): (taps + 1) D parameters, initially uniform within 1 / sqrt(taps), torch's default."""
 
     def __init__(self, dim: int, taps: int):
         super().__init__(dim, taps)
@@ -90,7 +90,7 @@ class MLSTM(nn.Module):
         super().__init__()
         width, std = expand * dim, small_std(dim)
         self.heads, self.head_dim = heads, width // heads
-        self.up_proj = linear(dim, 2 * width, std)
+        self.up_proj = normal_linear(dim, 2 * width, std)
         self.convolution = Convolution(width, taps)
         self.q_proj, self.k_proj, self.v_proj = (block_linear(width, width // block, std, bias=False) for _ in range(3))
         self.gate_proj = nn.Linear(3 * width, 2 * heads)  # i~, then f~
@@ -99,13 +99,13 @@ class MLSTM(nn.Module):
             self.gate_proj.bias[:heads].normal_(std=0.1)
             self.gate_proj.bias[heads:] = torch.linspace(3.0, 6.0, heads)
         self.norm, self.skip = HeadNorm(width), nn.Parameter(torch.ones(width))
-        self.out_proj = linear(width, dim, 2 * dim**-0.5)
+        self.out_proj = normal_linear(width, dim, 2 * dim**-0.5)
 
     def start(self, depth: float) -> None:
-        """Nothing depends on the layer's place in its stack, `depth` from 0 to 1."""
+        """No initial value depends on the layer's relative depth, from 0 to 1."""
 
     def rescale(self, factor: float) -> None:
-        """Multiply the weights of what is written."""
+        """Multiply the output weights."""
         with torch.no_grad():
             self.out_proj.weight *= factor
 
@@ -115,11 +115,11 @@ class MLSTM(nn.Module):
         return {"convolution": self.convolution.empty_state(batch), "memory": memory}
 
     def read(self, x: Tensor, state: State, residual: Tensor, padding: Tensor | None) -> tuple[Tensor, State]:
-        """x (B, n, D), mask (B, n), True at padding -> (B, n, D), the state after it. The residual is not read."""
+        """x (B, n, D), mask (B, n) True at padding -> (B, n, D), the state after it. The residual is not used."""
         u, gate = self.up_proj(x).chunk(2, -1)
         if padding is not None:
             u = u.masked_fill(padding[..., None], 0.0)
-        # the memory is wide, and products of so few channels gain nothing from 16 bits but their error
+        # the memory is float32, and 16-bit products of so few channels add error without saving time
         with autocast_disabled(x):
             c, convolution = self.convolution.chunk(u.to(self.skip.dtype), state["convolution"])
             q, k, v = self.q_proj(c), self.k_proj(c), self.v_proj(u.to(self.skip.dtype))
@@ -129,18 +129,18 @@ class MLSTM(nn.Module):
         return self.write(h, c, gate), {"convolution": convolution, "memory": memory}
 
     def gates(self, *rows: Tensor) -> Tensor:
-        """i~ and f~ (B, n, 2 H) of q, k and v (B, n, W); exponents, so in float32 at least."""
+        """i~ and f~ (B, n, 2 H) from q, k and v (B, n, W); in float32 at least, because they are exponents."""
         weights = upcast(self.gate_proj.weight).chunk(3, 1)
         sums = (F.linear(upcast(y), weight) for y, weight in zip(rows, weights, strict=True))
         return sum(sums, start=upcast(self.gate_proj.bias))
 
     def write(self, h: Tensor, c: Tensor, gate: Tensor) -> Tensor:
-        """y (B, n, D) of h (B, H, n, E), c and g (B, n, W)."""
+        """y (B, n, D) from h (B, H, n, E), c and g (B, n, W)."""
         return self.out_proj((self.norm(h.transpose(1, 2)) + self.skip * c) * F.silu(gate))
 
 
 class SLSTM(nn.Module):
-    """8 D^2 / H + (taps + 6) D parameters, and 3 D F + D with its own network of F hidden units, none if 0."""
+    """8 D^2 / H + (taps + 6) D parameters, plus 3 D F + D with its own network of F > 0 hidden units."""
 
     def __init__(self, dim: int, heads: int, taps: int, hidden_dim: int):
         super().__init__()
@@ -160,13 +160,13 @@ class SLSTM(nn.Module):
         self.start(0.0)
 
     def start(self, depth: float) -> None:
-        """b of f~ from 5 to -7 along a head, by a power that grows with the depth, from 0 to 1."""
-        place = torch.arange(self.head_dim) / max(1, self.head_dim - 1)
+        """Set b of f~ from 5 to -7 along a head, by a power that grows with the depth, from 0 to 1."""
+        channel = torch.arange(self.head_dim) / max(1, self.head_dim - 1)
         with torch.no_grad():
-            self.f_proj.bias.copy_((5 - 12 * place ** (0.3 + 1.3 * depth)).repeat(self.heads))
+            self.f_proj.bias.copy_((5 - 12 * channel ** (0.3 + 1.3 * depth)).repeat(self.heads))
 
     def rescale(self, factor: float) -> None:
-        """Multiply the weights of what its own network writes."""
+        """Multiply the output weights of its own network."""
         if self.ffn is not None:
             with torch.no_grad():
                 self.ffn.out.weight *= factor
@@ -177,7 +177,7 @@ class SLSTM(nn.Module):
         return {"convolution": self.convolution.empty_state(batch), "cells": cells}
 
     def read(self, x: Tensor, state: State, residual: Tensor, padding: Tensor | None) -> tuple[Tensor, State]:
-        """x and the residual (B, n, D), mask (B, n), True at padding -> (B, n, D), the state after it."""
+        """x and the residual (B, n, D), mask (B, n) True at padding -> (B, n, D), the state after it."""
         if padding is not None:
             x = x.masked_fill(padding[..., None], 0.0)
         c, convolution = self.convolution.chunk(x, state["convolution"])
@@ -190,25 +190,25 @@ class SLSTM(nn.Module):
         return y, {"convolution": convolution, "cells": cells}
 
     def network(self, x: Tensor) -> Tensor:
-        """The network behind its norm, (B, n, D) -> (B, n, D)."""
+        """The norm and the network, (B, n, D) -> (B, n, D)."""
         return self.ffn(self.ffn_norm(x))
 
 
 class XLSTM(Attention):
-    """Every `slstm_every`-th layer is an sLSTM, the others are mLSTMs; or those in `slstm_at` are, counted from 0.
+    """Every `slstm_every`-th layer is an sLSTM, or those in `slstm_at`, counted from 0; the others are mLSTMs.
 
-    The parameters are those of the layer's kind. A layer by itself is the first one. `expand` is W / D, `conv` the
-    number of taps, `qkv_block` the size of the mLSTM's blocks.
+    The parameters are those of the layer's kind. A single layer is the first one. `expand` is W / D, `conv` the number
+    of taps, `qkv_block` the size of the mLSTM's blocks.
 
-    The published layers are pre-LN; an mLSTM has no feed-forward network behind it, and an sLSTM has its own: a recipe
-    that compares xLSTM as published sets `ffn` here and `ffn: none` in the backbone. `ffn_dim` is F, 1.3 D rounded up
-    to a multiple of 64 if None, as in the published code. The layer then takes its `residual`, and returns all that is
-    added to it. Without, the feed-forward network is the backbone's, as for the other methods.
+    The published layers are pre-LN. An mLSTM has no feed-forward network, an sLSTM has its own: a recipe that compares
+    the published xLSTM sets `ffn` here and `ffn: none` in the backbone. `ffn_dim` is F; None means 1.3 D rounded up to
+    a multiple of 64, as in the published code. The layer then takes its `residual` and returns everything that is added
+    to it. Without `ffn` the backbone's feed-forward network is used, as for the other methods.
 
-    Weights start as in the published code: normal with variance 2 / (5 D), 4 / (D L^2) in what is written, for L
-    layers, which `set_previous` counts; those of the mLSTM's gates and R at zero.
+    Initial values are those of the published code: normal with variance 2 / (5 D); output weights with 4 / (D L^2) for
+    L layers, which `set_previous` counts; the mLSTM's gate weights and R are zero.
 
-    A padded token counts as zero in the convolution and leaves the memory alone. Raises ValueError for an `expand`,
+    A padded token counts as zero in the convolution and leaves the memory unchanged. Raises ValueError for an `expand`,
     `conv`, `qkv_block`, `slstm_every` or `ffn_dim` below 1, a layer in `slstm_at` below 0, and an inner width that is
     not a multiple of `qkv_block`.
     """
@@ -222,9 +222,6 @@ class XLSTM(Attention):
         dim: int,
         heads: int,
         *,
-        pattern: Pattern | str,
-        max_length: int,
-        dropout: float = 0.0,
         slstm_every: int = 8,
         slstm_at: Sequence[int] | None = None,
         expand: int = 2,
@@ -232,12 +229,10 @@ class XLSTM(Attention):
         qkv_block: int = 4,
         ffn: bool = False,
         ffn_dim: int | None = None,
+        **options: Any,
     ):
-        super().__init__(dim, heads, pattern=pattern, max_length=max_length, dropout=dropout)
-        sizes = {"slstm_every": slstm_every, "expand": expand, "conv": conv, "qkv_block": qkv_block, "ffn_dim": ffn_dim}
-        for name, size in sizes.items():
-            if size is not None and size < 1:
-                raise ValueError(f"xLSTM requires {name} >= 1, not {size}")
+        super().__init__(dim, heads, **options)
+        self.check_sizes(slstm_every=slstm_every, expand=expand, conv=conv, qkv_block=qkv_block, ffn_dim=ffn_dim)
         if slstm_at is not None and any(index < 0 for index in slstm_at):
             raise ValueError(f"xLSTM counts the layers of slstm_at from 0, not {list(slstm_at)}")
         self.slstm_every, self.slstm_at = slstm_every, None if slstm_at is None else frozenset(slstm_at)
@@ -249,7 +244,7 @@ class XLSTM(Attention):
         self.block = self.make_block(self.kind(0))
 
     def kind(self, index: int) -> type[MLSTM] | type[SLSTM]:
-        """That of layer `index`."""
+        """The kind of layer `index`."""
         if self.slstm_at is None:
             return MLSTM if (index + 1) % self.slstm_every else SLSTM
         return SLSTM if index in self.slstm_at else MLSTM
@@ -258,7 +253,7 @@ class XLSTM(Attention):
         return kind(self.dim, self.heads, *self.sizes[kind])
 
     def set_previous(self, previous: "XLSTM") -> None:
-        """Become the layer after `previous`; all layers start as those of a stack that is one longer."""
+        """Become the layer after `previous`, and reset the initial values of all layers to the longer stack."""
         self.stack = previous.stack
         self.stack.append(self)
         last, kind = len(self.stack) - 1, self.kind(len(self.stack) - 1)
@@ -281,7 +276,7 @@ class XLSTM(Attention):
         size = x.shape[1] if torch.is_grad_enabled() else max(1, SLICE // len(x))
         if x.shape[1] <= size:
             return self.read(x, state, residual, key_padding_mask)[0], carry
-        rows = []  # without gradients nothing but the state is kept of a slice of the tokens
+        rows = []  # without gradients only the state is kept between slices of tokens
         for start in range(0, x.shape[1], size):
             part = slice(start, start + size)
             mask = None if key_padding_mask is None else key_padding_mask[:, part]
@@ -292,16 +287,12 @@ class XLSTM(Attention):
     def read(
         self, x: Tensor, state: State, residual: Tensor | None, padding: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """What n tokens x (B, n, D) add to the `residual`, x if None, and the state after them; mask (B, n)."""
+        """What n tokens x (B, n, D) add to the `residual`, by default x, and the state after them; mask (B, n)."""
         return self.block.read(x, state, x if residual is None else residual, padding)
 
     def empty_state(self, batch: int) -> State:
-        """What the layer's block keeps."""
+        """The state of the layer's block."""
         return self.block.empty_state(batch)
-
-    def step(self, x_t: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        y, state = self.chunk(x_t[:, None], state, None if residual is None else residual[:, None])
-        return y[:, 0], state
 
     def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
         return self.read(x, state, residual)

@@ -1,15 +1,13 @@
-"""Encoder whose last state alone tells all tokens (MAD, Poli et al., 2024, arXiv 2403.17844, task "compression").
+"""Encoder whose last state encodes all tokens (MAD, Poli et al., 2024, arXiv 2403.17844, task "compression").
 
     h = encoder(x)_N        z_i = W f(h + p_i)        f two layers of width D, GELU and norms; p_i sinusoidal
 
-MAD's code draws all weights from N(0, 0.02^2); here linear layers keep PyTorch's own initialisation.
+MAD's code draws all weights from N(0, 0.02^2); here linear layers keep PyTorch's initial values.
 
     B batch, N length, D width, V vocabulary
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -18,17 +16,13 @@ from models.backbones.token_classifier import TokenClassifier, TokenClassifierCo
 from models.layers.positions import SinusoidalPositions
 
 
-@dataclass(frozen=True, kw_only=True)
-class AutoEncoderConfig(TokenClassifierConfig):
-    """Sizes and options of `AutoEncoder`. `max_length` is the number of tokens, the one that is read included."""
-
-
 class AutoEncoder(TokenClassifier):
-    """tokens (B, N) -> logits (B, N, V) of these same tokens, by the state of the last one alone."""
+    """tokens (B, N) -> logits (B, N, V) of the same tokens, from the last token's state.
 
-    Config: ClassVar[type[AutoEncoderConfig]] = AutoEncoderConfig
+    `config.max_length` is the number of tokens, including the last.
+    """
 
-    def __init__(self, attention: Callable[..., Attention], config: AutoEncoderConfig):
+    def __init__(self, attention: Callable[..., Attention], config: TokenClassifierConfig):
         super().__init__(attention, config)
         dim = config.dim
         self.places = SinusoidalPositions(config.max_length, dim)

@@ -1,8 +1,8 @@
-"""Sizes and options of Transformer backbones, one typed object for each model.
+"""Sizes and options of Transformer backbones, one typed object per model.
 
 `EncoderClassifier`, `DecoderLM`, `Seq2Seq` and `PerceiverAR` each have a `Config` that extends `TransformerConfig`. A
-recipe's `backbone:` keys are its fields. The fields are the union of what the papers' recipes do; a name that a table
-below does not list is refused with the names that it does list.
+recipe's `backbone:` keys are its fields. The fields are the union of the options in the papers' recipes; a name that is
+missing in a table below is refused with the list of its names.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -12,34 +12,29 @@ from typing import ClassVar
 
 from torch import nn
 
+from models.attention.base import check_choice
 from models.layers.feedforward import FeedForward, GatedFeedForward
 from models.layers.initialisers import bert_linears_, keep_as_they_are, lecun_normal_linears_
 from models.layers.norms import BatchNorm, ScaleNorm
 from models.layers.positions import LearnedPositions, NoPositions, SinusoidalPositions
 
 
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raises ValueError, which lists the choices, for a value that is none of them."""
-    if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {value}")
-
-
 def check_sizes(**sizes: int | None) -> None:
-    """Raises ValueError for one that is less than 1. None is no size."""
+    """Raises ValueError for a size below 1. None is no size."""
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise ValueError(f"{name}={size} is less than 1")
 
 
 def check_shares(**shares: float | None) -> None:
-    """Raises ValueError for one that is not between 0 and 1."""
+    """Raises ValueError for a share outside [0, 1]."""
     for name, share in shares.items():
         if share is not None and not 0 <= share <= 1:
             raise ValueError(f"{name}={share} is not between 0 and 1")
 
 
 def no_feed_forward(dim: int, hidden_dim: int, dropout: float, *, activation_dropout: float | None = None) -> None:
-    """The layer is attention alone."""
+    """No feed-forward network: the layer consists of attention."""
 
 
 NORM_PLACEMENTS = ("pre", "post")
@@ -90,18 +85,18 @@ class LayerConfig:
     dropout: float = 0.1
     """Share of the outputs of embedding, attention and feed-forward network that training drops."""
     activation_dropout: float | None = None
-    """Share of the feed-forward network's hidden units that training drops; None: as `dropout`."""
+    """Share of the feed-forward network's hidden units that training drops; None: same as `dropout`."""
     norm: str = "pre"
-    """Where a norm stands: `pre` x + f(norm(x)), `post` norm(x + f(x))."""
+    """Placement of norms: `pre` x + f(norm(x)), `post` norm(x + f(x))."""
     norm_kind: str = "layernorm"
     """A key of `NORMS`."""
     norm_eps: float | None = None
-    """What a norm adds to a variance; None: 1e-5, and 1e-6 of `rmsnorm`."""
+    """The epsilon of norms; None: 1e-5, or 1e-6 for `rmsnorm`."""
     ffn: str = "gelu"
-    """A key of `FFNS`: the activation of the feed-forward network, `glu` a gated one, `none` no network."""
+    """A key of `FFNS`: the feed-forward network's activation; `glu` is a gated network, `none` no network."""
     linear_init: str = "torch"
-    """A key of `LINEAR_INITS`: how Linears of feed-forward networks and of a classifier start; with `bert` those
-    of an encoder's attention, too."""
+    """A key of `LINEAR_INITS`: initial values of Linears in feed-forward networks and classifiers; `bert` also applies
+    to an encoder's attention."""
 
     def __post_init__(self) -> None:
         for name, choices in self.CHOICES.items():
@@ -122,32 +117,32 @@ class LayerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig(LayerConfig):
-    """What every Transformer over tokens has."""
+    """Options of every Transformer over tokens."""
 
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {**LayerConfig.CHOICES, "positions": POSITIONS}
 
     vocab_size: int
     """Number of token ids V."""
     max_length: int
-    """Longest sequence to be trained on."""
+    """Longest training sequence."""
     heads: int
     """Attention heads H of each layer."""
     layers: int
-    """Number of layers; of an encoder-decoder, in each of the two stacks."""
+    """Number of layers; in an encoder-decoder, per stack."""
     attention_dropout: float = 0.1
     """Share of attention weights that training drops."""
     positions: str = "learned"
-    """A key of `POSITIONS`: what is added to the embeddings."""
+    """A key of `POSITIONS`: the position encoding added to the embeddings."""
     final_norm: bool = True
-    """Whether a norm stands after the last layer."""
+    """Whether a norm follows the last layer."""
     embedding_norm: bool = False
-    """Whether a norm stands after embedding and positions."""
+    """Whether a norm follows embedding and positions."""
     embedding_scale: bool = False
     """Whether embeddings are multiplied by sqrt(D)."""
     embedding_std: float = 0.02
-    """Standard deviation of the embeddings at the start."""
+    """Initial standard deviation of the embeddings."""
     positions_std: float = 0.02
-    """Standard deviation of learned positions at the start; the default is BERT's."""
+    """Initial standard deviation of learned positions; the default is BERT's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

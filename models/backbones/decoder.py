@@ -3,13 +3,13 @@
 The options cover the language models of three papers:
 
     lavo   fairseq's transformer_lm_gpt: pre-LN, GELU, final norm, tied embeddings times sqrt(D), sinusoidal positions;
-           LAVO has none (Tables 2 and 10)
+           LAVO has no positions (Tables 2 and 10)
     latte  tied embeddings; "++" is RMSNorm and a gated feed-forward network, with `vanilla_rope` the "Transformer++"
-    llp    pre-LN, final norm, no positions but the attention's own, untied head with a bias
+    llp    pre-LN, final norm, no positions except those of the attention, untied head with a bias
 
-Generation reads a prompt and continues it through the states of the layers (models/generation/generate.py). Given the
-targets, a model returns losses, for which logits are made in slices. A text longer than `LONG` is scored in chunks
-where attention has states that do not grow: memory is then that of a chunk and of the states.
+Generation reads a prompt and continues it through the states of the layers (models/generation/generate.py). Given
+targets, a model returns losses and computes logits in slices. A text longer than `LONG` is scored in chunks if the
+states of the attention do not grow; memory then covers one chunk and the states.
 
     B batch, N length, D width, V vocabulary, k targets
 """
@@ -27,7 +27,7 @@ from models.backbones.embedding import TokenEmbedder
 from models.backbones.layer import layer_stack
 from models.ops.cross_entropy import linear_cross_entropy
 
-LONG = 8192  # tokens; a longer text is scored in chunks
+LONG = 8192  # tokens; longer texts are scored in chunks
 CHUNK = 4096
 
 
@@ -38,7 +38,7 @@ class DecoderConfig(TransformerConfig):
     pattern: Pattern | str = Pattern.CAUSAL_SELF
     """The slot that attention fills."""
     tied: bool = True
-    """Whether the embeddings are the weights of the logits, too."""
+    """Whether the embeddings are also the weights of the logits."""
     head_bias: bool = False
     """Whether the logits have a bias."""
 
@@ -49,11 +49,11 @@ class DecoderConfig(TransformerConfig):
 
 
 class LanguageModel(TokenEmbedder):
-    """What language models have below and above their layers: embedding, positions, final norm, logits or losses.
+    """The parts of a language model around its layers: embedding, positions, final norm, logits or losses.
 
-    `forward(tokens, targets=None)` gives the logits of `logit_positions`, or with targets (B, k) the losses of the last
-    min(k, n) of these n positions. `max_length` is the longest sequence to be trained on; `tied` logits are products
-    with the embeddings.
+    `forward(tokens, targets=None)` returns the logits of `logit_positions` or, with targets (B, k), the losses of the
+    last min(k, n) of these n positions. `max_length` is the longest training sequence; `tied` logits are products with
+    the embeddings.
     """
 
     Config: ClassVar[type[DecoderConfig]] = DecoderConfig
@@ -72,17 +72,17 @@ class LanguageModel(TokenEmbedder):
         return self.head(self.final_norm(hidden))
 
     def losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Hidden states (B, n, D) after the last layer, targets (B, k) -> nats (B, min(k, n)) of the last ones of both.
+        """Hidden states (B, n, D) after the last layer, targets (B, k) -> nats (B, min(k, n)) at the last positions.
 
         The loss is 0 where the target is -100. It is in float32, or in float64 if the hidden states are.
         """
-        hidden = self.final_norm(hidden)  # of all positions, of which batch norm takes its mean
+        hidden = self.final_norm(hidden)  # over all positions, which batch norm averages
         count = min(hidden.shape[1], targets.shape[1])
         hidden, targets = (x[:, x.shape[1] - count :] for x in (hidden, targets))
         return linear_cross_entropy(hidden, self.head.weight, self.head.bias, targets)
 
     def logit_positions(self, length: int) -> range:
-        """The positions of a sequence of `length` tokens that `forward` gives logits for."""
+        """The positions for which `forward` returns logits, in a sequence of `length` tokens."""
         return range(length)
 
     def prefill(self, prompt: Tensor) -> tuple[Tensor, State]:
@@ -107,7 +107,7 @@ class DecoderLM(LanguageModel):
     """Embedding, `layers` x (attention, feed-forward network), logits: tokens (B, N) -> logits (B, N, V), or losses.
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`. `length_limit` is
-    `max_length` where positions or attention end there, else None.
+    `max_length` if positions or attention end there, else None.
     """
 
     def __init__(self, attention: Callable[..., Attention], config: DecoderConfig):
@@ -128,14 +128,14 @@ class DecoderLM(LanguageModel):
         return self.losses(self.hidden_states(tokens), targets)
 
     def hidden_states(self, tokens: Tensor) -> Tensor:
-        """tokens (B, N) -> what the last layer gives, (B, N, D)."""
+        """tokens (B, N) -> the last layer's output, (B, N, D)."""
         x, carry = self.embed(tokens), None
         for layer in self.layers:
             x, carry = layer(x, None, carry)
         return x
 
     def reads_in_chunks(self, length: int) -> bool:
-        """Whether a text of `length` tokens is scored in chunks: a long one, in evaluation, that positions reach."""
+        """Whether a text of `length` tokens is scored in chunks: in evaluation, if it is long and within all limits."""
         if length <= LONG or self.training or torch.is_grad_enabled():
             return False
         reached = self.length_limit is None or length <= self.length_limit

@@ -1,12 +1,12 @@
-"""Two sequences through one encoder, and a classifier of the pair (LRA Retrieval; Tay et al., 2021).
+"""Two sequences through one encoder, and a classifier for the pair (LRA Retrieval; Tay et al., 2021).
 
 With a and b the pooled states of the first and the second sequence, the classifier reads
 
-    [a, b, a * b, a - b]    the paper, and the code of Skyformer and Latte (in another order)
-    [a, b]                  LRA's own code (X2)
-    [b, a]                  Luna's code (X2)
+    [a, b, a * b, a - b]    the paper, and the code of Skyformer and Latte (in a different order)
+    [a, b]                  LRA's code, which differs from its paper (X2)
+    [b, a]                  Luna's code, which also does (X2)
 
-The two sequences never attend to each other: the cost is that of 2 B sequences.
+The two sequences do not attend to each other: the cost is that of 2 B sequences.
 
     B batch, N length, D width, C classes
 """
@@ -31,7 +31,7 @@ class DualEncoderClassifier(EncoderClassifier):
 
     @staticmethod
     def combine(a: Tensor, b: Tensor) -> Tensor:
-        """a and b (B, D) -> input of the classifier, (B, `pooled_vectors` D)."""
+        """a and b (B, D) -> the classifier's input, (B, `pooled_vectors` D)."""
         return torch.cat([a, b, a * b, a - b], -1)
 
 

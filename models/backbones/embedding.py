@@ -2,7 +2,7 @@
 
     embed(t) = dropout(norm(positions(scale * [cls; embedding(t)])))
 
-Positions, norm, scale and the learned vector `cls` in front are options.
+Positions, norm, scale and the leading learned vector `cls` are options.
 
     B batch, N length, D width
 """
@@ -18,9 +18,10 @@ from models.layers.initialisers import truncated_normal_
 
 
 class LevelEmbedding(nn.Linear):
-    """Tokens as levels of brightness, 0 to `vocab_size` - 1, scaled to [-1, 1] and mapped linearly: (...) -> (..., D).
+    """Tokens as brightness levels, 0 to `vocab_size` - 1, scaled to [-1, 1] and mapped linearly: (...) -> (..., D).
 
-    Latte's code embeds Pathfinder this way. The map is drawn from N(0, std^2), its bias is 0; padding is a level, too.
+    Latte's code embeds Pathfinder this way. The initial map is drawn from N(0, std^2) with a zero bias; padding counts
+    as a level.
     """
 
     def __init__(self, vocab_size: int, dim: int, padding_id: int | None, std: float):
@@ -34,10 +35,10 @@ class LevelEmbedding(nn.Linear):
 
 
 class OneHotEmbedding(nn.Embedding):
-    """A Linear map of one-hot tokens: a vector for each token, padding too, and one bias for all (D-44).
+    """A Linear map of one-hot tokens: one vector per token, including padding, and one bias for all (D-44).
 
-    S5's code embeds tokens by flax's Dense: its weights are truncated normal with standard deviation `std`, its bias
-    starts at zero.
+    S5's code embeds tokens with flax's Dense: initial weights are truncated normal with standard deviation `std`, the
+    initial bias is zero.
     """
 
     def __init__(self, vocab_size: int, dim: int, padding_id: int | None, std: float):
@@ -50,7 +51,7 @@ class OneHotEmbedding(nn.Embedding):
 
 
 def table_embedding(vocab_size: int, dim: int, padding_id: int | None, std: float) -> nn.Embedding:
-    """A vector for each token, drawn from N(0, std^2); that of `padding_id` is zero."""
+    """One vector per token, initially from N(0, std^2); that of `padding_id` is zero."""
     table = nn.Embedding(vocab_size, dim, padding_idx=padding_id)
     nn.init.normal_(table.weight, std=std)
     if padding_id is not None:
@@ -66,11 +67,11 @@ EMBEDDINGS: Mapping[str, Callable[[int, int, int | None, float], nn.Module]] = {
 
 
 class TokenEmbedder(nn.Module):
-    """Base of the models that read tokens; alone it embeds one of two languages. `embed` maps (B, N) -> (B, N, D).
+    """Base of the models that read tokens, and the embedding of one language. `embed` maps (B, N) -> (B, N, D).
 
-    `kind` is a key of `EMBEDDINGS`; with `cls_std` a learned vector stands in front, drawn from N(0, cls_std^2).
-    `length_limit` is the longest sequence that can be embedded: `max_length` where positions end there, None where
-    nothing ends. A model lowers it where its own layers end.
+    `kind` is a key of `EMBEDDINGS`; with `cls_std` a learned vector from N(0, cls_std^2) precedes the tokens.
+    `length_limit` is the longest sequence that can be embedded: `max_length` if the positions end there, else None. A
+    model sets it if its own layers have a limit.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class TokenEmbedder(nn.Module):
         self.embedding_dropout = nn.Dropout(config.dropout)
 
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """tokens (B, N), the first at position `start` -> (B, N, D), or (B, 1 + N, D) with the learned vector in front.
+        """tokens (B, N), the first at position `start` -> (B, N, D), or (B, 1 + N, D) with the leading learned vector.
 
         Raises ValueError for a sequence that is longer than `length_limit`.
         """

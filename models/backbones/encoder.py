@@ -1,12 +1,12 @@
-"""Transformer encoder that reads a sequence of symbols and names its class (Vaswani et al., 2017; the LRA tasks).
+"""Transformer encoder that classifies a sequence of symbols (Vaswani et al., 2017; the LRA tasks).
 
-The options are the union of what the recipes for the Long Range Arena do (docs/decisions.md):
+The options are the union of the Long Range Arena recipes' options (docs/decisions.md):
 
-    google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier of the width of the FFN
+    google     pre-LN, final norm, sinusoidal positions, `cls`, ReLU classifier as wide as the FFN
     skyformer  pre-LN, final norm, learned positions, `mean` over all positions, Linear-ReLU-Linear classifier
     luna       post-LN, embedding norm, learned positions, `cls`, `cls_mean` or `packed`, Linear-ReLU-Linear classifier
                whose last Linear has no bias
-    latte      pre-LN, no final norm, sinusoidal positions, `masked_mean` over the tokens that are not padding
+    latte      pre-LN, no final norm, sinusoidal positions, `masked_mean` over the real tokens
 
     B batch, N length, D width, C classes
 """
@@ -27,25 +27,25 @@ from models.layers.initialisers import bert_linears_
 
 
 def first_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
-    """State of the first position: the learned vector in front (`cls`), or the first token (`first`, X3)."""
+    """The state at the first position: the leading learned vector (`cls`) or the first token (`first`, X3)."""
     return states[:, 0]
 
 
 def mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
-    """Sum over the tokens, divided by `max_length`: padding up to there counts, as in Skyformer's code.
+    """The sum over the tokens divided by `max_length`: padding up to `max_length` counts, as in Skyformer's code.
 
-    The result does not depend on how far the batch is padded.
+    The result does not depend on the padded length of the batch.
     """
     return (states * valid).sum(1) / max_length
 
 
 def masked_mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
-    """Mean over the tokens, and over the learned vector in front of them (`cls_mean`)."""
+    """The mean over the tokens and, with `cls_mean`, the leading learned vector."""
     return (states * valid).sum(1) / valid.sum(1).clamp(min=1)
 
 
 def all_mean_pooling(states: Tensor, valid: Tensor, max_length: int) -> Tensor:
-    """Mean over all positions, also those of padding, as in LRA's code where black pixels are hidden."""
+    """The mean over all positions, including padding, as in LRA's code, where black pixels are hidden."""
     return states.mean(1)
 
 
@@ -58,9 +58,9 @@ POOLING: Mapping[str, Pooling] = {
     "masked_mean": masked_mean_pooling,
     "cls_mean": masked_mean_pooling,
     "all_mean": all_mean_pooling,
-    "packed": masked_mean_pooling,  # of the last packed sequence in place of the tokens (Luna, Table 3)
+    "packed": masked_mean_pooling,  # over the last packed sequence instead of the tokens (Luna, Table 3)
 }
-WITH_CLS = ("cls", "cls_mean")  # the keys that put a learned vector in front
+WITH_CLS = ("cls", "cls_mean")  # the keys with a leading learned vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,23 +79,23 @@ class EncoderConfig(TransformerConfig):
     pattern: Pattern | str = Pattern.NONCAUSAL_SELF
     """The slot that attention fills."""
     attention_bias: bool = True
-    """Whether the projections of attention have biases; False drops those of the multi-head methods."""
+    """Whether attention projections have biases; False drops those of the multi-head methods."""
     pooling: str = "masked_mean"
-    """A key of `POOLING`. With those of `WITH_CLS` a learned vector stands in front of the tokens."""
+    """A key of `POOLING`. With the keys in `WITH_CLS` a learned vector precedes the tokens."""
     head_dim: int | Sequence[int] | None = None
     """Hidden widths of the classifier; None: a single Linear."""
     head_activation: str = "relu"
     """A key of `ACTIVATIONS`, between the classifier's layers."""
     head_bias: bool = True
-    """Whether the classifier's last layer has a bias, as its hidden ones always have."""
+    """Whether the classifier's last layer has a bias; its hidden layers always have one."""
     cls_std: float | None = None
-    """Standard deviation of the learned vector in front at the start; None: that of the embeddings."""
+    """Initial standard deviation of the leading learned vector; None: that of the embeddings."""
     head_dropout: float = 0.0
     """Share of the pooled states that training drops."""
     embedding: str = "table"
-    """A key of `EMBEDDINGS`: a `table` of vectors, a `linear` map of tokens that are levels, or of `one_hot` tokens."""
+    """A key of `EMBEDDINGS`: a `table` of vectors, or a map of token levels (`linear`) or of `one_hot` tokens."""
     padding_id: int | None = 0
-    """The token that stands for padding; None: there is no padding."""
+    """The padding token; None: no padding."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,14 +107,14 @@ class EncoderConfig(TransformerConfig):
 class EncoderClassifier(TokenEmbedder):
     """Embedding, `layers` x (attention, feed-forward network), pooling, classifier: tokens (B, N) -> logits (B, C).
 
-    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; with a
-    learned vector in front the sequence is one longer. `length_limit` is `max_length` where positions, pooling or
-    attention end there, else None. Raises ValueError for `packed` pooling of attention that packs nothing, and for
-    `cls` and `first` where the first position sees no other.
+    `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`; a leading learned
+    vector makes the sequence one longer. `length_limit` is `max_length` if positions, pooling or attention end there,
+    else None. Raises ValueError for `packed` pooling if attention packs nothing, and for `cls` and `first` if the first
+    position sees no other.
     """
 
     Config: ClassVar[type[EncoderConfig]] = EncoderConfig
-    pooled_vectors: ClassVar[int] = 1  # of width D, side by side, that the classifier reads
+    pooled_vectors: ClassVar[int] = 1  # concatenated vectors of width D that the classifier reads
 
     def __init__(self, attention: Callable[..., Attention], config: EncoderConfig):
         cls = config.pooling in WITH_CLS
@@ -136,7 +136,7 @@ class EncoderClassifier(TokenEmbedder):
         if POOLING[config.pooling] is first_pooling and sees_only_itself:
             raise ValueError(
                 f"pooling={config.pooling} reads the first position, which sees no other here: the output would be "
-                "constant; type backbone.pooling=masked_mean, or a form of the model that looks ahead"
+                "constant; set backbone.pooling=masked_mean, or a form of the model that looks ahead"
             )
         if self.pools_packed and not any(layer.attention.has_packed_carry for layer in self.layers[-1:]):
             raise ValueError("pooling=packed requires attention that returns a packed sequence, as noncausal Luna does")

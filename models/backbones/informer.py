@@ -1,14 +1,15 @@
-"""Informer: the future of a series in one pass, from its past (Zhou et al., 2021, arXiv 2012.07436).
+"""Informer: a forecast of a series in one pass, from its past (Zhou et al., 2021, arXiv 2012.07436).
 
     x         = Conv3(values) + sinusoids + W time, the convolution circular                      (embedding)
-    encoder   ProbSparse layers; before each but the first x = MaxPool_3,2(ELU(BatchNorm(Conv3(x))))      (5)
-    decoder   reads the last `label_len` values of the past, and zeros for the `pred_len` to come         (6)
+    encoder   ProbSparse layers; between them x = MaxPool_3,2(ELU(BatchNorm(Conv3(x))))                   (5)
+    decoder   reads the last `label_len` past values, and zeros for `pred_len` future values              (6)
               masked ProbSparse self-attention, then cross attention to the encoder's states
 
-The attention under test fills the cross attention, where Informer has softmax attention. Where the paper is silent this
-follows its code: layers are post-LN, both stacks end in a LayerNorm, every embedding has a bias but no norm. Attention
-layers are those of this repository, the same for all models of a table, with Xavier weights. The decoder's
-self-attention: D-33.
+The attention under test fills the cross attention, where Informer has softmax attention. Where the paper gives no
+details, this module follows its code: layers are post-LN, both stacks end in a LayerNorm, every embedding has a bias
+but no norm. Attention layers are those of this repository, the same for all models in a table, with Xavier weights. The
+decoder's self-attention follows the published code: sums of values for queries that are not chosen, and head outputs
+read without a transposition (D-33).
 
     B batch, S past length, L label length, P predicted length, C channels, T time features
     D width, H heads, E head width
@@ -46,7 +47,7 @@ class SeriesEmbedding(nn.Module):
 
 
 class DistillingLayer(nn.Sequential):
-    """Half the length, rounded up: (B, N, D) -> (B, ceil(N / 2), D)."""
+    """Halve the length, rounded up: (B, N, D) -> (B, ceil(N / 2), D)."""
 
     def __init__(self, dim: int):
         super().__init__(
@@ -63,16 +64,16 @@ class DistillingLayer(nn.Sequential):
 class MaskedProbSparse(ProbSparse):
     """The decoder's self-attention: x (B, N, D) -> (B, N, D).
 
-    The chosen queries see keys up to their own; the others get the sum (not the mean) of the values up to theirs. The
-    choice depends on all positions, so it is not causal (D-27); the future part of the input is zeros. With `mix`
-    the outputs of the heads (H, N, E) are read as (N, D) without a transposition: a position gets H neighbouring
-    rows of one head. The published numbers have it (D-33).
+    Chosen queries see keys up to their own; the others get the sum (not the mean) of the values up to their own. The
+    choice depends on all positions, so it is not causal (D-27), but the future part of the input is zero. With `mix`
+    the head outputs (H, N, E) are read as (N, D) without a transposition, so a position gets H adjacent rows of one
+    head, as in the published numbers (D-33).
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
 
-    def __init__(self, *args: Any, mix: bool, **options: Any):
-        super().__init__(*args, **options)
+    def __init__(self, dim: int, heads: int, *, mix: bool, **options: Any):
+        super().__init__(dim, heads, **options)
         self.mix = mix
 
     def merge(self, y: Tensor) -> Tensor:
@@ -101,10 +102,10 @@ def masked_probsparse(q: Tensor, k: Tensor, v: Tensor, draws: Tensor, *, factor:
 
 
 class Informer(nn.Module):
-    """past (B, S, C), its time features (B, S, T), those of label and future (B, L + P, T) -> future (B, P, C).
+    """past (B, S, C), its time features (B, S, T), time features of label and future (B, L + P, T) -> (B, P, C).
 
     `attention`, called as `attention(dim, heads, pattern=, max_length=, dropout=)`, is the decoder's cross attention.
-    With `redraw` ProbSparse draws another sample of keys at each training step, as in Informer; evaluation never does.
+    With `redraw` ProbSparse draws a new sample of keys at each training step, as in Informer, but never in evaluation.
     Raises ValueError for a label that is longer than the past, and for a pattern that is not a cross pattern.
     """
 
@@ -146,8 +147,8 @@ class Informer(nn.Module):
             if number and distil:
                 self.distils.append(DistillingLayer(dim))
                 length = -(-length // 2)
-            own = ProbSparse(dim, heads, pattern=Pattern.NONCAUSAL_SELF, max_length=length, **sparse)
-            self.encoder.append(TransformerLayer(own, layer))
+            probsparse = ProbSparse(dim, heads, pattern=Pattern.NONCAUSAL_SELF, max_length=length, **sparse)
+            self.encoder.append(TransformerLayer(probsparse, layer))
         self.decoder = nn.ModuleList(
             DecoderLayer(
                 MaskedProbSparse(dim, heads, pattern=Pattern.CAUSAL_SELF, max_length=future_len, mix=mix, **sparse),
@@ -163,13 +164,13 @@ class Informer(nn.Module):
 
     def forward(self, past: Tensor, past_time: Tensor, future_time: Tensor) -> Tensor:
         states = self.encode(past, past_time)
-        known = past[:, past.shape[1] - self.label_len :]
-        x = self.future(nn.functional.pad(known, (0, 0, 0, self.pred_len)), future_time)
+        label = past[:, past.shape[1] - self.label_len :]
+        x = self.future(nn.functional.pad(label, (0, 0, 0, self.pred_len)), future_time)
         carry = None
         for layer in self.decoder:
             x, _ = layer.self_attend(x, None, None)
             x, carry = layer.cross_attend(x, states, None, carry)
-            if layer is self.decoder[-1]:  # only the forecast is read
+            if layer is self.decoder[-1]:  # only the forecast is used
                 x = x[:, -self.pred_len :]
             x = layer.feed_forward(x)
         return self.head(self.decoder_norm(x))

@@ -3,9 +3,9 @@
     pre-LN   x + f(norm(x))        f = attention, then f = feed-forward network
     post-LN  norm(x + f(x))
 
-`DecoderLayer` has a second attention between the two, to the states of a source.
+`DecoderLayer` has a second attention between the two, to a source's states.
 
-    B batch, N length, M length of the source, D width
+    B batch, N length, M source length, D width
 """
 
 from collections.abc import Callable
@@ -33,12 +33,12 @@ class TransformerLayer(nn.Module):
         self.norm_first = config.norm == "pre"
 
     def forward(self, x: Tensor, key_padding_mask: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
-        """x (B, N, D), mask (B, N) or None, carry of the previous layer -> (x (B, N, D), carry for the next layer)."""
+        """x (B, N, D), mask (B, N) or None, the previous layer's carry -> (x (B, N, D), carry for the next layer)."""
         x, carry = self.self_attend(x, key_padding_mask, carry)
         return self.feed_forward(x), carry
 
     def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """The next n tokens x (B, n, D) -> (B, n, D), equal to n steps. `state` is that of the attention."""
+        """The next n tokens x (B, n, D) -> (B, n, D), equal to n steps. `state` is the attention's state."""
         x, state = self.self_attend_from(self.attention.chunk, x, state)
         return self.feed_forward(x), state
 
@@ -48,13 +48,13 @@ class TransformerLayer(nn.Module):
         return self.feed_forward(x_t), state
 
     def self_attend(self, x: Tensor, key_padding_mask: Tensor | None, carry: Any) -> tuple[Tensor, Any]:
-        """Attention with its norm and residual, as the first half of `forward`."""
+        """Attention with its norm and residual, the first half of `forward`."""
         normed = self.before(self.attention_norm, x)
         y, carry = self.attention(normed, key_padding_mask=key_padding_mask, carry=carry, **self.gated_residual(x))
         return self.after(self.attention_norm, x, self.dropout(y)), carry
 
     def self_attend_from(self, advance: Advance, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """The same from a state, with the attention's `chunk` for x (B, n, D) or its `step` for x (B, D)."""
+        """`self_attend` from a state, with the attention's `chunk` for x (B, n, D) or its `step` for x (B, D)."""
         y, state = advance(self.before(self.attention_norm, x), state, **self.gated_residual(x))
         return self.after(self.attention_norm, x, self.dropout(y)), state
 
@@ -65,22 +65,22 @@ class TransformerLayer(nn.Module):
         return self.after(self.ffn_norm, x, in_slices(self.ffn, self.before(self.ffn_norm, x)))
 
     def gated_residual(self, x: Tensor) -> dict[str, Tensor]:
-        """The residual as a keyword, for attention that gates it."""
+        """The residual as a keyword argument, for attention that gates it."""
         return {"residual": x} if self.attention.gates_residual else {}
 
     def before(self, norm: nn.Module, x: Tensor) -> Tensor:
-        """Input of attention or feed-forward network."""
+        """The input of attention or feed-forward network."""
         return norm(x) if self.norm_first else x
 
     def after(self, norm: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """Residual x and output y, added."""
+        """The sum of residual x and output y."""
         return x + y if self.norm_first else norm(x + y)
 
 
 def layer_stack(
     attention: Callable[..., Attention], config: TransformerConfig, pattern: Pattern | str, max_length: int
 ) -> nn.ModuleList:
-    """`config.layers` layers, each with an attention of its own, which hand their carry on from one to the next."""
+    """`config.layers` layers with separate attentions, each of which passes its carry to the next."""
     options = {"pattern": pattern, "max_length": max_length, "dropout": config.attention_dropout}
     layers = nn.ModuleList(
         TransformerLayer(attention(config.dim, config.heads, **options), config) for _ in range(config.layers)
@@ -106,7 +106,7 @@ class DecoderLayer(TransformerLayer):
     def cross_attend(
         self, x: Tensor, source: Tensor, source_padding_mask: Tensor | None, carry: Any
     ) -> tuple[Tensor, Any]:
-        """Cross attention with its norm and residual. The carry that it returns depends on the source alone."""
+        """Cross attention with its norm and residual. The returned carry depends only on the source."""
         normed = self.before(self.cross_norm, x)
         y, carry = self.cross(normed, source, key_padding_mask=source_padding_mask, carry=carry)
         return self.after(self.cross_norm, x, self.dropout(y)), carry
@@ -114,17 +114,17 @@ class DecoderLayer(TransformerLayer):
     def init_state(self, source: Tensor, source_padding_mask: Tensor | None, carry: Any) -> tuple[State, Any]:
         """(state before the first token, carry for the next layer). The source is projected here, once.
 
-        Self-attention does not change the carry: `cross` takes the one that it took.
+        Self-attention does not change the carry, so both attentions receive the same one.
         """
         context = {"context": source, "key_padding_mask": source_padding_mask}
         cross = self.cross.init_state(len(source), **context, carry=carry)
         return {"attention": self.attention.init_state(len(source), carry=carry), "cross": cross}, cross["carry"]
 
     def step(self, x_t: Tensor, state: State, hypotheses: int = 1) -> tuple[Tensor, State]:
-        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`. `state` is that of `init_state`.
+        """One token x_t (B, D) -> (B, D), equal to the same row of `forward`. `state` comes from `init_state`.
 
-        With K `hypotheses` of each source x_t is (B K, D), those of a source side by side, as are the rows of
-        `state["attention"]`; `state["cross"]` keeps its B rows, which K queries read at once.
+        With K `hypotheses` per source, x_t is (B K, D) with the hypotheses of a source adjacent, like the rows of
+        `state["attention"]`; `state["cross"]` keeps its B rows, each of which K queries read at once.
         """
         x_t, attention = self.self_attend_from(self.attention.step, x_t, state["attention"])
         queries = self.before(self.cross_norm, x_t).unflatten(0, (-1, hypotheses))  # (B, K, D)

@@ -2,9 +2,9 @@
 
     h = encoder(tokens),   logits_t = LN(gelu(h_t W + b)) E' + c
 
-E are the embeddings unless `tied` is false. The head is applied at the masked positions alone, in slices, so that the
-logits of a batch never exist at once. Embedding, positions and layers have the names that they have in
-`EncoderClassifier`, which starts from them in fine-tuning.
+E are the embeddings unless `tied` is false. The head is applied only at masked positions and in slices, so a batch's
+logits never exist at once. Embedding, positions and layers have the same names as in `EncoderClassifier`, which starts
+from them in fine-tuning.
 
     B batch, N length, K masked positions, D width, V vocabulary
 """
@@ -28,13 +28,13 @@ class MaskedLM(TokenClassifier):
         super().__init__(attention, config)
         self.transform = nn.Sequential(nn.Linear(config.dim, config.dim), nn.GELU(), config.make_norm())
         self.head.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        # weights that are the embeddings have their start from there
+        # tied weights are initialised as embeddings
         LINEAR_INITS[config.linear_init](self.transform if config.tied else nn.ModuleList([self.transform, self.head]))
         if config.linear_init == "bert":
             bert_linears_(self.layers)
 
     def forward(self, tokens: Tensor, masked: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
-        """tokens (B, N), long -> logits (B, N, V); with masked positions and targets (B, K) the losses there, (B, K).
+        """tokens (B, N), long -> logits (B, N, V); with masked positions and targets (B, K), losses (B, K) there.
 
         Losses are in float32, or in float64 if the states are.
         """

@@ -1,8 +1,8 @@
-"""Choice among options: an encoder reads each option with its question and gives it one number (Radford et al., 2018).
+"""Multiple choice: an encoder reads each option with its question and scores it (Radford et al., 2018).
 
-    score_o = w . f(state of the first token of "<s> article </s></s> question option_o </s>")
+    score_o = w . f(first token's state in "<s> article </s></s> question option_o </s>")
 
-A softmax over the options' scores is the answer. The cost is that of B O sequences.
+A softmax over the options' scores gives the answer. The cost is that of B O sequences.
 
     B batch, O options, N length
 """
@@ -16,9 +16,9 @@ from models.backbones.encoder import EncoderClassifier, EncoderConfig
 
 
 class MultipleChoice(EncoderClassifier):
-    """Tokens (B, O, N) -> scores (B, O). Options as `EncoderClassifier`, whose `classes` is 1.
+    """Tokens (B, O, N) -> scores (B, O). Options as `EncoderClassifier`, with one class.
 
-    Raises ValueError for another number of classes.
+    Raises ValueError for any other number of classes.
     """
 
     def __init__(self, attention: Callable[..., Attention], config: EncoderConfig):

@@ -1,18 +1,18 @@
 """Perceiver AR (Hawthorne et al., 2022, arXiv 2202.07765) and V1 to V3 (Mahmood & Huang, 2024, arXiv 2412.06106).
 
-The last l of n tokens are the latents x_l, those before them the history x_h. In the first layer the latents attend to
-the history and, causally, to themselves; in the layers after it to themselves alone:
+The last l of n tokens are the latents x_l, the earlier ones the history x_h. In the first layer the latents attend to
+the history and, causally, to themselves; in later layers only to themselves:
 
     y_l = W_o softmax( E^-1/2 (W_q x_l) (W_k [x_h; x_l])' ) W_v [x_h; x_l]          latent i sees j <= n - l + i  (4-7)
-    V1    every layer does that; the history attends to itself, unmasked, with weights of its own                (8-12)
+    V1    every layer does that; the history attends to itself, unmasked, with separate weights                  (8-12)
     V2    V1, the history attending within segments of s tokens
-    V3    V1 on p slots in place of the history, x_p = W_ph x_h along the sequence, once below all layers       (13-21)
+    V3    V1 on p slots instead of the history, x_p = W_ph x_h along the sequence, once below all layers        (13-21)
 
-Nobody sees a token that `key_padding_mask` hides: a prompt that is shorter than others of its batch is padded in front,
-in its history, and is read as if it stood alone (D-46). Only the latents have logits. Time with L layers and
-h = n - l: O(l n + L l^2), V1 O(L (h^2 + l n)), V2 O(L (h s + l n)), V3 O(L (p^2 + l (p + l))). Every generated token
-moves the latents, so decoding computes the last n tokens again (D-15). Layers are pre-LN. The options and what the
-papers leave open: D-16.
+No token sees those that `key_padding_mask` hides: a shorter prompt in a batch is padded at the front, in its history,
+with the same result as without the batch (D-46). Only the latents have logits. Time with L layers and h = n - l:
+O(l n + L l^2), V1 O(L (h^2 + l n)), V2 O(L (h s + l n)), V3 O(L (p^2 + l (p + l))). Every generated token shifts the
+latents, so decoding recomputes the last n tokens (D-15). Layers are pre-LN. V3 compresses below all layers or, as its
+printed tables imply, after the first; slots take the middle of their share of the history as position (D-16).
 
     B batch, N length, l latents, S history, M = S + l, H heads, E head width
 """
@@ -26,9 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import State
+from models.backbones.config import check_sizes
 from models.backbones.decoder import DecoderConfig, LanguageModel
 from models.layers.feedforward import in_slices
 from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import see_something
 from models.ops.positions import apply_rope, rope_frequencies
 
 
@@ -43,11 +45,11 @@ class PerceiverConfig(DecoderConfig):
     rotary: bool = True
     """Whether queries and keys have rotary positions, in addition to `positions` of the embedding."""
     head_dim: int | None = None
-    """Width E of a head; None: D / H."""
+    """Head width E; None: D / H."""
     output_bias: bool = True
-    """Whether the output projections of the layers after the first have a bias."""
+    """Whether the output projections of all layers but the first have a bias."""
     history_dropout: float = 0.0
-    """Share of the history tokens that training hides from the latents."""
+    """Share of history tokens that training hides from the latents."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,12 +64,11 @@ class SegmentedPerceiverConfig(PerceiverConfig):
     """Sizes and options of V2."""
 
     segment: int
-    """Length s of the segments within which the history attends."""
+    """Length s of the segments for the attention within the history."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.segment < 1:
-            raise ValueError(f"segment={self.segment} is not positive")
+        check_sizes(segment=self.segment)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,20 +76,19 @@ class CompressedPerceiverConfig(PerceiverConfig):
     """Sizes and options of V3."""
 
     compressed: int
-    """Number p of slots that stand in place of the history."""
+    """Number p of slots that replace the history."""
     compress_after_first: bool = False
-    """Whether the latents of the first layer see the whole history, which is compressed after it (D-16)."""
+    """Whether the first layer's latents see the whole history, which is compressed after that layer (D-16)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.compressed < 1:
-            raise ValueError(f"compressed={self.compressed} is not positive")
+        check_sizes(compressed=self.compressed)
         if self.compress_after_first and self.layers < 2:
             raise ValueError(f"compress_after_first requires a second layer, not layers={self.layers}")
 
 
 class CrossAttention(nn.Module):
-    """Softmax attention of x (B, N, D) to a context (B, M, D), rotary positions in both: D (4 H E + 1) parameters."""
+    """Softmax attention of x (B, N, D) to a context (B, M, D) with rotary positions: D (4 H E + 1) parameters."""
 
     def __init__(self, config: PerceiverConfig, *, output_bias: bool):
         super().__init__()
@@ -103,7 +103,7 @@ class CrossAttention(nn.Module):
         self.out_proj = nn.Linear(inner, config.dim, bias=output_bias)
 
     def forward(self, x: Tensor, context: Tensor, positions: Tensor, attn_mask: Tensor | None = None) -> Tensor:
-        """positions (M,) of the context, whose last N tokens are x.
+        """`positions` (M,) are those of the context, whose last N tokens are x.
 
         attn_mask (N, M), (B, 1, 1, M) or (B, 1, N, M) is True where a key is visible.
         """
@@ -121,10 +121,10 @@ class CrossAttention(nn.Module):
 class PerceiverLayer(nn.Module):
     """Causal attention of the latents and feed-forward network, both pre-LN.
 
-    With `reads_history` the latents attend to the history, too. With `refines_history` the layer also updates the
-    history for the next one: it attends to itself, within segments of `segment` tokens if that is not None, and passes
-    through the same feed-forward network. One norm of the history stands before both attentions, each of which has an
-    output projection of its own, as in LLP's listing.
+    With `reads_history` the latents also attend to the history. With `refines_history` the layer updates the history
+    for the next one: the history attends to itself, within segments of `segment` tokens unless None, and passes through
+    the same feed-forward network. One history norm precedes both attentions, each of which has a separate output
+    projection, as in LLP's listing.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class PerceiverLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """history (B, S, D), latents x (B, l, D), positions (S + l,) -> (history, x) for the next layer.
 
-        `hidden` (B, S + l) is True at tokens that nobody sees.
+        `hidden` (B, S + l) is True at hidden tokens.
         """
         latents = context = self.norm(x)
         if self.history_norm is not None:
@@ -180,12 +180,12 @@ class PerceiverLayer(nn.Module):
         return visible if hidden is None else hide(visible, hidden[:, -end:])
 
     def history_self_attend(self, history: Tensor, positions: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """Attention of the history to itself within segments: (B, S, D) -> (B, S, D)."""
+        """Self-attention of the history within segments: (B, S, D) -> (B, S, D)."""
         batch, length, dim = history.shape
         size = self.segment or length
         end = length - length % size
         parts = []
-        if end:  # full segments as a batch; rotary positions encode distances alone, so each may start at 0
+        if end:  # full segments as a batch; rotary positions encode only distances, so each may start at 0
             full = history[:, :end].reshape(-1, size, dim)
             mask = None if hidden is None else hide(True, hidden[:, :end].reshape(-1, size))
             parts.append(self.history_attention(full, full, positions[:size], mask).reshape(batch, end, dim))
@@ -197,16 +197,12 @@ class PerceiverLayer(nn.Module):
 
 
 def hide(visible: Tensor | bool, hidden: Tensor) -> Tensor:
-    """`visible` (.., N or 1, M) without the keys of `hidden` (B, M): (B, 1, N or 1, M).
-
-    A query that would see nothing, which not every kernel survives, is padding itself and may see everything.
-    """
-    visible = visible & ~hidden[:, None, None]
-    return visible | ~visible.any(-1, keepdim=True)
+    """`visible` (.., N or 1, M) without the keys of `hidden` (B, M): (B, 1, N or 1, M)."""
+    return see_something(visible & ~hidden[:, None, None])
 
 
 class PerceiverAR(LanguageModel):
-    """Tokens (B, N) -> logits (B, min(l, N), V) of the last l positions (`logit_positions`), or losses there."""
+    """Tokens (B, N) -> logits (B, min(l, N), V) at the last l positions (`logit_positions`), or losses there."""
 
     Config: ClassVar[type[PerceiverConfig]] = PerceiverConfig
     refines_history: ClassVar[bool] = False  # True: every layer reads the history, and all but the last refine it
@@ -214,7 +210,7 @@ class PerceiverAR(LanguageModel):
     def __init__(self, config: PerceiverConfig):
         super().__init__(config)
         self.latents, self.compression = config.latents, None
-        self.compressed_before = int(getattr(config, "compress_after_first", False))  # this layer
+        self.compressed_before = int(getattr(config, "compress_after_first", False))  # number of a layer
         if (compressed := getattr(config, "compressed", None)) is not None:  # along the sequence, for all channels
             self.compression = nn.Linear(config.max_length - config.latents, compressed, bias=False)
             self.length_limit = config.max_length
@@ -222,7 +218,7 @@ class PerceiverAR(LanguageModel):
             PerceiverLayer(
                 config,
                 reads_history=i == 0 or self.refines_history,
-                # no layer would read the history of the last one, nor what is to be compressed
+                # no layer reads the last layer's history, and none before the compression refines it
                 refines_history=self.refines_history and self.compressed_before <= i < config.layers - 1,
                 output_bias=config.output_bias or i == 0,
                 segment=getattr(config, "segment", None),
@@ -248,7 +244,7 @@ class PerceiverAR(LanguageModel):
         history, x, hidden = x[:, :first], x[:, first:], key_padding_mask
         for i, layer in enumerate(self.layers):
             if i == self.compressed_before:
-                if key_padding_mask is not None:  # W_ph of V3 reads zeros there, as before a short history
+                if key_padding_mask is not None:  # V3's W_ph reads zeros there, as before a short history
                     history = history.masked_fill(key_padding_mask[:, :first, None], 0.0)
                 history, positions = self.compress(history, positions)
                 hidden = self.hidden_keys(key_padding_mask, first, history.shape[1])
@@ -256,16 +252,16 @@ class PerceiverAR(LanguageModel):
         return x
 
     def hidden_keys(self, key_padding_mask: Tensor | None, first: int, slots: int) -> Tensor | None:
-        """(B, N), the first of which are history -> (B, S + l); slots of a hidden history are hidden as a whole."""
+        """(B, N) with the history first -> (B, S + l); all slots of a hidden history are hidden."""
         if key_padding_mask is None or self.compression is None or not first:
             return key_padding_mask
         history, latents = key_padding_mask[:, :first], key_padding_mask[:, first:]
         return torch.cat([history.all(1, keepdim=True).expand(-1, slots), latents], 1)
 
     def compress(self, history: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """history (B, h, D) or, in V3, its slots (B, p, D); the positions of these and of the latents.
+        """history (B, h, D) or, in V3, its slots (B, p, D), and the positions of both these and the latents.
 
-        Slot i stands at the middle of its share of the history, floor((i + 1/2) h / p). A history that is shorter than
+        The position of slot i is the middle of its share of the history, floor((i + 1/2) h / p). A shorter history than
         in training uses the last columns of W_ph; an empty one has no slots (D-16).
         """
         length = history.shape[1]
@@ -279,7 +275,7 @@ class PerceiverAR(LanguageModel):
         return range(max(0, length - self.latents), length)
 
     def init_state(self, batch: int) -> State:
-        """The tokens that the next step reads again, and which of them are hidden."""
+        """The tokens that the next step recomputes, and which of them are hidden."""
         return {"tokens": self.embedding.weight.new_zeros(batch, 0, dtype=torch.long), "key_padding_mask": None}
 
     def prefill(self, prompt: Tensor, *, key_padding_mask: Tensor | None = None) -> tuple[Tensor, State]:
@@ -306,10 +302,10 @@ class PerceiverARV2(PerceiverARV1):
 
 
 class PerceiverARV3(PerceiverARV1):
-    """V1 on a history compressed to `compressed` vectors: + p (max_length - l) parameters.
+    """V1 on a history compressed to `compressed` vectors: p (max_length - l) additional parameters.
 
-    Equations 13 to 21 compress below the first layer. Tables 7 and 8 print that the first layer reads the whole
-    sequence and that the layers after it read and refine the slots: `compress_after_first` (D-16).
+    Equations 13 to 21 compress below the first layer. According to Tables 7 and 8 the first layer reads the whole
+    sequence, and later layers read and refine the slots: `compress_after_first` (D-16).
     """
 
     Config = CompressedPerceiverConfig

@@ -1,15 +1,16 @@
-"""PoinTr: completion of a point cloud as translation between sets (Yu et al., 2021, ICCV, arXiv 2108.08839).
+"""PoinTr: point cloud completion as translation between sets (Yu et al., 2021, ICCV, arXiv 2108.08839).
 
-    proxies F_i = input(f_i) + position(p_i)         of some points p_i of the input, f_i from the grouper
+    proxies F_i = input(f_i) + position(p_i)         for some input points p_i, with f_i from the grouper
     V = encoder(F)
-    c = coarse(max_i summary(V_i))                   (Q, 3) centres of what is missing
+    c = coarse(max_i summary(V_i))                   (Q, 3) centres of the missing part
     H = decoder(query([max, c]), V)
     fine = {c_q + fold(H_q)} and the input           step^2 points around each centre, a folded square (FoldingNet)
 
 The attention under test fills the decoder's cross attention, the slot of LAVO Table 7; the others are softmax
-attention. Time of neighbours is that of all distances, memory that of chunks of them. Sizes of LAVO: D-35.
+attention. Neighbours take the time of all distances and the memory of one chunk of them. In LAVO's sizes, 3,584 queries
+x 2^2 and 2,048 input points make 16,384 output points (D-35).
 
-    B batch, N points of the input, M proxies, Q queries, S = step^2, D width, F width of the summary
+    B batch, N input points, M proxies, Q queries, S = step^2, D width, F summary width
 """
 
 import math
@@ -31,21 +32,21 @@ from models.ops.point_clouds import farthest_points, gather_points, neighbours
 
 
 def pointwise(inputs: int, outputs: int) -> nn.Linear:
-    """Linear with Xavier-normal weights: a convolution of kernel 1 in the published code."""
+    """Linear with Xavier-normal weights; in the published code a convolution with kernel 1."""
     linear = nn.Linear(inputs, outputs)
     nn.init.xavier_normal_(linear.weight)
     return linear
 
 
 def init_truncated_normal(module: nn.Module) -> None:
-    """Give every Linear weights of N(0, 0.02^2) and a zero bias."""
+    """Initialise a Linear with weights from N(0, 0.02^2) and a zero bias."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
 
 
 def linear_of_parts(linear: nn.Linear, *parts: Tensor) -> Tensor:
-    """linear(cat(parts, -1)) of parts that broadcast. Each is multiplied before it is expanded."""
+    """linear(cat(parts, -1)) for parts that broadcast; each is multiplied before it is expanded."""
     weights = linear.weight.split([part.shape[-1] for part in parts], 1)
     return sum(map(F.linear, parts, weights)) + linear.bias
 
@@ -56,11 +57,11 @@ def mlp(linear: Callable[[int, int], nn.Linear], inputs: int, hidden: int, outpu
 
 
 class GeometryFusion(nn.Module):
-    """y (B, N, D) of an attention, merged with the k points of source (B, M, D) around each query, index (B, N, k).
+    """Attention output y (B, N, D) merged with the k source points (B, M, D) around each query, index (B, N, k).
 
         W' [y_i, max_j LeakyReLU(W [v_j - q_i, q_i] + b)] + b'
 
-    Only the layers that use it have one. The published code makes one in every layer: 11.2 M parameters without a use.
+    Only the layers that use it have one. The published code creates one per layer: 11.2 M unused parameters.
     """
 
     def __init__(self, dim: int):
@@ -69,12 +70,12 @@ class GeometryFusion(nn.Module):
         self.apply(init_truncated_normal)
 
     def forward(self, y: Tensor, queries: Tensor, source: Tensor, index: Tensor) -> Tensor:
-        near, own = edge_parts(self.edges, source, queries)
-        around = F.leaky_relu(gather_points(near, index).amax(2) + own, SLOPE)  # LeakyReLU is monotone
+        near, centre = edge_parts(self.edges, source, queries)
+        around = F.leaky_relu(gather_points(near, index).amax(2) + centre, SLOPE)  # LeakyReLU is monotone
         return self.merge(torch.cat([y, around], -1))
 
 
-class EncoderLayer(TransformerLayer):
+class PoinTrEncoderLayer(TransformerLayer):
     """A pre-LN layer whose attention is geometry-aware if `geometry`."""
 
     def __init__(self, attention: Attention, dim: int, ffn_dim: int, dropout: float, *, geometry: bool):
@@ -83,7 +84,7 @@ class EncoderLayer(TransformerLayer):
         self.ffn.apply(init_truncated_normal)
 
     def forward(self, x: Tensor, index: Tensor) -> Tensor:
-        """x (B, N, D), of each point its k nearest (B, N, k) -> (B, N, D)."""
+        """x (B, N, D), index (B, N, k) of each point's k nearest points -> (B, N, D)."""
         return self.feed_forward(self.geometry_attend(x, index))
 
     def geometry_attend(self, x: Tensor, index: Tensor) -> Tensor:
@@ -95,8 +96,8 @@ class EncoderLayer(TransformerLayer):
         return x + self.dropout(y)
 
 
-class DecoderLayer(EncoderLayer):
-    """The same with `cross` attention to the proxies between self-attention and feed-forward network."""
+class PoinTrDecoderLayer(PoinTrEncoderLayer):
+    """An encoder layer with `cross` attention to the proxies before the feed-forward network."""
 
     def __init__(
         self, attention: Attention, cross: Attention, dim: int, ffn_dim: int, dropout: float, *, geometry: bool
@@ -116,7 +117,7 @@ class DecoderLayer(EncoderLayer):
 
 
 class FoldingLayer(nn.Module):
-    """Places (B, Q, S, P) and features (B, Q, D) -> other places (B, Q, S, 3)."""
+    """Coordinates (B, Q, S, P) and features (B, Q, D) -> new coordinates (B, Q, S, 3)."""
 
     def __init__(self, places: int, dim: int, hidden: int):
         super().__init__()
@@ -129,7 +130,7 @@ class FoldingLayer(nn.Module):
 
 
 class FoldingNet(nn.Module):
-    """Features (B, Q, D) -> step^2 points each, around the origin (B, Q, step^2, 3)."""
+    """Features (B, Q, D) -> step^2 points around the origin per feature, (B, Q, step^2, 3)."""
 
     def __init__(self, dim: int, hidden: int, step: int):
         super().__init__()
@@ -144,11 +145,11 @@ class FoldingNet(nn.Module):
 class PoinTr(nn.Module):
     """partial (B, N, 3) -> (coarse (B, Q + min(Q, N), 3), fine (B, output_points, 3)).
 
-    coarse: the predicted centres, then Q farthest points of the input, or all N of them. fine: the points around the
-    centres, S for each, then the input. Both go to the loss. `attention` is called for each decoder layer's cross
-    attention as `attention(dim, heads, pattern=, max_length=, dropout=)`; the defaults are the published sizes. All
-    attention is that of this repository, the same for all models of a table: Xavier weights, and biases of queries,
-    keys and values, where the published one has weights of N(0, 0.02^2) and no such biases.
+    coarse: the predicted centres, then the Q farthest input points, or all N. fine: S points around each centre, then
+    the input. The loss uses both. `attention` is called for each decoder layer's cross attention as
+    `attention(dim, heads, pattern=, max_length=, dropout=)`; the defaults are the published sizes. All attention is
+    that of this repository, the same for all models in a table, with Xavier weights and biases of queries, keys and
+    values; the published one has weights from N(0, 0.02^2) and no such biases.
 
     Raises ValueError for sizes that do not fit: output_points is input_points + queries x step^2; see also `Grouper`.
     """
@@ -214,11 +215,11 @@ class PoinTr(nn.Module):
             return attention(dim, heads, pattern=pattern, max_length=length, dropout=attention_dropout)
 
         self.encoder = nn.ModuleList(
-            EncoderLayer(softmax(proxies), dim, ffn_dim, dropout, geometry=number < geometry_layers)
+            PoinTrEncoderLayer(softmax(proxies), dim, ffn_dim, dropout, geometry=number < geometry_layers)
             for number in range(encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(softmax(queries), cross(), dim, ffn_dim, dropout, geometry=number < geometry_layers)
+            PoinTrDecoderLayer(softmax(queries), cross(), dim, ffn_dim, dropout, geometry=number < geometry_layers)
             for number in range(decoder_layers)
         )
         for previous, following in pairwise(self.decoder):
@@ -229,7 +230,7 @@ class PoinTr(nn.Module):
         self.fold = FoldingNet(dim, folding_dim, step)
 
     def forward(self, partial: Tensor) -> tuple[Tensor, Tensor]:
-        """Raises ValueError for a cloud of another number of points than `input_points`."""
+        """Raises ValueError for a cloud with another number of points than `input_points`."""
         if partial.shape[1] != self.input_points:
             raise ValueError(f"a cloud of {partial.shape[1]} points, but input_points is {self.input_points}")
         order = farthest_points(partial, self.samples)
@@ -247,7 +248,7 @@ class PoinTr(nn.Module):
         return torch.cat([centres, sample], 1), torch.cat([points.flatten(1, 2), partial], 1)
 
     def encode(self, places: Tensor, features: Tensor) -> Tensor:
-        """Proxies at places (B, M, 3) with features (B, M, C) -> (B, M, D)."""
+        """Proxies at `places` (B, M, 3) with features (B, M, C) -> (B, M, D)."""
         index = neighbours(places, places, self.geometry_neighbours)
         x, position = self.input(features), self.position(places)
         for layer in self.encoder:
@@ -255,7 +256,7 @@ class PoinTr(nn.Module):
         return x
 
     def decode(self, x: Tensor, centres: Tensor, source: Tensor, places: Tensor) -> Tensor:
-        """Queries x (B, Q, D) at centres (B, Q, 3), source (B, M, D) at places (B, M, 3) -> (B, Q, D)."""
+        """Queries x (B, Q, D) at `centres` (B, Q, 3), source (B, M, D) at `places` (B, M, 3) -> (B, Q, D)."""
         index = neighbours(centres, centres, self.geometry_neighbours)
         near = neighbours(centres, places, self.geometry_neighbours)
         carry = None

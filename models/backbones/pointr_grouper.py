@@ -1,11 +1,11 @@
-"""Point proxies: some points of a cloud and what surrounds each (Yu et al., 2021, arXiv 2108.08839, section 3.2).
+"""Point proxies: some points of a cloud and their surroundings (Yu et al., 2021, arXiv 2108.08839, section 3.2).
 
-Four graph convolutions (DGCNN: Wang et al., 2019, arXiv 1801.07829), the second and the fourth at fewer points, chosen
-by farthest point sampling:
+Four graph convolutions (DGCNN: Wang et al., 2019, arXiv 1801.07829); the second and the fourth reduce the points by
+farthest point sampling:
 
     f_i' = max_j LeakyReLU(GroupNorm(W [f_j - f_i, f_i]))       j among the k points nearest to i
 
-W is applied to points, not to pairs: W [f_j - f_i, f_i] = W_1 f_j + (W_2 - W_1) f_i, for W = [W_1, W_2].
+W is applied to points, not to pairs: W [f_j - f_i, f_i] = W_1 f_j + (W_2 - W_1) f_i with W = [W_1, W_2].
 
     B batch, N points, Q centres, k neighbours, C channels
 """
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from models.ops.point_clouds import gather_points, neighbours
 
-SLOPE = 0.2  # of every LeakyReLU
-WIDTH_DIVISORS = (16, 4, 2, 2, 1)  # of the last width: 8, 32, 64, 64, 128 as published
+SLOPE = 0.2  # for every LeakyReLU
+WIDTH_DIVISORS = (16, 4, 2, 2, 1)  # divisors of the last width: 8, 32, 64, 64, 128 as published
 GROUPS = 4
 
 
 def edge_parts(linear: nn.Linear, features: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """linear([f_j - f_i, f_i]) = near_j + own_i: near (B, N, C') of features (B, N, C), own (B, Q, C') of centres."""
-    near, own = linear.weight.chunk(2, 1)
-    return F.linear(features, near), F.linear(centres, own - near, linear.bias)
+    """linear([f_j - f_i, f_i]) = near_j + centre_i: near (B, N, C') from features (B, N, C), centre (B, Q, C')."""
+    near, centre = linear.weight.chunk(2, 1)
+    return F.linear(features, near), F.linear(centres, centre - near, linear.bias)
 
 
 class GraphConvolution(nn.Module):
-    """f_i' of centres (B, Q, C) from features (B, N, C) at index (B, Q, k) -> (B, Q, C')."""
+    """f_i' for centres (B, Q, C) from features (B, N, C) at index (B, Q, k) -> (B, Q, C')."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
@@ -35,16 +35,16 @@ class GraphConvolution(nn.Module):
         self.norm = nn.GroupNorm(GROUPS, outputs)
 
     def forward(self, features: Tensor, centres: Tensor, index: Tensor) -> Tensor:
-        near, own = edge_parts(self.linear, features, centres)
-        pairs = gather_points(near, index) + own.unsqueeze(2)  # (B, Q, k, C')
+        near, centre = edge_parts(self.linear, features, centres)
+        pairs = gather_points(near, index) + centre.unsqueeze(2)  # (B, Q, k, C')
         return F.leaky_relu(self.norm(pairs.movedim(-1, 1)).amax(-1), SLOPE).mT
 
 
 class Grouper(nn.Module):
     """A cloud (B, N, 3) -> (points of its proxies (B, proxies, 3), their features (B, proxies, dim)).
 
-    The second convolution keeps `middle` points, the fourth stands at `proxies` of them (D-35). Raises ValueError for
-    sizes that grow, for fewer points than `neighbours`, and for a width that is not a multiple of 16.
+    The second convolution keeps `middle` points, the fourth keeps `proxies` of them (D-35). Raises ValueError for
+    increasing sizes, fewer points than `neighbours`, and a width that is not a multiple of 16.
     """
 
     def __init__(self, dim: int, *, points: int, middle: int, proxies: int, neighbours: int):

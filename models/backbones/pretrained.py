@@ -1,12 +1,12 @@
-"""A pre-trained language model whose attention is replaced by a method with a window, and by nothing (`vanilla`).
+"""A pre-trained language model whose attention is replaced by a method with a window, or kept (`vanilla`).
 
     x + n_2(attention(n_1(x))),   x + n_4(ffn(n_3(x)))      n RMSNorm; `sandwich`, Gemma 2 (2024, arXiv 2408.00118)
     x + attention(n_1(x)),        x + ffn(n_3(x))           `pre`, Llama (2023, arXiv 2302.13971)
 
-The model is a checkpoint folder (models/backbones/checkpoint_folder.py), or fresh weights to be pre-trained here. The
-trained attention is the window of the method (models/backbones/trained_attention.py), and the method's own parameters,
+The model comes from a checkpoint folder (models/backbones/checkpoint_folder.py) or starts from fresh weights. The
+trained attention becomes the method's window (models/backbones/trained_attention.py), and the method's own parameters,
 `mixers`, are the only new ones: Latte's extension of Gemma 2 (Dolga et al., 2024, arXiv 2402.17512, section 4.5). With
-`freeze` they alone are trained; where there are none, a run scores the model as it is.
+`freeze` only these are trained; without any, a run scores the unchanged model.
 
     B batch, N length, D width, V vocabulary
 """
@@ -30,7 +30,7 @@ from models.layers.feedforward import in_slices
 from models.ops.precision import upcast
 
 SLICE = 2**24  # logits that exist at once
-NEW = "mixers"  # the parameters of this name are those that a replaced attention adds
+NEW = "mixers"  # the name of the parameters that a replaced attention adds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,33 +48,33 @@ class PretrainedConfig(DecoderConfig):
     dropout: float = 0.0
     attention_dropout: float = 0.0
     norm: str = "sandwich"
-    """Where norms stand: `sandwich` before and after attention and feed-forward network, `pre` before them."""
+    """Placement of norms: `sandwich` before and after attention and feed-forward network, `pre` only before."""
     norm_kind: str = "rmsnorm"
     ffn: str = "geglu"
     positions: str = "none"
     embedding_scale: bool = True
     kv_heads: int | None = None
-    """Heads of keys and values; None: as many as of queries."""
+    """Key and value heads; None: the number of query heads."""
     head_dim: int | None = None
-    """Width of a head; None: dim / heads."""
+    """Head width; None: dim / heads."""
     rope_base: float = 10000.0
     """Base of RoPE's wavelengths."""
     query_scalar: float | None = None
-    """Scores are divided by its square root; None: the width of a head."""
+    """Scores are divided by its square root; None: the head width."""
     attention_cap: float | None = None
-    """Bound of scores of queries and keys."""
+    """Bound of the attention scores."""
     logit_cap: float | None = None
-    """Bound of logits."""
+    """Bound of the logits."""
     sliding_window: int | None = None
-    """Keys that a query sees in the first layer, the third, and so on; None: all, as in the other layers."""
+    """Keys that a query sees in layers 1, 3, 5, and so on; None: all, as in the other layers."""
     bos: int | None = None
-    """Token that stands in front of each window; None: none does."""
+    """Token that precedes each window; None: no such token."""
     checkpoint: str | None = None
-    """Folder with config.json and safetensors that the weights come from; None: they start fresh."""
+    """Folder with config.json and safetensors for the weights; None: fresh weights."""
     freeze: bool = False
-    """Whether only the parameters are trained that the replaced attention adds."""
+    """Whether to train only the parameters that the replaced attention adds."""
     window_share: float = 0.9
-    """Weight of the window at the start, beside what the replaced attention adds."""
+    """Initial weight of the window relative to what the replaced attention adds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,16 +82,16 @@ class PretrainedConfig(DecoderConfig):
         if not 0 < self.window_share < 1:
             raise ValueError(f"window_share={self.window_share} is not between 0 and 1")
         if self.bos is not None and not 0 <= self.bos < self.vocab_size:
-            raise ValueError(f"bos={self.bos} is none of the vocabulary's 0 to {self.vocab_size - 1}")
+            raise ValueError(f"bos={self.bos} is not in the vocabulary, 0 to {self.vocab_size - 1}")
         if self.head_dim is None and self.dim % self.heads:
             raise ValueError(f"width {self.dim} is not a multiple of {self.heads} heads: set backbone.head_dim")
 
-    def make_attention(self, number: int, own: Attention) -> tuple[TrainedAttention, Attention | None]:
-        """The attention of layer `number` around a method's own layer, and what is new in it."""
+    def make_attention(self, number: int, method: Attention) -> tuple[TrainedAttention, Attention | None]:
+        """The attention of layer `number` around a method's layer, and its new part, None for an unchanged layer."""
         width = self.head_dim or self.dim // self.heads
-        window = own.extend(width, self.window_share)
+        window = method.extend(width, self.window_share)
         sliding = self.sliding_window if number % 2 == 0 else None
-        mixer = None if window is None else own
+        mixer = None if window is None else method
         seen = [keys for keys in (window, sliding) if keys is not None]
         attention = TrainedAttention(
             self.dim,
@@ -110,7 +110,7 @@ class PretrainedConfig(DecoderConfig):
 
 
 class PretrainedLayer(TransformerLayer):
-    """A pre-LN layer that, with `sandwich`, norms what attention and feed-forward network give as well."""
+    """A pre-LN layer that, with `sandwich`, also normalises the outputs of attention and feed-forward network."""
 
     def __init__(self, attention: Attention, config: PretrainedConfig):
         super().__init__(attention, config)
@@ -136,9 +136,9 @@ class PretrainedLayer(TransformerLayer):
 class PretrainedLM(DecoderLM):
     """A trained decoder: tokens (B, N) -> logits (B, N, V), or losses.
 
-    `attention` is a model with a window: `latte_swa` and its relatives add latents to the trained window, `local` is
-    the window alone, and `vanilla` changes nothing. Raises ValueError, in one line, for another model and for a
-    checkpoint that does not fit.
+    `attention` is a model with a window: the `latte_swa` variants add latents to the trained window, `local` is only
+    the window, and `vanilla` changes nothing. Raises a one-line ValueError for any other model and for a checkpoint
+    that does not fit.
     """
 
     Config: ClassVar[type[PretrainedConfig]] = PretrainedConfig
@@ -146,7 +146,7 @@ class PretrainedLM(DecoderLM):
     def __init__(self, attention: Callable[..., Attention], config: PretrainedConfig):
         super().__init__(attention, config)
         self.bos, self.logit_cap = config.bos, config.logit_cap
-        if config.checkpoint is not None and not self.embedding.weight.is_meta:  # a plan needs no checkpoint
+        if config.checkpoint is not None and not self.embedding.weight.is_meta:  # planning needs no checkpoint
             CheckpointFolder(config.checkpoint).load(self, config)
         if config.freeze:
             for name, parameter in self.named_parameters():
@@ -166,11 +166,11 @@ class PretrainedLM(DecoderLM):
     def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
         x = super().embed(tokens, start)
         if torch.is_grad_enabled() and not any(parameter.requires_grad for parameter in self.parameters()):
-            x = x.requires_grad_()  # so that a loss has a gradient, of nothing, where nothing is trained
+            x = x.requires_grad_()  # so that backward runs even if nothing is trained
         return x
 
     def hidden_states(self, tokens: Tensor) -> Tensor:
-        """tokens (B, N) -> what the last layer gives at each of them, (B, N, D)."""
+        """tokens (B, N) -> the last layer's output at each of them, (B, N, D)."""
         if self.bos is None:
             return super().hidden_states(tokens)
         front = tokens.new_full((len(tokens), 1), self.bos)
@@ -208,5 +208,5 @@ class PretrainedLM(DecoderLM):
         return F.cross_entropy(self.logits_in_full(hidden), targets, reduction="none")
 
     def logits_in_full(self, hidden: Tensor) -> Tensor:
-        """Logits of which a softmax is taken, in float32 at least."""
+        """Logits for a softmax, in float32 at least."""
         return self.capped(upcast(self.head(self.final_norm(hidden))))

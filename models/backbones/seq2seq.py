@@ -1,7 +1,7 @@
 """Encoder-decoder Transformer (Vaswani et al., 2017): translation and summarisation.
 
-Attention stands in three slots, which tables fill one at a time (LAVO Tables 4 and 6) or together (Luna Table 5). A
-task says which by its pattern, a recipe that fills more by `slots`:
+Attention has three slots, which tables fill one at a time (LAVO Tables 4 and 6) or together (Luna Table 5). A task
+selects one by its pattern; a recipe that fills several lists them in `slots`:
 
     encoder_self   noncausal_self   self-attention over the source
     decoder_self   causal_self      self-attention over the target
@@ -10,7 +10,7 @@ task says which by its pattern, a recipe that fills more by `slots`:
 The carry (Luna's packed P) passes up the encoder, then through both attentions of each decoder layer. Decoding projects
 the source once per layer; a token costs one step of each self-attention and one query of each cross attention.
 
-    B batch, M source length, N target length, K hypotheses of a source, D width, V vocabulary
+    B batch, M source length, N target length, K hypotheses per source, D width, V vocabulary
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Attention, Pattern, State, check_choice
 from models.attention.vanilla import Vanilla
-from models.backbones.config import TransformerConfig, check_choice
+from models.backbones.config import TransformerConfig
 from models.backbones.embedding import TokenEmbedder
 from models.backbones.layer import DecoderLayer, TransformerLayer
 
@@ -38,25 +38,25 @@ SLOT_OF: Mapping[Pattern, str] = {pattern: slot for slot, pattern in SLOTS.items
 class Seq2SeqConfig(TransformerConfig):
     """Sizes and options of `Seq2Seq`; the defaults are those of the original Transformer.
 
-    Raises ValueError for an unknown choice, and for `slots` without the one of `pattern`.
+    Raises ValueError for an unknown choice, and for `slots` that lack the slot of `pattern`.
     """
 
     max_source_length: int
-    """Longest source to be trained on; `max_length` is that of the target."""
+    """Longest training source; `max_length` is that of the target."""
     pattern: Pattern | str | None = None
-    """The slot that the attention under test fills, a value of `SLOTS`; softmax attention fills the others. None: all
-    slots, or `slots`."""
+    """The slot of the attention under test, a value of `SLOTS`; softmax attention fills the others. None: all slots,
+    or `slots`."""
     slots: Collection[str] | None = None
-    """The slots that it fills, keys of `SLOTS`, where they are not the one of `pattern`; that is among them."""
+    """The slots that it fills, keys of `SLOTS`, if they are more than that of `pattern`, which they include."""
     norm: str = "post"
     ffn: str = "relu"
     positions: str = "sinusoidal"
     final_norm: bool = False
     embedding_scale: bool = True
     shared: bool = True
-    """Whether source, target and logits have one matrix of embeddings, or three."""
+    """Whether source, target and logits share one embedding matrix or have three."""
     padding_id: int | None = 0
-    """The token that stands for padding; None: there is no padding."""
+    """The padding token; None: no padding."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +67,7 @@ class Seq2SeqConfig(TransformerConfig):
         check_choice("pattern", self.pattern, SLOTS.values())
         if SLOT_OF[Pattern(self.pattern)] not in self.filled_slots:
             filled = ", ".join(self.filled_slots) or "none"
-            raise ValueError(f"pattern {self.pattern} is that of a slot which slots leave out (they fill: {filled})")
+            raise ValueError(f"pattern {self.pattern} belongs to a slot that is not in slots ({filled})")
 
     @property
     def filled_slots(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Seq2Seq(nn.Module):
     """source (B, M), target (B, N) -> logits (B, N, V) of the target's next tokens.
 
     `attention`, called as `attention(dim, heads, pattern=, max_length=, dropout=)`, fills its slots. Padding is hidden
-    in the source; in the target it comes last, where nothing sees it.
+    in the source; in the target it comes last, where no token sees it.
     """
 
     Config: ClassVar[type[Seq2SeqConfig]] = Seq2SeqConfig
@@ -117,7 +117,7 @@ class Seq2Seq(nn.Module):
             self.source.length_limit = config.max_source_length
         if any(layer.attention.fixed_length for layer in self.decoder):
             self.target.length_limit = config.max_length
-        # the attentions in the order of the carry; those in the slots of softmax attention pass it through
+        # the attentions in the order of the carry; softmax attention passes it through
         order = [("encoder_self", layer.attention) for layer in self.encoder]
         for layer in self.decoder:
             order += [("decoder_self", layer.attention), ("cross", layer.cross)]
@@ -141,9 +141,9 @@ class Seq2Seq(nn.Module):
         return self.encoder_norm(x), padding, carry
 
     def init_state(self, source: Tensor) -> State:
-        """source (B, M) -> state before the first token of the target. The source is encoded and projected once.
+        """source (B, M) -> state before the target's first token. The source is encoded and projected once.
 
-        `target` has a row for each hypothesis, at first one for each source; `source` keeps a row for each source.
+        `target` has one row per hypothesis, at first one per source; `source` keeps one row per source.
         """
         states, padding, carry = self.encode(source)
         layers = []
@@ -154,16 +154,20 @@ class Seq2Seq(nn.Module):
         return {name: [layer[part] for layer in layers] for name, part in parts.items()} | {"seen": 0}
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        """One more token (B,) of the target -> (logits (B, V), state), equal to the same row of `forward`.
+        """The target's next token (B,) -> (logits (B, V), state), equal to the same row of `forward`.
 
-        Tokens (B, K) are those of K hypotheses of each source: logits (B, K, V). Then `state["target"]` has B K rows.
+        With K hypotheses per source, tokens are (B, K), logits (B, K, V), and `state["target"]` has B K rows.
         """
         hypotheses = token.shape[1] if token.dim() == 2 else 1
         x = self.target.embed(token.reshape(-1, 1), state["seen"])[:, 0]
-        own, cross = [], []
+        target_states, source_states = [], []
         for layer, attention, context in zip(self.decoder, state["target"], state["source"], strict=True):
             x, after = layer.step(x, {"attention": attention, "cross": context}, hypotheses)
-            own.append(after["attention"])
-            cross.append(after["cross"])
+            target_states.append(after["attention"])
+            source_states.append(after["cross"])
         logits = self.head(self.decoder_norm(x))
-        return logits.view(*token.shape, -1), {"target": own, "source": cross, "seen": state["seen"] + 1}
+        return logits.view(*token.shape, -1), {
+            "target": target_states,
+            "source": source_states,
+            "seen": state["seen"] + 1,
+        }

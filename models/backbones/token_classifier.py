@@ -1,7 +1,7 @@
-"""Transformer encoder with an output at each position: tokens (B, N) -> logits (B, N, V).
+"""Transformer encoder with one output per position: tokens (B, N) -> logits (B, N, V).
 
-It is an encoder for tasks that ask for a token where it stands. With pattern causal_self it computes what a decoder
-does, but keeps no state to decode from.
+It serves tasks with one target token per position. With pattern causal_self it computes the same as a decoder, but has
+no decoding state.
 
     B batch, N length, D width, V vocabulary
 """
@@ -25,9 +25,9 @@ class TokenClassifierConfig(TransformerConfig):
     pattern: Pattern | str = Pattern.NONCAUSAL_SELF
     """The slot that attention fills."""
     tied: bool = True
-    """Whether the embeddings are the weights of the logits, too."""
+    """Whether the embeddings are also the weights of the logits."""
     padding_id: int | None = None
-    """The token that stands for padding; None: there is no padding."""
+    """The padding token; None: no padding."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,7 +39,7 @@ class TokenClassifier(TokenEmbedder):
     """Embedding, `layers` x (attention, feed-forward network), logits: tokens (B, N) -> logits (B, N, V).
 
     `attention` is called once per layer as `attention(dim, heads, pattern=, max_length=, dropout=)`. `length_limit` is
-    `max_length` where positions or attention end there, else None.
+    `max_length` if positions or attention end there, else None.
     """
 
     Config: ClassVar[type[TokenClassifierConfig]] = TokenClassifierConfig

@@ -1,13 +1,13 @@
-"""The softmax attention of a trained model, whole or as the window of another method.
+"""The softmax attention of a trained model, alone or as the window of another method.
 
     q_i = R^i W_q x_i,  k_j = R^j W_k x_j,  v_j = W_v x_j
     near_i = sum_{i-w < j <= i} softmax_j( cap(scale <q_i, k_j>) ) v_j
     y_i = W_o near_i,   extended: W_o mix(x, v, near)_i     (Dolga et al., 2024, arXiv 2402.17512, section 4.5)
 
-R is RoPE's rotation with the pairs (j, j + E / 2). Keys and values have K heads, each read by H / K of the queries'
-(Ainslie et al., 2023, arXiv 2305.13245). Time O(N w D) of the window; decoding keeps w - 1 keys and values of K heads.
+R is RoPE's rotation with the pairs (j, j + E / 2). Keys and values have K heads, each read by H / K query heads
+(Ainslie et al., 2023, arXiv 2305.13245). Time O(N w D) for the window; decoding keeps w - 1 keys and values of K heads.
 
-    B batch, N length, D width, H heads of queries, K heads of keys and values, E head width, w window
+    B batch, N length, D width, H query heads, K key and value heads, E head width, w window
 """
 
 from typing import Any, ClassVar
@@ -22,15 +22,15 @@ from models.ops.positions import apply_rope, rope_frequencies
 
 
 class TrainedAttention(Attention):
-    """2 D E (H + K) parameters without biases, which start as torch starts a Linear.
+    """2 D E (H + K) parameters without biases, with torch's initial values of a Linear.
 
-    `window` is the number of keys that a query sees, None for all. `mixer` is an extended layer (`Attention.extend`),
-    whose parameters the caller owns: below `layers` a model then has the names of the one that it starts from. Raises
-    ValueError for heads that K does not divide and for an odd head width.
+    `window` is the number of keys that a query sees, None for all. `mixer` is an extended layer (`Attention.extend`).
+    The caller owns its parameters, so that the parameter names below `layers` equal those of the original model. Raises
+    ValueError for heads that are not a multiple of K, and for an odd head width.
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False  # dropout acts on none of them
+    has_weights: ClassVar[bool] = False  # dropout does not act on them
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class TrainedAttention(Attention):
         self.dim, self.heads, self.pattern, self.max_length = dim, heads, Pattern(pattern), max_length
         self.dropout = 0.0
         if heads % kv_heads:
-            raise ValueError(f"{heads} heads of queries are no multiple of {kv_heads} of keys and values")
+            raise ValueError(f"{heads} query heads are not a multiple of {kv_heads} key and value heads")
         rope_frequencies(head_dim)  # refuses an odd width
         self.kv_heads, self.width = kv_heads, head_dim
         self.window, self.cap, self.rope_base = window, cap, rope_base
@@ -75,7 +75,7 @@ class TrainedAttention(Attention):
         return None if self.mixer is None else self.mixer.latent_probabilities(x)
 
     def project(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-        """q (B, H, N, E), k and v (B, K, N, E) of x (B, N, D) at the positions from `first` on."""
+        """q (B, H, N, E), k and v (B, K, N, E) from x (B, N, D), at the positions from `first` on."""
         q, k, v = (split_heads(linear(x), self.width) for linear in (self.q_proj, self.k_proj, self.v_proj))
         positions = torch.arange(first, first + x.shape[1], device=x.device)
         frequencies = rope_frequencies(self.width, self.rope_base).to(x.device)
@@ -83,7 +83,7 @@ class TrainedAttention(Attention):
         return q, k, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries of the last tokens of k and v -> (what they read, v), both with H heads."""
+        """Queries of the last tokens in k and v -> (attention output, v), both with H heads."""
         k, v = (part.repeat_interleave(self.heads // self.kv_heads, 1) for part in (k, v))
         left = None if self.window is None else self.window - 1
         return capped_attention(q, k, v, left=left, cap=self.cap, scale=self.scale), v
@@ -91,7 +91,7 @@ class TrainedAttention(Attention):
     def forward(
         self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
     ) -> tuple[Tensor, Any]:
-        """As `Attention.forward`. Raises ValueError for a mask: texts of language models have no padding."""
+        """As `Attention.forward`. Raises ValueError for a mask: language model texts have no padding."""
         x = self.source(x, context)
         if key_padding_mask is not None:
             raise ValueError("trained attention takes no padding mask")

@@ -1,20 +1,20 @@
 """Transformer TTS: a spectrogram from phonemes, one step at a time (Li et al., 2019, arXiv 1809.08895).
 
     encoder   embedding, 3 x (convolution, batch norm, ReLU, dropout), projection, positions, pre-LN layers, norm
-    decoder   r frames of the step before -> prenet 2 x (Linear, ReLU, dropout) and a Linear, positions, pre-LN layers
-              with cross attention, norm; from there r frames, and a logit that this step is the last
-    postnet   5 x (convolution, batch norm, tanh but for the last, dropout) over all steps, added to the frames
+    decoder   r frames of the previous step -> prenet 2 x (Linear, ReLU, dropout) and a Linear, positions, pre-LN layers
+              with cross attention, norm -> r frames, and the logit of being the last step
+    postnet   5 x (convolution, batch norm, tanh except in the last, dropout) over all steps, added to the frames
 
-Positions are sinusoids times a learned alpha, one for each stack. Sizes and order are those of fairseq's
-tts_transformer, which LAVO's benchmark runs with r = 4: causal attention sees a quarter of the frames (X42).
+Positions are sinusoids times a learned alpha per stack. Sizes and order are those of fairseq's tts_transformer, which
+LAVO's benchmark runs with r = 4, so causal attention runs over a quarter as many positions as frames (X42).
 
 Our readings:
-- The prenet drops in evaluation too, as published. There its masks are a function of the example's seed, the step
-  and the unit alone, so that a score depends neither on the batch nor on whether frames come at once or one by one.
-- Convolutions see zeros in place of padding, whatever the layer, so that no example depends on the others of a batch
-  in evaluation. Batch norm counts padding in training, as published.
+- As published, the prenet applies dropout in evaluation as well. Its masks then depend only on the example's seed, the
+  step and the unit, so a score depends neither on the batch nor on whether frames are decoded together or one by one.
+- Convolutions read padding as zeros in every layer, so in evaluation no example depends on others in the batch. In
+  training, batch norm includes padding, as published.
 
-    B batch, M phonemes, N frames, r frames of a step, S = N / r steps, F mels, D width
+    B batch, M phonemes, N frames, r frames per step, S = N / r steps, F mels, D width
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import Vanilla
-from models.backbones.config import TransformerConfig
+from models.backbones.config import TransformerConfig, check_sizes
 from models.backbones.embedding import table_embedding
 from models.backbones.layer import DecoderLayer, TransformerLayer
 from models.layers.positions import SinusoidalPositions
@@ -47,40 +47,37 @@ class TransformerTTSConfig(TransformerConfig):
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {**TransformerConfig.CHOICES, "positions": ("sinusoidal",)}
 
     pattern: Pattern | str
-    """Where the attention under test stands: `causal_self` the decoder, `noncausal_self` the encoder."""
+    """The slot of the attention under test: `causal_self` the decoder, `noncausal_self` the encoder."""
     max_source_length: int
-    """Longest sequence of phonemes to be trained on."""
+    """Longest training sequence of phonemes."""
     mels: int
-    """Numbers F of a frame."""
+    """Numbers F per frame."""
     frames_per_step: int = 4
     """Frames r that the decoder reads and predicts at once."""
     convolutions: int = 3
-    """Convolutions of the encoder's prenet."""
+    """Number of convolutions in the encoder's prenet."""
     convolution_dropout: float = 0.5
-    """Share of the outputs of each convolution that training drops, of prenet and postnet."""
+    """Share of each convolution's outputs that training drops, in prenet and postnet."""
     kernel: int = 5
     """Taps of each convolution, an odd number."""
     prenet_dim: int = 256
     prenet_dropout: float = 0.5
-    """Share of the decoder's prenet that is dropped, in training and after it."""
+    """Dropped share in the decoder's prenet, in training and in evaluation."""
     postnet_dim: int = 512
     postnet_layers: int = 5
     ffn: str = "relu"
     positions: str = "sinusoidal"
     alpha: float = 1.0
-    """What the sinusoids of both stacks are multiplied by at the start."""
+    """Initial factor of the sinusoids in both stacks."""
     embedding_std: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if Pattern(self.pattern) not in SLOTS:
             raise ValueError(f"Transformer TTS has the slots {', '.join(SLOTS)}, not {self.pattern}")
-        if (
-            min(self.frames_per_step, self.convolutions, self.mels) < 1
-            or self.postnet_layers < 2
-            or not self.kernel % 2
-        ):
-            raise ValueError("frames_per_step, convolutions and mels are 1 or more, postnet_layers 2, kernel odd")
+        check_sizes(frames_per_step=self.frames_per_step, convolutions=self.convolutions, mels=self.mels)
+        if self.postnet_layers < 2 or not self.kernel % 2:
+            raise ValueError(f"postnet_layers={self.postnet_layers} is less than 2, or kernel={self.kernel} is even")
 
 
 class Convolutions(nn.Module):
@@ -95,7 +92,7 @@ class Convolutions(nn.Module):
         self.convolutions = nn.ModuleList(nn.Conv1d(*pair, kernel, padding=kernel // 2) for pair in pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths[1:])
         self.dropout = nn.Dropout(dropout)
-        gain = nn.init.calculate_gain(activations[0])  # one for the stack, as in the published code
+        gain = nn.init.calculate_gain(activations[0])  # one gain for all, as in the published code
         for convolution in self.convolutions:
             nn.init.xavier_uniform_(convolution.weight, gain=gain)
 
@@ -108,7 +105,7 @@ class Convolutions(nn.Module):
 
 
 class Prenet(nn.Module):
-    """x (B, S, inputs) -> (B, S, D). The dropout is always on; in evaluation `seeds` (B,) choose its masks."""
+    """x (B, S, inputs) -> (B, S, D). Dropout is always active; in evaluation `seeds` (B,) determine its masks."""
 
     def __init__(self, inputs: int, hidden: int, dim: int, dropout: float):
         super().__init__()
@@ -139,9 +136,9 @@ class ScaledPositions(SinusoidalPositions):
 class TransformerTTS(nn.Module):
     """phonemes (B, M), frames (B, N, F) -> (before, after (B, N, F), stop logits (B, S)).
 
-    A step sees the phonemes and the frames of earlier steps: `before` is what the decoder gives, `after` adds the
+    A step sees the phonemes and the frames of earlier steps: `before` is the decoder's output, `after` adds the
     postnet, which sees all steps. `attention`, called as `attention(dim, heads, pattern=, max_length=, dropout=)`,
-    fills the slot of `config.pattern`; softmax attention fills the others. Padding of phonemes is 0.
+    fills the slot of `config.pattern`; softmax attention fills the others. The padding phoneme is 0.
     """
 
     Config: ClassVar[type[TransformerTTSConfig]] = TransformerTTSConfig
@@ -190,9 +187,9 @@ class TransformerTTS(nn.Module):
     def forward(
         self, phonemes: Tensor, frames: Tensor, *, frame_padding: Tensor | None = None, seeds: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`frame_padding` (B, N) is True at padding, of whole steps; `seeds` (B,) long are those of the prenet's masks.
+        """`frame_padding` (B, N) is True at padding, in whole steps; `seeds` (B,), long, determine the prenet's masks.
 
-        Raises ValueError for frames that fill no step.
+        Raises ValueError for frames that are not a whole number of steps.
         """
         states, padding, carry = self.encode(phonemes)
         steps = self.packed(frames)  # (B, S, r F)
@@ -223,7 +220,7 @@ class TransformerTTS(nn.Module):
         return {"layers": layers, "seeds": seeds_of(seeds, phonemes), "seen": 0}
 
     def step(self, frames: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """frames (B, r, F) of the step before, zeros at first -> (`before` (B, r, F), stop logits (B,), state).
+        """frames (B, r, F) of the previous step, initially zeros -> (`before` (B, r, F), stop logits (B,), state).
 
         Equal to the same step of `forward`.
         """
@@ -239,15 +236,15 @@ class TransformerTTS(nn.Module):
         return self.refine(self.packed(before), frame_padding)
 
     def alignments(self, phonemes: Tensor, frames: Tensor, *, seeds: Tensor | None = None) -> Tensor:
-        """Weights of the softmax cross attention, (layers, B, H, S, M). `phonemes` have no padding."""
-        found: list[Tensor] = []
+        """Weights of the softmax cross attention, (layers, B, H, S, M), for `phonemes` without padding."""
+        weights: list[Tensor] = []
 
         def look(cross: Vanilla, inputs: tuple[Tensor, Tensor]) -> None:
             queries, keys = (
                 split_heads(linear(x), cross.head_dim)
                 for linear, x in zip((cross.q_proj, cross.k_proj), inputs, strict=True)
             )
-            found.append((queries @ keys.mT / cross.head_dim**0.5).softmax(-1))
+            weights.append((queries @ keys.mT / cross.head_dim**0.5).softmax(-1))
 
         hooks = [layer.cross.register_forward_pre_hook(look) for layer in self.decoder]
         try:
@@ -255,14 +252,14 @@ class TransformerTTS(nn.Module):
         finally:
             for hook in hooks:
                 hook.remove()
-        return torch.stack(found)
+        return torch.stack(weights)
 
     def read(self, steps: Tensor, seeds: Tensor, start: int) -> Tensor:
-        """What the decoder's layers read: steps (B, n, r F), the first of them number `start` -> (B, n, D)."""
+        """The input of the decoder's layers: steps (B, n, r F) from number `start` on -> (B, n, D)."""
         return self.dropout(self.positions(self.prenet(steps, seeds, start), start))
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(..., D) of the last layer -> frames (..., r F) and stop logits (...)."""
+        """The last layer's output (..., D) -> frames (..., r F) and stop logits (...)."""
         x = self.decoder_norm(x)
         return self.features(x), self.stop(x)[..., 0]
 
@@ -273,14 +270,14 @@ class TransformerTTS(nn.Module):
         return after.unflatten(2, (-1, self.mels)).flatten(1, 2)
 
     def packed(self, frames: Tensor) -> Tensor:
-        """(B, N, F) -> (B, S, r F). Raises ValueError for frames that fill no step."""
+        """(B, N, F) -> (B, S, r F). Raises ValueError for frames that are not a whole number of steps."""
         if not frames.shape[1] or frames.shape[1] % self.frames_per_step:
-            raise ValueError(f"{frames.shape[1]} frames are no number of steps of {self.frames_per_step}")
+            raise ValueError(f"{frames.shape[1]} frames are not a whole number of steps of {self.frames_per_step}")
         return frames.reshape(len(frames), -1, self.frames_per_step * self.mels)
 
 
 def check_limit(x: Tensor, limit: int | None) -> None:
-    """Raises ValueError for a sequence (B, n, ...) that is longer than the attention has parameters for."""
+    """Raises ValueError for a sequence (B, n, ...) beyond the attention's fixed length."""
     if limit is not None and x.shape[1] > limit:
         raise ValueError(f"a sequence of {x.shape[1]}, but max_length is {limit}")
 
@@ -289,13 +286,13 @@ def seeds_of(seeds: Tensor | None, phonemes: Tensor) -> Tensor:
     return phonemes.new_zeros(len(phonemes)) if seeds is None else seeds
 
 
-WORD = 2**32 - 1  # 32 bits; products of two such numbers wrap around in 64, which their lower half does not see
+WORD = 2**32 - 1  # 32 bits; products wrap around in 64 bits, which does not affect their lower half
 
 
 def kept(seeds: Tensor, start: int, steps: int, units: int, dropout: float, layer: int) -> Tensor:
-    """Which units stay, bool (B, steps, units): a function of seed (B,), step, unit and layer, on every device.
+    """Kept units, bool (B, steps, units): a function of seed (B,), step, unit and layer, the same on every device.
 
-    The mixing is the last one of MurmurHash3, once for each of the four.
+    Each of the four is mixed in with MurmurHash3's finaliser.
     """
     step = torch.arange(start, start + steps, device=seeds.device)
     unit = torch.arange(units, device=seeds.device)
@@ -304,7 +301,7 @@ def kept(seeds: Tensor, start: int, steps: int, units: int, dropout: float, laye
 
 
 def scrambled(x: Tensor) -> Tensor:
-    """32 bits of each number of x, long."""
+    """Each number of x, long, hashed to 32 bits."""
     x = (x + 0x9E3779B9) & WORD
     x = ((x ^ (x >> 16)) * 0x85EBCA6B) & WORD
     x = ((x ^ (x >> 13)) * 0xC2B2AE35) & WORD

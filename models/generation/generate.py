@@ -1,4 +1,4 @@
-"""Generation: the continuation of a prompt by a language model. Targets of an encoder-decoder: search.py.
+"""Continuation of a prompt by a language model. For targets of an encoder-decoder see search.py.
 
 B batch, N length of the prompt
 """
@@ -15,7 +15,7 @@ from models.generation.sampling import Sampler, greedy
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """No gradients, no dropout; the model's mode is restored."""
+    """Context without gradients and dropout; it restores the model's mode."""
     training = model.training
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""The next token from logits: the likeliest, or one drawn by its probability."""
+"""The next token from logits: the most probable one, or a random draw."""
 
 from collections.abc import Callable
 
@@ -9,19 +9,19 @@ Sampler = Callable[[Tensor], Tensor]  # logits (B, V) -> tokens (B,)
 
 
 def greedy(logits: Tensor) -> Tensor:
-    """The likeliest tokens (B,) of logits (B, V)."""
+    """The most probable tokens (B,) of logits (B, V)."""
     return logits.argmax(-1)
 
 
 def sample(
     logits: Tensor, *, top_k: int | None = None, temperature: float = 1.0, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Tokens (B,) drawn from softmax(logits / temperature), logits (B, V); with `top_k` among the k likeliest.
+    """Tokens (B,) drawn from softmax(logits / temperature), logits (B, V); `top_k` keeps the k most probable.
 
     Raises ValueError for a temperature or a `top_k` that is not positive.
     """
     if temperature <= 0:
-        raise ValueError(f"temperature is positive, not {temperature}; use `greedy` for the likeliest token")
+        raise ValueError(f"temperature is positive, not {temperature}; use `greedy` for the most probable token")
     if top_k is None:
         top_k = logits.shape[-1]
     if top_k < 1:

@@ -1,10 +1,10 @@
-"""Search for the target of a source with an encoder-decoder: greedy, sampled, or by beams.
+"""Search for a source's target with an encoder-decoder: greedy, by sampling, or by beams.
 
-    score(y) = sum_t log p(y_t | y_<t, x) / |y|^a            a = length_penalty, |y| with the token that ends y
+    score(y) = sum_t log p(y_t | y_<t, x) / |y|^a            a = length_penalty, |y| includes the end token
 
-as fairseq and Hugging Face's generate read the length penalty: 0 prefers short targets, 1 is the mean, more prefers
-long ones. All sources are searched at once. A source whose search has ended leaves the batch, and of a beam search a
-hypothesis that has ended makes room for the next best, so that nothing is computed for either.
+The length penalty has the meaning of fairseq and of Hugging Face's generate: 0 prefers short targets, 1 is the mean,
+larger values prefer long targets. All sources are searched at once. A finished source leaves the batch, and in a beam
+search a finished hypothesis makes room for the next best one, so no computation is spent on either.
 
     B sources, M source length, A sources still searched, K hypotheses of a source, V vocabulary, t target length so far
 """
@@ -25,26 +25,26 @@ from models.ops.precision import upcast
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How a target is searched for. Raises ValueError for settings that leave no target to find."""
+    """The settings of a search. Raises ValueError for settings that exclude every target."""
 
     bos_id: int
-    """The first token that the decoder reads; it is no part of the target, and may be `eos_id`, as in fairseq."""
+    """The first token that the decoder reads; not part of the target; may be `eos_id`, as in fairseq."""
     eos_id: int
-    """The token that ends a target, and counts as one of it."""
+    """The token that ends a target; it counts as part of the target."""
     padding_id: int
-    """The token after the end. It is never a token of a target, unless it is `eos_id`."""
+    """The token after the end; targets never contain it, unless it is `eos_id`."""
     max_new_tokens: int
-    """Most tokens of a target: the last of so many is `eos_id`, whatever the model says (fairseq's max_len + 1)."""
+    """Maximum length of a target: its last token is forced to be `eos_id` (fairseq's max_len + 1)."""
     min_new_tokens: int = 0
-    """Fewest tokens before `eos_id` (fairseq's min_len, Hugging Face's min_new_tokens)."""
+    """Minimum number of tokens before `eos_id` (fairseq's min_len, Hugging Face's min_new_tokens)."""
     beams: int = 1
-    """Hypotheses kept of each source; 1: the sampler's, the likeliest token each time unless it is another."""
+    """Hypotheses kept per source; 1: the `sampler` chooses each token."""
     length_penalty: float = 1.0
-    """The exponent a of the length; nothing to one hypothesis."""
+    """The exponent a of the length; without effect for one hypothesis."""
     no_repeat_ngram: int = 0
-    """No n-gram of so many tokens occurs twice in a target; 0: any may. Where no token is left the target ends."""
+    """No n-gram of this size occurs twice in a target; 0: no limit. A target ends if no token is left."""
     sampler: Sampler = greedy
-    """How a token is chosen where there is one hypothesis."""
+    """How a token is chosen with one hypothesis."""
 
     def __post_init__(self) -> None:
         for name, least in (("max_new_tokens", 1), ("min_new_tokens", 0), ("beams", 1), ("no_repeat_ngram", 0)):
@@ -56,120 +56,120 @@ class Search:
         if not math.isfinite(self.length_penalty):
             raise ValueError(f"length_penalty is a number, not {self.length_penalty}")
         if self.beams > 1 and self.sampler is not greedy:
-            raise ValueError(f"a sampler chooses the tokens of one hypothesis, not of {self.beams} beams")
+            raise ValueError(f"a sampler requires one hypothesis, not {self.beams} beams")
 
 
-def search(model: Seq2Seq, source: Tensor, how: Search) -> Tensor:
-    """The targets (B, N), long, N <= `max_new_tokens`, of sources (B, M); after `eos_id` comes `padding_id`.
+def search(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
+    """Targets (B, N), long, N <= `max_new_tokens`, for sources (B, M); `padding_id` follows `eos_id`.
 
-    Raises ValueError where a target grows longer than the model can read.
+    Raises ValueError if a target grows longer than the model can read.
     """
     with evaluating(model):
-        return search_beams(model, source, how) if how.beams > 1 else search_tokens(model, source, how)
+        return search_beams(model, source, settings) if settings.beams > 1 else search_tokens(model, source, settings)
 
 
-def search_tokens(model: Seq2Seq, source: Tensor, how: Search) -> Tensor:
-    """`search` with one hypothesis, which the sampler extends."""
-    targets = source.new_full((len(source), how.max_new_tokens), how.padding_id)
-    rows = torch.arange(len(source), device=source.device)  # of the targets that go on
-    state, token, t = model.init_state(source), torch.full_like(rows, how.bos_id), 0
+def search_tokens(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
+    """`search` with one hypothesis, extended by the sampler."""
+    targets = source.new_full((len(source), settings.max_new_tokens), settings.padding_id)
+    rows = torch.arange(len(source), device=source.device)  # of the unfinished targets
+    state, token, t = model.init_state(source), torch.full_like(rows, settings.bos_id), 0
     while len(rows):
         logits, state = model.step(token, state)
-        token = how.sampler(restricted(logits, targets[rows, :t], how))
+        token = settings.sampler(restricted(logits, targets[rows, :t], settings))
         targets[rows, t] = token
         t += 1
-        going = (token != how.eos_id).nonzero()[:, 0]
+        going = (token != settings.eos_id).nonzero()[:, 0]
         if 0 < len(going) < len(rows):
             token, state = token[going], take_rows(state, going)
         rows = rows[going]
     return targets[:, :t]
 
 
-def search_beams(model: Seq2Seq, source: Tensor, how: Search) -> Tensor:
-    """`search` with up to K = `beams` hypotheses of each source.
+def search_beams(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
+    """`search` with up to K = `beams` hypotheses per source.
 
-    As in fairseq, the 2 K best extensions of a source's hypotheses are looked at: those among the best K that end are
-    done, and the best K that do not end go on. The search of a source ends with K hypotheses done, or earlier where
-    none that goes on can score more than the best one done. That one is its target.
+    As in fairseq, the 2 K best extensions of a source's hypotheses are candidates: those among the best K that end are
+    finished, and the best K that do not end continue. The search for a source ends with K finished hypotheses, or
+    earlier if no unfinished hypothesis can exceed the best finished score. The best finished hypothesis is the target.
     """
-    found = _Found(source, how)
+    ended = _BestTargets(source, settings)
     rows = torch.arange(len(source), device=source.device)  # of the sources still searched
-    state, token = model.init_state(source), rows.new_full((len(rows), 1), how.bos_id)
+    state, token = model.init_state(source), rows.new_full((len(rows), 1), settings.bos_id)
     hypotheses, scores = rows.new_empty(len(rows), 1, 0), rows.new_zeros(len(rows), 1, dtype=torch.float64)
     while len(rows):
         logits, state = model.step(token, state)  # (A, K, V), K = 1 at first
         width, vocabulary = logits.shape[1:]
         logits = upcast(logits)
-        allowed = restricted(logits.flatten(0, 1), hypotheses.flatten(0, 1), how).view_as(logits)
-        # the 2 K best of all are among the 2 K best of each: the sums below are of few numbers, not of A K V
-        best, piece = allowed.topk(min(2 * how.beams, vocabulary), 2)
+        allowed = restricted(logits.flatten(0, 1), hypotheses.flatten(0, 1), settings).view_as(logits)
+        # the 2 K best overall are among the 2 K best of each hypothesis, so the sums below cover far fewer than A K V
+        best, piece = allowed.topk(min(2 * settings.beams, vocabulary), 2)
         extended = (scores[..., None] + (best - logits.logsumexp(2, keepdim=True))).flatten(1)
-        scores, index = extended.topk(min(2 * how.beams, extended.shape[1]), 1)
+        scores, index = extended.topk(min(2 * settings.beams, extended.shape[1]), 1)
         parents, token = index // piece.shape[2], piece.flatten(1).gather(1, index)
         hypotheses = hypotheses.take_along_dim(parents[..., None], 1)
         hypotheses = torch.cat([hypotheses, token[..., None]], 2)  # (A, 2 K, t)
-        ends = token == how.eos_id
-        found.add(rows, hypotheses, scores.masked_fill(~ends, -torch.inf))
-        # each hypothesis ends in one way at most, so that so many of the others are there
-        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : min(how.beams, width * (vocabulary - 1))]
+        ends = token == settings.eos_id
+        ended.add(rows, hypotheses, scores.masked_fill(~ends, -torch.inf))
+        # each hypothesis ends in at most one way, so at least this many extensions do not end
+        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : min(settings.beams, width * (vocabulary - 1))]
         scores, parents, token = (x.gather(1, order) for x in (scores, parents, token))
-        going = found.open(rows, scores[:, 0], hypotheses.shape[2])
+        going = ended.open(rows, scores[:, 0], hypotheses.shape[2])
         hypotheses = hypotheses.take_along_dim(order[..., None], 1)[going]
         state = _reordered(state, parents + width * torch.arange(len(rows), device=rows.device)[:, None], going)
         rows, scores, token = rows[going], scores[going], token[going]
-    return found.targets[:, : found.lengths.max() if len(source) else 0]
+    return ended.targets[:, : ended.lengths.max() if len(source) else 0]
 
 
-class _Found:
-    """The best target of each source so far, its score and length, and how many have ended."""
+class _BestTargets:
+    """Each source's best target so far, its score and length, and the number of finished hypotheses."""
 
-    def __init__(self, source: Tensor, how: Search):
-        self.how, batch = how, len(source)
-        self.targets = source.new_full((batch, how.max_new_tokens), how.padding_id)
+    def __init__(self, source: Tensor, settings: Search):
+        self.settings, batch = settings, len(source)
+        self.targets = source.new_full((batch, settings.max_new_tokens), settings.padding_id)
         self.lengths, self.ended = source.new_zeros(batch), source.new_zeros(batch)
         self.best = source.new_full((batch,), -torch.inf, dtype=torch.float64)
 
     def add(self, rows: Tensor, hypotheses: Tensor, scores: Tensor) -> None:
-        """Hypotheses (A, n, t) of the sources `rows` (A,), the best first; scores (A, n) are -inf where one goes on."""
-        length, scores = hypotheses.shape[2], scores[:, : self.how.beams]
-        score, place = (scores / length**self.how.length_penalty).max(1)
+        """Hypotheses (A, n, t) of the sources `rows` (A,), best first; scores (A, n) are -inf for unfinished ones."""
+        length, scores = hypotheses.shape[2], scores[:, : self.settings.beams]
+        score, index = (scores / length**self.settings.length_penalty).max(1)
         better = score > self.best[rows]
         winners = rows[better]
         self.best[winners], self.lengths[winners] = score[better], length
-        self.targets[winners] = self.how.padding_id
-        self.targets[winners, :length] = hypotheses[better, place[better]]
+        self.targets[winners] = self.settings.padding_id
+        self.targets[winners, :length] = hypotheses[better, index[better]]
         self.ended[rows] += scores.isfinite().sum(1)
 
     def open(self, rows: Tensor, scores: Tensor, length: int) -> Tensor:
-        """Which of the sources `rows` go on (A',), the best hypotheses of which have scores (A,) at a length."""
-        longest = self.how.max_new_tokens
-        # log-probabilities only fall, but their mean may rise with the length
-        reach = scores / (longest if self.how.length_penalty > 0 else length + 1) ** self.how.length_penalty
-        going = (self.ended[rows] < self.how.beams) & (reach > self.best[rows]) & (length < longest)
+        """The unfinished sources (A',) among `rows`, whose best hypotheses have scores (A,) at this length."""
+        longest = self.settings.max_new_tokens
+        # log-probabilities only decrease, but their mean may increase with the length
+        reach = scores / (longest if self.settings.length_penalty > 0 else length + 1) ** self.settings.length_penalty
+        going = (self.ended[rows] < self.settings.beams) & (reach > self.best[rows]) & (length < longest)
         return going.nonzero()[:, 0]
 
 
 def _reordered(state: State, parents: Tensor, going: Tensor) -> State:
-    """The state of the sources `going`, whose hypotheses extend the rows `parents` (A, K) of the target."""
+    """The state for the sources `going`, whose hypotheses extend the target rows `parents` (A, K)."""
     source = state["source"] if len(going) == len(parents) else take_rows(state["source"], going)
     return {**state, "target": take_rows(state["target"], parents[going].flatten()), "source": source}
 
 
-def restricted(scores: Tensor, tokens: Tensor, how: Search) -> Tensor:
-    """Scores (R, V) of what follows tokens (R, t), with -inf for what must not."""
-    length, n = tokens.shape[1], how.no_repeat_ngram
-    found, ends = scores.clone(), scores[:, how.eos_id]
-    if length + 1 == how.max_new_tokens:
-        found[:] = -torch.inf
+def restricted(scores: Tensor, tokens: Tensor, settings: Search) -> Tensor:
+    """Scores (R, V) of the token after tokens (R, t), with -inf for forbidden tokens."""
+    length, n = tokens.shape[1], settings.no_repeat_ngram
+    allowed, ends = scores.clone(), scores[:, settings.eos_id]
+    if length + 1 == settings.max_new_tokens:
+        allowed[:] = -torch.inf
     else:
-        if how.padding_id != how.eos_id:
-            found[:, how.padding_id] = -torch.inf
-        if length < how.min_new_tokens:
-            found[:, how.eos_id] = -torch.inf
+        if settings.padding_id != settings.eos_id:
+            allowed[:, settings.padding_id] = -torch.inf
+        if length < settings.min_new_tokens:
+            allowed[:, settings.eos_id] = -torch.inf
         if n and length >= n:
             ngrams = tokens.unfold(1, n, 1)  # (R, t - n + 1, n)
             again = (ngrams[..., :-1] == tokens[:, None, length - n + 1 :]).all(-1).nonzero(as_tuple=True)
-            found[again[0], ngrams[..., -1][again]] = -torch.inf
-    nothing = found.amax(1) == -torch.inf
-    found[:, how.eos_id] = torch.where(nothing, ends, found[:, how.eos_id])
-    return found
+            allowed[again[0], ngrams[..., -1][again]] = -torch.inf
+    nothing = allowed.amax(1) == -torch.inf
+    allowed[:, settings.eos_id] = torch.where(nothing, ends, allowed[:, settings.eos_id])
+    return allowed

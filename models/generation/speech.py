@@ -1,4 +1,4 @@
-"""Frames of speech from phonemes, step by step, until a model says that a step is the last.
+"""Speech frames from phonemes, step by step, until the model predicts the last step.
 
 B batch, M phonemes, S steps, r frames of a step, F mels
 """
@@ -16,11 +16,11 @@ def synthesise(
 ) -> tuple[list[Tensor], Tensor]:
     """phonemes (B, M) -> (frames of each example (T, F), after the postnet; whether each stopped, bool (B,)).
 
-    A step reads the frames of the one before, as they were before the postnet. An example stops after the step whose
-    probability to be the last is over one half, or after `max_steps`, and costs nothing from then on. `seeds` (B,) are
-    those of the prenet's dropout.
+    A step reads the previous step's frames, before the postnet. An example stops after the first step whose probability
+    of being the last exceeds one half, or after `max_steps`; from then on it is not computed. `seeds` (B,) determine
+    the prenet's dropout.
     """
-    rows = torch.arange(len(phonemes), device=phonemes.device)  # of those that go on
+    rows = torch.arange(len(phonemes), device=phonemes.device)  # of the unfinished examples
     steps = torch.full_like(rows, max_steps)
     stopped = torch.zeros_like(rows, dtype=torch.bool)
     out = []
@@ -43,4 +43,4 @@ def synthesise(
         lengths = steps * model.frames_per_step
         padding = torch.arange(before.shape[1], device=rows.device) >= lengths[:, None]
         after = model.refined(before, padding)
-    return [one[:length] for one, length in zip(after, lengths.tolist(), strict=True)], stopped
+    return [frames[:length] for frames, length in zip(after, lengths.tolist(), strict=True)], stopped

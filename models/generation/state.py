@@ -1,4 +1,4 @@
-"""Rows of a state: the sequences that go on, in their order."""
+"""Selection of rows from a state: the sequences that continue, in order."""
 
 from typing import Any
 
@@ -6,13 +6,14 @@ from torch import Tensor
 
 
 def take_rows(state: Any, rows: Tensor) -> Any:
-    """The rows (R,), long, of a state: a sequence may be left out, moved, or taken many times.
+    """The rows (R,), long, of a state: sequences may be dropped, reordered or repeated.
 
-    `state` is that of an attention or of a backbone, or a part of one (`State` in models/attention/base.py). What comes
-    back is a copy: both may be written to. Raises TypeError for what is neither tensor, counter, None nor made of them.
+    `state` belongs to an attention or a backbone, or is part of such a state (`State` in models/attention/base.py). The
+    result is a copy: both may be written to. Raises TypeError for any other object than tensors, ints, None and
+    containers of these.
     """
     if isinstance(state, Tensor):
-        if len(state) > 1 and state.stride(0) == 0:  # one row for all: nothing is to be copied
+        if len(state) > 1 and state.stride(0) == 0:  # one row for all: no copy
             return state[:1].expand(len(rows), *state.shape[1:])
         return state.index_select(0, rows)
     if isinstance(state, dict):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class ShortConvolution(nn.Module):
-    """y_t = sum_{i<taps} w_i x_{t-i} in each channel, without bias: taps D parameters, LeCun-normal.
+    """y_t = sum_{i<taps} w_i x_{t-i} per channel, without bias: taps D parameters, normal with variance 1 / taps.
 
     Not `causal`: y_t = sum_i w_i x_{t+r-i} with r = (taps - 1) // 2, centred for an odd number of taps. Raises
     ValueError for fewer than one tap.

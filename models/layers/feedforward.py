@@ -2,12 +2,12 @@
 
 FFN(x) = W_2 act(W_1 x + b_1) + b_2          (Vaswani et al., 2017, eq. 2)
 GLU(x) = W_3 (sigmoid(W_1 x) * W_2 x)        (Dauphin et al., 2017, arXiv 1612.08083; Shazeer, 2020, eq. 5)
-GEGLU, SwiGLU                                with GELU or SiLU for the sigmoid      (Shazeer, 2020, eq. 6)
+GEGLU, SwiGLU                                GELU or SiLU instead of the sigmoid   (Shazeer, 2020, eq. 6)
 
-`activation_dropout` is the share of the hidden units that training drops; None: as many as of the outputs.
+`activation_dropout` is the share of hidden units that training drops; None means that of the outputs.
 
-Its hidden units are several times as many numbers as its input. `in_slices` holds those of a slice of the tokens alone:
-training makes them again in the backward pass.
+The hidden units are several times larger than the input. `in_slices` stores them for one slice of tokens at a time;
+training recomputes them in the backward pass.
 
 B batch, N length, D width
 """
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-SLICE = 2**14  # tokens whose hidden units exist at once; no more than these are read as a whole
+SLICE = 2**14  # tokens whose hidden units exist at once; more tokens are read in slices
 
-# gelu_tanh is what flax calls gelu: up to 5e-4 from the exact one
+# gelu_tanh is flax's gelu, which differs from the exact one by up to 5e-4
 ACTIVATIONS = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
@@ -79,7 +79,7 @@ class GatedFeedForward(nn.Module):
 
 
 def in_slices(network: nn.Module, x: Tensor) -> Tensor:
-    """network(x) for a network that maps each token by itself: (.., D) -> (.., D); (B, N, D) in slices of length."""
+    """network(x) for a network that maps tokens independently: (.., D) -> (.., D); a long (B, N, D) in slices."""
     if x.dim() != 3 or x.shape[0] * x.shape[1] <= SLICE:
         return network(x)
     parts = x.split(max(1, SLICE // len(x)), 1)

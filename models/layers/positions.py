@@ -10,7 +10,7 @@ from models.ops.positions import sinusoidal_positions
 
 
 class SinusoidalPositions(nn.Module):
-    """x (B, N, D) + the sinusoids of positions `start` .. `start` + N - 1, also past `max_length`. No parameters."""
+    """x (B, N, D) + the sinusoids of positions `start` .. `start` + N - 1, even beyond `max_length`. No parameters."""
 
     ends = False
 
@@ -21,15 +21,15 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         end = start + x.shape[1]
         if end > len(self.table):
-            # more than asked for, so that decoding past the end does not make a table for each token
+            # twice as long, so that decoding beyond the end does not build a table per token
             self.table = sinusoidal_positions(2 * end, x.shape[2]).to(x.device)
         return x + self.table[start:end].to(x.dtype)
 
 
 class LearnedPositions(nn.Module):
-    """x (B, N, D) + a learned vector for each position, from `start` on, drawn from N(0, std^2)."""
+    """x (B, N, D) + a learned vector per position from `start` on, initially drawn from N(0, std^2)."""
 
-    ends = True  # positions past the last have no vector
+    ends = True  # positions beyond the last have no vector
 
     def __init__(self, max_length: int, dim: int, std: float = 0.02):
         super().__init__()
@@ -41,7 +41,7 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """x unchanged, for attention that knows positions itself."""
+    """x unchanged, for attention that encodes positions itself."""
 
     ends = False
 

@@ -4,9 +4,9 @@
     log a_t = -8 r_t softplus(Lambda)                                                               (3, 6)
     h_t = a_t h_{t-1} + sqrt(1 - a_t^2) (i_t x_t),  y_t = h_t                                          (4)
 
-W_a and W_x are block-diagonal. As in the published code softplus(Lambda) starts at -log a with a^2 ~ U(0.9^2, 0.999^2).
-All but the gates' products is in float32, or float64. A padded token does not change the state or count as first. Time
-and memory O(N D), state D numbers.
+W_a and W_x are block-diagonal. As in the published code, softplus(Lambda) starts at -log a with a^2 ~ U(0.9^2,
+0.999^2). Everything but the gates' products is in float32 or float64. A padded token neither changes the state nor
+counts as first. Time and memory O(N D), state D numbers.
 
     B batch, N length, D width, G blocks
 """
@@ -20,13 +20,13 @@ from models.ops.rglru import coefficients, recurrence
 from models.ops.scan import diagonal_scan
 
 SHARPNESS = 8.0  # c of eq. 6
-INNER, OUTER = 0.9, 0.999  # radii a at the start
+INNER, OUTER = 0.9, 0.999  # bounds of the initial radii a
 
 State = dict[str, Tensor | int]
 
 
 class BlockLinear(nn.Module):
-    """x W + b with the blocks W (G, D/G, D/G) on the diagonal, LeCun-normal, b from zero: D^2/G + D parameters."""
+    """x W + b with diagonal blocks W (G, D/G, D/G), normal with variance G / D, and b = 0: D^2/G + D parameters."""
 
     def __init__(self, dim: int, blocks: int, *, bias: bool = True):
         super().__init__()
@@ -59,7 +59,7 @@ class RGLRU(nn.Module):
         return SHARPNESS * F.softplus(upcast(self.decay))
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None, reverse: bool = False) -> Tensor:
-        """x (B, N, D) -> (B, N, D), from the last token to the first with `reverse`; mask (B, N), True at padding."""
+        """x (B, N, D) -> (B, N, D), with `reverse` from the last token to the first; mask (B, N) True at padding."""
         order = torch.arange(x.shape[1], device=x.device)[None]
         if reverse:
             order = order.flip(1)
@@ -84,10 +84,10 @@ class RGLRU(nn.Module):
 
 
 class NormalisedRGLRU(nn.Module):
-    """RMSNorm(RG-LRU(x)), over the past, or the sum of one over the past and one over the future if not `causal`.
+    """RMSNorm(RG-LRU(x)) over the past; if not `causal`, the norm of the sum over the past and the future.
 
-    The order is that of RGLRU-SWA in Dolga et al. (2024, arXiv 2402.17512, §4.1); both directions are ours (D-9, D-10).
-    2 D^2/G + 3 D parameters for each RG-LRU, and D.
+    The order is that of RGLRU-SWA in Dolga et al. (2024, arXiv 2402.17512, §4.1); the bidirectional form is ours (D-9,
+    D-10). 2 D^2/G + 3 D parameters per RG-LRU, plus D.
     """
 
     def __init__(self, dim: int, blocks: int, *, causal: bool):
@@ -97,14 +97,14 @@ class NormalisedRGLRU(nn.Module):
         self.norm = nn.RMSNorm(dim, eps=1e-6)
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
-        """x (B, N, D) -> (B, N, D); mask (B, N), True at padding."""
+        """x (B, N, D) -> (B, N, D); mask (B, N) True at padding."""
         y = self.past(x, key_padding_mask=key_padding_mask)
         if self.future is not None:
             y = y + self.future(x, key_padding_mask=key_padding_mask, reverse=True)
         return self.normalise(y)
 
     def normalise(self, y: Tensor) -> Tensor:
-        """RMSNorm, in float32 at least whatever the types of y and of the weights are."""
+        """RMSNorm in float32 at least, whatever the types of y and of the weights."""
         norm = self.norm
         return F.rms_norm(upcast(y), norm.normalized_shape, upcast(norm.weight), norm.eps).to(y.dtype)
 

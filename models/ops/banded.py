@@ -1,18 +1,17 @@
-"""Softmax attention inside a band, in time and memory that grow as the length, not as its square.
+"""Softmax attention inside a band, in time and memory linear in the length.
 
     o_i = sum_{j = i-left}^{i+right} softmax_j( scale <q_i, k_j> + bias_{j-i+left} ) v_j
 
-Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are made
-tile by tile in what the cache holds, and made again in the backward pass rather than kept: O(N E) memory plus one tile.
-On a CPU, without padding and dropout, torch's fused attention makes them: it takes the band as an additive mask and
-hands out the logarithm of each row's sum, so that backward takes no second softmax. `models.ops.native` has both passes
-compiled, as an option. The backward pass is written out, because autograd through overlapping key blocks copies them
-once more per product:
+Queries are cut into blocks of b; a block reads the L = b + left + right keys around it: O(N L E) time. Scores are
+computed tile by tile within the cache, and recomputed in the backward pass: O(N E) memory plus one tile. On a CPU,
+without padding and dropout, torch's fused attention computes them: it takes the band as an additive mask and returns
+the logarithm of each row's sum, so backward needs no second softmax. `models.ops.native` optionally compiles both
+passes. The backward pass is explicit, because autograd would copy overlapping key blocks once more per product:
 
     P = softmax(S),  dV = P' dO,  dS = P * (dO V' - rowsum(dO * O)),  dQ = dS K,  dK = dS' Q
     dbias_c = sum of dS_ij over j - i + left = c
 
-    B batch, H heads, N length, E head width, G blocks, b queries of a block, L keys of a block
+    B batch, H heads, N length, E head width, G blocks, b queries per block, L keys per block
 """
 
 from collections.abc import Iterator
@@ -24,14 +23,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import native
-from models.ops.dropout import draw_seed, dropout_mask
+from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled, upcast, upcast_product
-from models.ops.tiles import TileBudget
+from models.ops.softmax_lse import softmax_gradient
+from models.ops.tiles import EVERY, Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
-ALIGNED = 16  # a row of scores is a whole number of vectors, for which matrix products are faster
-LONGEST = 4096  # reach whose scores of a block fit the cache of a compiled kernel
-FUSED = (torch.float32, torch.float64)  # what torch's fused attention on a CPU takes together with a mask
+ALIGNED = 16  # rows of scores are whole vectors, which speeds up matrix products
+LONGEST = 4096  # largest reach for which a block's scores fit the cache of a compiled kernel
+FUSED = (torch.float32, torch.float64)  # types that torch's fused CPU attention supports with a mask
 
 
 def banded_attention(
@@ -48,10 +48,10 @@ def banded_attention(
 ) -> Tensor:
     """Attention of q, k, v (B, H, N, E) in which query i sees the keys i - left <= j <= i + right.
 
-    `bias` (H, left + right + 1) is added to the score of key j at column j - i + left. `key_padding_mask` (B, N) is
-    True at hidden keys; a query that sees no key gets zeros. `dropout` is the share of weights dropped,
-    whatever the mode of the calling module. `scale` is E^-1/2 unless given. The softmax is taken in float32, or in
-    float64. Returns (B, H, N, E). Raises ValueError for a negative reach or a bias of another width.
+    `bias` (H, left + right + 1) adds column j - i + left to the score of key j. `key_padding_mask` (B, N) is True at
+    hidden keys; a query that sees no key gets zeros. `dropout` is the dropped share of weights, whatever the mode of
+    the calling module. `scale` is by default E^-1/2. The softmax is computed in float32 or float64. Returns
+    (B, H, N, E). Raises ValueError for a negative reach or a bias of the wrong width.
     """
     if left < 0 or right < 0:
         raise ValueError(f"a band reaches 0 or more keys to either side, not left={left}, right={right}")
@@ -59,10 +59,10 @@ def banded_attention(
         raise ValueError(f"band bias is {tuple(bias.shape)}, not {(q.shape[1], left + right + 1)}")
     n = q.shape[2]
     if left >= n - 1 and not right and bias is None and key_padding_mask is None and not dropout:
-        # all that came before is inside the band
+        # the band contains all earlier keys
         with autocast_disabled(q):
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    near_left, near_right = min(left, n - 1), min(right, n - 1)  # no query of this sequence reaches further
+    near_left, near_right = min(left, n - 1), min(right, n - 1)  # no query in this sequence reaches further
     if bias is not None:
         bias = bias[:, left - near_left : left + near_right + 1]
     if scale is None:
@@ -100,7 +100,7 @@ class _Banded(torch.autograd.Function):
                     continue
                 keys, values = blocks.gather(tile)
                 weights = blocks.weights(tile, keys)
-                keep = blocks.keep(tile, weights)
+                keep = tile.dropout_mask(weights, band.dropout, band.seed)
                 out[tile.index] = (weights if keep is None else weights * keep).to(v.dtype) @ values
             out = blocks.join(out)
         ctx.save_for_backward(q, k, v, bias, padding, out, sums)
@@ -116,7 +116,7 @@ class _Banded(torch.autograd.Function):
             return *grads, dbias if bias is not None else None, None, None
         with autocast_disabled(q):
             blocks = _Blocks(q, k, v, bias, padding, ctx.band)
-            # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
+            # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
             row = blocks.cut((upcast(grad) * upcast(out)).sum(-1, keepdim=True))  # (B, H, G, b, 1)
             grad = blocks.cut(grad)
             dq = torch.empty_like(blocks.q)
@@ -126,12 +126,9 @@ class _Banded(torch.autograd.Function):
                 g = grad[tile.index]
                 keys, values = blocks.gather(tile)
                 weights = blocks.weights(tile, keys, sums)
-                ds = upcast_product(g, values.mT)
-                keep = blocks.keep(tile, weights)
-                if keep is not None:
-                    ds.mul_(keep)
-                ds.sub_(row[tile.index]).mul_(weights)
-                blocks.add(dv, tile, (weights if keep is None else weights.mul_(keep)).to(v.dtype).mT @ g)
+                keep = tile.dropout_mask(weights, ctx.band.dropout, ctx.band.seed)
+                ds, dropped = softmax_gradient(upcast_product(g, values.mT), weights, row[tile.index], keep)
+                blocks.add(dv, tile, dropped.to(v.dtype).mT @ g)
                 if bias is not None:
                     dscores += ds.sum((0, 2))
                 ds = ds.to(q.dtype)
@@ -143,33 +140,20 @@ class _Banded(torch.autograd.Function):
         return dq, dk[:, :, inner].to(k.dtype), dv[:, :, inner].to(v.dtype), dbias, None, None
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """Some examples and some of their blocks, computed together."""
-
-    number: int
-    rows: slice
-    blocks: slice
-
-    @property
-    def index(self) -> tuple[slice, slice, slice]:
-        return self.rows, slice(None), self.blocks
-
-
 class _Blocks:
-    """q, k, v of one call cut into blocks; keys and values are overlapping views."""
+    """The q, k, v of one call, cut into blocks; keys and values are overlapping views."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, padding: Tensor | None, band: _Band):
         self.batch, self.heads, self.length, self.width = q.shape
-        self.left, self.right, self.dropout, self.seed = band.left, band.right, band.dropout, band.seed
+        self.left, self.right = band.left, band.right
         reach = band.left + band.right
-        # wide blocks make scores outside the band, narrow ones copy a key more often: a quarter of the band (measured)
+        # wide blocks compute scores outside the band, narrow blocks copy keys more often: a quarter of it (measured)
         self.size = min(max(32, 1 << max(0, reach // 4 - 1).bit_length()), self.length)  # b
-        self.span = self.size + reach  # L; columns that are added lie outside the band
+        self.span = self.size + reach  # L; padding columns lie outside the band
         if self.span > ALIGNED:
             self.span = -(-self.span // ALIGNED) * ALIGNED
         self.count = -(-self.length // self.size)  # G
-        # blocks' keys lie at [g b, g b + L): room for the last block, in whole blocks so that `add` can write them
+        # block g has the keys [g b, g b + L): room for the last one, in whole blocks so that `add` can write them
         self.total = (self.count - 1 + -(-self.span // self.size)) * self.size
         self.q = self.cut(q * band.scale)  # (B, H, G, b, E)
         self.k, self.v = self.windows(k), self.windows(v)  # (B, H, G, L, E)
@@ -186,7 +170,7 @@ class _Blocks:
         self.band = bias.masked_fill(~inside, float("-inf"))[:, None]  # (H or 1, 1, b, L)
 
     def cut(self, x: Tensor) -> Tensor:
-        """(B, H, N, E) -> (B, H, G, b, E), a view where no block is short."""
+        """(B, H, N, E) -> (B, H, G, b, E), a view if no block is short."""
         rest = self.count * self.size - self.length
         return (F.pad(x, (0, 0, 0, rest)) if rest else x).unflatten(2, (self.count, self.size))
 
@@ -203,47 +187,47 @@ class _Blocks:
         padded[:, :, end:] = 0.0
         return padded.unfold(2, self.span, self.size)[:, :, : self.count].mT
 
-    def tiles(self, *, forward: bool = False) -> Iterator[_Tile]:
-        """Blocks at the ends, where keys are missing, have tiles of their own, and so do those between them."""
+    def tiles(self, *, forward: bool = False) -> Iterator[Tile]:
+        """Tiles of some examples and blocks; blocks at the ends, where keys are missing, have separate tiles."""
         block = self.heads * self.size * self.span
         rows = TILE.fit(self.q, block, self.batch)
         blocks = TILE.fit(self.q, rows * block)
         low = min(-(-self.left // self.size), self.count)
         high = max(low, (self.length - self.right) // self.size)
-        number = 0
-        for r in range(0, self.batch, rows):
-            for first, last in ((0, low), (low, high), (high, self.count)):
-                # the fused forward makes no scores: it takes no tiles where all blocks share one mask
-                step = last - first if forward and self.fused and first == low else blocks
-                for g in range(first, last, max(1, step)):
-                    yield _Tile(number, slice(r, min(r + rows, self.batch)), slice(g, min(g + step, last)))
-                    number += 1
+        parts: list[slice] = []
+        for first, last in ((0, low), (low, high), (high, self.count)):
+            # the fused forward stores no scores, so blocks that share one mask form one tile
+            step = last - first if forward and self.fused and first == low else blocks
+            parts += spans(first, last, max(1, step))
+        return tiles(spans(0, self.batch, rows), EVERY, parts)
 
-    def hidden_in(self, tile: _Tile) -> Tensor | None:
-        """Keys that are padding or past an end, (rows or 1, 1, blocks, 1, L); None if this tile has none."""
-        first, last = tile.blocks.start * self.size, tile.blocks.stop * self.size
+    def hidden_in(self, tile: Tile) -> Tensor | None:
+        """True at padding and beyond the ends, (rows or 1, 1, blocks, 1, L); None if the tile has no such key."""
+        rows, _, blocks = tile.index
+        first, last = blocks.start * self.size, blocks.stop * self.size
         if not self.padded and first >= self.left and last + self.right <= self.length:
             return None
-        return self.hidden[tile.rows if self.padded else slice(None), :, tile.blocks]
+        return self.hidden[rows if self.padded else slice(None), :, blocks]
 
-    def attend(self, tile: _Tile, out: Tensor, sums: Tensor) -> None:
-        """Fill a tile of the output (B, H, G, b, E) and of the logarithms of its rows' sums (B, H, G, b)."""
+    def attend(self, tile: Tile, out: Tensor, sums: Tensor) -> None:
+        """Fill a tile of the output (B, H, G, b, E) and of the log row sums (B, H, G, b)."""
         mask = self.band.to(self.q.dtype).transpose(0, 1)  # (1, H or 1, b, L)
         hidden = self.hidden_in(tile)
         if hidden is not None:
             mask = mask.masked_fill(hidden[0].transpose(0, 1), float("-inf"))  # (blocks, H or 1, b, L)
-        for row in range(tile.rows.start, tile.rows.stop):
-            q, k, v = (x[row, :, tile.blocks].transpose(0, 1) for x in (self.q, self.k, self.v))
+        rows, _, blocks = tile.index
+        for row in range(rows.start, rows.stop):
+            q, k, v = (x[row, :, blocks].transpose(0, 1) for x in (self.q, self.k, self.v))
             y, total = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=mask, scale=1.0)
-            out[row, :, tile.blocks] = y.transpose(0, 1)
-            sums[row, :, tile.blocks] = total.transpose(0, 1)
+            out[row, :, blocks] = y.transpose(0, 1)
+            sums[row, :, blocks] = total.transpose(0, 1)
 
-    def gather(self, tile: _Tile) -> tuple[Tensor, Tensor]:
-        """Keys and values of a tile, (rows, H, blocks, L, E), copied once for all products with them."""
+    def gather(self, tile: Tile) -> tuple[Tensor, Tensor]:
+        """Keys and values of a tile, (rows, H, blocks, L, E), copied once for all products."""
         return self.k[tile.index].contiguous(), self.v[tile.index].contiguous()
 
-    def weights(self, tile: _Tile, keys: Tensor, sums: Tensor | None = None) -> Tensor:
-        """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` is what `attend` left."""
+    def weights(self, tile: Tile, keys: Tensor, sums: Tensor | None = None) -> Tensor:
+        """Softmax of a tile's scores, (rows, H, blocks, b, L), zero at hidden keys. `sums` comes from `attend`."""
         scores = upcast_product(self.q[tile.index], keys.mT)
         scores += self.band
         hidden = self.hidden_in(tile)
@@ -252,23 +236,20 @@ class _Blocks:
             return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
         if hidden is None:
             return scores.softmax(-1)
-        # finite, so that a row without any visible key does not divide 0 by 0; the second fill makes it zero
+        # finite, so that a row without visible keys does not divide 0 by 0; the second fill sets it to zero
         scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill_(hidden, 0.0)
 
-    def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
-        """Dropout's factors for a tile, the same at every call."""
-        return dropout_mask(like, self.dropout, self.seed + tile.number)
-
     def zeros(self) -> Tensor:
-        """What gradients of keys and values are added up in: (B, H, total, E), in full precision."""
+        """Accumulator for gradients of keys and values: (B, H, total, E), in full precision."""
         return self.band.new_zeros(self.batch, self.heads, self.total, self.width)
 
-    def add(self, total: Tensor, tile: _Tile, part: Tensor) -> None:
-        """total[g b : g b + L] += part[g] for every block g of a tile; part is (rows, H, blocks, L, E)."""
+    def add(self, total: Tensor, tile: Tile, part: Tensor) -> None:
+        """total[g b : g b + L] += part[g] for every block g in a tile; part is (rows, H, blocks, L, E)."""
+        rows, _, blocks = tile.index
         for piece, start in enumerate(range(0, self.span, self.size)):
             width = min(self.size, self.span - start)
-            lane = total[tile.rows, :, (tile.blocks.start + piece) * self.size : (tile.blocks.stop + piece) * self.size]
+            lane = total[rows, :, (blocks.start + piece) * self.size : (blocks.stop + piece) * self.size]
             lane.unflatten(2, (-1, self.size))[..., :width, :] += part[..., start : start + width, :]
 
     def fold_bias(self, dscores: Tensor) -> Tensor:

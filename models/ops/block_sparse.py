@@ -1,12 +1,12 @@
-"""Softmax attention in which each block of queries sees the blocks of keys that a table lists.
+"""Softmax attention in which a table lists the blocks of keys that each block of queries sees.
 
     o_i = sum_{j in S(g)} softmax_j( <q_i, k_j> E^-1/2 ) v_j,   i in block g, S(g) the tokens of g's blocks of keys
 
-Keys and values are gathered tile by tile and gathered again in the backward pass, which takes the outputs and the
-logarithms of the softmax sums that forward left: O(R b S b E) time, O(R b E) memory plus one tile.
+Keys and values are gathered tile by tile, and again in the backward pass, which uses the saved outputs and log softmax
+sums: O(R b S b E) time, O(R b E) memory plus one tile.
 
-    R blocks (of all examples and heads), b tokens of a block, E head width, T rows of a table, Q blocks of queries of a
-    row, S blocks of keys of a row
+    R blocks (over examples and heads), b tokens per block, E head width, T table rows, Q query blocks per row, S key
+    blocks per row
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ TILE = TileBudget(2**16, 2**26)  # gathered keys
 
 
 class Rows(NamedTuple):
-    """Rows of a table: the blocks of queries (T) or (T, Q) see the blocks of keys (T, S), -1 where there is none."""
+    """Table rows: the blocks of queries (T) or (T, Q) see the blocks of keys (T, S), -1 for none."""
 
     queries: Tensor
     keys: Tensor
@@ -36,33 +36,33 @@ def block_sparse_attention(
 ) -> Tensor:
     """q, k, v (R, b, E), each block of queries in at most one of `rows` -> (R, b, E), zeros for blocks in none.
 
-    `hidden` (R, b) is True at hidden keys; a listed block must see some key. None, which is faster, says that none is
-    hidden and that no row has -1. A block of keys counts as often as it is listed. `dropout` is the share of weights
-    dropped, whatever the mode of the calling module.
+    `hidden` (R, b) is True at hidden keys; each listed query block must see a key. None, which is faster, means that no
+    key is hidden and no row contains -1. A key block counts as often as it is listed. `dropout` is the dropped share of
+    weights, whatever the mode of the calling module.
     """
     seed = draw_seed(dropout)
-    return _BlockSparse.apply(q, k, v, hidden, _Plan(rows, dropout, seed))
+    return _BlockSparse.apply(q, k, v, hidden, _RowTiles(rows, dropout, seed))
 
 
-class _Plan(NamedTuple):
+class _RowTiles(NamedTuple):
     rows: Sequence[Rows]
     dropout: float
     seed: int
 
     def tiles(self, k: Tensor, hidden: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Visible]]:
-        """(queries (T', Q), keys (T' S), who is seen) of some rows, computed together."""
+        """Tiles of rows: (queries (T', Q), keys (T' S), visibility)."""
         number = 0
         for queries, keys in self.rows:
             if not len(keys):
                 continue
             queries = queries.view(len(keys), -1)
             size = TILE.fit(k, keys.shape[1] * k[0].numel())
-            for mine, tile in zip(queries.split(size), keys.split(size), strict=True):
+            for queried, tile in zip(queries.split(size), keys.split(size), strict=True):
                 blind = None
                 if hidden is not None:
                     blind = (hidden[tile.clamp(min=0)] | (tile < 0)[..., None]).flatten(1)  # (T', S b)
                     tile = tile.clamp(min=0)
-                yield mine, tile.flatten(), Visible(False, blind, self.dropout, self.seed + (number << 20))
+                yield queried, tile.flatten(), Visible(False, blind, self.dropout, self.seed + (number << 20))
                 number += 1
 
 
@@ -93,13 +93,13 @@ class _BlockSparse(torch.autograd.Function):
         dk, dv = (torch.zeros_like(x, dtype=lse.dtype) for x in (k, v))
         with autocast_disabled(q):
             for queries, keys, visible in ctx.plan.tiles(k, hidden):
-                tile, mine = len(queries), queries.flatten()
-                others = (_gather(x, queries, tile) for x in (grad, q))
-                own = _gather(out, queries, tile), lse.index_select(0, mine).view(tile, 1, -1)
-                dq_tile, *found = softmax_lse_backward(
-                    *others, *(_gather(x, keys, tile) for x in (k, v)), *own, visible
+                tile, blocks = len(queries), queries.flatten()
+                inputs = (_gather(x, queries, tile) for x in (grad, q))
+                saved = _gather(out, queries, tile), lse.index_select(0, blocks).view(tile, 1, -1)
+                dq_tile, *grads = softmax_lse_backward(
+                    *inputs, *(_gather(x, keys, tile) for x in (k, v)), *saved, visible
                 )
-                dq.index_copy_(0, mine, dq_tile.reshape(-1, *q.shape[1:]))
-                for total, part in zip((dk, dv), found, strict=True):
+                dq.index_copy_(0, blocks, dq_tile.reshape(-1, *q.shape[1:]))
+                for total, part in zip((dk, dv), grads, strict=True):
                     total.index_add_(0, keys, upcast(part).view(len(keys), *k.shape[1:]))
         return dq, dk.to(k.dtype), dv.to(v.dtype), None, None

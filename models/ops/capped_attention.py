@@ -1,10 +1,10 @@
-"""Causal softmax attention with capped scores, to all keys or to a window of them, in blocks of queries.
+"""Causal softmax attention with capped scores, to all keys or to a window, in blocks of queries.
 
-    s_ij = scale <q_i, k_j>,   c tanh(s_ij / c) where a cap c is given   (Gemma Team, 2024, arXiv 2408.00118, section 2)
+    s_ij = scale <q_i, k_j>,   with a cap c: c tanh(s_ij / c)            (Gemma Team, 2024, arXiv 2408.00118, section 2)
     o_i = sum_{i - left <= j <= i} softmax_j(s_ij) v_j
 
-torch's fused kernels have no cap. Scores of one block of queries exist at once, and are made again in the backward
-pass: O(N D) memory plus one block, of BLOCK queries and of the keys that they see.
+torch's fused kernels have no cap. Only the scores of one block of queries exist at once, and the backward pass
+recomputes them: O(N D) memory plus one block of BLOCK queries and the keys that they see.
 
     B batch, H heads, M keys, n <= M queries, E head width
 """
@@ -14,12 +14,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import spans
 
 BLOCK = 256  # queries
 
 
 def capped_attention(q: Tensor, k: Tensor, v: Tensor, *, left: int | None, cap: float | None, scale: float) -> Tensor:
-    """q (B, H, n, E) of the last n of the tokens of k and v (B, H, M, E) -> (B, H, n, E). `left` None: all keys.
+    """q (B, H, n, E) of the last n tokens in k and v (B, H, M, E) -> (B, H, n, E). `left` None: all keys.
 
     Raises ValueError for more queries than keys.
     """
@@ -27,16 +28,12 @@ def capped_attention(q: Tensor, k: Tensor, v: Tensor, *, left: int | None, cap: 
     if before < 0:
         raise ValueError(f"{count} queries, but {k.shape[2]} keys")
     rows = []
-    for start in range(0, count, BLOCK):
-        end = min(start + BLOCK, count)
-        first = 0 if left is None else max(0, before + start - left)
-        keys = slice(first, before + end)
-        parts = (q[:, :, start:end], k[:, :, keys], v[:, :, keys])
-        rest = (left, cap, scale)
-        if torch.is_grad_enabled() and count > BLOCK:
-            rows.append(checkpoint(_attend, *parts, *rest, use_reentrant=False))
-        else:
-            rows.append(_attend(*parts, *rest))
+    for queries in spans(0, count, BLOCK):
+        first = 0 if left is None else max(0, before + queries.start - left)
+        keys = slice(first, before + queries.stop)
+        block = (q[:, :, queries], k[:, :, keys], v[:, :, keys], left, cap, scale)
+        recompute = torch.is_grad_enabled() and count > BLOCK
+        rows.append(checkpoint(_attend, *block, use_reentrant=False) if recompute else _attend(*block))
     return torch.cat(rows, 2)
 
 

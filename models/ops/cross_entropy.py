@@ -1,15 +1,13 @@
-"""Cross entropy of the outputs of a linear map, without all of these outputs at once: the head of a language model.
+"""Cross entropy of a linear map, such as a language model's head, without storing all of its outputs.
 
     l = h W' + b,   loss = log sum_v e^{l_v} - l_y
     dl = (softmax(l) - onehot(y)) dloss,   dh = dl W,   dW = dl' h,   db = sum of dl over the tokens
 
-Logits are made in slices of tokens, and made again in the backward pass rather than kept: O(T D + V D) memory plus one
-slice. All at once, those of 131,072 tokens and 50,000 words are 26 GB.
+Logits are computed in slices of tokens, and recomputed in the backward pass: O(T D + V D) memory plus one slice. Stored
+at once, the logits of 131,072 tokens and 50,000 words take 26 GB.
 
     T tokens, D width, V vocabulary
 """
-
-from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import spans
 
-SLICE = 2**24  # logits held at once, 64 MiB in float32; a GPU is busy with a slice of this size, too
+SLICE = 2**24  # logits that exist at once, 64 MiB in float32; such a slice also keeps a GPU busy
 
 
 def linear_cross_entropy(
@@ -26,23 +25,23 @@ def linear_cross_entropy(
 ) -> Tensor:
     """-log softmax(hidden W' + b) at the targets: hidden (.., D), W (V, D), b (V,) -> (..), float32 or float64.
 
-    It is 0, without gradient, where the target (..) is `ignore_index`. Products have the type that autocast gives them,
-    the softmax is taken in float32 at least. Raises ValueError for targets of another shape and, on a CPU, IndexError
-    for a target that is no row of W; other devices stop the program there.
+    It is 0, without gradient, where the target (..) is `ignore_index`. Products have autocast's type; the softmax is
+    computed in float32 at least. Raises ValueError for targets of another shape and, on a CPU, IndexError for a target
+    outside the vocabulary; other devices abort the program.
     """
     if targets.shape != hidden.shape[:-1]:
         raise ValueError(f"targets are {tuple(targets.shape)}, hidden states {tuple(hidden.shape)}")
     if targets.device.type == "cpu":
         wrong = targets[((targets < 0) | (targets >= len(weight))) & (targets != ignore_index)]
         if len(wrong):
-            raise IndexError(f"target {int(wrong[0])} is none of the vocabulary's 0 to {len(weight) - 1}")
+            raise IndexError(f"target {int(wrong[0])} is not in the vocabulary, 0 to {len(weight) - 1}")
     rows = hidden.reshape(-1, hidden.shape[-1])
     losses = _LinearCrossEntropy.apply(rows, weight, bias, targets.reshape(-1), ignore_index, product_type(hidden))
     return losses.view(targets.shape)
 
 
 def product_type(x: Tensor) -> torch.dtype:
-    """The type that a product of x is computed in here."""
+    """The type in which products of x are computed in the current autocast context."""
     device = x.device.type
     if x.dtype is torch.float64 or not torch.is_autocast_enabled(device):
         return x.dtype
@@ -60,9 +59,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
             w, b = weight.to(kind), None if bias is None else bias.to(kind)
             for rows in slices(len(hidden), len(weight)):
                 logits = upcast(F.linear(hidden[rows].to(kind), w, b))  # (t, V)
-                top, own = logits.amax(1, keepdim=True), logits.gather(1, targets[rows])
+                top, wanted = logits.amax(1, keepdim=True), logits.gather(1, targets[rows])
                 log_sum = logits.sub_(top).exp_().sum(1, keepdim=True).log_()
-                losses[rows], log_sums[rows] = log_sum + (top - own), log_sum + top
+                losses[rows], log_sums[rows] = log_sum + (top - wanted), log_sum + top
                 del logits  # before the next slice is made
         ctx.save_for_backward(hidden, weight, bias, targets, unscored, log_sums)
         ctx.kind = kind
@@ -75,7 +74,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for_hidden, for_weight, for_bias = ctx.needs_input_grad[:3]
         grad = grad.masked_fill(unscored, 0.0)[:, None]
         dhidden = torch.empty_like(hidden) if for_hidden else None
-        # sums over all tokens are wide
+        # sums over all tokens are float32 at least
         dweight = torch.zeros_like(upcast(weight)) if for_weight else None
         dbias = torch.zeros_like(upcast(bias)) if for_bias else None
         with autocast_disabled(hidden):
@@ -97,13 +96,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b, where the product may have fewer bits."""
+    """total += a @ b; the product may have fewer bits than the total."""
     if total.dtype is a.dtype:
         total.addmm_(a, b)
     else:
         total += a @ b
 
 
-def slices(tokens: int, vocabulary: int) -> Iterator[slice]:
-    size = max(1, SLICE // vocabulary)
-    return (slice(start, start + size) for start in range(0, tokens, size))
+def slices(tokens: int, vocabulary: int) -> list[slice]:
+    return spans(0, tokens, max(1, SLICE // vocabulary))

@@ -1,19 +1,19 @@
 """A mixture of dilated attentions, forward and backward (LongNet, Ding et al., 2023, arXiv 2307.02486, §2.2-2.3).
 
-In branch (w, r) head h has the offset o: token t takes part if (t mod w) mod r = o, and sees the tokens that take part
-in its segment floor(t / w), causally none after it. With O_b, l_b output and log of the softmax sum of branch b,
+In branch (w, r) head h has the offset o: token t takes part if (t mod w) mod r = o, and sees the participating tokens
+of its segment floor(t / w), in the causal form only up to t. With O_b and l_b the output and log softmax sum of branch
+b,
 
     O_i = sum_b alpha_ib O_ib,   alpha_i = softmax_b(l_ib)
 
-over the branches in which i takes part; a token that takes part in none gets zeros. A branch is a strided view of
-queries, keys and values, without a gather, and ordinary attention of w / r tokens: O(N E sum_b w_b / r_b) time, and
-O(N E) memory.
+over the branches in which i takes part; a token in no branch gets zeros. A branch is a strided view of queries, keys
+and values, without a gather, and ordinary attention over w / r tokens: O(N E sum_b w_b / r_b) time, O(N E) memory.
 
-The mixture equals one softmax over the union of all branches' keys, with multiplicity. So with O, l of the mixture the
-exact gradient is the sum of each branch's backward pass called with (O, l) in place of its own (O_b, l_b), and with
-alpha held constant, as in the public code, the same with (O_b, l).
+The mixture equals one softmax over the union of all branches' keys, with multiplicity. With O, l of the mixture, the
+exact gradient is therefore the sum of the branches' backward passes called with (O, l) instead of (O_b, l_b). With
+constant alpha, as in the public code, they are called with (O_b, l).
 
-    B batch, H heads, N length, E head width, S segments, h heads of one offset, m tokens of one segment that take part
+    B batch, H heads, N length, E head width, S segments, h heads per offset, m participating tokens per segment
 """
 
 import math
@@ -28,7 +28,7 @@ from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 
-Lane = tuple[int, slice]  # offset, and the heads that have it
+Lane = tuple[int, slice]  # an offset and its heads
 
 
 def grouped_offsets(heads: int, ratio: int) -> list[Lane]:
@@ -46,7 +46,7 @@ OFFSETS = {"group": grouped_offsets, "mod": modular_offsets}
 
 
 class Branch(NamedTuple):
-    """One dilated attention: in segments of `segment` tokens each head takes every `ratio`-th."""
+    """One dilated attention: in segments of `segment` tokens each head takes every `ratio`-th token."""
 
     segment: int
     ratio: int
@@ -66,20 +66,19 @@ def dilated_attention(
 ) -> Tensor:
     """q, k, v (B, H, N, E) -> (B, H, N, E).
 
-    `key_padding_mask` (B, N) is True at hidden tokens; they get zeros themselves. With `detach_alpha` the
-    weights of the mixture have no gradient. `dropout` is the share of attention weights dropped, whatever the mode of
-    the calling module.
+    `key_padding_mask` (B, N) is True at hidden tokens, which get zeros. With `detach_alpha` the mixture weights have no
+    gradient. `dropout` is the dropped share of attention weights, whatever the mode of the calling module.
     """
     seed = draw_seed(dropout)
-    plan = _Plan(_parts(branches, q.shape[2]), causal, detach_alpha and len(branches) > 1, dropout, seed)
+    plan = _BranchParts(_parts(branches, q.shape[2]), causal, detach_alpha and len(branches) > 1, dropout, seed)
     return _Dilated.apply(q, k, v, key_padding_mask, plan)
 
 
 def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor) -> None:
-    """Add a branch to the mixture: out (..., E) and lse (...), zeros and -inf at first, change in place.
+    """Add a branch to the mixture in place: out (..., E) and lse (...), initially zeros and -inf.
 
-    The branch's share is a sigmoid of the difference, so that the shares add up to 1 however large the sums are; the
-    exponential of each minus the total would miss 1 by as much as the total is rounded.
+    The branch's share is a sigmoid of the difference, so the shares add up to 1 for sums of any size; separate
+    exponentials relative to the total would be off by its rounding error.
     """
     finite = lse.clamp(min=torch.finfo(lse.dtype).min)  # -inf - -inf would be nan
     out.lerp_(branch_out.to(out.dtype), (branch_lse - finite).sigmoid_()[..., None])
@@ -87,13 +86,13 @@ def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor) -> Non
 
 
 def empty_mixture(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Of no branch: zeros (B, H, N, E), stored in the order of `like`, and -inf (B, H, N), in full precision."""
+    """A mixture without branches: zeros (B, H, N, E) with the memory layout of `like`, and -inf (B, H, N)."""
     out = torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
     return out, out.new_full(out.shape[:-1], float("-inf"))
 
 
-class _Part(NamedTuple):
-    """Those heads of a branch that have one offset, in neighbouring segments of one length."""
+class _BranchPart(NamedTuple):
+    """The heads of a branch with one offset, in adjacent segments of one length."""
 
     heads: slice
     first: int
@@ -108,11 +107,11 @@ class _Part(NamedTuple):
         return x[:, :, :, self.offset :: self.ratio].transpose(1, 2)
 
     def rows(self, *tensors: Tensor) -> list[Tensor]:
-        """(B, H, N, ...) -> (B S, h, m, ...), a copy only where examples and segments are no single stride."""
+        """(B, H, N, ...) -> (B S, h, m, ...), copied only if examples and segments have no common stride."""
         return [self.view(x).flatten(0, 1) for x in tensors]
 
 
-def _parts(branches: Sequence[Branch], length: int) -> list[_Part]:
+def _parts(branches: Sequence[Branch], length: int) -> list[_BranchPart]:
     parts = []
     for branch in branches:
         segment = min(branch.segment, length)
@@ -120,12 +119,12 @@ def _parts(branches: Sequence[Branch], length: int) -> list[_Part]:
         for offset, heads in branch.lanes:
             for first, last, size in ((0, end, segment), (end, length, length - end)):
                 if offset < size:
-                    parts.append(_Part(heads, first, last, size, offset, branch.ratio))
+                    parts.append(_BranchPart(heads, first, last, size, offset, branch.ratio))
     return parts
 
 
-class _Plan(NamedTuple):
-    parts: list[_Part]
+class _BranchParts(NamedTuple):
+    parts: list[_BranchPart]
     causal: bool
     detach_alpha: bool
     dropout: float
@@ -147,13 +146,13 @@ class _Dilated(torch.autograd.Function):
             branches = []
             for number, part in enumerate(plan.parts):
                 visible = plan.visible(number, padding, q.shape[1])
-                own, own_lse = softmax_lse(*part.rows(q, k, v), visible)
+                branch_out, branch_lse = softmax_lse(*part.rows(q, k, v), visible)
                 if visible.hidden is not None:
-                    own_lse = own_lse.masked_fill(visible.hidden[:, None], float("-inf"))
+                    branch_lse = branch_lse.masked_fill(visible.hidden[:, None], float("-inf"))
                 if plan.detach_alpha and ctx.needs_input_grad[0]:
-                    branches.append(own)
+                    branches.append(branch_out)
                 views = part.view(out), part.view(lse)
-                mix(*views, own.view(views[0].shape), own_lse.view(views[1].shape))
+                mix(*views, branch_out.view(views[0].shape), branch_lse.view(views[1].shape))
             out = out.to(q.dtype)
         ctx.plan = plan
         ctx.save_for_backward(q, k, v, padding, out, lse, *branches)
@@ -163,15 +162,15 @@ class _Dilated(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):
         q, k, v, padding, out, lse, *branches = ctx.saved_tensors
-        # a token that took part nowhere, or is padding, gave zeros: with an infinite sum it has no gradient either
+        # tokens in no branch and padding returned zeros; an infinite sum gives them no gradient
         lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
         with autocast_disabled(q):
             gradients = [torch.zeros_like(x, dtype=lse.dtype) for x in (q, k, v)]
             for number, part in enumerate(ctx.plan.parts):
                 *rows, mixed, mixed_lse = part.rows(grad, q, k, v, out, lse)
-                own = branches[number] if branches else mixed
+                branch_out = branches[number] if branches else mixed
                 visible = ctx.plan.visible(number, padding, q.shape[1])
-                found = softmax_lse_backward(*rows, own, mixed_lse, visible)
-                for view, gradient in zip(map(part.view, gradients), found, strict=True):
+                grads = softmax_lse_backward(*rows, branch_out, mixed_lse, visible)
+                for view, gradient in zip(map(part.view, gradients), grads, strict=True):
                     view.add_(gradient.view(view.shape))
         return *(total.to(q.dtype) for total in gradients), None, None

@@ -1,18 +1,18 @@
-"""Dropout whose masks come from a seed, so that a backward pass which is written out can draw them again."""
+"""Dropout with seeded masks, which an explicit backward pass can draw again."""
 
 import torch
 from torch import Tensor
 
 
 def draw_seed(dropout: float) -> int:
-    """A seed for all masks of one call, drawn from torch's common stream; 0, and nothing drawn, without dropout."""
+    """A seed for all masks of one call, drawn from torch's default generator; without dropout 0, and no draw."""
     return int(torch.randint(2**31, ())) if dropout else 0
 
 
 def dropout_mask(like: Tensor, dropout: float, seed: int | torch.Generator) -> Tensor | None:
-    """Factors 0 or 1 / (1 - dropout) of the shape of `like`, the same for the same seed; None without dropout.
+    """Factors 0 or 1 / (1 - dropout) with the shape of `like`, determined by the seed; None without dropout.
 
-    A generator in place of a seed gives the next of several masks.
+    A generator instead of a seed returns the next of several masks.
     """
     if not dropout:
         return None

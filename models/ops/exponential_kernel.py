@@ -2,8 +2,8 @@
 
     K_l = Re sum_n c_n e^{r_n l},  l = 0 .. L - 1
 
-With l = a T + b and T about sqrt(L) that is a product of matrices, (c_n e^{r_n a T}) times (e^{r_n b}): O(n sqrt(L))
-exponentials and numbers besides the kernel, while one exponential for each mode and each l would be O(n L).
+With l = a T + b and T about sqrt(L) this is a matrix product, (c_n e^{r_n a T}) times (e^{r_n b}): O(n sqrt(L))
+exponentials and numbers besides the kernel, instead of O(n L) with one exponential per mode and l.
 
     K kernels, D channels, n modes, L length
 """
@@ -18,7 +18,7 @@ from models.ops.precision import autocast_disabled
 
 
 def exponential_sums(x: Tensor, rates: Tensor) -> Tensor:
-    """sum_t e^{r_n (L - 1 - t)} x_t of x (B, D, L), real, and r (D, n): (B, D, n), the state that L tokens leave."""
+    """sum_t e^{r_n (L - 1 - t)} x_t of real x (B, D, L) and r (D, n): (B, D, n), the state after L tokens."""
     length = x.shape[-1]
     size = math.isqrt(length - 1) + 1  # T
     count = -(-length // size)

@@ -1,15 +1,15 @@
-"""Gated linear attention: a linear recurrence on a matrix state, in time and memory that grow as the length.
+"""Gated linear attention: a linear recurrence on a matrix state, in time and memory linear in the length.
 
     S_t = diag(e^{g_t}) S_{t-1} + k_t v_t',   y_t = S_t' q_t             (Yang et al., 2024, arXiv 2312.06635, eq. 3, 5)
 
-with log decays g_t <= 0 of every key channel, or of a head, or none (linear attention, Katharopoulos et al., 2020). The
-sequence is cut into chunks of C tokens. With b_t the sum of g from the chunk's start to t and S the state before it,
+with log decays g_t <= 0 per key channel, per head, or none (linear attention, Katharopoulos et al., 2020). The sequence
+is cut into chunks of C tokens. With b_t the sum of g from the chunk's start to t and S the state before the chunk,
 
     y_t = S' (e^{b_t} q_t) + sum_{s <= t} A_ts v_s,   A_ts = sum_c q_tc k_sc e^{b_tc - b_sc},
     S <- e^{b_C} S + sum_s (e^{b_C - b_s} k_s) v_s'
 
-C is 64, and K / 2 rounded down to a power of two where that is more.
-Time O(N (C (K + V) + K V)) with log2 C exponentials per key channel; memory O(N (K + V + K V / C)) plus one tile of A.
+C is the larger of 64 and K / 2 rounded down to a power of two. Time O(N (C (K + V) + K V)) with log2 C exponentials per
+key channel; memory O(N (K + V + K V / C)) plus one tile of A.
 
     B batch, H heads, N length, K key width, V value width, G chunks of C tokens
 """
@@ -23,9 +23,9 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import scan
-from models.ops.tiles import TileBudget
+from models.ops.tiles import EVERY, TileBudget, spans, tiles
 
-CHUNK = 64  # a power of two, and the least C where wide keys make a longer one worth it
+CHUNK = 64  # a power of two: the smallest C; wide keys justify a longer chunk
 TILE = TileBudget(2**19, 2**24)  # numbers of A
 
 
@@ -40,8 +40,8 @@ def gated_linear_attention(
 ) -> tuple[Tensor, Tensor]:
     """q and k (B, H, N, K), v (B, H, N, V), log_decay (B, H, N, K or 1) -> y (B, H, N, V), final state (B, H, K, V).
 
-    A padded token, True in `key_padding_mask` (B, N), leaves the state alone. The state is zero at first unless given;
-    it is float32, or float64, and so are all sums.
+    A padded token, True in `key_padding_mask` (B, N), leaves the state unchanged. The state is zero at first unless
+    given; it and all sums are float32 or float64.
     """
     dtype = v.dtype
     with autocast_disabled(v):
@@ -70,18 +70,18 @@ def gated_linear_step(
 
 
 class _GatedLinear(torch.autograd.Function):
-    """A is put together from blocks of 2, 4, .. C tokens: right of a block's middle e^{b_t - b_mid}, left of it
-    e^{b_mid - b_s}, of sums of g made by doubling. No exponent is positive and none is a difference, since a factor
-    e^{-b_s} would overflow, and differences of b lose digits, where a chunk decays much. It is exact for any g <= 0,
-    minus infinity included.
+    """A is assembled from blocks of 2, 4, .. C tokens: e^{b_t - b_mid} right of a block's middle, e^{b_mid - b_s} left
+    of it, with sums of g computed by doubling. No exponent is positive, and none is a difference: under strong decay a
+    factor e^{-b_s} would overflow, and differences of b would lose digits. The result is exact for any g <= 0,
+    including minus infinity.
 
-    Backward makes A again, and takes the decay's gradient from those of q and k: inside a chunk dL/db_t = q_t dq_t -
-    k_t dk_t, and all of b_C's acts on the state at the end.
+    Backward recomputes A and derives the decay's gradient from those of q and k: inside a chunk dL/db_t = q_t dq_t -
+    k_t dk_t, and the gradient of b_C comes from the final state.
     """
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, initial: Tensor) -> tuple[Tensor, Tensor]:
-        chunks = _Chunks(q, k, v, g)
+        chunks = _CutTokens(q, k, v, g)
         written = chunks.empty_states()
         for index, tile in chunks.tiles(with_scores=False):
             written[index] = tile.writing.mT @ tile.v
@@ -97,7 +97,7 @@ class _GatedLinear(torch.autograd.Function):
     def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, g, before = ctx.saved_tensors
         with autocast_disabled(q):
-            chunks = _Chunks(q, k, v, g)
+            chunks = _CutTokens(q, k, v, g)
             grad = chunks.cut(grad)
             read = chunks.empty_states()
             for index, tile in chunks.tiles(with_scores=False):
@@ -124,12 +124,12 @@ class _GatedLinear(torch.autograd.Function):
 Index = tuple[slice, slice, slice]
 
 
-class _Chunks:
+class _CutTokens:
     """The tokens of one call cut into chunks, (B, H, G, C, ..)."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None):
         self.length = q.shape[2]
-        # one state a chunk is written and read: where K is wide it outweighs the scores until C is about K / 2
+        # one state per chunk is written and read: for wide K this outweighs the scores until C is about K / 2
         wide = 1 << max(0, (q.shape[-1] // 2).bit_length() - 1)
         self.size = min(max(CHUNK, wide), 1 << (self.length - 1).bit_length())  # C
         self.count = -(-self.length // self.size)  # G
@@ -149,19 +149,18 @@ class _Chunks:
         batch, heads, count = self.q.shape[:3]
         return self.q.new_empty(batch, heads, count + more, self.q.shape[-1], self.v.shape[-1])
 
-    def tiles(self, *, with_scores: bool = True) -> Iterator[tuple[Index, "_Tile"]]:
+    def tiles(self, *, with_scores: bool = True) -> Iterator[tuple[Index, "_DecayedChunks"]]:
         batch, heads = self.q.shape[:2]
         chunk = heads * self.size**2
         rows = TILE.fit(self.q, chunk, batch)
         chunks = TILE.fit(self.q, rows * chunk, self.count)
-        for row in range(0, batch, rows):
-            for first in range(0, self.count, chunks):
-                index = slice(row, row + rows), slice(None), slice(first, min(first + chunks, self.count))
-                g = None if self.g is None else self.g[index]
-                yield index, _Tile(self.q[index], self.k[index], self.v[index], g, self.lower, with_scores=with_scores)
+        for _, index in tiles(spans(0, batch, rows), EVERY, spans(0, self.count, chunks)):
+            g = None if self.g is None else self.g[index]
+            parts = self.q[index], self.k[index], self.v[index], g
+            yield index, _DecayedChunks(*parts, self.lower, with_scores=with_scores)
 
     def carry(self, added: Tensor, initial: Tensor, *, reverse: bool = False) -> Tensor:
-        """States at the G + 1 borders of chunks, (B, H, G + 1, K, V), from what each chunk adds to a zero state."""
+        """States at the G + 1 chunk boundaries, (B, H, G + 1, K, V), from what each chunk adds to a zero state."""
         if self.g is None:
             decay = added.new_ones(1).expand(*added.shape[:3], 1, 1)
         else:
@@ -173,21 +172,21 @@ class _Chunks:
         return states
 
 
-class _Tile:
+class _DecayedChunks:
     """Some chunks computed together: q, k (.., C, K), v (.., C, V), g (.., C, K or 1) or None.
 
-    Without `with_scores` it has only what is read from and written to the states, not A.
+    Without `with_scores` it computes only what is read from and written to the states, not A.
     """
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, lower: Tensor, *, with_scores: bool):
         self.q, self.k, self.v = q, k, v
         self.per_channel = g is not None and g.shape[-1] == k.shape[-1]
-        # e^{b_t} and e^{b_C - b_s}, and these for the blocks inside
+        # e^{b_t} and e^{b_C - b_s}, and the same within blocks
         self.from_start = self.to_end = self.levels = None
         if g is not None:
             self.from_start, self.to_end, self.levels = decays(g, with_scores)
         if with_scores and not self.per_channel:
-            self.pair = lower  # e^{b_t - b_s}, (.., C, C), where all channels share it, zero for t < s
+            self.pair = lower  # e^{b_t - b_s}, (.., C, C), if all channels share it; zero for t < s
             if g is not None:
                 self.pair = decayed_products(*torch.ones_like(g).expand(2, *g.shape), self.levels)
 
@@ -206,7 +205,7 @@ class _Tile:
         return (self.q @ self.k.mT).mul_(self.pair)
 
     def scores_backward(self, dscores: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of q and k, (.., C, K) each, from that of A, which is overwritten."""
+        """Gradients of q and k, (.., C, K) each, from the gradient of A, which is overwritten."""
         if self.per_channel:
             return decayed_products_backward(dscores, self.q, self.k, self.levels)
         dscores.mul_(self.pair)
@@ -221,10 +220,10 @@ Level = tuple[Tensor, Tensor]
 
 
 def decays(g: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
-    """Of g (.., C, F): e to the sums from the start to t, and from after s to the end, (.., C, F), and levels.
+    """Exponentials of sums of g (.., C, F): from the start to t, from after s to the end, (.., C, F), and levels.
 
-    Levels, made `with_levels` alone, are the same for blocks of 2, 4, .. C tokens: from their middle to the t in the
-    right half, and from after the s in the left half to the middle, (.., M, half, F).
+    Levels, computed only `with_levels`, are the same within blocks of 2, 4, .. C tokens: from the middle to t in the
+    right half, and from after s in the left half to the middle, (.., M, half, F).
     """
     to_here, from_here, levels = g.clone(), torch.zeros_like(g), []  # in blocks of `half` tokens
     half, size = 1, g.shape[-2]
@@ -261,7 +260,7 @@ def decayed_products(q: Tensor, k: Tensor, levels: list[Level]) -> Tensor:
 
 
 def decayed_products_backward(dout: Tensor, q: Tensor, k: Tensor, levels: list[Level]) -> tuple[Tensor, Tensor]:
-    """Gradients of q and k from that of `decayed_products`, b held fixed."""
+    """Gradients of q and k from the gradient of `decayed_products`, with b fixed."""
     diagonal = dout.diagonal(dim1=-2, dim2=-1)[..., None]
     dq, dk = diagonal * k, diagonal * q
     for right, left in levels:

@@ -1,4 +1,4 @@
-"""Channels to heads and back.
+"""Conversion between channels and heads.
 
 B batch, N length, H heads, E head width
 """

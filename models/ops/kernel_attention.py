@@ -1,15 +1,16 @@
-"""Attention whose weights are products of features: sums over the keys take the place of scores.
+"""Attention whose weights are products of features: sums over the keys replace scores.
 
     o_i = S_i' phi(q_i) / d_i,   d_i = z_i' phi(q_i),   S_i = sum_j phi(k_j) v_j',   z_i = sum_j phi(k_j)
 
-over all j, or over j <= i (Katharopoulos et al., 2020, arXiv 2006.16236, eq. 4-12). d_i may be guarded against zero:
-`eps` is added to it, then it is at least `floor`. Time O(N m E); memory O(N (m + E)). The state of decoding is [S z].
-Where m is a multiple of E, features are better made segment by segment; if they are many, they are made again in the
-backward pass, which brings memory to O(N E).
+over all j, or over j <= i (Katharopoulos et al., 2020, arXiv 2006.16236, eq. 4-12). To guard against zero, `eps` is
+added to d_i, which is then raised to at least `floor`. Time O(N m E); memory O(N (m + E)). The decoding state is [S z].
+If m is a multiple of E, features are better computed segment by segment; many features are recomputed in the backward
+pass, which reduces memory to O(N E).
 
-    B batch, H heads, N query length, M key length, m features, E width of a value
+    B batch, H heads, N query length, M key length, m features, E value width
 """
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,19 +38,15 @@ def kernel_attention(
     floor: float = 0.0,
 ) -> Tensor:
     """phi_q (B, H, N, m), phi_k (B, H, M, m), v (B, H, M, E), mask (B, M) True at padding -> (B, H, N, E)."""
+    if not causal:
+        return read_sums(phi_q, kernel_sums(phi_k, v, key_padding_mask), eps=eps, floor=floor).to(v.dtype)
     with autocast_disabled(v):
-        phi_q, phi_k, values = upcast(phi_q), upcast(phi_k), with_ones(v)
-        if causal:
-            y, _ = gated_linear_attention(phi_q, phi_k, values, key_padding_mask=key_padding_mask)
-        else:
-            if key_padding_mask is not None:
-                phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
-            y = phi_q @ (phi_k.mT @ values)
+        y, _ = gated_linear_attention(upcast(phi_q), upcast(phi_k), with_ones(v), key_padding_mask=key_padding_mask)
         return normalise(y, eps, floor).to(v.dtype)
 
 
 def kernel_sums(phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-    """[S z], (B, H, m, E + 1), of phi_k (B, H, M, m) and v (B, H, M, E), mask (B, M) True at padding."""
+    """[S z] (B, H, m, E + 1) from phi_k (B, H, M, m) and v (B, H, M, E), mask (B, M) True at padding."""
     with autocast_disabled(v):
         phi_k = upcast(phi_k)
         if key_padding_mask is not None:
@@ -58,7 +55,7 @@ def kernel_sums(phi_k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None
 
 
 def read_sums(phi_q: Tensor, sums: Tensor, *, eps: float = 0.0, floor: float = 0.0) -> Tensor:
-    """What queries phi_q (B, H, N, m) read of [S z]: (B, H, N, E)."""
+    """What queries phi_q (B, H, N, m) read from [S z]: (B, H, N, E)."""
     with autocast_disabled(sums):
         return normalise(upcast(phi_q) @ sums, eps, floor)
 
@@ -75,13 +72,13 @@ def segmented_kernel_attention(
     gate: Tensor | None = None,
     floor: float,
 ) -> Tensor:
-    """As `kernel_attention` of phi(q) and phi(k), of q (B, H, N, E) and k (B, H, M, E), but in segments.
+    """`kernel_attention` of phi(q) and phi(k), with q (B, H, N, E) and k (B, H, M, E), computed in segments.
 
-    `phi` maps (B, H, n, E) to (B, H, n, features). In the causal form, `gate` (B, H, N, 1) is the logit of a g by which
-    both sums decay before 1 - g of a token is added.
+    `phi` maps (B, H, n, E) to (B, H, n, features). In the causal form, `gate` (B, H, N, 1) is the logit of g: both sums
+    decay by g before the share 1 - g of a token is added.
     """
     size = max(64, SEGMENT.fit(v, v.shape[0] * v.shape[1] * features))
-    run = checkpointed if max(q.shape[2], k.shape[2]) > MOST_KEPT * size else direct
+    run = checkpointed if max(q.shape[2], k.shape[2]) > MOST_KEPT * size else operator.call
     sums, rows = empty_sums(*v.shape[:2], features, v.shape[-1], v), []
 
     def both(q: Tensor, k: Tensor, v: Tensor, gate: Tensor | None, hidden: Tensor | None, sums: Tensor) -> Any:
@@ -92,8 +89,7 @@ def segmented_kernel_attention(
         return normalise(y, 0.0, floor).to(v.dtype), sums
 
     def add(k: Tensor, v: Tensor, hidden: Tensor | None, sums: Tensor) -> Tensor:
-        phi_k = phi(k) if hidden is None else phi(k).masked_fill(hidden[:, None, :, None], 0.0)
-        return sums + phi_k.mT @ with_ones(v)
+        return sums + kernel_sums(phi(k), v, hidden)
 
     def read(q: Tensor, sums: Tensor) -> Tensor:
         return normalise(phi(q) @ sums, 0.0, floor).to(v.dtype)
@@ -110,23 +106,19 @@ def segmented_kernel_attention(
         return torch.cat(rows, 2)
 
 
-def direct(function: Callable, *tensors: Tensor | None) -> Any:
-    return function(*tensors)
-
-
 def checkpointed(function: Callable, *tensors: Tensor | None) -> Any:
-    """function(*tensors), which the backward pass calls again instead of keeping what it makes."""
+    """function(*tensors), called again in the backward pass instead of keeping its intermediate results."""
     return checkpoint(function, *tensors, use_reentrant=False, preserve_rng_state=False)
 
 
 def segments(size: int, *tensors: Tensor | None) -> Iterator[tuple[Tensor | None, ...]]:
-    """Pieces of `size` tokens of each of some (B, H, N, ..) and (B, N); None stays None."""
+    """Pieces of `size` tokens from tensors (B, H, N, ..) and (B, N); None stays None."""
     split = [None if x is None else x.split(size, 1 if x.ndim == 2 else 2) for x in tensors]
     return ([None if pieces is None else pieces[i] for pieces in split] for i in range(len(split[0])))
 
 
 def gated(phi_k: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """(1 - g) phi(k), log g of phi_k (.., m) and the logit of g (.., 1)."""
+    """(1 - g) phi(k) and log g, from phi_k (.., m) and the logit of g (.., 1)."""
     if gate is None:
         return phi_k, None
     gate = upcast(gate)
@@ -134,7 +126,7 @@ def gated(phi_k: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor | None]:
 
 
 def with_ones(v: Tensor) -> Tensor:
-    """[v 1], so that one sum over the keys gives S and z: (.., E) -> (.., E + 1), in float32 or float64."""
+    """[v 1], for which one sum over the keys gives both S and z: (.., E) -> (.., E + 1), in float32 or float64."""
     v = upcast(v)
     return torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
 

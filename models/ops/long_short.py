@@ -1,16 +1,16 @@
-"""One softmax over a window of tokens and over summaries of the tokens outside it (Zhu et al., 2021, arXiv 2107.02192).
+"""One softmax over a window of tokens and summaries of the other tokens (Zhu et al., 2021, arXiv 2107.02192).
 
     o_i = sum_{j in window(i)} p_ij v_j + sum_m p~_im v~_m,   (p_i, p~_i) one softmax over both kinds of keys
 
-Noncausal, every query sees all R summaries, and the windows are those of blocks: two attentions with the logarithms of
-their sums, mixed; each one's backward pass, called with the mixture, gives its part of the gradients (`softmax_lse`).
+Noncausal form: every query sees all R summaries and the window of its block. Two attentions with their log sums are
+mixed; the backward pass of each, called with the mixture, gives its share of the gradients (`softmax_lse`).
 O(N (w + R) E) time, O(N E) memory plus one tile.
 
-Causal, scores have a part for the distance, so that no fused kernel makes them. Queries go chunk by chunk, some chunks
-a tile; a tile's weights are made again in the backward pass: O(N (w + N r / c) E) time, O(N E) memory plus one tile.
+Causal form: scores depend on the distance, which no fused kernel supports. Queries are processed in tiles of several
+chunks; the backward pass recomputes a tile's weights: O(N (w + N r / c) E) time, O(N E) memory plus one tile.
 
-    B batch, H heads, N length, E head width, w window, c chunk, r summaries of a chunk, R of all, G chunks or blocks,
-    T chunks of a tile, L keys around a chunk or a block
+    B batch, H heads, N length, E head width, w window, c chunk, r summaries per chunk, R in total, G chunks or blocks,
+    T chunks per tile, L keys around a chunk or a block
 """
 
 from typing import NamedTuple
@@ -27,14 +27,14 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
 from models.ops.tiles import TileBudget
 
-TILE = TileBudget(2**22, 2**22)  # causal scores that are held at once
+TILE = TileBudget(2**22, 2**22)  # causal scores that exist at once
 
 
 def summaries(x: Tensor, scores: Tensor, hidden: Tensor | None, *, chunk: int, heads: int) -> Tensor:
     """Means of the tokens of each chunk, weighted by the softmax of their scores within it.
 
-    x (B, G c, D), scores (B, G c, H r), hidden (B, G c) True at tokens to leave out -> (B, G r, D). A chunk of hidden
-    tokens alone gives their plain mean.
+    x (B, G c, D), scores (B, G c, H r), hidden (B, G c) True at excluded tokens -> (B, G r, D). An all-hidden chunk has
+    the plain mean.
     """
     if hidden is not None:
         scores = scores.masked_fill(hidden[..., None], torch.finfo(scores.dtype).min)
@@ -57,7 +57,7 @@ def noncausal_long_short(
 ) -> Tensor:
     """q, k, v (B, H, N, E), summaries (B, H, R, E), R > 0, mask (B, N) True at padding -> (B, H, N, E).
 
-    The block of `window` queries sees its own tokens and max(1, window // 2) more to either side.
+    A block of `window` queries sees its own tokens and max(1, window // 2) more on either side.
     """
     length = q.shape[2]
     extra = -length % window
@@ -77,7 +77,7 @@ class _Noncausal(torch.autograd.Function):
             out, lse = softmax_lse(q, far_k, far_v, far)
             out = upcast(out).clone()
             near_out, near_lse = softmax_lse(_blocks(q, window), _around(k, window), _around(v, window), near)
-            # where no token of the window is visible
+            # blocks without a visible token in their window
             near_lse = near_lse.masked_fill(near.hidden.all(1)[:, None, None], float("-inf"))
             mix(out, lse, _joined(near_out, len(q)), _joined(near_lse, len(q)))
             out = out.to(q.dtype)
@@ -101,7 +101,7 @@ class _Noncausal(torch.autograd.Function):
 
 
 def _visible(hidden: Tensor, batch: int, window: int, dropout: float, seed: int) -> tuple[Visible, Visible]:
-    """Of the summaries all, of the tokens around each block those not hidden."""
+    """Visibility of the summaries (all) and of the tokens around each block (unless hidden)."""
     reach = max(1, window // 2)
     near = F.pad(hidden.expand(batch, -1), (reach, reach), value=True).unfold(1, window + 2 * reach, window)
     far = Visible(causal=False, dropout=dropout, seed=seed)
@@ -135,12 +135,12 @@ def _gathered(x: Tensor, batch: int, window: int) -> Tensor:
     return total.flatten(2, 3)
 
 
-class Relative(NamedTuple):
-    """What the causal scores know of distances, and the two biases of Transformer-XL.
+class Distances(NamedTuple):
+    """The distance vectors of the causal scores, and the two biases of Transformer-XL.
 
-    `near` (H, w, E) is the vector of each distance in tokens, `far` (H, r G, E) that of each distance in summaries,
-    from the last one of the chunk before the query's; `content` and `position` (H, E) are added to the queries that
-    meet keys of the window, and vectors of its distances.
+    `near` (H, w, E) holds one vector per distance in tokens, `far` (H, r G, E) one per distance in summaries, counted
+    from the last summary before the query's chunk. `content` and `position` (H, E) are added to the queries for the
+    window's keys and for its distance vectors.
     """
 
     near: Tensor
@@ -155,16 +155,17 @@ def causal_long_short(
     v: Tensor,
     far_k: Tensor,
     far_v: Tensor,
-    relative: Relative,
+    relative: Distances,
     *,
     chunk: int,
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q (B, H, N, E), already scaled; k, v (B, H, M, E) of the same tokens and M - N before them, whole chunks.
+    """q (B, H, N, E), already scaled; k, v (B, H, M, E) of the same tokens and of M - N earlier ones, in whole chunks.
 
-    far_k, far_v (B, H, R, E) are the summaries of all chunks before that of the last token, r of each. A query sees
-    those of the chunks before its own, and the w last tokens. Mask (B, M) True at padding. Returns (B, H, N, E).
+    far_k, far_v (B, H, R, E) are the summaries of all chunks before the last token's chunk, r per chunk. A query sees
+    the summaries of the chunks before its own, and the last w tokens. Mask (B, M) True at padding. Returns
+    (B, H, N, E).
     """
     length, before = q.shape[2], k.shape[2] - q.shape[2]
     window, past = relative.near.shape[1], before // chunk
@@ -211,14 +212,14 @@ def _causal_tile(
     v: Tensor,
     far_k: Tensor,
     far_v: Tensor,
-    relative: Relative,
+    relative: Distances,
     hidden: Tensor,
     far_hidden: Tensor | None,
     chunk: int,
     rank: int,
     dropout: float,
 ) -> Tensor:
-    """q (B, H, T c, E), k and v (B, H, w - 1 + T c, E), the summaries that its last chunk sees (B, H, K, E)."""
+    """One tile: q (B, H, T c, E), k and v (B, H, w - 1 + T c, E), the last chunk's summaries (B, H, K, E)."""
     window, seen = relative.near.shape[1], far_k.shape[2]
     with autocast_disabled(q):
         low = torch.finfo(q.dtype).min
@@ -228,12 +229,12 @@ def _causal_tile(
         near = near + ((q + relative.position[:, None]) @ relative.near.flip(1).mT).view_as(near)  # (B, H, T, c, w)
         near = near.masked_fill(hidden.unfold(1, window, 1).unflatten(1, (-1, chunk))[:, None], low)
 
-        # by position in the chunk, so that adjacent rows are one chunk apart: (B, H, c T, E)
+        # ordered by position in the chunk, so adjacent rows are one chunk apart: (B, H, c T, E)
         q = q.unflatten(2, (-1, chunk)).transpose(2, 3).flatten(2, 3)
         shape = chunk, rows.shape[2]
-        place = _shifted((q @ relative.far.flip(1).mT).unflatten(2, shape), rank)
-        far = (q @ far_k.mT).unflatten(2, shape) + place  # (B, H, c, T, K)
-        # the last chunk of the tile sees all K, each one before it r fewer
+        position_scores = _shifted((q @ relative.far.flip(1).mT).unflatten(2, shape), rank)
+        far = (q @ far_k.mT).unflatten(2, shape) + position_scores  # (B, H, c, T, K)
+        # the tile's last chunk sees all K summaries, each earlier chunk r fewer
         limit = seen - rank * torch.arange(shape[1], device=q.device).flip(0)
         unseen = torch.arange(seen, device=q.device) >= limit[:, None]  # (T, K)
         if far_hidden is not None:
@@ -260,7 +261,7 @@ def _band(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, rank: int) -> Tensor:
-    """y[.., t, j] = x[.., t, j + (T - 1 - t) r], (.., T, K) -> (.., T, K); anything past the end of a row."""
+    """y[.., t, j] = x[.., t, j + (T - 1 - t) r], (.., T, K) -> (.., T, K); arbitrary beyond the end of a row."""
     chunks, keys = x.shape[-2:]
     skipped = (chunks - 1) * rank
     return F.pad(x, (0, rank)).flatten(-2)[..., skipped : skipped + chunks * keys].unflatten(-1, (chunks, keys))

@@ -3,12 +3,12 @@
     C_t = f_t C_{t-1} + i_t k_t v_t',  n_t = f_t n_{t-1} + i_t k_t,  i_t = exp(i~_t),  f_t = sigmoid(f~_t)
     h_t = C_t' q_t / max(|n_t' q_t|, 1),   k divided by sqrt(E)
 
-i_t has no bound, so that C and n are kept as multiples of e^{m_t}, m_t = max(log f_t + m_{t-1}, i~_t). This is gated
-linear attention with log decays log f_t + m_{t-1} - m_t <= 0, keys k_t e^{i~_t - m_t}, and a value of 1 that sums n.
-The divisor becomes max(|n' q|, e^{-m_t}) + 1e-6, as in the published code. No m is a difference of long sums. But for
-the 1e-6 the result does not depend on m, so that m has a gradient only there.
+i_t is unbounded, so C and n are kept as multiples of e^{m_t}, m_t = max(log f_t + m_{t-1}, i~_t). This is gated linear
+attention with log decays log f_t + m_{t-1} - m_t <= 0, keys k_t e^{i~_t - m_t}, and an additional value of 1 that sums
+n. The divisor becomes max(|n' q|, e^{-m_t}) + 1e-6, as in the published code. No m is a difference of long sums. Except
+for the 1e-6, the result does not depend on m, which therefore has a gradient only there.
 
-Time and memory are those of models/ops/gated_linear.py. The state has E (E + 1) + 1 numbers a head.
+Time and memory are those of models/ops/gated_linear.py. The state has E (E + 1) + 1 numbers per head.
 
     B batch, H heads, N length, E head width
 """
@@ -23,7 +23,7 @@ from models.ops.running_softmax import HIDDEN
 from models.ops.scan import diagonal_scan
 
 EPSILON = 1e-6
-State = tuple[Tensor, Tensor]  # C and n side by side (B, H, E, E + 1), m (B, H); both divided by e^m
+State = tuple[Tensor, Tensor]  # C and n concatenated (B, H, E, E + 1) and divided by e^m, and m (B, H)
 
 
 def empty_state(like: Tensor, batch: int, heads: int, head_dim: int) -> State:
@@ -43,7 +43,7 @@ def mlstm(
 ) -> tuple[Tensor, State]:
     """q, k, v (B, H, N, E), i~ and f~ (B, H, N) -> h (B, H, N, E), in float32 or float64, and the state after it.
 
-    A padded token, True in `key_padding_mask` (B, N), leaves the state alone.
+    A padded token, True in `key_padding_mask` (B, N), leaves the state unchanged.
     """
     memory, first = state
     with autocast_disabled(v):
@@ -52,7 +52,7 @@ def mlstm(
         if key_padding_mask is not None:
             hidden = key_padding_mask[:, None]
             enter, log_forget = enter.masked_fill(hidden, HIDDEN), log_forget.masked_fill(hidden, 0.0)
-        m = running_maximum(enter, log_forget, first)
+        m = decayed_maximum(enter, log_forget, first)
         fixed = m.detach()
         decay = (log_forget + torch.cat([first[..., None], fixed[..., :-1]], -1) - fixed)[..., None]
         k = k * ((enter - fixed).exp() * k.shape[-1] ** -0.5)[..., None]
@@ -67,12 +67,12 @@ def mlstm(
     return h, (memory, fixed[..., -1].clone())
 
 
-def running_maximum(x: Tensor, log_decay: Tensor, first: Tensor) -> Tensor:
+def decayed_maximum(x: Tensor, log_decay: Tensor, first: Tensor) -> Tensor:
     """m_t = max(log_decay_t + m_{t-1}, x_t) along the last dimension of both (B, H, N), from `first` (B, H)."""
     with torch.no_grad():
         decay, m = log_decay.clone(), x.clone()
         m[..., 0] = torch.maximum(m[..., 0], decay[..., 0] + first)
-        width = 1  # tokens that m_t and decay_t look back on
+        width = 1  # tokens covered by m_t and decay_t
         while width < x.shape[-1]:
             m = torch.cat([m[..., :width], torch.maximum(m[..., width:], decay[..., width:] + m[..., :-width])], -1)
             decay = torch.cat([decay[..., :width], decay[..., width:] + decay[..., :-width]], -1)

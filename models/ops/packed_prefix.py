@@ -1,14 +1,14 @@
 """Causal linear attention through slots, forward and backward (Luna, Ma et al., 2021, arXiv 2106.01540, §3.3).
 
-With keys k, values v and slot activations a_t = w(E^-1/2 P p_t) >= 0, one number for each of the L slots P:
+With keys k, values v and slot activations a_t = w(E^-1/2 P p_t) >= 0, one number per slot in P:
 
     z_t = E^-1/2 / t q_t sum_{j<=t} k_j' a_j,   u_t = softmax(z_t),   y_t = 1/t u_t sum_{j<=t} a_j' v_j     (7)
 
-Keys and values are concatenated in one memory m = [k v], F = 2E wide, or are the same, m = k = v, F = E: both sums are
-slices of S_t = sum_{j<=t} m_j' a_j. Time O(N L E). The inputs and S at the start of each tile are kept for backward, so
-that no tensor has N L E numbers. All sums are in float32, or in float64; a >= 0 and 1/t keep everything bounded.
+Keys and values are concatenated in one memory m = [k v] of width F = 2E, or are equal, m = k = v with F = E: both sums
+are slices of S_t = sum_{j<=t} m_j' a_j. Time O(N L E). Backward keeps the inputs and S at the start of each tile, so no
+tensor has N L E numbers. All sums are in float32 or float64; a >= 0 and 1/t keep everything bounded.
 
-    B batch, H heads, N length, E head width, F memory width, L slots, C tokens of a chunk, G chunks of a tile, R = B H
+    B batch, H heads, N length, E head width, F memory width, L slots, C tokens per chunk, G chunks per tile, R = B H
 """
 
 import math
@@ -27,7 +27,7 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**21, 2**27)  # numbers
-MIN_CHUNKS = 8  # of a tile, so that the states kept for backward stay smaller than the inputs
+MIN_CHUNKS = 8  # per tile, so that the states kept for backward stay smaller than the inputs
 LN2 = math.log(2)
 
 
@@ -59,13 +59,13 @@ def packed_prefix(
 ) -> Tensor:
     """q and pack_k (B, H, N, E), memory (B, H, N, E or 2E), pack_q (B, H, L, E): (B, H, N, E).
 
-    `memory` holds the keys and, if it is 2E wide, after them the values. `key_padding_mask` (B, N) is True at tokens
-    that are in no sum and in no count t. `slot_mask` (B, L) is True at unused slots. `dropout` is the share
-    of a and of u dropped, whatever the mode of the calling module. Without it there is a compiled form
+    `memory` holds the keys and, if it is 2E wide, then the values. `key_padding_mask` (B, N) is True at tokens that are
+    excluded from sums and from the count t. `slot_mask` (B, L) is True at unused slots. `dropout` is the dropped share
+    of a and of u, whatever the mode of the calling module. Without dropout there is a compiled form
     (`models.ops.native`).
     """
     seed = draw_seed(dropout)
-    plan = _Plan(activation, q.shape[-1] ** -0.5, dropout, seed)
+    plan = _SlotOptions(activation, q.shape[-1] ** -0.5, dropout, seed)
     return _PackedPrefix.apply(q, memory, pack_k, pack_q, key_padding_mask, slot_mask, plan)
 
 
@@ -80,7 +80,7 @@ def packed_prefix_step(
     activation: Activation,
     slot_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One token, q and pack_k (B, H, E), memory (B, H, F), after `seen` others with the sum `total` (B, H, F, L).
+    """One token, q and pack_k (B, H, E), memory (B, H, F), after `seen` tokens with the sum `total` (B, H, F, L).
 
     Returns y (B, H, E), equal to the same row of `packed_prefix`, and the new sum.
     """
@@ -107,14 +107,14 @@ def packed_prefix_chunk(
     activation: Activation,
     slot_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """n tokens, q and pack_k (B, H, n, E), memory (B, H, n, F), otherwise as `packed_prefix_step`: y (B, H, n, E)."""
+    """As `packed_prefix_step` for n tokens, q and pack_k (B, H, n, E), memory (B, H, n, F): y (B, H, n, E)."""
     if q.shape[2] == 1:
         token = (x[:, :, 0] for x in (q, memory, pack_k))
         y, total = packed_prefix_step(*token, pack_q, total, seen, activation=activation, slot_mask=slot_mask)
         return y[:, :, None], total
     with autocast_disabled(q):
-        plan = _Plan(activation, q.shape[-1] ** -0.5, 0.0, 0)
-        call = _Call(q, memory, pack_k, pack_q, None, slot_mask, plan, seen)
+        plan = _SlotOptions(activation, q.shape[-1] ** -0.5, 0.0, 0)
+        call = _PackedInputs(q, memory, pack_k, pack_q, None, slot_mask, plan, seen)
         y, after = torch.empty_like(q), torch.empty_like(total)
         for tiles in call.groups():
             rows = tiles[0].rows
@@ -124,14 +124,14 @@ def packed_prefix_chunk(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _SlotOptions:
     activation: Activation
     scale: float
     dropout: float
     seed: int
 
     def kernels(self, q: Tensor, memory: Tensor, pack_k: Tensor, pack_q: Tensor) -> Any | None:
-        """The compiled form, if it takes these."""
+        """The compiled form, if it supports these inputs."""
         if self.dropout or self.activation not in ACTIVATIONS.values() or pack_q.shape[2] % 16:
             return None
         return native.kernels(q, memory, pack_k, pack_q)
@@ -158,7 +158,7 @@ class _PackedPrefix(torch.autograd.Function):
             return ctx.kernels.packed_prefix_forward(*inputs, plan.scale, plan.activation == SOFTPLUS)
         starts = []
         with autocast_disabled(q):
-            call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, plan)
+            call = _PackedInputs(q, memory, pack_k, pack_q, padding, slot_mask, plan)
             y = torch.empty_like(q)
             for tiles in call.groups():
                 starts += call.forward(tiles, y, call.empty_sum(tiles[0]))[:-1]
@@ -173,13 +173,13 @@ class _PackedPrefix(torch.autograd.Function):
             scale, softplus = ctx.plan.scale, ctx.plan.activation == SOFTPLUS
             return *ctx.kernels.packed_prefix_backward(grad, *ctx.saved_tensors, scale, softplus), None, None, None
         with autocast_disabled(q):
-            call = _Call(q, memory, pack_k, pack_q, padding, slot_mask, ctx.plan)
+            call = _PackedInputs(q, memory, pack_k, pack_q, padding, slot_mask, ctx.plan)
             dq, dmemory, dpack_k = (torch.empty_like(x) for x in (q, memory, pack_k))
             dpack_q = torch.zeros_like(pack_q, dtype=call.dtype)
             for tiles in call.groups():
                 queries, future = call.pack_queries(tiles[0]), call.empty_sum(tiles[0])
                 for where in reversed(tiles):
-                    tile = _Tile(call, where, queries, starts[where.number])
+                    tile = _TileSums(call, where, queries, starts[where.number])
                     dy = where.cut(grad, tile.share)
                     dw = (dy @ tile.v.mT).mul_(tile.past)
                     du = (dw @ tile.a).baddbmm_(dy, tile.s_v)
@@ -189,10 +189,10 @@ class _PackedPrefix(torch.autograd.Function):
                     dg = (dz @ tile.a.mT).mul_(tile.past)
                     where.put(dq, (dg @ tile.k).baddbmm_(dz, tile.s_k.mT), tile.share * ctx.plan.scale)
 
-                    own = torch.zeros_like(tile.before)
-                    call.keys(own, 1).baddbmm_(tile.q.mT, dz)
-                    call.values(own, 1).baddbmm_(dy.mT, tile.read)
-                    x, future = where.running(own, future, reverse=True)
+                    added = torch.zeros_like(tile.before)
+                    call.keys(added, 1).baddbmm_(tile.q.mT, dz)
+                    call.values(added, 1).baddbmm_(dy.mT, tile.read)
+                    x, future = where.running(added, future, reverse=True)
                     dm = tile.a @ x.mT
                     call.keys(dm, 2).baddbmm_(dg.mT, tile.q)
                     call.values(dm, 2).baddbmm_(tile.w.mT, dy)
@@ -209,8 +209,8 @@ class _PackedPrefix(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class _Where:
-    """Chunks of some examples, computed together: `count` chunks of `size` tokens."""
+class _ChunkRange:
+    """`count` chunks of `size` tokens of some examples, computed together."""
 
     number: int
     rows: slice
@@ -244,21 +244,21 @@ class _Where:
         else:
             torch.mul(value, factor, out=view)
 
-    def running(self, own: Tensor, edge: Tensor, *, reverse: bool = False) -> tuple[Tensor, Tensor]:
-        """Sums of `own` (G R, F, L) over the chunks before each, added to `edge` (R, F, L), and the sum over all.
+    def running(self, added: Tensor, edge: Tensor, *, reverse: bool = False) -> tuple[Tensor, Tensor]:
+        """`edge` (R, F, L) plus the sums of `added` (G R, F, L) over the chunks before each, and over all chunks.
 
-        In `reverse`, over the chunks after each. A product with a triangle, since cumsum is slow on a CPU.
+        With `reverse` the sums run over the chunks after each. A triangular product is faster than cumsum on a CPU.
         """
-        parts = own.view(self.count, -1)  # (G, R F L)
+        parts = added.view(self.count, -1)  # (G, R F L)
         triangle = parts.new_ones(self.count, self.count)
         triangle = triangle.triu(1) if reverse else triangle.tril(-1)
         sums = torch.addmm(edge.view(1, -1), triangle, parts)
         last = 0 if reverse else -1
-        return sums.view_as(own), (sums[last] + parts[last]).view_as(edge)
+        return sums.view_as(added), (sums[last] + parts[last]).view_as(edge)
 
 
-class _Call:
-    """The inputs of one call, and how they are cut."""
+class _PackedInputs:
+    """The inputs of one call, and how they are cut into tiles."""
 
     def __init__(self, q, memory, pack_k, pack_q, padding, slot_mask, plan, seen=0):
         self.q, self.memory, self.pack_k, self.slot_mask, self.plan = q, memory, pack_k, slot_mask, plan
@@ -272,11 +272,11 @@ class _Call:
             counts = (~padding).cumsum(1).clamp(min=1)
         self.share = counts.to(self.dtype).reciprocal()[:, None, :, None]  # 1/t, (B or 1, 1, N, 1)
 
-    def forward(self, tiles: list[_Where], y: Tensor, state: Tensor) -> list[Tensor]:
-        """Fill y (B, H, N, E) at these tiles. Returns the sums (R, F, L) before each of them and after the last."""
+    def forward(self, tiles: list[_ChunkRange], y: Tensor, state: Tensor) -> list[Tensor]:
+        """Fill y (B, H, N, E) at these tiles. Returns the sums (R, F, L) before each tile and after the last."""
         queries, states = self.pack_queries(tiles[0]), [state]
         for where in tiles:
-            tile = _Tile(self, where, queries, states[-1])
+            tile = _TileSums(self, where, queries, states[-1])
             where.put(y, (tile.w @ tile.v).baddbmm_(tile.read, tile.s_v.mT), tile.share)
             states.append(tile.state)
         return states
@@ -287,19 +287,19 @@ class _Call:
     def values(self, x: Tensor, dim: int) -> Tensor:
         return x.narrow(dim, self.room - self.width, self.width)
 
-    def pack_queries(self, where: _Where) -> Tensor:
+    def pack_queries(self, where: _ChunkRange) -> Tensor:
         """(G R, L, E), the same in every chunk."""
         return self.pack_q[where.rows].flatten(0, 1).repeat(where.count, 1, 1)
 
-    def empty_sum(self, where: _Where) -> Tensor:
+    def empty_sum(self, where: _ChunkRange) -> Tensor:
         """(R, F, L)"""
         pack_q = self.pack_q[where.rows].flatten(0, 1)
         return pack_q.new_zeros(len(pack_q), self.room, pack_q.shape[1])
 
-    def groups(self) -> list[list[_Where]]:
-        """Tiles of some examples at a time, from the first token on; a last short chunk is a tile of its own."""
+    def groups(self) -> list[list[_ChunkRange]]:
+        """Tiles per group of examples, from the first token on; a shorter last chunk is a separate tile."""
         (batch, heads), slots = self.q.shape[:2], self.pack_q.shape[2]
-        # long chunks make larger C x C products, short ones more sums of F x L numbers
+        # long chunks have larger C x C products, short chunks more sums of F x L numbers
         size = min(self.length, max(32, min(math.isqrt(self.room * slots), 64)))
         numbers = heads * (size * (3 * self.width + 4 * slots + 2 * size) + self.room * slots)
         chunks = TILE.fit(self.q, numbers)
@@ -311,22 +311,22 @@ class _Call:
             edges.append((end, self.length, self.length - end))
         examples = [slice(first, min(first + rows, batch)) for first in range(0, batch, rows)]
         return [
-            [_Where(group * len(edges) + tile, examples[group], *edge) for tile, edge in enumerate(edges)]
+            [_ChunkRange(group * len(edges) + tile, examples[group], *edge) for tile, edge in enumerate(edges)]
             for group in range(len(examples))
         ]
 
 
-class _Tile:
-    """What the forward pass makes of a tile, and the backward pass makes again."""
+class _TileSums:
+    """The intermediate results of a tile, computed in the forward pass and again in the backward pass."""
 
-    def __init__(self, call: _Call, where: _Where, pack_q: Tensor, start: Tensor):
+    def __init__(self, call: _PackedInputs, where: _ChunkRange, pack_q: Tensor, start: Tensor):
         plan = call.plan
         self.share = where.view(call.share)
         self.q = where.cut(call.q, self.share * plan.scale)  # (G R, C, E)
         self.m = where.cut(call.memory)  # (G R, C, F)
         self.p = where.cut(call.pack_k)
         self.k, self.v = call.keys(self.m, 2), call.values(self.m, 2)
-        self.pack_q = pack_q[: len(self.q)]  # of as many chunks as this tile has
+        self.pack_q = pack_q[: len(self.q)]  # for as many chunks as this tile has
         self.past = self.q.new_ones(where.size, where.size).tril()
         self.raw = plan.activation.value(self.p @ self.pack_q.mT)  # (G R, C, L)
         generator = torch.Generator(self.q.device).manual_seed(plan.seed + where.number) if plan.dropout else 0

@@ -1,4 +1,4 @@
-"""What a padding mask says about each example.
+"""Properties of each example that follow from its padding mask.
 
 B batch, N length, E head width
 """
@@ -8,25 +8,33 @@ from torch import Tensor
 
 
 def real_lengths(key_padding_mask: Tensor) -> Tensor:
-    """(B, N), True at padding -> (B): the tokens up to each example's last real one, 0 where all is padding."""
+    """(B, N), True at padding -> (B): each example's length up to its last real token, 0 if all is padding."""
     positions = torch.arange(1, key_padding_mask.shape[1] + 1, device=key_padding_mask.device)
     return positions.masked_fill(key_padding_mask, 0).amax(1)
 
 
 def real_tokens(key_padding_mask: Tensor | None, x: Tensor) -> Tensor:
-    """(B, N), False at padding; without a mask (1, N) for the tokens of x (.., N, E)."""
+    """(B, N), False at padding; without a mask, (1, N) of True for x (.., N, E)."""
     if key_padding_mask is None:
         return torch.ones(1, x.shape[-2], dtype=torch.bool, device=x.device)
     return ~key_padding_mask
 
 
 def ranks(real: Tensor) -> Tensor:
-    """(B, N), True at real tokens -> (B, N): the place of each among its example's real ones, from 0."""
+    """(B, N), True at real tokens -> (B, N): each token's rank among its example's real tokens, from 0."""
     return real.cumsum(1) - 1
 
 
+def see_something(visible: Tensor) -> Tensor:
+    """`visible` (.., keys) with every row that has no visible key set to True.
+
+    Only padded queries see nothing. Their rows hold no meaning, but not every attention kernel survives such a row.
+    """
+    return visible | ~visible.any(-1, keepdim=True)
+
+
 def segment_means(real: Tensor, segments: int, dtype: torch.dtype) -> Tensor:
-    """(B, 1, segments, N): rows that take the mean of each segment of the tokens where `real` (B, N) is True.
+    """(B, 1, segments, N): rows that average each segment of the tokens at which `real` (B, N) is True.
 
     A segment without tokens has a row of zeros.
     """

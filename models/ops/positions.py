@@ -1,15 +1,15 @@
 """Positions as functions: sinusoids to add to embeddings, rotations of queries, keys and values.
 
-Sinusoids are those of Vaswani et al. (2017), §3.5, in the printed order, sine and cosine side by side:
+Sinusoids follow Vaswani et al. (2017), §3.5, in the printed order with sine and cosine alternating:
 
     PE(t, 2i) = sin(t / 10000^(2i/d)),  PE(t, 2i+1) = cos(t / 10000^(2i/d)),  t = 0, 1, ...
 
-The LRA code and fairseq put all sines before all cosines and divide the exponent by d/2 - 1 in place of d/2: another
-order of the channels, which the next projection does not see, and wavelengths up to the same 10000 * 2 pi.
+The LRA code and fairseq put all sines before all cosines and divide the exponent by d/2 - 1 instead of d/2: a different
+channel order, which the next projection absorbs, and wavelengths up to the same 10000 * 2 pi.
 
-Rotations are RoPE (Su et al., 2021, arXiv 2104.09864): channel pair j of a vector at position t turns by the angle
-t 10000^(-2j/R), so that the product of a turned query and a turned key depends on the distance alone. xPos (Sun et al.,
-2022, arXiv 2212.10554) also scales pair j by zeta_j^(t/512), zeta_j = (2j/R + 0.4) / 1.4, and its inverse at the keys.
+Rotations are RoPE (Su et al., 2021, arXiv 2104.09864): channel pair j of a vector at position t rotates by the angle
+t 10000^(-2j/R), so the product of a rotated query and a rotated key depends only on their distance. xPos (Sun et al.,
+2022, arXiv 2212.10554) also scales pair j by zeta_j^(t/512), zeta_j = (2j/R + 0.4) / 1.4, and keys by its inverse.
 
     N length, D width, E head width, R rotated channels
 """
@@ -29,7 +29,7 @@ def sinusoidal_positions(length: int, dim: int) -> Tensor:
 
 
 def rope_frequencies(width: int, base: float = 10000.0) -> Tensor:
-    """Angle per step of each of the width / 2 pairs, float64. Raises ValueError for an odd width."""
+    """Angle per step for each of the width / 2 pairs, float64. Raises ValueError for an odd width."""
     if width % 2:
         raise ValueError(f"a rotation turns pairs of channels: {width} is odd")
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
@@ -44,10 +44,10 @@ def apply_rope(
     inverse: bool = False,
     scale: Tensor | None = None,
 ) -> Tensor:
-    """Turn the channel pairs of x (..., N, E) by positions (N,) times frequencies (R/2,): same shape and dtype.
+    """Rotate the channel pairs of x (..., N, E) by positions (N,) times frequencies (R/2,): same shape and dtype.
 
-    Of E channels the first R turn, all of them unless `frequencies` says otherwise. Pairs are (2j, 2j + 1), or
-    (j, j + R/2) with `interleaved` off (GPT-NeoX, Llama). `inverse` turns back. `scale` (N, R/2) multiplies each pair.
+    The first R of E channels rotate; without `frequencies`, all do. Pairs are (2j, 2j + 1) or, with `interleaved` off,
+    (j, j + R/2) (GPT-NeoX, Llama). `inverse` rotates back. `scale` (N, R/2) multiplies each pair.
     """
     if frequencies is None:
         frequencies = rope_frequencies(x.shape[-1]).to(x.device)
@@ -65,7 +65,7 @@ def apply_rope(
 
 
 def xpos_scale(positions: Tensor, width: int, *, base: float = 512.0) -> Tensor:
-    """xPos' factor of each pair at each position, (N, width / 2), float64; keys take its inverse."""
+    """xPos' factor for each pair and position, (N, width / 2), float64; keys take its inverse."""
     pair = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
     zeta = (pair + 0.4 * width) / (1.4 * width)
     return zeta ** (positions.double() / base)[:, None]

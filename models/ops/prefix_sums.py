@@ -1,7 +1,7 @@
-"""Running sums over the tokens, where the numbers of one token lie side by side.
+"""Running sums over tokens whose channels are contiguous in memory.
 
-torch's cumsum over any dimension but the last takes one number at a time on a CPU. Here tokens are cut into chunks of
-C; sums inside a chunk are a product with a triangle of ones, sums of chunks a short cumsum. No sum has more than
+On a CPU, torch's cumsum over any dimension but the last processes one number at a time. Here tokens are cut into chunks
+of C; sums within a chunk are a product with a triangle of ones, sums over chunks a short cumsum. No sum has more than
 C + N / C roundings.
 """
 
@@ -12,7 +12,7 @@ CHUNK = 64
 
 
 def prefix_sums(x: Tensor) -> Tensor:
-    """Sums over all tokens up to each one, itself included: (..., N, F) -> (..., N, F)."""
+    """Inclusive running sums over the tokens: (..., N, F) -> (..., N, F)."""
     length = x.shape[-2]
     if length <= CHUNK:
         return x.cumsum(-2)

@@ -1,19 +1,20 @@
-"""Softmax attention to one's own segment and to a past, with scores that depend on the distance (Dai et al., 2019).
+"""Softmax attention to the query's segment and to a past, with distance-dependent scores (Dai et al., 2019).
 
     s_ij = E^-1/2 ( <q_i + u, k_j> + <q_i + w, r_(i-j)> ),   o_i = sum_j softmax_j(s_ij) v_j
-    r_d is row d of a table of vectors, one for each distance in keys
+    r_d is row d of a table with one vector per distance in keys
 
-A query sees the keys of its segment up to its own, and all keys in a window of each past, which moves on with the
-segments. A past has keys and values of its own, so that it may be cut from the graph, or be shorter than the sequence.
-Distances are counted in keys: a segment's keys follow those of the last past, and these those of the one before.
+A query sees the keys of its segment up to its own, and all keys in a window of each past; the windows move with the
+segments. A past has separate keys and values, so it may be detached from the graph or shorter than the sequence.
+Distances are counted in keys: a segment's keys follow those of the last past, which follow those of the previous past.
 
-Products <q_i + w, r_d> are made for all distances of a row; read with one column less a row, they stand at their keys:
-column j of row i is entry j + n - 1 - i of the distances in falling order (the relative shift). Scores are made tile by
-tile, and again in the backward pass: O(N L E) time, O(N E) memory plus one tile. With S the softmax's gradient,
+Products <q_i + w, r_d> are computed for all distances of a row. Reading them with rows that are one column shorter
+aligns them with the keys: column j of row i is entry j + n - 1 - i of the distances in descending order (the relative
+shift). Scores are computed tile by tile, and recomputed in the backward pass: O(N L E) time, O(N E) memory plus one
+tile. With S the gradient of the scores,
 
     dQ = S K + S^ R,  dK = S' (Q + u),  dR = S^' (Q + w),  du, dw the sums of the two parts of dQ,  S^ S shifted back
 
-    B batch, H heads, N length, E head width, G segments, s of a segment, L keys of a segment, n queries of a tile
+    B batch, H heads, N length, E head width, G segments of s tokens, L keys per segment, n queries per tile
 """
 
 from collections.abc import Iterator
@@ -25,28 +26,29 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.dropout import draw_seed, dropout_mask
+from models.ops.dropout import draw_seed
 from models.ops.positions import rope_frequencies
 from models.ops.precision import autocast_disabled, upcast, upcast_product
-from models.ops.tiles import TileBudget
+from models.ops.softmax_lse import softmax_gradient
+from models.ops.tiles import EVERY, Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
 
 
 def distance_sinusoids(distances: int, dim: int, like: Tensor) -> Tensor:
-    """(distances, dim), all sines before all cosines, as `like` in dtype and device. An odd dim raises ValueError."""
+    """(distances, dim), all sines before all cosines, dtype and device of `like`. An odd dim raises ValueError."""
     angles = torch.arange(distances, dtype=torch.float64)[:, None] * rope_frequencies(dim)
     return torch.cat([angles.sin(), angles.cos()], -1).to(like.device, like.dtype)
 
 
 def by_key(x: Tensor) -> Tensor:
-    """(.., n, L) by distance, falling to 0 -> the same by key, a view; what it says of later keys is no distance."""
+    """(.., n, L) by distance, descending to 0 -> a view by key; entries at later keys have no meaning."""
     queries, keys = x.shape[-2:]
     return x if queries == 1 else x.flatten(-2)[..., queries - 1 :].unfold(-1, keys, keys - 1)
 
 
 def by_distance(x: Tensor) -> Tensor:
-    """The transpose of `by_key`, of x (.., n, L) that is 0 at keys after a query's own; that of the last is L - 1."""
+    """The transpose of `by_key` for x (.., n, L), which is 0 at keys after a query's own; the last query's is L - 1."""
     queries, keys = x.shape[-2:]
     out = F.pad(x[..., :-1].flatten(-2), (queries - 1, 1))
     out[..., -1] = x[..., -1, -1]
@@ -56,8 +58,8 @@ def by_distance(x: Tensor) -> Tensor:
 class Past(NamedTuple):
     """Keys before the segments, k and v (B, H, K, E).
 
-    Segment g sees the `width` > 0 rows from `start` + g `step` on; those before the first and after the last are not
-    there, but at least one is. `hidden` (B, K) is True at rows to leave out.
+    Segment g sees the `width` > 0 rows from `start` + g `step` on. Rows before the first and after the last do not
+    exist, but at least one row does. `hidden` (B, K) is True at hidden rows.
     """
 
     k: Tensor
@@ -81,16 +83,16 @@ def relative_attention(
     key_padding_mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """q, k, v (B, H, N, E), which begin with a segment -> (B, H, N, E).
+    """q, k, v (B, H, N, E), starting at a segment boundary -> (B, H, N, E).
 
-    `table` (H, R, E) has the vectors of the distances, at least as many as keys are seen: the widths of the `pasts`,
-    oldest first, and a segment. `content` and `position` (H, E) are u and w. `key_padding_mask` (B, N) is True at
-    hidden keys; a query that sees no key gets zeros. The softmax is taken in float32, or in float64.
+    `table` (H, R, E) holds one vector per distance, for at least as many distances as visible keys: the widths of the
+    `pasts`, oldest first, plus a segment. `content` and `position` (H, E) are u and w. `key_padding_mask` (B, N) is
+    True at hidden keys; a query that sees no key gets zeros. The softmax is computed in float32 or float64.
     """
     flat = [x for past in pasts for x in (past.k, past.v, past.hidden)]
     windows = tuple((past.width, past.start, past.step) for past in pasts)
     options = _Options(segment, windows, dropout, draw_seed(dropout))
-    return _Relative.apply(q, k, v, table, content, position, key_padding_mask, options, *flat)
+    return _RelativeAttention.apply(q, k, v, table, content, position, key_padding_mask, options, *flat)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class _Options:
     seed: int
 
 
-class _Relative(torch.autograd.Function):
+class _RelativeAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, table, content, position, padding, options: _Options, *flat) -> Tensor:
         with autocast_disabled(q):
@@ -109,8 +111,8 @@ class _Relative(torch.autograd.Function):
             out = torch.empty_like(blocks.q)  # (B, H, G, s, E)
             for tile in blocks.tiles():
                 weights = blocks.weights(tile)
-                keep = blocks.keep(tile, weights)
-                out[tile.queries] = blocks.times(tile, weights if keep is None else weights * keep, values=True)
+                keep = tile.dropout_mask(weights, options.dropout, options.seed)
+                out[tile.index] = blocks.times(tile, weights if keep is None else weights * keep, values=True)
             out = blocks.join(out)
         ctx.options = options
         ctx.save_for_backward(q, k, v, table, content, position, padding, out, *flat)
@@ -122,27 +124,24 @@ class _Relative(torch.autograd.Function):
         q, k, v, table, content, position, padding, out, *flat = ctx.saved_tensors
         with autocast_disabled(q):
             blocks = _Segments(q, k, v, table, content, position, padding, ctx.options, flat)
-            # dropped weights included: rowsum(dO * O) is rowsum(P * dP) all the same
+            # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
             rows = blocks.cut((upcast(grad) * upcast(out)).sum(-1, keepdim=True))  # (B, H, G, s, 1)
             grad, dq = blocks.cut(grad), torch.empty_like(blocks.q)
             dtable, dcontent, dposition = (torch.zeros_like(upcast(x)) for x in (table, content, position))
             blocks.zeros()
             for tile in blocks.tiles():
-                g, weights = grad[tile.queries], blocks.weights(tile)
-                keep = blocks.keep(tile, weights)
-                ds = blocks.products(tile, g, values=True)
-                if keep is not None:
-                    ds.mul_(keep)
-                ds.sub_(rows[tile.queries]).mul_(weights)
-                blocks.add(tile, weights if keep is None else weights.mul_(keep), g, values=True)
-                blocks.add(tile, ds, blocks.q[tile.queries] + blocks.content, values=False)
+                g, weights, keys = grad[tile.index], blocks.weights(tile), blocks.keys_seen(tile)
+                keep = tile.dropout_mask(weights, ctx.options.dropout, ctx.options.seed)
+                ds, dropped = softmax_gradient(blocks.products(tile, g, values=True), weights, rows[tile.index], keep)
+                blocks.add(tile, dropped, g, values=True)
+                blocks.add(tile, ds, blocks.q[tile.index] + blocks.content, values=False)
                 near = blocks.times(tile, ds, values=False)
                 shifted = by_distance(ds.to(q.dtype).transpose(0, 1)).flatten(1, 3)  # (H, rows G n, L)
-                far = (shifted @ blocks.table[:, -tile.keys :]).view_as(near.transpose(0, 1)).transpose(0, 1)
-                dtable[:, : tile.keys] += upcast_product(shifted.mT, blocks.queries_by_head(tile)).flip(1)
+                far = (shifted @ blocks.table[:, -keys:]).view_as(near.transpose(0, 1)).transpose(0, 1)
+                dtable[:, :keys] += upcast_product(shifted.mT, blocks.queries_by_head(tile)).flip(1)
                 dcontent += upcast(near).sum((0, 2, 3))
                 dposition += upcast(far).sum((0, 2, 3))
-                dq[tile.queries] = near + far
+                dq[tile.index] = near + far
             # queries and biases were scaled
             scale = blocks.scale
             pairs = (dtable, table), (dcontent.mul_(scale), content), (dposition.mul_(scale), position)
@@ -152,33 +151,13 @@ class _Relative(torch.autograd.Function):
         return dq, dk, dv, *small, None, None, *pasts
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """Some examples, some of their segments, and some queries of each, computed together."""
-
-    number: int
-    rows: slice
-    segments: slice
-    inside: slice
-    past: int  # keys that a segment sees before its own
-
-    @property
-    def queries(self) -> tuple[slice, ...]:
-        return self.rows, slice(None), self.segments, self.inside
-
-    @property
-    def keys(self) -> int:
-        """Those that the last query sees."""
-        return self.past + self.inside.stop
-
-
 class _Window:
-    """Keys and values (B, H, K, E), of which each of `count` segments sees `width`: k and v (B, H, G, width, E)."""
+    """Keys and values (B, H, K, E), of which each of `count` segments sees `width`: k, v (B, H, G, width, E)."""
 
     def __init__(self, k: Tensor, v: Tensor, hidden: Tensor | None, width: int, start: int, step: int, count: int):
         self.step, self.steps, self.like = step, count - 1 + -(-width // step), (k, v)
         end, length = start + (count - 1) * step + width, k.shape[2]
-        # rows that are there, what is missing before and after them, and the rows that no window reaches
+        # existing rows, the number missing before and after them, and the rows that no window reaches
         self.rows = slice(max(0, start), min(end, length))
         self.missing = max(0, -start), max(0, end - length)
         self.unseen = self.rows.start, length - self.rows.stop
@@ -193,17 +172,18 @@ class _Window:
         self.total: tuple[Tensor, ...] = ()
 
     def zeros(self) -> None:
-        """Room for the gradients of keys and values: whole steps, so that `add` can write them."""
+        """Accumulators for gradients of keys and values, in whole steps so that `add` can write them."""
         batch, heads, _, width = self.like[0].shape
         self.total = tuple(upcast(x.new_zeros(batch, heads, self.steps * self.step, width)) for x in self.like)
 
-    def add(self, tile: "_Tile", part: Tensor, values: bool) -> None:
-        """Add what a tile's segments give the first of their keys or values, (rows, H, segments, keys, E)."""
+    def add(self, tile: Tile, part: Tensor, values: bool) -> None:
+        """Add a tile's gradients of its first keys or values, (rows, H, segments, keys, E)."""
         keys, total = part.shape[3], self.total[values]
+        rows, _, segments, _ = tile.index
         for piece, first in enumerate(range(0, keys, self.step)):
             size = min(self.step, keys - first)
-            lane = slice((tile.segments.start + piece) * self.step, (tile.segments.stop + piece) * self.step)
-            lane = total[tile.rows, :, lane].unflatten(2, (-1, self.step))
+            lane = slice((segments.start + piece) * self.step, (segments.stop + piece) * self.step)
+            lane = total[rows, :, lane].unflatten(2, (-1, self.step))
             lane[..., :size, :] += part[..., first : first + size, :]
 
     def gradients(self) -> list[Tensor]:
@@ -214,7 +194,7 @@ class _Window:
 
 
 class _Segments:
-    """One call cut into segments, and the windows of keys that they see: those of the pasts, and the segments' own."""
+    """One call cut into segments, and the windows of keys that they see: in the pasts and in the segments."""
 
     def __init__(self, q, k, v, table, content, position, padding, options: _Options, flat):
         self.options, self.scale, self.padded = options, q.shape[-1] ** -0.5, any(x is not None for x in flat[2::3])
@@ -228,7 +208,7 @@ class _Segments:
         self.windows = [_Window(*past, *window, self.count) for *past, window in pasts]
         self.past = sum(width for width, *_ in options.windows)
         self.windows.append(_Window(k, v, padding, self.size, 0, self.size, self.count))
-        self.table = table[:, : self.past + self.size].flip(1)  # (H, L, E), from the furthest to distance 0
+        self.table = table[:, : self.past + self.size].flip(1)  # (H, L, E), from the largest distance to 0
         rows = self.batch if self.padded else 1
         hidden = [window.hidden.expand(rows, -1, -1) for window in self.windows]
         self.hidden = torch.cat(hidden, -1)[:, None, :, None]  # (B or 1, 1, G, 1, L)
@@ -242,76 +222,70 @@ class _Segments:
         """(B, H, G, s, E) -> (B, H, N, E)."""
         return x.flatten(2, 3)[:, :, : self.length]
 
-    def tiles(self) -> Iterator["_Tile"]:
-        keys, number = self.heads * (self.past + self.size), 0
+    def tiles(self) -> Iterator[Tile]:
+        """Some examples, some of their segments, and some queries of each, computed together."""
+        keys = self.heads * (self.past + self.size)
         queries = TILE.fit(self.q, keys, self.size)
         segments = TILE.fit(self.q, keys * queries, self.count)
         rows = TILE.fit(self.q, keys * queries * segments, self.batch)
-        for row in range(0, self.batch, rows):
-            for first in range(0, self.count, segments):
-                for query in range(0, self.size, queries):
-                    yield _Tile(
-                        number,
-                        slice(row, min(row + rows, self.batch)),
-                        slice(first, min(first + segments, self.count)),
-                        slice(query, min(query + queries, self.size)),
-                        self.past,
-                    )
-                    number += 1
+        axes = spans(0, self.count, segments), spans(0, self.size, queries)
+        return tiles(spans(0, self.batch, rows), EVERY, *axes)
 
-    def seen(self, tile: _Tile, values: bool) -> list[Tensor]:
-        """The keys or values of a tile, window by window, each (rows, H, segments, its width, E)."""
-        seen = [(window.v if values else window.k)[tile.rows, :, tile.segments] for window in self.windows]
-        return [*seen[:-1], seen[-1][..., : tile.inside.stop, :]]
+    def keys_seen(self, tile: Tile) -> int:
+        """The number of keys that the last query of a tile sees."""
+        return self.past + tile.index[3].stop
 
-    def products(self, tile: _Tile, x: Tensor, *, values: bool) -> Tensor:
+    def seen(self, tile: Tile, values: bool) -> list[Tensor]:
+        """The keys or values of a tile per window, each (rows, H, segments, its width, E)."""
+        rows, _, segments, queries = tile.index
+        seen = [(window.v if values else window.k)[rows, :, segments] for window in self.windows]
+        return [*seen[:-1], seen[-1][..., : queries.stop, :]]
+
+    def products(self, tile: Tile, x: Tensor, *, values: bool) -> Tensor:
         """x (rows, H, segments, n, E) with each key or value: (rows, H, segments, n, L), in full precision."""
         return torch.cat([upcast_product(x, window.mT) for window in self.seen(tile, values)], -1)
 
-    def times(self, tile: _Tile, x: Tensor, *, values: bool) -> Tensor:
-        """Sums of keys or values, by x (rows, H, segments, n, L): (rows, H, segments, n, E)."""
+    def times(self, tile: Tile, x: Tensor, *, values: bool) -> Tensor:
+        """Sums of keys or values weighted by x (rows, H, segments, n, L): (rows, H, segments, n, E)."""
         windows = self.seen(tile, values)
         parts = x.to(windows[0].dtype).split([window.shape[-2] for window in windows], -1)
         return sum(part @ window for part, window in zip(parts, windows, strict=True))
 
-    def add(self, tile: _Tile, x: Tensor, rows: Tensor, *, values: bool) -> None:
-        """Add x' rows to the gradients of the keys or values; x (.., n, L), rows (.., n, E)."""
+    def add(self, tile: Tile, x: Tensor, rows: Tensor, *, values: bool) -> None:
+        """Add x' rows to the gradients of keys or values; x (.., n, L), rows (.., n, E)."""
         first = 0
         for window, seen in zip(self.windows, self.seen(tile, values), strict=True):
             part = x[..., first : first + seen.shape[-2]].to(rows.dtype)
             window.add(tile, part.mT @ rows, values)
             first += seen.shape[-2]
 
-    def queries_by_head(self, tile: _Tile) -> Tensor:
+    def queries_by_head(self, tile: Tile) -> Tensor:
         """Q + w, (H, rows segments n, E)."""
-        return (self.q[tile.queries] + self.position).transpose(0, 1).flatten(1, 3)
+        return (self.q[tile.index] + self.position).transpose(0, 1).flatten(1, 3)
 
-    def weights(self, tile: _Tile) -> Tensor:
-        """Softmax of a tile's scores, (rows, H, segments, n, L), zero at hidden keys and at later ones."""
-        q = self.q[tile.queries]
+    def weights(self, tile: Tile) -> Tensor:
+        """Softmax of a tile's scores, (rows, H, segments, n, L), zero at hidden and at later keys."""
+        (rows, _, segments, queries), keys = tile.index, self.keys_seen(tile)
+        q = self.q[tile.index]
         scores = self.products(tile, q + self.content, values=False)
-        far = upcast_product(self.queries_by_head(tile), self.table[:, -tile.keys :].mT)  # (H, rows segments n, L)
+        far = upcast_product(self.queries_by_head(tile), self.table[:, -keys:].mT)  # (H, rows segments n, L)
         scores += by_key(far.view_as(scores.transpose(0, 1))).transpose(0, 1)
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(tile.past + tile.inside.start + 1)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(self.past + queries.start + 1)
         scores.masked_fill_(later, float("-inf"))
         if self.whole:
             return scores.softmax(-1)
-        hidden = self.hidden[tile.rows if self.padded else slice(None), :, tile.segments, :, : tile.keys]
+        hidden = self.hidden[rows if self.padded else slice(None), :, segments, :, :keys]
         if not self.padded:  # a query sees itself
             return scores.masked_fill_(hidden, float("-inf")).softmax(-1)
-        # finite, so that a row without any visible key does not divide 0 by 0; the second fill makes it zero
+        # finite, so that a row without visible keys does not divide 0 by 0; the second fill sets it to zero
         scores.masked_fill_(hidden & ~later, torch.finfo(scores.dtype).min)
         return scores.softmax(-1).masked_fill_(hidden, 0.0)
-
-    def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
-        """Dropout's factors for a tile, the same at every call."""
-        return dropout_mask(like, self.options.dropout, self.options.seed + tile.number)
 
     def zeros(self) -> None:
         for window in self.windows:
             window.zeros()
 
     def gradients(self) -> list[Tensor | None]:
-        """Of k and v, then of each past's k and v, and None for what it hides."""
-        *pasts, own = [window.gradients() for window in self.windows]
-        return own + [x for past in pasts for x in (*past, None)]
+        """Gradients of k and v, then of each past's k, v and (None) its mask."""
+        *pasts, current = [window.gradients() for window in self.windows]
+        return current + [x for past in pasts for x in (*past, None)]

@@ -2,9 +2,9 @@
 
     log a_t = -rate sigmoid(r_t),  h_t = a_t h_{t-1} + sqrt(1 - a_t^2) (sigmoid(i_t) x_t)              (3, 4, 6)
 
-The first token is not scaled down, and the slope of the square root is held below 1000, where a is close to 1, as in
-the published code. 1 - a^2 is taken as -expm1(2 log a), which keeps its digits there. Everything is in float32, or
-float64. Time and memory O(N D); the backward pass is written out and keeps x, r, i and h.
+As in the published code, the first token is not scaled down, and the slope of the square root is limited to 1000 where
+a is close to 1. There 1 - a^2 = -expm1(2 log a) keeps its precision. Everything is in float32 or float64. Time and
+memory O(N D); the backward pass is explicit and keeps x, r, i and h.
 
     B batch, N length, D width
 """
@@ -15,14 +15,14 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import upcast
 from models.ops.scan import scan, scan_backward
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 STEEPEST = 1000.0  # slope of the square root
 TILE = TileBudget(2**20, 2**26)  # numbers
 
 
 def coefficients(r: Tensor, i: Tensor, rate: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """r_t, i_t, a_t and sqrt(1 - a_t^2), that 1 where `first`, of what the gates are the sigmoids of."""
+    """r_t, i_t, a_t and sqrt(1 - a_t^2), which is 1 at `first`, from the gates before their sigmoids."""
     r, i = upcast(r).sigmoid(), upcast(i).sigmoid()
     log_a = -rate * r
     return r, i, log_a.exp(), torch.expm1(2 * log_a).neg().sqrt().masked_fill(first, 1.0)
@@ -31,16 +31,16 @@ def coefficients(r: Tensor, i: Tensor, rate: Tensor, first: Tensor) -> tuple[Ten
 def recurrence(
     x: Tensor, r: Tensor, i: Tensor, rate: Tensor, first: Tensor, hidden: Tensor | None = None, *, reverse: bool = False
 ) -> Tensor:
-    """h (B, N, D) of x, and of r and i before their sigmoids (B, N, D), `rate` (D,) = 8 softplus(Lambda).
+    """h (B, N, D) from x, and from r and i before their sigmoids (B, N, D), with `rate` (D,) = 8 softplus(Lambda).
 
     `first` (B or 1, N, 1) is True at the first token of each example, `hidden` (B, N, 1) at tokens that leave the state
-    alone. With `reverse` the last token is the first.
+    unchanged. `reverse` runs the recurrence from the last token to the first.
     """
-    return _Recurrence.apply(x, r, i, rate, first, hidden, reverse)
+    return _RGLRURecurrence.apply(x, r, i, rate, first, hidden, reverse)
 
 
-class _Recurrence(torch.autograd.Function):
-    """h of x and of what r and i are the sigmoids of, (B, N, D), made tile by tile, in backward too."""
+class _RGLRURecurrence(torch.autograd.Function):
+    """h from x, and from r and i before their sigmoids, (B, N, D), tile by tile in both passes."""
 
     @staticmethod
     def forward(
@@ -93,5 +93,5 @@ def _tiles(x: Tensor, reverse: bool) -> list[slice]:
     """The tokens of x (B, N, D) cut into tiles, in the order of the recurrence."""
     batch, length, dim = x.shape
     size = TILE.fit(x, batch * dim)
-    tiles = [slice(start, min(start + size, length)) for start in range(0, length, size)]
+    tiles = spans(0, length, size)
     return tiles[::-1] if reverse else tiles

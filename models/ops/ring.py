@@ -1,4 +1,4 @@
-"""Attention to the last w tokens while a sequence is read in parts: a ring keeps w keys and values.
+"""Attention to the last w tokens of a sequence that is read in parts: a ring keeps w keys and values.
 
 B batch, H heads, w window, n new tokens, E head width
 """
@@ -11,7 +11,13 @@ from torch import Tensor
 
 from models.ops.banded import banded_attention
 
-Ring = dict[str, Any]  # "k" and "v" (B, H, w, E), token t in slot t mod w, and "seen", the number of tokens so far
+Ring = dict[str, Any]  # "k" and "v" (B, H, w, E) with token t in slot t mod w, and "seen", the number of tokens so far
+
+
+def empty_ring(like: Tensor, batch: int, heads: int, window: int, width: int) -> Ring:
+    """Room for the keys and values of `window` tokens, in the type and on the device of `like`."""
+    ring = like.new_zeros(2, batch, heads, window, width)
+    return {"k": ring[0], "v": ring[1], "seen": 0}
 
 
 def latest(ring: Tensor, seen: int, count: int) -> Tensor:
@@ -19,8 +25,13 @@ def latest(ring: Tensor, seen: int, count: int) -> Tensor:
     return ring[:, :, torch.arange(seen - count, seen, device=ring.device) % ring.shape[2]]
 
 
+def after_latest(ring: Tensor, x: Tensor, seen: int, count: int) -> Tensor:
+    """The last `count` of `seen` tokens of a ring (B, H, w, E), then x (B, H, n, E): (B, H, count + n, E)."""
+    return torch.cat([latest(ring, seen, count).to(x.dtype), x], 2)
+
+
 def store(ring: Tensor, x: Tensor, seen: int) -> None:
-    """Write x (B, H, n, E), which comes after `seen` tokens, into a ring (B, H, w, E)."""
+    """Write x (B, H, n, E), which follows `seen` tokens, into a ring (B, H, w, E)."""
     end, size = seen + x.shape[2], ring.shape[2]
     x = x[:, :, -size:]
     ring[:, :, torch.arange(end - x.shape[2], end, device=ring.device) % size] = x.to(ring.dtype)
@@ -29,23 +40,21 @@ def store(ring: Tensor, x: Tensor, seen: int) -> None:
 def attend_to_ring(q: Tensor, k: Tensor, v: Tensor, ring: Ring, *, bias: Tensor | None = None) -> tuple[Tensor, Ring]:
     """Softmax attention of the next n tokens, q, k, v (B, H, n, E), each to the last w tokens: (B, H, n, E), ring.
 
-    `bias` (H, w) is added to scores, its last column to that of a token with itself. The ring is written to.
+    `bias` (H, w) is added to the scores, its last column to a token's score with itself. The ring is written to.
     """
     seen, window, count = ring["seen"], ring["k"].shape[2], q.shape[2]
     if count == 1:
         slot, filled = seen % window, min(seen + 1, window)
         ring["k"][:, :, slot], ring["v"][:, :, slot] = k[:, :, 0], v[:, :, 0]
         if bias is not None:
-            # the ring's slots are in order of age, except at one place; fused attention takes four dimensions
+            # the ring's slots are ordered by age except for one wrap-around; fused attention takes four dimensions
             bias = bias.roll(slot + 1, 1)[None, :, None, :filled].to(q.dtype)
         y = F.scaled_dot_product_attention(q, ring["k"][:, :, :filled], ring["v"][:, :, :filled], attn_mask=bias)
     else:
         before = min(seen, window - 1)
-        keys, values = (
-            torch.cat([latest(ring[name], seen, before).to(q.dtype), x.to(q.dtype)], 2)
-            for name, x in (("k", k), ("v", v))
-        )
-        # the keys before the chunk get queries too, of zeros
+        keys = after_latest(ring["k"], k.to(q.dtype), seen, before)
+        values = after_latest(ring["v"], v.to(q.dtype), seen, before)
+        # zero queries stand for the keys before the chunk
         rows = F.pad(q, (0, 0, before, 0))
         y = banded_attention(rows, keys, values, left=window - 1, right=0, bias=bias)[:, :, before:]
         store(ring["k"], k, seen)

@@ -1,12 +1,12 @@
-"""Each token's share of the exponentials so far: u_t = e^{theta_t} / sum_{s<=t} e^{theta_s}, for any theta.
+"""Each token's share of the exponentials so far: u_t = e^{theta_t} / sum_{s<=t} e^{theta_s}, for arbitrary theta.
 
 With m_t the largest logit up to t and h_t = u_t du_t,
 
     c_t = e^{m_{t-1} - m_t} c_{t-1} + e^{theta_t - m_t},   u_t = e^{theta_t - m_t} / c_t
     r_t = h_t + (1 - u_{t+1}) r_{t+1},                     dtheta_t = h_t - u_t r_t
 
-where no exponent is positive and c_t >= 1. Time O(N L log SEGMENT); only u is kept, the rest is made by
-segments.
+where no exponent is positive and c_t >= 1. Time O(N L log SEGMENT); only u is kept, everything else is computed per
+segment.
 
     B batch, H heads, N length, L latents
 """
@@ -18,12 +18,13 @@ from torch.autograd.function import once_differentiable
 from models.ops.precision import upcast
 from models.ops.running_softmax import HIDDEN
 from models.ops.scan import diagonal_scan
+from models.ops.tiles import spans
 
 SEGMENT = 1024  # tokens
 
 
 def running_share(logits: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
-    """logits (B, H, N, L), mask (B, N) True at tokens that do not count -> u (B, H, N, L), in float32 or float64."""
+    """logits (B, H, N, L), mask (B, N) True at excluded tokens -> u (B, H, N, L), in float32 or float64."""
     logits = upcast(logits)
     if key_padding_mask is not None:
         logits = logits.masked_fill(key_padding_mask[:, None, :, None], HIDDEN)
@@ -35,8 +36,7 @@ class _RunningShare(torch.autograd.Function):
     def forward(ctx, logits: Tensor) -> Tensor:
         shares = torch.empty_like(logits)
         largest, total = torch.full_like(logits[:, :, :1], HIDDEN), torch.zeros_like(logits[:, :, 0])
-        for start in range(0, logits.shape[2], SEGMENT):
-            tokens = slice(start, start + SEGMENT)
+        for tokens in spans(0, logits.shape[2], SEGMENT):
             top = running_maximum(torch.cat([largest, logits[:, :, tokens]], 2))
             added = (logits[:, :, tokens] - top[:, :, 1:]).exp()
             sums = diagonal_scan((top[:, :, :-1] - top[:, :, 1:]).exp(), added, total, dim=2)
@@ -51,8 +51,7 @@ class _RunningShare(torch.autograd.Function):
         (shares,) = ctx.saved_tensors
         dlogits = torch.empty_like(shares)
         later, decay = torch.zeros_like(shares[:, :, 0]), torch.zeros_like(shares[:, :, :1])
-        for start in reversed(range(0, shares.shape[2], SEGMENT)):
-            tokens = slice(start, start + SEGMENT)
+        for tokens in reversed(spans(0, shares.shape[2], SEGMENT)):
             u = shares[:, :, tokens]
             h = u * dshares[:, :, tokens]
             sums = diagonal_scan(torch.cat([1 - u[:, :, 1:], decay], 2), h, later, dim=2, reverse=True)
@@ -62,7 +61,7 @@ class _RunningShare(torch.autograd.Function):
 
 
 def running_maximum(x: Tensor) -> Tensor:
-    """The largest up to each token of x (B, H, N, L), in place; by doubling, because cummax is slow on a CPU."""
+    """The running maximum over the tokens of x (B, H, N, L), in place; doubling is faster than cummax on a CPU."""
     shift = 1
     while shift < x.shape[2]:
         x[:, :, shift:] = torch.maximum(x[:, :, shift:], x[:, :, :-shift])

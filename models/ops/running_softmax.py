@@ -1,15 +1,14 @@
-"""A running softmax: each latent averages the values seen so far with weights of its own, each query mixes latents.
+"""A running softmax: each latent averages the values so far with its own weights, and each query mixes the latents.
 
     o_t = sum_l p_tl / alpha_tl sum_{s<=t} e^{theta_sl} v_s,   alpha_tl = sum_{s<=t} e^{theta_sl}
 
-The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks; what comes before a
-chunk reaches it through a state of L E numbers, what is inside it through products of size C x C. Time
-O(N L E + N C (L + E)). Only inputs and the state before each tile are kept; backward makes the rest again.
+The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks: earlier tokens act
+through a state of L E numbers, tokens of the same chunk through products of size C x C. Time O(N L E + N C (L + E)).
+Only the inputs and the state before each tile are kept; backward recomputes the rest.
 
-    B batch, H heads, N length, L latents, E width of a value, C tokens of a chunk, K chunks of a tile
+    B batch, H heads, N length, L latents, E value width, C tokens per chunk, K chunks per tile
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -20,12 +19,12 @@ from torch.autograd.function import once_differentiable
 from models.ops import native
 from models.ops import running_softmax_stable as stable
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 CHUNK = 32  # a power of two
 TILE = TileBudget(2**18, 2**24)  # numbers in one tensor
-SAFE_RISE = 40.0  # the exponents' rounding, 2^-25 of their size, is then near 1e-6; e^40 is far inside float32
-HIDDEN = -1e30  # logit of a hidden key; finite, so that a tile of nothing else does not take inf - inf
+SAFE_RISE = 40.0  # exponents then round to about 1e-6, 2^-25 of their size, and e^40 is well within float32
+HIDDEN = -1e30  # logit of a hidden key; finite, so that an all-hidden tile does not compute inf - inf
 
 Carry = tuple[Tensor, Tensor, Tensor]
 
@@ -33,9 +32,9 @@ Carry = tuple[Tensor, Tensor, Tensor]
 def running_softmax(weights: Tensor, logits: Tensor, v: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
     """sum_l weights_tl sum_{s<=t} softmax_{s<=t}(logits_sl) v_s of (B, H, N, L), (B, H, N, L), (B, H, N, E).
 
-    `weights` are any numbers. `key_padding_mask` (B, N) is True at hidden keys; queries before the first seen
-    key get zeros. Sums are taken in float32, or in float64 if v is. Returns (B, H, N, E), a view of (B, N, H, E)
-    memory, in the type of v. Raises ValueError for shapes that do not fit. Has a compiled form (`models.ops.native`).
+    `weights` are arbitrary numbers. `key_padding_mask` (B, N) is True at hidden keys; queries before the first visible
+    key get zeros. Sums are in float32, or in float64 if v is. Returns (B, H, N, E) in the type of v, a view of
+    (B, N, H, E) memory. Raises ValueError for mismatched shapes. There is a compiled form (`models.ops.native`).
     """
     if weights.shape != logits.shape or logits.shape[:3] != v.shape[:3]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (weights, logits, v))
@@ -44,9 +43,10 @@ def running_softmax(weights: Tensor, logits: Tensor, v: Tensor, *, key_padding_m
 
 
 def empty_running_softmax(batch: int, heads: int, latents: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """State before the first token: z (B, H, L), the log of the sum of exponentials, and means M (B, H, L, E).
+    """The state before the first token: z (B, H, L), log sums of exponentials, and means M (B, H, L, E).
 
-    z is float64, because in float32 it stops growing after many large logits; M is as wide as `like`, or float32.
+    z is float64, because in float32 it stops growing after many large logits; M has the type of `like`, at least
+    float32.
     """
     log_sum = like.new_full((batch, heads, latents), HIDDEN, dtype=torch.float64)
     return log_sum, upcast(like.new_zeros(batch, heads, latents, width))
@@ -83,16 +83,16 @@ def running_softmax_chunk(
 
 
 def with_state(logits: Tensor, v: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """A state as L tokens before n others, one for each latent: logits (B, H, L + n, L), values (B, H, L + n, E).
+    """The state as L tokens before n others, one per latent: logits (B, H, L + n, L), values (B, H, L + n, E).
 
-    Logits of each latent are taken relative to the sum before the chunk, so that they need no float64.
+    The logits of each latent are relative to the sum before the chunk, so they do not require float64.
     """
     log_sum, mean = state
     empty = log_sum <= HIDDEN
     start = torch.where(empty, HIDDEN, 0.0).to(mean.dtype)
-    own = torch.diag_embed(start - HIDDEN) + HIDDEN  # (B, H, L, L)
+    state_logits = torch.diag_embed(start - HIDDEN) + HIDDEN  # (B, H, L, L)
     logits = (logits - log_sum.masked_fill(empty, 0.0)[:, :, None]).to(mean.dtype)
-    return torch.cat([own, logits], 2), torch.cat([mean, v.to(mean.dtype)], 2)
+    return torch.cat([state_logits, logits], 2), torch.cat([mean, v.to(mean.dtype)], 2)
 
 
 def advance(state: tuple[Tensor, Tensor], logits: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,8 +104,8 @@ def advance(state: tuple[Tensor, Tensor], logits: Tensor, v: Tensor) -> tuple[Te
 
 
 class _RunningSoftmax(torch.autograd.Function):
-    """A tile is as many chunks as the budget holds; its exponentials refer to one M per latent, the largest logit up to
-    its end:
+    """A tile has as many chunks as the budget allows. Its exponentials are relative to one M per latent, the largest
+    logit up to its end:
 
         X = e^{theta - M},   alpha_t = sum_{s<=t} X_s,   gamma = p / alpha,   S = sum over the chunks before of X' V
         O = A V + gamma S,   A = tril(gamma X')
@@ -130,12 +130,12 @@ class _RunningSoftmax(torch.autograd.Function):
             for rows in _rows(theta, v):
                 carry = _nothing(theta[rows], v)
                 for tokens in _tokens(theta[rows], v):
-                    tile = _Tile.cut(p, theta, v, padding, rows, tokens)
+                    tile = _ChunkedInputs.cut(p, theta, v, padding, rows, tokens)
                     carries += carry
                     done = _forward(tile.p, tile.theta, tile.v, carry)
                     ctx.safe.append(done is not None)
                     o, carry = done or stable.forward(tile.p, tile.theta, tile.v, carry)
-                    carry = tuple(x.clone() for x in carry)  # and not the states of all chunks behind a view
+                    carry = tuple(x.clone() for x in carry)  # without a view that keeps the states of all chunks
                     _paste(out[rows, :, tokens], o)
         ctx.save_for_backward(p, theta, v, padding, *carries)
         return out
@@ -149,10 +149,10 @@ class _RunningSoftmax(torch.autograd.Function):
         safe = list(ctx.safe)
         dp, dtheta, dv = torch.empty_like(p), torch.empty_like(theta), torch.empty_like(v)
         with autocast_disabled(v):
-            for rows in reversed(list(_rows(theta, v))):
+            for rows in reversed(_rows(theta, v)):
                 _, *dcarry = _nothing(theta[rows], v)
-                for tokens in reversed(list(_tokens(theta[rows], v))):
-                    tile = _Tile.cut(p, theta, v, padding, rows, tokens)
+                for tokens in reversed(_tokens(theta[rows], v)):
+                    tile = _ChunkedInputs.cut(p, theta, v, padding, rows, tokens)
                     carry, carries = tuple(carries[-3:]), carries[:-3]
                     function = _backward if safe.pop() else stable.backward
                     do_tile = _cut(do[rows, :, tokens].to(tile.v.dtype), tile.v.shape[-2]).contiguous()
@@ -161,21 +161,23 @@ class _RunningSoftmax(torch.autograd.Function):
                     for target, grad in zip((dp, dtheta, dv), grads, strict=True):
                         _paste(target[rows, :, tokens], grad)
             if padding is not None:
-                # before the first seen key, hidden ones have equal weights: of zeros, which is why dtheta is 0 already
+                # before the first visible key, hidden keys have equal weights; their values are 0, and so is dtheta
                 dv.masked_fill_(padding[:, None, :, None], 0.0)
         return dp, dtheta, dv, None
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """A few chunks; values of hidden keys are zero and their logits `HIDDEN`."""
+class _ChunkedInputs:
+    """A few chunks of the inputs; values of hidden keys are zero, and their logits are `HIDDEN`."""
 
     p: Tensor  # (K, B, H, C, L)
     theta: Tensor  # (K, B, H, C, L)
     v: Tensor  # (K, B, H, C, E), contiguous
 
     @classmethod
-    def cut(cls, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None, rows: slice, tokens: slice) -> "_Tile":
+    def cut(
+        cls, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None, rows: slice, tokens: slice
+    ) -> "_ChunkedInputs":
         chunk = min(CHUNK, 1 << (p.shape[2] - 1).bit_length())
         wide = torch.promote_types(v.dtype, torch.float32)
         p, theta, v = (x[rows, :, tokens].to(wide) for x in (p, theta, v))
@@ -186,7 +188,7 @@ class _Tile:
 
 
 def _forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, Carry] | None:
-    """As `running_softmax_stable.forward`, or None where logits rise too far."""
+    """As `running_softmax_stable.forward`, or None if logits rise too far."""
     top = _top(theta, carry[0])
     rise = top - torch.maximum(carry[0], theta[0, :, :, 0])
     if not rise.max() <= SAFE_RISE:
@@ -201,7 +203,7 @@ def _forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor,
 def _backward(
     p: Tensor, theta: Tensor, v: Tensor, carry: Carry, do: Tensor, dtotal: Tensor, dstate: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """As `running_softmax_stable.backward`, where `_forward` is not None."""
+    """As `running_softmax_stable.backward`, for tiles in which `_forward` is not None."""
     f = _factors(theta, v, carry, _top(theta, carry[0]))
     shape = f.alpha.shape
     gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha)).flatten(0, 2)
@@ -211,7 +213,7 @@ def _backward(
     dgamma = do.bmm(f.state[:-1].flatten(0, 2).mT).baddbmm_(da, f.x)
     dp = dgamma.div_(f.alpha.flatten(0, 2))
     dalpha = torch.mul(gamma, dp).neg_()
-    # row k + 1: what chunk k gives to those after it
+    # row k + 1: what chunk k passes to later chunks
     dtotals = _sums_after(dalpha.sum(-2).view(shape[0], *dtotal.shape), dtotal)
     dstates = _sums_after(gamma.mT.bmm(do).view(shape[0], *dstate.shape), dstate)
     after = dstates[1:].flatten(0, 2)
@@ -225,9 +227,9 @@ def _backward(
 
 @dataclass(frozen=True)
 class _Factors:
-    """What both passes need of a tile."""
+    """Intermediate results of a tile that both passes use."""
 
-    x: Tensor  # e^{theta - M}, of all chunks in one dimension (K B H, C, L)
+    x: Tensor  # e^{theta - M}, all chunks in one dimension (K B H, C, L)
     alpha: Tensor  # (K, B, H, C, L)
     total: Tensor  # sum of x before each chunk and after the last (K + 1, B, H, L)
     state: Tensor  # the same sum times values (K + 1, B, H, L, E)
@@ -245,7 +247,7 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry, top: Tensor) -> _Factors:
 
 
 def _top(theta: Tensor, largest: Tensor) -> Tensor:
-    """Largest logits after a tile (K, B, H, C, L), of those before it: (B, H, L) -> (B, H, L)."""
+    """Largest logits after a tile theta (K, B, H, C, L), from those before it: (B, H, L) -> (B, H, L)."""
     return torch.maximum(largest, theta.amax(-2).amax(0))
 
 
@@ -255,7 +257,7 @@ def _triangle(x: Tensor) -> Tensor:
 
 
 def _sums_before(x: Tensor, start: Tensor) -> Tensor:
-    """start + sum of x (K, ..) before each chunk, and over all of them: (K + 1, ..)."""
+    """start + sum of x (K, ..) before each chunk, and over all chunks: (K + 1, ..)."""
     return _cumulate(torch.cat([start[None], x]))
 
 
@@ -272,26 +274,26 @@ def _cumulate(x: Tensor, *, reverse: bool = False) -> Tensor:
 
 
 def _nothing(theta: Tensor, v: Tensor) -> Carry:
-    """What comes before the first token of theta (B, H, N, L)."""
+    """The carry before the first token of theta (B, H, N, L)."""
     batch, heads, _, latents = theta.shape
     largest = upcast(v.new_zeros(batch, heads, latents))
     return largest + HIDDEN, largest, upcast(v.new_zeros(batch, heads, latents, v.shape[-1]))
 
 
-def _rows(theta: Tensor, v: Tensor) -> Iterator[slice]:
-    """Sequences computed together: as many as leave a tile 16 chunks, so that few states are kept."""
+def _rows(theta: Tensor, v: Tensor) -> list[slice]:
+    """Examples computed together: as many as leave room for 16 chunks per tile, so that few states are kept."""
     step = _chunks(theta, v, min(16, -(-theta.shape[2] // CHUNK)))
-    return (slice(start, start + step) for start in range(0, theta.shape[0], step))
+    return spans(0, theta.shape[0], step)
 
 
-def _tokens(theta: Tensor, v: Tensor) -> Iterator[slice]:
-    """Tokens of each tile of the sequences theta."""
+def _tokens(theta: Tensor, v: Tensor) -> list[slice]:
+    """Tokens of each tile for the examples in theta."""
     step = _chunks(theta, v, theta.shape[0]) * CHUNK
-    return (slice(start, start + step) for start in range(0, theta.shape[2], step))
+    return spans(0, theta.shape[2], step)
 
 
 def _chunks(theta: Tensor, v: Tensor, count: int) -> int:
-    """How many times `count` chunks, of all heads of one sequence, make a tile."""
+    """How often `count` chunks, over all heads of one example, fit a tile."""
     return TILE.fit(v, count * theta.shape[1] * CHUNK * max(theta.shape[-1], v.shape[-1], CHUNK))
 
 
@@ -304,7 +306,7 @@ def _cut(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
 
 
 def _paste(target: Tensor, x: Tensor) -> None:
-    """Write (K, B, H, C, F) to (B, H, N, F), without what `_cut` has filled up."""
+    """Write (K, B, H, C, F) to (B, H, N, F), without the filler of `_cut`."""
     length, chunk = target.shape[2], x.shape[-2]
     full = length // chunk
     target[:, :, : full * chunk].unflatten(2, (full, chunk)).copy_(x[:full].permute(1, 2, 0, 3, 4))

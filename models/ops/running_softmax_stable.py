@@ -1,15 +1,15 @@
-"""One tile of the running softmax for any logits: no exponent is ever positive, no denominator below 1.
+"""One tile of the running softmax for arbitrary logits: no exponent is positive, no denominator below 1.
 
-Each token t is referred to m_t, the largest logit up to it. Inside a chunk, weights are products over pairs of blocks
-of h = 1, 2, 4, .. tokens: for s in the left block b1 and t in the right block of a pair,
+Each token t is relative to m_t, the largest logit up to t. Inside a chunk, weights are products over pairs of blocks of
+h = 1, 2, 4, .. tokens: for s in the left block b1 and t in the right block of a pair,
 
     e^{theta_s - m_t} = Kl_s Pr_t,   Kl_s = e^{theta_s - m_(end of b1)},   Pr_t = e^{m_(end of b1) - m_t},   both <= 1
 
-Kl and Pr of one level are products of those of the level below, so two exponentials per token and latent are all. What
-underflows is below 10^-37 of what it would be added to. Maxima are constants for gradients, because the result does not
-depend on them.
+Kl and Pr of one level are products of those of the level below, so two exponentials per token and latent suffice.
+Underflowing terms are below 10^-37 of the sums that they belong to. Maxima are constants for gradients, because the
+result does not depend on them.
 
-    K chunks of a tile, B batch, H heads, C tokens of a chunk (a power of two), L latents, E width of a value,
+    K chunks per tile, B batch, H heads, C tokens per chunk (a power of two), L latents, E value width,
     G = C / 2h pairs of blocks
 """
 
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from models.ops.gated_linear import corners, halves
 
 LOG2_E = math.log2(math.e)
 Carry = tuple[Tensor, Tensor, Tensor]
@@ -39,20 +41,20 @@ def forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, 
 def backward(
     p: Tensor, theta: Tensor, v: Tensor, carry: Carry, do: Tensor, dtotal: Tensor, dstate: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of p, theta, v and of the carry's sums, from those of the output and of the carry after the tile."""
+    """Gradients of p, theta, v and the carry's sums, from those of the output and of the carry after the tile."""
     f = _factors(theta, v, carry)
     gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
-    da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is read
-    own = da.diagonal(dim1=-2, dim2=-1)[..., None]
-    blocks = [_lower_left(da, left.shape[-2]).contiguous() for left, _ in f.levels]
+    da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is used
+    diagonal = da.diagonal(dim1=-2, dim2=-1)[..., None]
+    blocks = [corners(da, left.shape[-2]).contiguous() for left, _ in f.levels]
 
-    dgamma = (do @ f.state[:-1].mT).mul_(f.decay).addcmul_(f.key, own)
+    dgamma = (do @ f.state[:-1].mT).mul_(f.decay).addcmul_(f.key, diagonal)
     for (left, right), block in zip(f.levels, blocks, strict=True):
-        _halves(dgamma, left.shape[-2])[1].addcmul_(right, _product(block, left))
+        halves(dgamma, left.shape[-2])[1].addcmul_(right, _product(block, left))
     dp = dgamma.div_(f.alpha)
     dalpha = (gamma * dp).neg_()
 
-    # row k: gradient of what goes into chunk k, row K of what leaves the tile
+    # row k: gradient of the input of chunk k; row K: of the tile's output
     dtotals = torch.cat([(dalpha * f.decay).sum(-2), dtotal[None]])
     dstates = torch.cat([(gamma * f.decay).mT @ do, dstate[None]])
     across = torch.cat([f.across, torch.ones_like(dtotal)[None]])
@@ -65,18 +67,18 @@ def backward(
     dv = f.scores(gamma, weighed).mT @ do
     dv += f.last @ dstates[1:]
     dtheta = (v @ dstates[1:].mT).add_(dtotals[1:, ..., None, :]).mul_(f.last)
-    dtheta.addcmul_(f.key, torch.addcmul(dalpha, gamma, own))
+    dtheta.addcmul_(f.key, torch.addcmul(dalpha, gamma, diagonal))
     for (left, right), block, weights in zip(f.levels, blocks, weighed, strict=True):
         half = left.shape[-2]
         dleft = _product(block.mT, weights)
-        dleft += (right * _halves(dalpha, half)[1]).sum(-2, keepdim=True)
-        _halves(dtheta, half)[0].addcmul_(left, dleft)
+        dleft += (right * halves(dalpha, half)[1]).sum(-2, keepdim=True)
+        halves(dtheta, half)[0].addcmul_(left, dleft)
     return dp, dtheta, dv, dtotals[0], dstates[0]
 
 
 @dataclass(frozen=True)
-class _Factors:
-    """What both passes need of a tile; every entry but alpha, total and state is in [0, 1]."""
+class _StableFactors:
+    """Results of a tile that both passes use; all entries but alpha, total and state are in [0, 1]."""
 
     levels: list[tuple[Tensor, Tensor]]  # for h = 1, 2, ..: Kl of left blocks, Pr of right blocks (K, B, H, G, h, L)
     key: Tensor  # e^{theta_t - m_t} (K, B, H, C, L)
@@ -89,8 +91,8 @@ class _Factors:
     largest: Tensor  # m after the tile (B, H, L)
 
     def weigh(self, gamma: Tensor) -> list[Tensor]:
-        """gamma Pr of the right blocks of each level, (K, B, H, G, h, L)."""
-        return [right * _halves(gamma, right.shape[-2])[1] for _, right in self.levels]
+        """gamma Pr for the right blocks of each level, (K, B, H, G, h, L)."""
+        return [right * halves(gamma, right.shape[-2])[1] for _, right in self.levels]
 
     def scores(self, gamma: Tensor, weighed: list[Tensor]) -> Tensor:
         """sum_l gamma_tl e^{theta_sl - m_tl} for s <= t in the same chunk, 0 elsewhere: (K, B, H, C, C)."""
@@ -98,17 +100,17 @@ class _Factors:
         scores = gamma.new_zeros(*gamma.shape[:-1], size)
         scores.diagonal(dim1=-2, dim2=-1).copy_((gamma * self.key).sum(-1))
         for (left, _), weights in zip(self.levels, weighed, strict=True):
-            _lower_left(scores, left.shape[-2]).copy_(weights @ left.mT)
+            corners(scores, left.shape[-2]).copy_(weights @ left.mT)
         return scores
 
 
-def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
+def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
     largest, total, state = carry
     size = theta.shape[-2]
 
     m = theta.clone(memory_format=torch.contiguous_format)
     for half in _powers(size):
-        left, right = _halves(m, half)
+        left, right = halves(m, half)
         torch.maximum(right, left[..., -1:, :], out=right)
     tops = torch.cat([largest[None], m[..., -1, :]])
     for now, earlier in neighbours(len(tops)):
@@ -123,12 +125,12 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
     exponential(decay)
     alpha, last, levels = key.clone(), key.clone(), []
     for half in _powers(size):
-        left, right = _halves(last, half)[0], _halves(decay, half)[1]
+        left, right = halves(last, half)[0], halves(decay, half)[1]
         levels.append((left.clone(), right.clone()))
-        sums_left, sums_right = _halves(alpha, half)
+        sums_left, sums_right = halves(alpha, half)
         sums_right.addcmul_(right, sums_left[..., -1:, :])
         left *= right[..., -1:, :]
-        right *= _halves(decay, half)[0][..., -1:, :]
+        right *= halves(decay, half)[0][..., -1:, :]
 
     across = decay[..., -1, :].contiguous()
     totals = torch.cat([total[None], alpha[..., -1, :]])
@@ -139,19 +141,19 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _Factors:
         states[now].addcmul_(product[now][..., None], states[earlier])
         product[now].mul_(product[earlier])
     alpha.addcmul_(decay, totals[:-1, ..., None, :])
-    return _Factors(levels, key, last, decay, across, alpha, totals, states, tops[-1])
+    return _StableFactors(levels, key, last, decay, across, alpha, totals, states, tops[-1])
 
 
 def exponential(x: Tensor) -> Tensor:
-    """e^x in place; 2^x takes half the time of e^x."""
+    """e^x in place, through 2^x, which takes half the time."""
     return x.mul_(LOG2_E).exp2_()
 
 
 def neighbours(length: int, *, reverse: bool = False) -> Iterator[tuple[slice, slice]]:
-    """Steps of a scan over `length` places, few and wide: (places, those before, or with `reverse` after, them).
+    """The few wide steps of a scan over `length` entries: (entries, their neighbours before or, in `reverse`, after).
 
-    Work x[places] = x[places] + x[before] through them in turn and x holds its running sums. First all blocks of 8 at
-    once, then block after block, whose one neighbour is the end of the block before.
+    Applying x[entries] += x[neighbours] step by step turns x into its running sums. All blocks of 8 come first at once,
+    then block after block, whose only neighbour is the end of the previous block.
     """
     block = 8
 
@@ -168,24 +170,12 @@ def neighbours(length: int, *, reverse: bool = False) -> Iterator[tuple[slice, s
 
 
 def _powers(size: int) -> list[int]:
-    """1, 2, 4, .., size / 2: tokens of a block at each level of a chunk."""
+    """1, 2, 4, .., size / 2: tokens per block at each level of a chunk."""
     return [1 << level for level in range(size.bit_length() - 1)]
 
 
-def _halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
-    """Left and right blocks of (.., C, L): two views (.., G, half, L)."""
-    pairs = x.unflatten(-2, (-1, 2, half))
-    return pairs[..., 0, :, :], pairs[..., 1, :, :]
-
-
-def _lower_left(scores: Tensor, half: int) -> Tensor:
-    """Rows of right blocks, columns of the left ones next to them, of (.., C, C): a view (.., G, half, half)."""
-    pairs = scores.unflatten(-2, (-1, 2 * half)).unflatten(-1, (-1, 2 * half))  # (.., G, 2h, G, 2h)
-    return pairs.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[..., half:, :half]
-
-
 def _product(block: Tensor, x: Tensor) -> Tensor:
-    """block (.., h, h) @ x (.., h, L); matrix products are slow for tiny blocks (5 times on a CPU)."""
+    """block (.., h, h) @ x (.., h, L); matrix products of tiny blocks are five times slower on a CPU."""
     if block.shape[-1] > 2:
         return block @ x
     return (block[..., None] * x[..., None, :, :]).sum(-2)

@@ -1,11 +1,11 @@
-"""Diagonal linear recurrences along a sequence, in time and memory that grow as the length.
+"""Diagonal linear recurrences along a sequence, in time and memory linear in the length.
 
     h_t = a_t h_{t-1} + b_t                                      (elementwise, real or complex)
 
-The sequence is cut into chunks that are computed in parallel, one position of all chunks at a time: first only what a
-chunk makes of a zero state and the product of its a, then the states before the chunks (the same recurrence over the
-chunks), then h. So no product of a is ever divided by, and a = 0 is not a special case. The backward pass is written
-out, because autograd through the loop keeps every step; it is the recurrence from the right:
+The sequence is cut into chunks that are computed in parallel, one position of all chunks at a time: first each chunk's
+result from a zero state and the product of its a, then the states before the chunks (the same recurrence over chunks),
+then h. Nothing is divided by a product of a, so a = 0 is no special case. The backward pass is explicit, because
+autograd would keep every step of the loop; it is the recurrence from the right:
 
     g_t = dh_t + conj(a_{t+1}) g_{t+1},   db_t = g_t,   da_t = g_t conj(h_{t-1})
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK = 32  # T; from 16 to 64 the time is the same (measured)
+CHUNK = 32  # T; the time is the same from 16 to 64 (measured)
 
 
 def diagonal_scan(
@@ -24,9 +24,8 @@ def diagonal_scan(
 ) -> Tensor:
     """h of h_t = a_t h_{t-1} + b_t along `dim`, or of h_t = a_t h_{t+1} + b_t with `reverse`.
 
-    a and b, of two dimensions at least, are broadcast against each other. `initial`, of b's shape without `dim`, is the
-    state before the first step; zero if None. Computed, and returned, in float32, float64 or a complex type of these,
-    under autocast too.
+    a and b have at least two dimensions and are broadcast against each other. `initial`, of b's shape without `dim`, is
+    the state before the first step; None means zero. The result is float32, float64 or complex, also under autocast.
     """
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     a, b = (x.movedim(dim, 1) for x in torch.broadcast_tensors(a.to(dtype), b.to(dtype)))
@@ -51,9 +50,9 @@ class _Scan(torch.autograd.Function):
 
 
 def scan(a: Tensor, b: Tensor, state: Tensor, out: Tensor, *, reverse: bool = False) -> None:
-    """Write h of a and b (P, N, ..) from `state` (P, ..) to `out`, outside autograd; from the right with `reverse`.
+    """Write h for a and b (P, N, ..) from `state` (P, ..) to `out`, outside autograd; from the right with `reverse`.
 
-    a may be 1 long where b is longer.
+    a may have size 1 in dimensions in which b is larger.
     """
     length = b.shape[1]
     chunks = length // CHUNK
@@ -75,10 +74,10 @@ def scan(a: Tensor, b: Tensor, state: Tensor, out: Tensor, *, reverse: bool = Fa
 def scan_backward(
     a: Tensor, h: Tensor, state: Tensor, grad: Tensor, *, reverse: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of a, b and the state before, of `scan` that made h with them, from that of h, all of one shape."""
+    """Gradients of a, b and `state` from the gradient of h = `scan`(a, b, state); a, b and h have one shape."""
     if h.is_complex():
         a, h, state = (x.conj().resolve_conj() for x in (a, h, state))
-    # what a step hands on, all but the last, is what a step takes, all but the first
+    # each step but the last passes on what each step but the first receives
     before, after, first, last = slice(0, -1), slice(1, None), 0, -1
     if reverse:
         before, after, first, last = after, before, last, first
@@ -97,7 +96,7 @@ def _loop(a: Tensor, b: Tensor, out: Tensor, state: Tensor, reverse: bool) -> No
 
 
 def _summaries(a: Tensor, b: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
-    """Product of a, and what a zero state becomes, of each chunk of a and b (P, C, T, ..): (P, C, ..) both."""
+    """For each chunk of a and b (P, C, T, ..): the product of a, and the result from a zero state; (P, C, ..) each."""
     first, *others = _order(CHUNK, reverse)
     product, end = (x[:, :, first].clone(memory_format=torch.contiguous_format) for x in (a, b))
     for t in others:

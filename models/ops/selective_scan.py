@@ -2,14 +2,14 @@
 
     h_t = e^{d_t A} h_{t-1} + d_t x_t B_t,   y_t = <C_t, h_t>          (A of zero-order hold, B of Euler's rule)
 
-h has S numbers for each channel, more than all else together. So it is made tile by tile. Of a tile only the state
-before it is kept, and the backward pass, which is written out, makes h again. A tile holds 2 N I numbers at most, so
-that memory is O(N I) at any length. No exponent is positive, so that any d A <= 0 is safe. With g_t = C_t dy_t +
-e^{d_{t+1} A} g_{t+1} and a_t = e^{d_t A},
+h has S numbers per channel, more than all other tensors together, so it is computed tile by tile. Only the state before
+each tile is kept, and the explicit backward pass recomputes h. A tile has at most 2 N I numbers, so memory is O(N I) at
+any length. No exponent is positive, so any d A <= 0 is safe. With g_t = C_t dy_t + e^{d_{t+1} A} g_{t+1} and
+a_t = e^{d_t A},
 
     dC_t = sum_i dy_t h_t,  dB_t = sum_i g_t d_t x_t,  d(d_t x_t) = <g_t, B_t>,  d(d_t A) = g_t h_{t-1} a_t
 
-Everything is in float32, or float64.
+Everything is in float32 or float64.
 
     B batch, N length, I channels, S state size
 """
@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import CHUNK, scan, scan_backward
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 TILE = TileBudget(2**19, 2**26)  # numbers
 
@@ -86,13 +86,13 @@ class _SelectiveScan(torch.autograd.Function):
 def _tiles(x: Tensor, a: Tensor) -> list[slice]:
     """The tokens of x (B, N, I) cut into tiles."""
     batch, length, _ = x.shape
-    # no fewer than `CHUNK`, since one state for each tile is kept
+    # at least `CHUNK`, because one state per tile is kept
     size = max(CHUNK, TILE.fit(x, batch * a.numel(), -(-2 * length // a.shape[1])))
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+    return spans(0, length, size)
 
 
 def _states(x: Tensor, delta: Tensor, a: Tensor, b: Tensor, state: Tensor, tile: slice) -> tuple[Tensor, Tensor]:
-    """e^{d A} and h (B, T, I, S) of a tile, from h (B, I, S) before it."""
+    """e^{d A} and h (B, T, I, S) of a tile, from the state (B, I, S) before it."""
     steps = delta[:, tile]
     keep = (steps[..., None] * a).exp_()
     h = (steps * upcast(x[:, tile]))[..., None] * upcast(b[:, tile])[:, :, None]

@@ -3,10 +3,10 @@
     [i~, f~, z~, o~]_t = x_t + R h_{t-1},  i = exp(i~),  f = sigmoid(f~),  z = tanh(z~),  o = sigmoid(o~)
     c_t = f_t c_{t-1} + i_t z_t,  n_t = f_t n_{t-1} + i_t,  h_t = o_t c_t / n_t
 
-c and n are kept as multiples of e^{m_t}, m_t = max(log f_t + m_{t-1}, i~_t), so that n_t >= 1; h does not depend on m.
-R has one block a head. The gates read h, so that nothing is parallel along the sequence: one step after another, each a
-few operations on (B, D). All is in float32, or float64. The backward pass is written out and makes the gates of a tile
-of tokens again, all at once; with d. the gradients and F_t = f_t e^{m_{t-1} - m_t}, I_t = i_t e^{-m_t},
+c and n are kept as multiples of e^{m_t}, m_t = max(log f_t + m_{t-1}, i~_t), so n_t >= 1; h does not depend on m. R has
+one block per head. The gates read h, so the sequence is processed step by step, with a few operations on (B, D) per
+step. Everything is in float32 or float64. The explicit backward pass recomputes the gates of a whole tile of tokens at
+once. With d. the gradients and F_t = f_t e^{m_{t-1} - m_t}, I_t = i_t e^{-m_t},
 
     dc_t = F_{t+1} dc_{t+1} + o_t / n_t dh_t,  dn_t = F_{t+1} dn_{t+1} - h_t / n_t dh_t
     do~ = h (1 - o) dh,  dz~ = I (1 - z^2) dc,  di~ = I (z dc + dn)
@@ -28,7 +28,7 @@ from models.ops.running_softmax import HIDDEN
 from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**20, 2**26)  # numbers
-COEFFICIENTS = 16  # numbers of a tile for each channel of a token
+COEFFICIENTS = 16  # numbers in a tile per channel and token
 State = tuple[Tensor, Tensor, Tensor, Tensor]  # h, c, n, m (B, H, E)
 
 
@@ -42,27 +42,28 @@ def empty_state(like: Tensor, batch: int, heads: int, head_dim: int) -> State:
 def slstm(
     gates: Tensor, recurrent: Tensor, state: State, key_padding_mask: Tensor | None = None
 ) -> tuple[Tensor, State]:
-    """x (B, N, 4, H, E) and R (H, E, 4, E), from inputs to outputs -> h (B, N, H, E), and the state after the last.
+    """x (B, N, 4, H, E) and R (H, E, 4, E), inputs before outputs -> h (B, N, H, E) and the state after the last token.
 
-    Gates are in the order i, f, z, o. A padded token, True in `key_padding_mask` (B, N), leaves the state alone, h too.
+    Gates are in the order i, f, z, o. A padded token, True in `key_padding_mask` (B, N), leaves the state, including h,
+    unchanged.
     """
     with autocast_disabled(gates):
         x = upcast(gates).permute(1, 3, 0, 2, 4).contiguous()  # (N, H, B, 4, E)
         weight = upcast(recurrent).flatten(2)  # (H, E, 4 E)
         padding = None if key_padding_mask is None else key_padding_mask.T[:, None, :, None]  # (N, 1, B, 1)
-        h, *after = _Recurrence.apply(x, weight, padding, *(part.transpose(0, 1) for part in state))
+        h, *after = _SLSTMRecurrence.apply(x, weight, padding, *(part.transpose(0, 1) for part in state))
         last = (h[-1], *after)
         return h.permute(2, 0, 1, 3), tuple(part.transpose(0, 1).clone() for part in last)
 
 
-class _Recurrence(torch.autograd.Function):
+class _SLSTMRecurrence(torch.autograd.Function):
     """x (N, H, B, 4, E), R (H, E, 4 E), padding (N, 1, B, 1), h, c, n, m (H, B, E) -> h (N, H, B, E), c, n, m."""
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, padding: Tensor | None, *state: Tensor) -> tuple[Tensor, ...]:
         keep = any(ctx.needs_input_grad)
         length, shape = len(x), state[0].shape
-        # the state before each token, and after the last one
+        # the state before each token, and after the last token
         h, *others = (torch.empty(length + 1, *shape, dtype=x.dtype, device=x.device) for _ in range(4 if keep else 1))
         raw = torch.empty_like(x) if keep else None
         for t in range(length):
@@ -128,10 +129,10 @@ def _advance(gates: Tensor, c: Tensor, n: Tensor, m: Tensor) -> tuple[Tensor, Te
 def _coefficients(
     raw: Tensor, c: Tensor, n: Tensor, m: Tensor, h: Tensor, n_after: Tensor, m_after: Tensor, hidden: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Factors of the gradients of some tokens, from their gates (.., 4, E), c, n and m before, and h, n and m after.
+    """Gradient factors of some tokens, from their gates (.., 4, E), c, n and m before, and h, n and m after each.
 
-    h (1 - o), o / n, -h / n and F (.., E); I z, F (1 - f) c and I (1 - z^2) (.., 3, E) of dc, and I and F (1 - f) n
-    (.., 2, E) of dn.
+    h (1 - o), o / n, -h / n and F (.., E); for dc I z, F (1 - f) c and I (1 - z^2) (.., 3, E); for dn I and
+    F (1 - f) n (.., 2, E).
     """
     i, f, z, o = raw.unbind(-2)
     z, o = z.tanh(), o.sigmoid()

@@ -1,14 +1,14 @@
-"""Softmax attention among neighbours in sorted orders: to keys of the query's own chunk and of adjacent chunks.
+"""Softmax attention among neighbours in sorted orders: to keys of the query's chunk and of adjacent chunks.
 
     o_i = sum_r sum_{j in N_r(i)} p_rij v_j,   p_rij = exp( <q_i, k_j> - l_i ),   l_i = log sum_r sum_j exp <q_i, k_j>
 
-In round r tokens have an order of their own, cut into chunks of c; N_r(i) is what is in the chunks g(i) - before, ..,
-g(i) + after, without i itself. It is one softmax over all rounds: a key met in two rounds counts twice. A query that
-meets no other key in any round has o_i = v_i, one that is not real gets zeros. Time O(R N c (before + 1 + after) E),
+Each round r has its own token order, cut into chunks of c; N_r(i) contains the tokens of the chunks g(i) - before, ..,
+g(i) + after, without i itself. There is one softmax over all rounds: a key seen in two rounds counts twice. A query
+that sees no other key in any round has o_i = v_i; queries of padding get zeros. Time O(R N c (before + 1 + after) E),
 memory O(R N E).
 
-    B batch, H heads, R rounds, N length, S slots, the length in full chunks, G chunks, c slots of a chunk,
-    K keys of a chunk's queries, E head width
+    B batch, H heads, R rounds, N length, S slots (the length in full chunks), G chunks, c slots per chunk,
+    K keys per chunk, E head width
 """
 
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.dropout import dropout_mask
 from models.ops.precision import autocast_disabled, upcast, upcast_product
-from models.ops.tiles import TileBudget
+from models.ops.softmax_lse import softmax_gradient
+from models.ops.tiles import Tile, TileBudget, spans, tiles
 
 TILE = TileBudget(2**19, 2**26)  # scores
-ALONE = -1e5  # added to a query's score with itself, so that it counts only where there is no other
+ALONE = -1e5  # added to a query's score with itself, which then counts only if no other key is visible
 
 
 class Neighbours(NamedTuple):
-    """Who meets whom: chunks of `chunk` slots, `before` and `after` of them besides the query's own.
+    """Visibility: chunks of `chunk` slots, with `before` and `after` chunks besides the query's own.
 
-    `dropout` is the share of weights dropped, `seed` says which.
+    `dropout` is the dropped share of weights, `seed` determines which.
     """
 
     chunk: int
@@ -45,16 +45,16 @@ def sorted_chunk_attention(
 ) -> Tensor:
     """q, k, v (B, H, N, E), order (B, H, R, N), a permutation of the tokens in each round -> (B, H, N, E).
 
-    In every order the first `lengths` (B or 1) tokens are real, and only these are met; the others get zeros. Scores
-    are not scaled.
+    In every order the first `lengths` (B or 1) tokens are real, and only these are visible; the others get zeros.
+    Scores are not scaled.
     """
     with autocast_disabled(q):
         return _SortedChunks.apply(q, k, v, order, lengths, neighbours)
 
 
 class _SortedChunks(torch.autograd.Function):
-    """Rounds are computed separately and combined by their sums, tile by tile, and again in backward. With a_r the
-    share of round r in the sum of query i and p_r = p / a_r the softmax within it:
+    """Rounds are computed separately, tile by tile, combined by their sums, and recomputed in backward. With a_r the
+    share of round r in the sum of query i, and p_r = p / a_r the softmax within that round:
 
         delta = <do, o>,  dV += p_r' (a_r do),  ds_r = p_r * (a_r do V' - a_r delta),  dQ += ds_r K,  dK += ds_r' Q
     """
@@ -70,7 +70,7 @@ class _SortedChunks(torch.autograd.Function):
             highest = scores.amax(-1, keepdim=True)
             weights = scores.sub_(highest).exp_()
             total = weights.sum(-1, keepdim=True)
-            keep = slots.keep(tile, weights)
+            keep = tile.dropout_mask(weights, neighbours.dropout, neighbours.seed)
             weights = weights if keep is None else weights.mul_(keep)
             out[tile.index] = (weights.to(v.dtype) @ slots.windows(values, tile)) / total.to(v.dtype)
             sums[tile.index] = highest.add_(total.log_())
@@ -94,30 +94,18 @@ class _SortedChunks(torch.autograd.Function):
             for tile in slots.tiles():
                 weights = slots.scores(tile, queries, keys).sub_(sums[tile.index]).exp_()
                 g = grads[tile.index]
-                ds = upcast_product(g, slots.windows(values, tile).mT)
-                keep = slots.keep(tile, weights)
-                if keep is not None:
-                    ds.mul_(keep)
-                ds.sub_(delta[tile.index]).mul_(weights)
-                slots.add(dv, tile, (weights if keep is None else weights.mul_(keep)).to(v.dtype).mT @ g)
+                keep = tile.dropout_mask(weights, ctx.neighbours.dropout, ctx.neighbours.seed)
+                dp = upcast_product(g, slots.windows(values, tile).mT)
+                ds, dropped = softmax_gradient(dp, weights, delta[tile.index], keep)
+                slots.add(dv, tile, dropped.to(v.dtype).mT @ g)
                 ds = ds.to(q.dtype)
                 dq[tile.index] = ds @ slots.windows(keys, tile)
                 slots.add(dk, tile, ds.mT @ queries[tile.index])
-            own = slice(slots.before, slots.before + slots.chunks)
-            gradients = (slots.join(x).sum(2).to(leaf.dtype) for x, leaf in ((dq, q), (dk[:, own], k), (dv[:, own], v)))
+            inside = slice(slots.before, slots.before + slots.chunks)
+            gradients = (
+                slots.join(x).sum(2).to(leaf.dtype) for x, leaf in ((dq, q), (dk[:, inside], k), (dv[:, inside], v))
+            )
         return *gradients, None, None, None
-
-
-class _Tile(NamedTuple):
-    """Some rounds of some heads (lanes) and some of their chunks, computed together."""
-
-    number: int
-    lanes: slice
-    chunks: slice
-
-    @property
-    def index(self) -> tuple[slice, slice]:
-        return self.lanes, self.chunks
 
 
 class _Slots:
@@ -125,7 +113,6 @@ class _Slots:
 
     def __init__(self, order: Tensor, lengths: Tensor, neighbours: Neighbours, dtype: torch.dtype):
         self.order = order
-        self.dropout, self.seed = neighbours.dropout, neighbours.seed
         batch, heads, rounds, length = order.shape
         self.chunk = min(neighbours.chunk, length)
         self.chunks = -(-length // self.chunk)  # G
@@ -133,7 +120,7 @@ class _Slots:
         self.span = self.before + 1 + self.after  # chunks of keys for one of queries
         device = order.device
         rows = torch.arange(batch * heads, device=device).view(batch, heads, 1, 1) * length
-        self.token = F.pad(order + rows, (0, self.chunks * self.chunk - length)).flatten()  # past the end: any
+        self.token = F.pad(order + rows, (0, self.chunks * self.chunk - length)).flatten()  # beyond the end: arbitrary
         lanes = torch.arange(batch * heads * rounds, device=device).view(batch, heads, rounds, 1)
         slot = torch.empty_like(order).scatter_(3, order, torch.arange(length, device=device).expand_as(order))
         self.slot = (slot + lanes * self.chunks * self.chunk).flatten()
@@ -146,12 +133,12 @@ class _Slots:
         self.lowered = hidden * torch.tensor(torch.finfo(dtype).min, dtype=dtype, device=device)
 
     def cut(self, x: Tensor, *, padded: bool = False) -> Tensor:
-        """(B, H, N, F) -> (B H R, G, c, F), with `padded` (B H R, before + G + after, c, F), the others zero."""
+        """(B, H, N, F) -> (B H R, G, c, F), or zero-`padded` to (B H R, before + G + after, c, F)."""
         x = x.reshape(-1, x.shape[-1]).index_select(0, self.token).view(-1, self.chunks, self.chunk, x.shape[-1])
         return F.pad(x, (0, 0, 0, 0, self.before, self.after)) if padded else x
 
     def cut_rounds(self, x: Tensor) -> Tensor:
-        """(B, H, R, N, 1) -> (B H R, G, c, 1), zero past the end."""
+        """(B, H, R, N, 1) -> (B H R, G, c, 1), zero beyond the end."""
         x = x.gather(3, self.order[..., None])
         x = F.pad(x, (0, 0, 0, self.chunks * self.chunk - x.shape[3]))
         return x.view(self.real.shape)
@@ -160,32 +147,27 @@ class _Slots:
         """(B H R, G, c, F) -> (B, H, R, N, F)."""
         return x.reshape(-1, x.shape[-1]).index_select(0, self.slot).view(*self.order.shape, x.shape[-1])
 
-    def tiles(self) -> Iterator[_Tile]:
+    def tiles(self) -> Iterator[Tile]:
+        """Some rounds of some heads (lanes) and some of their chunks, computed together."""
         count, scores = len(self.real), self.span * self.chunk**2
         chunks = TILE.fit(self.token, scores, self.chunks)
         lanes = TILE.fit(self.token, chunks * scores)
-        number = 0
-        for lane in range(0, count, lanes):
-            for first in range(0, self.chunks, chunks):
-                yield _Tile(number, slice(lane, lane + lanes), slice(first, min(first + chunks, self.chunks)))
-                number += 1
+        return tiles(spans(0, count, lanes), spans(0, self.chunks, chunks))
 
-    def windows(self, x: Tensor, tile: _Tile) -> Tensor:
+    def windows(self, x: Tensor, tile: Tile) -> Tensor:
         """Keys or values of a tile's chunks: (lanes, chunks, K, E)."""
-        x = x[tile.lanes, tile.chunks.start : tile.chunks.stop + self.span - 1]
+        lanes, chunks = tile.index
+        x = x[lanes, chunks.start : chunks.stop + self.span - 1]
         return x.unfold(1, self.span, 1).permute(0, 1, 4, 2, 3).flatten(2, 3)
 
-    def add(self, total: Tensor, tile: _Tile, part: Tensor) -> None:
-        """total (B H R, before + G + after, c, E) += part (lanes, chunks, K, E), what keys got from each chunk."""
+    def add(self, total: Tensor, tile: Tile, part: Tensor) -> None:
+        """Add a tile's key gradients, `part` (lanes, chunks, K, E), to total (B H R, before + G + after, c, E)."""
+        lanes, chunks = tile.index
         for piece, values in enumerate(part.split(self.chunk, 2)):
-            total[tile.lanes, tile.chunks.start + piece : tile.chunks.stop + piece] += values
+            total[lanes, chunks.start + piece : chunks.stop + piece] += values
 
-    def scores(self, tile: _Tile, queries: Tensor, keys: Tensor) -> Tensor:
+    def scores(self, tile: Tile, queries: Tensor, keys: Tensor) -> Tensor:
         """(lanes, chunks, c, K), lowest at hidden keys."""
         scores = upcast_product(queries[tile.index], self.windows(keys, tile).mT)
         scores.diagonal(self.before * self.chunk, -2, -1).add_(ALONE)
         return scores.add_(self.lowered[tile.index])
-
-    def keep(self, tile: _Tile, like: Tensor) -> Tensor | None:
-        """Dropout's factors for a tile, the same at every call."""
-        return dropout_mask(like, self.dropout, self.seed + tile.number)

@@ -1,4 +1,4 @@
-"""RWKV's decayed mean of values, in each channel by itself (Peng et al., 2023, arXiv 2305.13048, eq. 16).
+"""RWKV's decayed mean of values per channel (Peng et al., 2023, arXiv 2305.13048, eq. 16).
 
     y_t = (sum_{s<t} e^{k_s - (t-1-s) w} v_s + e^{u + k_t} v_t) / (the same with v = 1)
 
@@ -7,9 +7,9 @@ With z_t = log sum_{s<=t} e^{k_s - (t-s) w}, and m_t the mean of the values with
     z_t = log(e^{z_{t-1} - w} + e^{k_t}),  a_t = sigmoid(z_{t-1} - w - k_t),  b_t = sigmoid(z_{t-1} - u - k_t)
     m_t = a_t m_{t-1} + (1 - a_t) v_t,     y_t = b_t m_{t-1} + (1 - b_t) v_t
 
-where all shares lie in [0, 1], so that no k and no w overflows. Everything is in float32, or float64. Time and memory
-O(N D); the backward pass is written out and keeps k, v, z and m. With c_t and e_t the gradients that steps t and later
-leave at m_{t-1} and z_{t-1}, and d_t = m_{t-1} - v_t,
+where all shares lie in [0, 1], so no k or w causes an overflow. Everything is in float32 or float64. Time and memory
+O(N D); the backward pass is explicit and keeps k, v, z and m. With c_t and e_t the gradients of m_{t-1} and z_{t-1}
+from the steps t and later, and d_t = m_{t-1} - v_t,
 
     c_t = a_t c_{t+1} + b_t dy_t,  p_t = a_t (1 - a_t) d_t c_{t+1},  q_t = b_t (1 - b_t) d_t dy_t
     e_t = a_t e_{t+1} + p_t + q_t
@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from models.ops.precision import upcast
 from models.ops.running_softmax import HIDDEN
 from models.ops.scan import CHUNK, scan
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, spans
 
 TILE = TileBudget(2**18, 2**26)  # numbers
 
@@ -44,7 +44,7 @@ def wkv(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """k and v (B, N, D), w and u (D,), w >= 0, (z, m) before the first token -> y (B, N, D), and (z, m) after the last.
 
-    A token with k = `HIDDEN` weighs nothing; y is finite, and without meaning, where no token weighs anything.
+    A token with k = `HIDDEN` has no weight; y is finite but meaningless where no token has weight.
     """
     decay, bonus = upcast(decay), upcast(bonus)
     log_sum, mean = empty_state(decay, len(k)) if state is None else state
@@ -57,7 +57,7 @@ def wkv(
 def _step(
     k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor, log_sum: Tensor, mean: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """`wkv` of one token, without gradients."""
+    """`wkv` for one token, without gradients."""
     key, value = upcast(k[:, 0]), upcast(v[:, 0])
     y = torch.lerp(value, mean, (log_sum - key - bonus).sigmoid())
     return y[:, None].to(v.dtype), _add(log_sum, mean, key, value, decay)
@@ -104,44 +104,44 @@ def _tiles(x: Tensor) -> list[slice]:
     """The tokens of x (B, N, D) cut into tiles."""
     batch, length, dim = x.shape
     size = max(CHUNK, TILE.fit(x, batch * dim))
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+    return spans(0, length, size)
 
 
 def _state(x: Tensor, first: Tensor, tile: slice) -> Tensor:
-    """Row of x (B, N, D) before the tile: (B, D), of the first tile `first`."""
+    """The row of x (B, N, D) before the tile, (B, D); `first` before the first tile."""
     return x[:, tile.start - 1] if tile.start else first
 
 
 def _before(x: Tensor, first: Tensor, tile: slice) -> Tensor:
-    """Rows of x (B, N, D) one token before those of the tile."""
+    """The rows of x (B, N, D) one token before those of the tile."""
     if tile.start:
         return x[:, tile.start - 1 : tile.stop - 1]
     return torch.cat([first[:, None], x[:, : tile.stop - 1]], 1)
 
 
-def _later(keep: Tensor, own: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """With c_t = a_t c_{t+1} + own_t from c = `end` (B, D) behind the tile: c_{t+1} of its tokens, and its first c."""
-    sums = torch.empty_like(own)
-    scan(keep, own, end, sums, reverse=True)
+def _later(keep: Tensor, added: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """c_t = a_t c_{t+1} + added_t, with c = `end` (B, D) after the tile: c_{t+1} for its tokens, and its first c."""
+    sums = torch.empty_like(added)
+    scan(keep, added, end, sums, reverse=True)
     return torch.cat([sums[:, 1:], end[:, None]], 1), sums[:, 0]
 
 
 def _means(k: Tensor, v: Tensor, decay: Tensor, z: Tensor, m: Tensor, into: tuple[Tensor, Tensor]) -> None:
-    """Write z and m of k and v (B, N, D), from those before (B, D), `into` two (B, N, D).
+    """Write z and m for k and v (B, N, D), starting from z and m (B, D), `into` two tensors (B, N, D).
 
-    One position of all chunks at a time: first the sum and mean of each chunk by itself, then those before the chunks,
-    which are the same recurrence of the chunks as tokens, then those of all tokens.
+    One position of all chunks at a time: first the sum and mean of each chunk, then those before the chunks, which
+    follow the same recurrence with chunks as tokens, then those of all tokens.
     """
     length = k.shape[1]
     chunks = length // CHUNK
     if chunks > 1:
         inner, rest = slice(0, chunks * CHUNK), slice(chunks * CHUNK, length)
         inside = [x[:, inner].unflatten(1, (chunks, CHUNK)) for x in (k, v, *into)]  # (B, C, T, D)
-        own = tuple(x[:, :, 0] for x in inside[:2])
+        added = tuple(x[:, :, 0] for x in inside[:2])
         for t in range(1, CHUNK):
-            own = _add(*own, *(x[:, :, t] for x in inside[:2]), decay)
-        ends = torch.empty_like(own[0]), torch.empty_like(own[1])
-        _means(*own, CHUNK * decay, z, m, ends)
+            added = _add(*added, *(x[:, :, t] for x in inside[:2]), decay)
+        ends = torch.empty_like(added[0]), torch.empty_like(added[1])
+        _means(*added, CHUNK * decay, z, m, ends)
         before = (torch.cat([x[:, None], end[:, :-1]], 1) for x, end in zip((z, m), ends, strict=True))
         _loop(*inside[:2], decay, *before, inside[2:])
         z, m = (end[:, -1] for end in ends)
@@ -157,6 +157,6 @@ def _loop(k: Tensor, v: Tensor, decay: Tensor, z: Tensor, m: Tensor, into: Seque
 
 
 def _add(z: Tensor, m: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
-    """z and m with one more token. As m + (1 - a) (v - m) a mean of equal values stays that value over any length."""
+    """z and m with one more token. In the form m + (1 - a) (v - m), the mean of equal values stays exact."""
     faded = z - decay
     return torch.logaddexp(faded, k), torch.lerp(v, m, (faded - k).sigmoid())

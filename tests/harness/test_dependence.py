@@ -198,7 +198,7 @@ def test_everything_that_composes_learns(protocol, task, model, root):
 
 def test_what_cannot_see_its_input_is_refused():
     typed = ("model=llp", "task=lra/listops", "protocol=google", "budget=smoke")
-    with pytest.raises(UsageError, match=r"would be constant; type backbone\.pooling=masked_mean"):
+    with pytest.raises(UsageError, match=r"would be constant; set backbone\.pooling=masked_mean"):
         on_meta(compose(typed))
     on_meta(compose([*typed, "backbone.pooling=masked_mean"]))
     with pytest.raises(UsageError, match="would be constant"):

@@ -1,11 +1,16 @@
 """What tests of compiled kernels share: whether they can be compiled here, and how far they are from float64."""
 
+import os
+import shutil
+
 import pytest
 import torch
 
 from models.ops import native
 
-compiled = pytest.mark.skipif(not native.can_compile(), reason="compiled kernels require a C++ compiler and ninja")
+with native.search_path():
+    TOOLS = [shutil.which(tool) for tool in (os.environ.get("CXX", "c++"), "ninja")]
+compiled = pytest.mark.skipif(not all(TOOLS), reason="compiled kernels require a C++ compiler and ninja")
 
 
 def relative_errors(monkeypatch, function, leaves, *, unused=False):

@@ -1,7 +1,7 @@
 """Numbers of public reference implementations: inputs, weights, outputs, gradients.
 
-The files lie beside the project, in `shared/golden` (its INDEX.md says what each pins); tests that need them are
-skipped without.
+The files are in `shared/golden` next to the project (INDEX.md describes each); without them the tests that need them
+are skipped.
 """
 
 import json

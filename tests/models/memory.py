@@ -1,15 +1,31 @@
-"""Memory by torch's own count of what it allocates and frees: the same on every machine, whatever else a process holds.
+"""Memory as torch counts its allocations: the same on every machine, whatever else the process holds.
 
 A resident set depends on the pages that the kernel and the allocator keep, which differ between machines.
 """
 
 from collections.abc import Callable
 
+import torch
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class LargestStorage(TorchDispatchMode):
+    """Numbers in the largest storage that an operation returns, including the backward pass."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self.numbers = max(self.numbers, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return result
 
 
 def peak_allocated_mb(call: Callable[[], object]) -> float:
-    """The most that a call's tensors on the CPU take at one time, in MiB."""
+    """Peak memory of a call's CPU tensors, in MiB."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         call()
     allocated = peak = 0

@@ -20,7 +20,7 @@ def test_published_causal_form():
         torch.testing.assert_close(ours, arrays[f"d{name}"], atol=10 * meta["tolerance_max_abs"], rtol=0)
 
 
-@pytest.mark.parametrize("size", [1.0, 300.0], ids=["flat", "steep"])  # steep logits take the always-stable way
+@pytest.mark.parametrize("size", [1.0, 300.0], ids=["flat", "steep"])  # steep logits use the always-stable path
 @pytest.mark.parametrize("padded", [False, True])
 def test_running_scores_equal_their_definition(size, padded):
     generator = torch.Generator().manual_seed(0)

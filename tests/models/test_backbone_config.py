@@ -1,4 +1,4 @@
-"""Backbone options as one typed object: what a recipe's keys turn into, and what is refused."""
+"""Backbone options as one typed object: recipe keys and refusals."""
 
 import dataclasses
 from functools import partial
@@ -32,7 +32,7 @@ def build(model=Vanilla, target=DECODER, hyper=(), task=TASK, **backbone):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_configs_share_the_fields_of_a_transformer(model):
-    """None can be changed once it was checked."""
+    """No option can change after it was checked."""
     config = model.Config
     assert dataclasses.is_dataclass(config) and config.__dataclass_params__.frozen
     assert {"dim", "heads", "layers", "ffn_dim", "vocab_size", "max_length"} <= set(config.__dataclass_fields__)

@@ -63,7 +63,7 @@ def test_gradcheck(dropout, padded):
     mask = torch.arange(37)[None] >= 30 if padded else None
 
     def attention(q, k, v, bias):
-        torch.manual_seed(0)  # the same weights dropped at every call
+        torch.manual_seed(0)  # every call drops the same weights
         return banded_attention(q, k, v, left=3, right=2, bias=bias, key_padding_mask=mask, dropout=dropout)
 
     assert torch.autograd.gradcheck(attention, (q, k, v, bias), fast_mode=True)
@@ -114,7 +114,7 @@ def test_bfloat16_takes_the_softmax_in_float32():
 
 
 def test_float16_scores_do_not_overflow():
-    """Inputs near 100 in 64 channels: a query's product with itself is 80,000 after the scale."""
+    """Inputs near 100 in 64 channels: the scaled product of a query with itself is 80,000."""
     generator = torch.Generator().manual_seed(0)
     q, v = (torch.randn(1, 2, 50, 64, generator=generator) for _ in range(2))
     leaves = [x.half().requires_grad_() for x in (100 * q.sign() + q, 100 * q.sign() + q, v)]
@@ -126,7 +126,7 @@ def test_float16_scores_do_not_overflow():
 
 
 def test_time_and_memory_are_refused_to_no_length():
-    """Half a million keys: all scores would be a terabyte."""
+    """Half a million keys: all scores would take a terabyte."""
     x = torch.randn(1, 1, 2**19, 2)
     assert torch.isfinite(banded_attention(x, x, x, left=3, right=0)).all()
 

@@ -1,4 +1,4 @@
-"""Which blocks see which."""
+"""Visibility between blocks."""
 
 import pytest
 import torch
@@ -17,11 +17,11 @@ def draws(heads, blocks, number):
 
 @pytest.mark.parametrize("count", [12, 13, 16])
 def test_random_blocks_are_others_and_all_are_drawn(count):
-    found = random_blocks(draws(400, count, 3), torch.tensor([count]))[0]
+    picked = random_blocks(draws(400, count, 3), torch.tensor([count]))[0]
     for g in range(1, count - 1):
         candidates = set(range(1, count - 1)) - {g - 1, g, g + 1}
-        assert all(len(set(row)) == 3 for row in found[:, g].tolist())
-        times = torch.bincount(found[:, g].flatten(), minlength=count)
+        assert all(len(set(row)) == 3 for row in picked[:, g].tolist())
+        times = torch.bincount(picked[:, g].flatten(), minlength=count)
         assert set(times.nonzero().flatten().tolist()) == candidates
         expected = 400 * 3 / len(candidates)
         assert (times[sorted(candidates)] - expected).abs().max() < 6 * expected**0.5
@@ -40,13 +40,13 @@ def test_every_real_block_is_listed_once_and_sees_no_block_twice():
         for g in row.view(-1)
     }
     for g, keys in seen.items():
-        (example, _), first, place = divmod(g // blocks, 2), g // blocks * blocks, g % blocks
+        (example, _), first, position = divmod(g // blocks, 2), g // blocks * blocks, g % blocks
         count = int(counts[example])
-        if count <= 11 or place in (0, count - 1):
+        if count <= 11 or position in (0, count - 1):
             assert keys == list(range(first, first + count))
             continue
-        assert len(keys) == len(set(keys)) == (7 if place in (1, count - 2) else 8)
-        assert {first, first + place - 1, first + place, first + place + 1, first + count - 1} <= set(keys)
+        assert len(keys) == len(set(keys)) == (7 if position in (1, count - 2) else 8)
+        assert {first, first + position - 1, first + position, first + position + 1, first + count - 1} <= set(keys)
         assert max(keys) < first + count
 
 
@@ -54,18 +54,18 @@ def test_long_short_and_gappy_examples_in_one_batch():
     model = build("bigbird", PATTERN).double()
     x, _ = inputs(PATTERN, 45, batch=5, dtype=torch.float64)
     mask = torch.arange(45) >= torch.tensor([45, 29, 28, 1, 33])[:, None]
-    mask[4, [0, 1, 2, 3, 9, 30]] = True  # its first block sees but is not seen
+    mask[4, [0, 1, 2, 3, 9, 30]] = True  # its first block sees others but is not visible
     y, definition = run(model, x, key_padding_mask=mask), TWINS["bigbird"].forward(model, x, None, mask)
     torch.testing.assert_close(y[~mask], definition[~mask], atol=1e-10, rtol=0)
 
 
 def test_layers_draw_their_own_blocks_and_save_them():
     torch.manual_seed(0)
-    one, other = (BigBird(16, 2, pattern=PATTERN, max_length=1024) for _ in range(2))
+    drawn, redrawn = (BigBird(16, 2, pattern=PATTERN, max_length=1024) for _ in range(2))
     x = torch.randn(1, 1024, 16)
-    assert not torch.equal(one.draws, other.draws)
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(run(one, x), run(other, x))
+    assert not torch.equal(drawn.draws, redrawn.draws)
+    redrawn.load_state_dict(drawn.state_dict())
+    assert torch.equal(run(drawn, x), run(redrawn, x))
 
 
 def test_sequences_beyond_max_length_are_read():

@@ -12,7 +12,7 @@ from models.attention.block_recurrent import BlockRecurrent, distance_ranges
 from models.backbones.decoder import DecoderLM
 
 CAUSAL = Pattern.CAUSAL_SELF
-WINDOW, SLOTS = 4, 4  # of the tests' size
+WINDOW, SLOTS = 4, 4  # in the tests' size
 
 
 def stack(layers, **hyper):
@@ -82,11 +82,11 @@ def test_states_are_told_apart_by_their_ids():
 
 
 def test_ranges_of_distances_are_those_of_t5():
-    """Up to 15 one by one, then sixteen that grow geometrically up to 128."""
-    found = distance_ranges(torch.arange(600))
-    assert found[:16].tolist() == list(range(16))
-    assert found.diff().min() == 0 and found.diff().max() == 1
-    assert found[[16, 18, 19, 32, 64, 112, 113, 127, 599]].tolist() == [16, 16, 17, 21, 26, 30, 31, 31, 31]
+    """Single distances up to 15, then sixteen geometrically growing ranges up to 128."""
+    buckets = distance_ranges(torch.arange(600))
+    assert buckets[:16].tolist() == list(range(16))
+    assert buckets.diff().min() == 0 and buckets.diff().max() == 1
+    assert buckets[[16, 18, 19, 32, 64, 112, 113, 127, 599]].tolist() == [16, 16, 17, 21, 26, 30, 31, 31, 31]
 
 
 def test_gates_start_near_remembering():

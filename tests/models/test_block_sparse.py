@@ -43,12 +43,12 @@ def test_blocks_that_see_the_same_are_one_row_and_nothing_need_be_hidden(monkeyp
     monkeypatch.setattr(block_sparse, "TILE", TileBudget(tile, tile))
     together = [Rows(torch.tensor([[0, 3], [4, 1]]), torch.tensor([[0, 2], [4, 3]]))]
     alone = [Rows(torch.tensor([0, 3, 4, 1]), torch.tensor([[0, 2], [0, 2], [4, 3], [4, 3]]))]
-    found = []
+    gradients_by_tile = []
     for rows, mask in ((together, None), (alone, torch.zeros(BLOCKS, SIZE, dtype=torch.bool))):
         leaves = tensors()
         y = block_sparse_attention(*leaves, rows, hidden=mask)
-        found.append((y, *torch.autograd.grad((y * y).sum(), leaves)))
-    for a, b in zip(*found, strict=True):
+        gradients_by_tile.append((y, *torch.autograd.grad((y * y).sum(), leaves)))
+    for a, b in zip(*gradients_by_tile, strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
 
 
@@ -65,7 +65,7 @@ def test_equals_its_definition(monkeypatch, tile):
 
 
 def test_gradients_with_dropout(monkeypatch):
-    """Backward makes the masks of forward again, in tiles as well."""
+    """Backward draws the masks of forward again, also in tiles."""
     monkeypatch.setattr(block_sparse, "TILE", TileBudget(1, 1))
 
     def dropped(*leaves):

@@ -1,4 +1,4 @@
-"""Attention under torch.compile gives what it gives without: traced, which needs no compiler, and compiled."""
+"""Attention gives the same result under torch.compile: traced, which needs no compiler, and compiled."""
 
 import shutil
 
@@ -29,6 +29,6 @@ def test_traced_equals_untraced(name, pattern):
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="no C++ compiler")
 @pytest.mark.parametrize("name", ["vanilla", "lavo", "latte"])
 def test_compiled_equals_uncompiled(name):
-    """By inductor, output and every gradient, as `make gpu` compares them on a GPU."""
-    found = compiled.compare(name, torch.device("cpu"), 64, rounds=1)
-    assert found["state"] == OK, found["text"]
+    """With inductor: output and every gradient, as `make gpu` compares them on a GPU."""
+    comparison = compiled.compare(name, torch.device("cpu"), 64, rounds=1)
+    assert comparison["state"] == OK, comparison["text"]

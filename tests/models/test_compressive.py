@@ -1,4 +1,4 @@
-"""The Compressive Transformer's loss, what learns from it, and its sizes."""
+"""The Compressive Transformer's loss, the parameters that it trains, and its sizes."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ LENGTH = 23
 
 
 def read(model, query, rows):
-    """What each head of a query (D) reads of rows (K, D) by content, without gradient of the projections."""
+    """What each head of a query (D) reads from rows (K, D) by content, without gradients of the projections."""
     q, k, v = (linear.weight.detach() for linear in (model.q_proj, model.k_proj, model.v_proj))
     parts = []
     for h in range(model.heads):
@@ -56,15 +56,15 @@ def test_loss(hyper, padded):
 
 
 def test_loss_trains_the_compression_alone_and_nothing_else_does():
-    """Whatever the task's loss is multiplied by."""
+    """The loss does not depend on the factor of the task's loss."""
     model = build("compressive", CAUSAL, **SIZES[0]).double()
     x, _ = inputs(CAUSAL, LENGTH, dtype=torch.float64)
     x.requires_grad_()
     leaves = {"x": x, **dict(model.named_parameters())}
 
     def gradients(factor):
-        found = torch.autograd.grad(factor * run(model, x).sin().sum(), list(leaves.values()), materialize_grads=True)
-        return dict(zip(leaves, found, strict=True))
+        grads = torch.autograd.grad(factor * run(model, x).sin().sum(), list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, grads, strict=True))
 
     expected = gradients(1)
     assert not expected["compression.weight"].any()
@@ -119,7 +119,7 @@ def test_compressions_learn_to_reconstruct():
 
 
 def test_a_query_sees_what_is_compressed():
-    """16 tokens of compressions, 8 of memory, and its segment."""
+    """A query reaches 16 tokens through compressions, 8 through the memory, and its segment."""
     model = build("compressive", CAUSAL, segment=4, memory_length=8, compressed_length=8, detach_memory=False).double()
     x, _ = inputs(CAUSAL, 64, dtype=torch.float64)
     x.requires_grad_()

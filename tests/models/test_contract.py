@@ -4,9 +4,8 @@ from itertools import pairwise
 
 import pytest
 import torch
+from memory import LargestStorage
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 from twins import TWINS, trainable
 from zoo import (
     CASES,
@@ -33,7 +32,9 @@ LENGTHS = (1, 2, 3, 13, 31)  # 1, below the window, primes
 
 @pytest.mark.parametrize("name", NAMES)
 def test_has_a_twin(name):
-    assert name in TWINS, f"conf/model/{name}.yaml has no twin: write its equations into tests/models/twins.py"
+    assert name in TWINS, (
+        f"conf/model/{name}.yaml has no twin: write its equations into a module of tests/models/twins/"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,8 +133,8 @@ def test_padding_is_as_if_it_were_not_there(name, pattern):
     x, context = inputs(pattern, 19, dtype=torch.float64, context=19)
     mask = torch.arange(19).expand(2, 19) >= real
     other_x, other_context = inputs(pattern, 19, dtype=torch.float64, context=19, seed=2)
-    padded, other = (x, other_x) if context is None else (context, other_context)
-    changed = torch.where(mask[..., None], 100 * other, padded)
+    padded, other_seed = (x, other_x) if context is None else (context, other_context)
+    changed = torch.where(mask[..., None], 100 * other_seed, padded)
     arguments = [(x, context), (changed, None) if context is None else (x, changed)]
     reference, content = (run(model, *pair, key_padding_mask=mask) for pair in arguments)
     short = run(model, x[:, :real], None) if context is None else run(model, x, context[:, :real])
@@ -145,7 +146,7 @@ def test_padding_is_as_if_it_were_not_there(name, pattern):
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
 def test_padding_inside_a_sequence_is_not_seen(name, pattern):
-    """LRA's pictures hide their black pixels, most of Pathfinder's, wherever they are."""
+    """LRA's images hide black pixels anywhere in the sequence; in Pathfinder they are the majority."""
     model = build(name, pattern).double()
     x, context = inputs(pattern, 19, dtype=torch.float64, context=19)
     mask = torch.rand(2, 19, generator=torch.Generator().manual_seed(3)) < 0.65
@@ -173,8 +174,8 @@ def test_a_sequence_of_nothing_but_padding_is_finite(name, pattern):
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
 def test_gradient_is_that_of_every_row(name, pattern):
-    """Those of padded queries too: what a twin is not asked for, a finite difference tells."""
-    # LongNet leaves a part of its gradient out unless asked for all (D-14), and so do memories
+    """Includes padded queries, which the twins exclude: finite differences check their gradients."""
+    # LongNet omits a part of its gradient by default (D-14), as memories do
     exact = {key: False for key in ("detach_alpha", "detach_memory") if key in load(name)[1]}
     model = build(name, pattern, **exact).double()
     sequences = [x for x in inputs(pattern, 41, batch=3, dtype=torch.float64, context=41) if x is not None]
@@ -191,20 +192,20 @@ def test_gradient_is_that_of_every_row(name, pattern):
 
     step = torch.zeros((), dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(value(step), step)
-    with torch.no_grad():  # a step so small that no choice changes
+    with torch.no_grad():  # a step so small that no discrete choice changes
         difference = (value(1e-6) - value(-1e-6)) / 2e-6
     torch.testing.assert_close(slope, difference, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
 def test_prefix_invariance(name, pattern):
-    """Neither what follows nor how much of it changes what came before."""
+    """Neither the content nor the number of later tokens changes earlier rows."""
     model = build(name, pattern).double()
     x, _ = inputs(pattern, 41, dtype=torch.float64)
-    other, _ = inputs(pattern, 41, dtype=torch.float64, seed=2)
+    other_seed, _ = inputs(pattern, 41, dtype=torch.float64, seed=2)
     whole = run(model, x)
     for length in (1, 4, 5, 16, 29, 40):
-        changed = torch.cat([x[:, :length], 10 * other[:, length:]], 1)
+        changed = torch.cat([x[:, :length], 10 * other_seed[:, length:]], 1)
         torch.testing.assert_close(run(model, changed)[:, :length], whole[:, :length], atol=1e-10, rtol=0)
         torch.testing.assert_close(run(model, x[:, :length]), whole[:, :length], atol=1e-10, rtol=0)
 
@@ -217,14 +218,14 @@ def test_no_gradient_from_the_future(name, pattern):
     y = run(model, x)
     for i in (0, 3, 4, 15, 22):
         (gradient,) = torch.autograd.grad(y[:, i].sum(), x, retain_graph=True)
-        # none but for the rounding of convolutions by FFT
+        # zero except for the rounding of FFT convolutions
         assert (gradient[:, i + 1 :].abs() <= 1e-14 * gradient.abs().max()).all()
         assert (gradient[:, i] != 0).any()
 
 
 @pytest.mark.parametrize(("name", "pattern"), ROW_BY_ROW)
 def test_cross_queries_do_not_see_each_other(name, pattern):
-    """So that a decoder may ask one query at a time: what makes a cross pattern causal."""
+    """A decoder may read one query at a time, which makes a cross pattern causal."""
     model = build(name, pattern).double()
     x, context = inputs(pattern, 13, dtype=torch.float64)
     whole = run(model, x, context)
@@ -261,15 +262,15 @@ def test_extreme_inputs_stay_finite(name, pattern):
 def test_no_attribute_hides_a_method_of_torch(name, pattern):
     """A module with an attribute `half` has no `half()`."""
     for layer in build(name, pattern).modules():
-        own = {*vars(layer), *layer._parameters, *layer._buffers, *layer._modules}
-        assert not [key for key in own if callable(getattr(nn.Module, key, None))]
+        attributes = {*vars(layer), *layer._parameters, *layer._buffers, *layer._modules}
+        assert not [key for key in attributes if callable(getattr(nn.Module, key, None))]
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
 def test_initialisation_follows_the_seed(name, pattern):
-    one, same, other = (build(name, pattern, seed=seed, perturb=False).state_dict() for seed in (0, 0, 1))
-    assert all(torch.equal(one[key], same[key]) for key in one)
-    assert any(not torch.equal(one[key], other[key]) for key in one)
+    weights, same_seed, other_seed = (build(name, pattern, seed=seed, perturb=False).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(weights[key], same_seed[key]) for key in weights)
+    assert any(not torch.equal(weights[key], other_seed[key]) for key in weights)
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)
@@ -292,21 +293,6 @@ def test_dropout_acts_in_training_only(name, pattern):
     assert torch.equal(first, second) is not model.has_weights
 
 
-class Largest(TorchDispatchMode):
-    """Numbers in the largest storage that an operation makes, backward included."""
-
-    def __init__(self):
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for leaf in tree_flatten(out)[0]:
-            if isinstance(leaf, torch.Tensor):
-                self.numbers = max(self.numbers, leaf.untyped_storage().nbytes() // leaf.element_size())
-        return out
-
-
 LINEAR = [case for case in SELF if build(*case).linear]
 
 
@@ -314,7 +300,7 @@ LINEAR = [case for case in SELF if build(*case).linear]
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_memory_grows_as_the_length(name, pattern, padded):
     lengths, sizes = (512, 1024, 2048), []
-    # of width 32 with 8 slots, so that (n, slots, width) is larger than what a linear method has to make
+    # width 32 with 8 slots, so (n, slots, width) exceeds what a linear method must store
     slots, width = 8, 32
     _, hyper = load(name)
     overrides = {key: slots for key in ("bases", "rank", "features") if key in hyper}
@@ -322,10 +308,10 @@ def test_memory_grows_as_the_length(name, pattern, padded):
         model = build(name, pattern, dim=width, max_length=n, **overrides)
         x = torch.randn(1, n, width, requires_grad=True)
         mask = torch.arange(n)[None] >= n - 5 if padded else None
-        with Largest() as largest:
+        with LargestStorage() as largest:
             run(model, x, key_padding_mask=mask).sum().backward()
         sizes.append(largest.numbers)
         assert largest.numbers < n * slots * width
         assert largest.numbers < n * n
-    # twice as much for twice the length, but for what is padded to whole blocks
+    # memory doubles with the length, except for padding to whole blocks
     assert all(b <= 2.25 * a for a, b in pairwise(sizes)), sizes

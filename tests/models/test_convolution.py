@@ -30,8 +30,8 @@ def test_fft_convolution_is_the_direct_sum(length, taps):
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
     cotangent = draw(2, 3, length, seed=2).detach()
     gradients = (torch.autograd.grad(y, (u, kernel), cotangent) for y in (ours, theirs))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+    for actual, expected_gradient in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected_gradient, atol=1e-12, rtol=1e-12)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -1,4 +1,4 @@
-"""What cosFormer's M is."""
+"""cosFormer's M."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Cross entropy in slices of tokens: as torch's of all logits, in the memory of one slice."""
+"""Cross entropy in slices of tokens: equal to torch's over all logits, with the memory of one slice."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def arguments(tokens=13, *, dtype=torch.float64, bias=True, scale=1.0):
 
 
 def with_gradients(function, hidden, weight, bias, targets, **options):
-    """(losses, gradients) for incoming gradients that differ from token to token."""
+    """(losses, gradients) for incoming gradients that differ by token."""
     losses = function(hidden, weight, bias, targets, **options)
     cotangent = torch.arange(losses.numel(), dtype=losses.dtype).cos().view(losses.shape)
     leaves = [leaf for leaf in (hidden, weight, bias) if leaf is not None and leaf.requires_grad]
@@ -49,7 +49,7 @@ def check(arguments, atol, **options):
 
 @pytest.fixture(params=[1, 3, 13, 1000], ids=lambda tokens: f"slices of {tokens}")
 def sliced(request, monkeypatch):
-    """13 tokens in 13 slices, in 5, the last of which is short, and in one."""
+    """13 tokens in 13 slices, in 5 with a shorter last one, and in one."""
     monkeypatch.setattr(cross_entropy, "SLICE", request.param * WORDS)
 
 
@@ -93,7 +93,7 @@ def test_tied_weights_get_both_gradients():
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_under_autocast_it_is_what_the_head_computes(kind):
-    """Logits of 16 bits, their softmax in float32; without that the losses here would differ by more than 0.001."""
+    """16-bit logits with a float32 softmax; a 16-bit softmax would change these losses by more than 0.001."""
     args = arguments(dtype=torch.float32, scale=2.0)
     exact = linear_cross_entropy(*args)
     with torch.autocast("cpu", kind):
@@ -144,7 +144,7 @@ def test_a_frozen_head_has_no_gradient():
 def test_a_target_outside_the_vocabulary_is_an_error(target):
     hidden, weight, bias, targets = arguments()
     targets[4] = target
-    with pytest.raises(IndexError, match=f"target {target} is none of the vocabulary's 0 to 10"):
+    with pytest.raises(IndexError, match=f"target {target} is not in the vocabulary, 0 to 10"):
         linear_cross_entropy(hidden, weight, bias, targets)
 
 

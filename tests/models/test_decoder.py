@@ -26,7 +26,7 @@ def decoder(name="vanilla", **options):
 
 
 def stirred(*args, **options):
-    """A decoder whose logits are not all alike."""
+    """A decoder whose logits differ."""
     model = decoder(*args, **options)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -101,7 +101,7 @@ def test_generation_equals_full_forward_passes(name, options):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("options", [{}, {"norm": "post", "positions": "sinusoidal", "embedding_scale": True}])
 def test_chunks_equal_forward(name, options):
-    """Whatever their sizes, and with steps between them; a prompt is one chunk."""
+    """Chunks of any size, with steps between them; a prompt is one chunk."""
     model, text = stirred(name, **options), tokens(23)
     with torch.no_grad():
         expected, (last, _) = model(text), model.prefill(text[:, :9])

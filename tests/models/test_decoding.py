@@ -34,7 +34,7 @@ def check_decoding(model):
 
 
 def in_chunks(model, x, state, sizes):
-    """x (B, N, D) read in chunks of these sizes, a chunk of one by `step`: ((B, N, D), state)."""
+    """x (B, N, D) read in chunks of these sizes, single tokens by `step`: ((B, N, D), state)."""
     rows, begin = [], 0
     for size in sizes:
         if size == 1:
@@ -48,7 +48,7 @@ def in_chunks(model, x, state, sizes):
     return torch.cat(rows, 1), state
 
 
-# all at once; inside and across the windows, blocks, segments and chunks of the tiny sizes, by steps between
+# all at once; within and across the windows, blocks, segments and chunks of the tiny sizes, with steps between
 SPLITS = [(43,), (1, 42), (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 4), (16, 1, 1, 8, 17)]
 
 
@@ -69,7 +69,7 @@ def check_chunks(model):
 @pytest.mark.parametrize("kind", [Vanilla, RotaryVanilla, SparseTransformer])
 @pytest.mark.parametrize("sizes", [(1,) * 200, (ROOM - 1, 1, 1, 135), (ROOM, 70, 65, 1), (200,)])
 def test_a_cache_that_grows_equals_forward(kind, sizes):
-    """Through every place where its room is made larger, to the last token that it may hold."""
+    """Through every enlargement of the cache, up to the last token that it may hold."""
     torch.manual_seed(0)
     model = kind(DIM, 2, pattern=Pattern.CAUSAL_SELF, max_length=200).double().eval()
     x = torch.randn(2, 200, DIM, dtype=torch.float64)
@@ -82,7 +82,7 @@ def test_a_cache_that_grows_equals_forward(kind, sizes):
 
 @pytest.mark.parametrize(("name", "pattern"), CAUSAL_SELF)
 def test_a_state_is_a_copy_of_what_it_keeps(name, pattern):
-    """Neither the input nor another state of the same layer is what a state is made of."""
+    """A state shares no memory with the input or with another state of the layer."""
     model = build(name, pattern)
     x, _ = inputs(pattern, 12)
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_chunks_keep_their_types(name, pattern, dtype):
 
 @pytest.mark.parametrize(("name", "pattern", "variant"), DECODING)
 def test_decoding_under_autocast_is_close_to_float32(name, pattern, variant):
-    """A state has the parameters' type, and meets queries, keys and values of 16 bits."""
+    """A state has the parameters' type; queries, keys and values have 16 bits."""
     model = build(name, pattern, **variant)
     x, context = inputs(pattern, 21)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What each diagram claims of its layer, asserted apart from the diagram's own checks."""
+"""Each diagram's claims about its layer, asserted independently of the diagram's checks."""
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ from models.attention.longnet import LongNet
 from models.diagrams import flow, latte, lavo, llp, longnet, luna, panel, perceiver_ar, probe
 
 
-def values(found):
-    return torch.tensor([[float("nan") if v is None else v for v in row] for row in found["values"]])
+def values(drawn):
+    return torch.tensor([[float("nan") if v is None else v for v in row] for row in drawn["values"]])
 
 
-def edges(found):
-    return {(edge["start"], edge["end"]) for edge in found["edges"]}
+def edges(drawn):
+    return {(edge["start"], edge["end"]) for edge in drawn["edges"]}
 
 
 def test_lavos_bases_are_orthonormal_and_its_memory_is_the_mean_of_what_they_project():
@@ -74,14 +74,14 @@ def test_luna_packs_without_the_padding_and_reads_nothing_but_the_packed_context
 
 def test_llps_receptive_field_grows_by_half_a_segment_in_each_layer():
     *layers, _ = llp.receptive_fields(length=20, segment=4, layers=3)
-    last = [int((values(found)[-1] > 0).sum()) for found in layers]
+    last = [int((values(drawn)[-1] > 0).sum()) for drawn in layers]
     assert last == [4, 6, 8]  # s, and s / 2 more with each layer
-    assert [int((values(found)[-1] == 2).sum()) for found in layers] == [4, 4, 4]
+    assert [int((values(drawn)[-1] == 2).sum()) for drawn in layers] == [4, 4, 4]
 
 
 def test_a_half_segment_of_layer_three_sees_four_of_the_input():
-    found = llp.segment_graph(halves=5, layers=3, half=4)
-    marked = {node["name"] for node in found["nodes"] if node["level"]}
+    drawn = llp.segment_graph(halves=5, layers=3, half=4)
+    marked = {node["name"] for node in drawn["nodes"] if node["level"]}
     assert marked == {"S₄³", "S₄²", "S₃²", "S₄¹", "S₃¹", "S₂¹", "S₄⁰", "S₃⁰", "S₂⁰", "S₁⁰"}
 
 
@@ -120,13 +120,13 @@ def test_longnets_branches_offsets_and_mixture():
 
 
 def test_dilated_pairs_grow_as_the_length_does():
-    found = values(longnet.cost(lengths=[8, 16, 32], segments=[2, 8], ratios=[1, 2]))
-    assert (found[1:, 1] == 2 * found[:-1, 1]).all() and (found[1:, 2] > 3.5 * found[:-1, 2]).all()
+    drawn = values(longnet.cost(lengths=[8, 16, 32], segments=[2, 8], ratios=[1, 2]))
+    assert (drawn[1:, 1] == 2 * drawn[:-1, 1]).all() and (drawn[1:, 2] > 3.5 * drawn[:-1, 2]).all()
 
 
 @pytest.mark.parametrize("broken", ["window", "mask"])
 def test_a_layer_that_does_something_else_is_not_drawn(monkeypatch, broken):
-    """The claims under a picture are checked: a layer that breaks one draws nothing."""
+    """The claims below a picture are checked: a layer that violates one is not drawn."""
     if broken == "window":
         forward = LAVO.forward
         monkeypatch.setattr(LAVO, "forward", lambda self, x, *a, **k: (forward(self, x, *a, **k)[0].flip(1), None))
@@ -158,8 +158,8 @@ def test_the_data_flow_has_direct_edges_alone_and_puts_the_parts_back():
         hidden = net["a"](x)
         return {"y": net["b"](hidden) + x, "z": net["c"](hidden.detach())}
 
-    found = flow.data_flow(run, {"x": x}, {name: (net[name], "forward") for name in "abc"})
-    assert found.keys() == {("x", "a"), ("a", "b"), ("b", "y"), ("x", "y"), ("c", "z")}
+    drawn = flow.data_flow(run, {"x": x}, {name: (net[name], "forward") for name in "abc"})
+    assert drawn.keys() == {("x", "a"), ("a", "b"), ("b", "y"), ("x", "y"), ("c", "z")}
     assert net["a"].forward == forward
 
 

@@ -14,14 +14,14 @@ def branches(pairs, heads, rule="group"):
 
 
 def tensors(length, heads, *, width=4, dtype=torch.float64):
-    """Queries, keys and values with the heads inside, as projections leave them."""
+    """Queries, keys and values with heads as an inner dimension, as projections return them."""
     generator = torch.Generator().manual_seed(length)
     tensors = torch.randn(3, 2, length, heads, width, generator=generator, dtype=torch.float64).to(dtype)
     return [x.transpose(1, 2).requires_grad_() for x in tensors]
 
 
 def visible(parts, heads, length, *, causal, padding):
-    """(branches, B, H, N, N), True where the pair is one of the branch."""
+    """(branches, B, H, N, N), True at the pairs of each branch."""
     t = torch.arange(length)
     masks = []
     for w, r, lanes in parts:
@@ -84,7 +84,7 @@ def test_the_mixture_is_one_softmax_with_multiplicities():
 
 @pytest.mark.parametrize("detach_alpha", [False, True])
 def test_weights_sum_to_one_however_large_the_scores(detach_alpha):
-    """Of constant values the mixture is constant, and queries and keys have no gradient but rounding."""
+    """The mixture of constant values is constant, and the gradients of queries and keys are rounding errors."""
     q, k, v = (x.detach() for x in tensors(96, 2, width=8, dtype=torch.float32))
     v, cotangent = torch.ones_like(v), v
     for factor in (1, 10, 100, 1000):
@@ -104,7 +104,7 @@ def test_gradcheck(dropout):
     padding = torch.arange(7) >= torch.tensor([[7], [4]])
 
     def call(*leaves):
-        torch.manual_seed(0)  # the same weights dropped at every call
+        torch.manual_seed(0)  # every call drops the same weights
         options = {"key_padding_mask": padding, "dropout": dropout}
         return dilated_attention(*leaves, parts, causal=True, detach_alpha=False, **options)
 
@@ -112,7 +112,7 @@ def test_gradcheck(dropout):
 
 
 def test_dropout_leaves_the_mixtures_weights():
-    """Of single keys: the one weight is dropped or not, and the branches mix as they do without dropout."""
+    """With single keys, the only weight is dropped or kept, and the branches mix as without dropout."""
     torch.manual_seed(0)
     q, k, v = (x.detach() for x in tensors(400, 1))
     y = dilated_attention(q, k, v, branches([(1, 1), (1, 1)], 1), causal=True, detach_alpha=True, dropout=0.5)
@@ -161,6 +161,6 @@ def test_keeps_no_branch_for_the_exact_gradient():
             dilated_attention(*leaves, parts, causal=True, detach_alpha=detach_alpha)
         return sum(numbers)
 
-    one = leaves[0].numel()
-    assert kept(False) == 4 * one + one // 4  # q, k, v, o and l
-    assert kept(True) == kept(False) + 3 * one
+    numel = leaves[0].numel()
+    assert kept(False) == 4 * numel + numel // 4  # q, k, v, o and l
+    assert kept(True) == kept(False) + 3 * numel

@@ -1,4 +1,4 @@
-"""Two towers of one encoder, and the ways in which they meet."""
+"""Two towers with one encoder, and their combinations."""
 
 from functools import partial
 

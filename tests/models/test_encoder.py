@@ -27,9 +27,9 @@ UNPADDED = [case for case in POOLED if case[0] not in zoo.PADDING_COUNTS]
 SIZES = {"vocab_size": 7, "classes": 3, "max_length": 24, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
 
 
-def factory(name, **own):
+def factory(name, **alone):
     cls, hyper = load(name)
-    return lambda *args, **kwargs: cls(*args, **hyper | own, **kwargs)
+    return lambda *args, **kwargs: cls(*args, **hyper | alone, **kwargs)
 
 
 def encoder(name="vanilla", *, hyper=None, **options):
@@ -118,14 +118,14 @@ def test_whether_the_first_position_sees_others_is_as_declared(name):
     x, _ = zoo.inputs(Pattern.NONCAUSAL_SELF, 21, dtype=torch.float64)
     for hyper in ({}, *variants, *([{"bidirectional": False}] if name == "s4d" else [])):
         model = zoo.build(name, Pattern.NONCAUSAL_SELF, **hyper).double()
-        # all the others are changed at once: a sparse method sees some of them
+        # all others change at once, because a sparse method sees only some of them
         first = [zoo.run(model, torch.cat([x[:, :1], rest], 1))[:, 0] for rest in (x[:, 1:], x[:, 1:].flip(2))]
         assert model.looks_ahead != torch.allclose(*first, atol=1e-12, rtol=0), hyper
 
 
 @pytest.mark.parametrize("pooling", ["cls", "first"])
 def test_a_first_position_that_sees_no_other_is_not_pooled(pooling):
-    """Its state would be the same for every input."""
+    """The first position's state would not depend on the input."""
     one_sided = [
         ("no_mixing", {}),
         ("llp", {}),
@@ -134,7 +134,7 @@ def test_a_first_position_that_sees_no_other_is_not_pooled(pooling):
     ]
     for name, hyper in one_sided:
         for options in ({}, {"pattern": "causal_self"}):
-            with pytest.raises(ValueError, match=r"would be constant; type backbone\.pooling=masked_mean"):
+            with pytest.raises(ValueError, match=r"would be constant; set backbone\.pooling=masked_mean"):
                 encoder(name, pooling=pooling, hyper=hyper, **options)
     both_sided = [("llp", {"bidirectional": True}), ("sparse_transformer", {"lra_compat": True, "open_first": True})]
     for name, hyper in both_sided:
@@ -180,7 +180,7 @@ def test_linear_embedding_reads_levels(padding_id):
 
 
 def test_one_hot_embedding_is_a_linear_map_of_one_hot_tokens():
-    """Flax's Dense starts at variance 1 / inputs, cut at two deviations of what it was cut from, with a bias of 0."""
+    """Flax's Dense starts with variance 1 / inputs, truncated at two untruncated deviations, and a bias of 0."""
     torch.manual_seed(0)
     model = encoder(embedding="one_hot", embedding_std=0.25, vocab_size=400, dim=64, padding_id=0).double()
     weight, bias = model.embedding.weight, model.embedding.bias
@@ -210,7 +210,7 @@ def test_longest_length(name, pooling):
 
 @pytest.mark.parametrize("name", NONCAUSAL)
 def test_builds_on_the_meta_device(name):
-    """Parameters of any size can be counted for nothing."""
+    """Parameters of any size can be counted without memory."""
     with torch.device("meta"):
         model = EncoderClassifier(factory(name), EncoderConfig(**{**SIZES, "max_length": 10**5, "ffn_dim": 10**5}))
     assert all(p.is_meta for p in model.parameters())
@@ -242,8 +242,8 @@ def test_weights_start_where_they_are_told():
         assert linears and all(abs(linear.weight.std() - 0.02) < 0.002 for linear in linears)
         assert all((linear.bias == 0).all() for linear in linears)
     assert abs(model.positions.table.std() - 0.3) < 0.02 and abs(model.embedding.weight.std() - 0.7) < 0.02
-    own = encoder(**sizes)
-    assert abs(own.positions.table.std() - 0.02) < 0.002 and own.head[1].bias.abs().max() > 0
+    alone = encoder(**sizes)
+    assert abs(alone.positions.table.std() - 0.02) < 0.002 and alone.head[1].bias.abs().max() > 0
 
 
 def test_hidden_units_may_be_dropped_apart():

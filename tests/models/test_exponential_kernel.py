@@ -26,8 +26,8 @@ def test_is_the_sum_in_value_and_gradient(complex_modes, length):
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
     cotangent = torch.randn(2, 3, length, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     gradients = (torch.autograd.grad(y, (coefficients, rates), cotangent) for y in (ours, theirs))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-12)
+    for actual, reference in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, reference, atol=1e-11, rtol=1e-12)
 
 
 def test_stays_wide_under_autocast():

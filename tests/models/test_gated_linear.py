@@ -23,7 +23,7 @@ def recurrence(q, k, v, g, state):
 
 
 def tensors(length, decays, *, batch=2, heads=2, keys=3, values=4, seed=0, dtype=torch.float64):
-    """q, k, v, log decays of `decays` channels (none for 0) from weak to hard, and a state."""
+    """q, k, v, log decays of `decays` channels (none for 0) from weak to strong, and a state."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
@@ -51,8 +51,8 @@ def test_equals_the_recurrence_in_outputs_and_gradients(length, decays, tile):
         cotangents = [torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).double() for y in theirs]
         leaves = [x for x in (q, k, v, g, state) if x is not None]
         gradients = [torch.autograd.grad(pair, leaves, cotangents) for pair in (ours, theirs)]
-    for one, other in zip((*ours, *gradients[0]), (*theirs, *gradients[1]), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
+    for actual, reference in zip((*ours, *gradients[0]), (*theirs, *gradients[1]), strict=True):
+        torch.testing.assert_close(actual, reference, atol=1e-11, rtol=1e-11)
 
 
 @pytest.mark.parametrize("decays", [0, 1, 260])
@@ -63,8 +63,8 @@ def test_wide_keys_have_longer_chunks(decays):
     ours = gated_linear_attention(q, k, v, g, initial_state=state)
     theirs = recurrence(q, k, v, g, state)
     gradients = [torch.autograd.grad(pair[0].square().sum(), leaves) for pair in (ours, theirs)]
-    for one, other in zip((*ours, *gradients[0]), (*theirs, *gradients[1]), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-7, rtol=1e-9)
+    for actual, reference in zip((*ours, *gradients[0]), (*theirs, *gradients[1]), strict=True):
+        torch.testing.assert_close(actual, reference, atol=1e-7, rtol=1e-9)
 
 
 @pytest.mark.parametrize("decays", [0, 1, 3])
@@ -116,7 +116,7 @@ def test_padding_leaves_the_state_alone(decays):
 
 @pytest.mark.parametrize("decays", [1, 3])
 def test_any_decay_is_exact_in_float32(decays):
-    """Hard decays beside weak ones: differences of sums would lose the weak ones, e^-sum would overflow."""
+    """Strong next to weak decays: differences of sums would lose the weak ones, e^-sum would overflow."""
     q, k, v, _, _ = tensors(256, 0, seed=4, dtype=torch.float32)
     generator = torch.Generator().manual_seed(4)
     g = -1e-3 * torch.rand(2, 2, 256, decays, generator=generator)
@@ -142,7 +142,7 @@ def test_16_bits_are_summed_in_float32():
 
 
 def test_half_a_million_tokens():
-    """All pairs would be a terabyte."""
+    """All pairs would take a terabyte."""
     x = torch.randn(1, 1, 2**19, 2, requires_grad=True)
     y, _ = gated_linear_attention(x, x, x, -torch.rand(1, 1, 2**19, 1))
     y.sum().backward()

@@ -8,7 +8,7 @@ from test_decoder import NAMES, decoder, stirred, tokens
 
 from models.generation.generate import generate
 from models.generation.sampling import greedy, sample
-from models.generation.scoring import loglikelihood_rolling, loglikelihood_streaming
+from models.generation.scoring import loglikelihood_rolling
 
 
 def test_sampling():
@@ -45,15 +45,14 @@ def test_generation_restores_the_mode_and_keeps_no_graph():
     model = decoder(dropout=0.5, attention_dropout=0.5).train()
     assert torch.equal(*(generate(model, tokens(5), max_new_tokens=6) for _ in range(2)))
     assert model.training
-    for score in (loglikelihood_rolling, partial(loglikelihood_streaming, chunk_size=4)):
-        assert not score(model, tokens(9)).requires_grad
-        with pytest.raises(ValueError, match="at least two tokens"):
-            score(model, tokens(1))
+    assert not loglikelihood_rolling(model, tokens(9)).requires_grad
+    with pytest.raises(ValueError, match="at least two tokens"):
+        loglikelihood_rolling(model, tokens(1))
 
 
 @pytest.mark.parametrize("length", [2, 40, 41, 60, 81, 100])
 def test_a_text_is_scored_in_windows_of_max_length(length):
-    """A decoder gives logits for all positions, so windows do not overlap, but for the last."""
+    """A decoder has logits for all positions, so only the last window overlaps another."""
     model, text = stirred(), tokens(length)
     scores = loglikelihood_rolling(model, text)
     assert scores.shape == (3, length - 1)
@@ -65,16 +64,19 @@ def test_a_text_is_scored_in_windows_of_max_length(length):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_text_is_scored_with_a_state_in_one_pass(name):
-    """With all tokens before each as its context, some models past the length that they are trained on."""
+def test_a_text_is_scored_with_a_state_in_one_pass(name, monkeypatch):
+    """Every token has all tokens before it as its context, for some models past the training length."""
     model = stirred(name, positions="none")
     text = tokens(60 if name in ("latte", "linear_transformer", "luna", "s5") else 41)
     expected = model(text[:, :-1]).log_softmax(-1).gather(2, text[:, 1:, None])[..., 0]
     for chunk_size in (16, 100):
-        scores = loglikelihood_streaming(model, text, chunk_size=chunk_size)
+        monkeypatch.setattr("models.backbones.decoder.CHUNK", chunk_size)
+        with torch.no_grad():
+            scores = -model.losses_by_chunk(text[:, :-1], text[:, 1:])
         torch.testing.assert_close(scores.double(), expected, atol=1e-5, rtol=0)
 
 
-def test_a_text_that_is_too_long_for_its_positions():
+def test_a_text_that_is_too_long_for_its_positions(monkeypatch):
+    monkeypatch.setattr("models.backbones.decoder.CHUNK", 32)
     with pytest.raises(ValueError, match="64 tokens, but max_length is 40"):
-        loglikelihood_streaming(decoder(), tokens(80), chunk_size=32)
+        decoder().losses_by_chunk(tokens(80), tokens(80))

@@ -24,10 +24,10 @@ PROJECTIONS = {
 
 @dataclass(frozen=True)
 class Row:
-    """How a case is built: yaml, hyper-parameters, and the parameter or buffer of each role that is no projection.
+    """How a case is built: yaml, hyper-parameters, and the parameter or buffer of each role except projections.
 
-    A projection's bias that the case does not have is set to zero. `unused` are the beginnings of names of parameters
-    and buffers that y does not depend on.
+    Projection biases that are missing in the case are set to zero. `unused` lists name prefixes of parameters and
+    buffers on which y does not depend.
     """
 
     model: str
@@ -154,8 +154,8 @@ FLOAT32_RELATIVE = 1e-5
 def errors(case: str, dtype: torch.dtype, causal: bool = False) -> tuple[float, float, float]:
     """(largest error of y, largest error of a gradient, the case's tolerance for y).
 
-    In float64 errors are absolute, in float32 relative to the largest entry of y, or of all gradients: that of the key
-    bias is zero but for rounding.
+    Errors are absolute in float64; in float32 they are relative to the largest entry of y, or of all gradients, because
+    the gradient of the key bias is only a rounding error.
     """
     row = ROWS[case]
     meta, arrays = golden(case)
@@ -194,7 +194,7 @@ def errors(case: str, dtype: torch.dtype, causal: bool = False) -> tuple[float, 
     return error([(y.detach(), arrays["y"])]), gradients, meta["tolerance_max_abs"]
 
 
-# the numbers of a noncausal cross case are those of the causal one: its rows do not see each other
+# a noncausal cross case has the numbers of the causal one, because its rows do not see each other
 CROSS = [
     case
     for case in ROWS

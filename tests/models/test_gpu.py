@@ -1,4 +1,4 @@
-"""The same code on a GPU: float32 equal to the CPU's, outputs and gradients; bfloat16 near it; the same twice."""
+"""The same code on a GPU: float32 outputs and gradients equal the CPU's, bfloat16 is close, runs are reproducible."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ def pass_through(name, pattern, device, *, autocast=False):
     with torch.autocast(device, torch.bfloat16, enabled=autocast):
         y = run(model, x, context, key_padding_mask=mask)
     y.float().pow(2).sum().backward()
-    found = [y, x.grad, *(p.grad for p in model.parameters() if p.grad is not None)]
-    return [tensor.detach().float().cpu() for tensor in found]
+    results = [y, x.grad, *(p.grad for p in model.parameters() if p.grad is not None)]
+    return [tensor.detach().float().cpu() for tensor in results]
 
 
 @pytest.mark.parametrize(("name", "pattern"), CASES)

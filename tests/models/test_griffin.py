@@ -12,7 +12,7 @@ from models.attention.base import Pattern
 from models.attention.griffin import Griffin, LocalBlock, RecurrentBlock
 from models.backbones.decoder import DecoderLM
 
-WINDOW, TAPS, WIDTH = 4, 4, 22  # of the tests' size
+WINDOW, TAPS, WIDTH = 4, 4, 22  # in the tests' size
 LOCAL = {"block_types": ["local"]}
 
 
@@ -70,7 +70,7 @@ def test_padding_in_front_is_as_if_it_were_not_there(hyper):
 
 @pytest.mark.parametrize("count", [2, 30])
 def test_a_local_layer_is_the_contract_in_bfloat16_extremes_and_dropout(count):
-    """The generic tests build the first layer, which is recurrent, but for the twin and decoding."""
+    """Except for twin and decoding, the generic tests only build the first layer, which is recurrent."""
     model = build("griffin", Pattern.CAUSAL_SELF, **LOCAL)
     x, _ = inputs(Pattern.CAUSAL_SELF, count)
     exact = run(model, x)
@@ -92,7 +92,7 @@ def test_a_local_layer_is_the_contract_in_bfloat16_extremes_and_dropout(count):
 
 def test_the_default_width_has_the_parameters_of_multi_head_attention():
     block = griffin(dim=768, heads=8).block
-    assert block.recurrence.decay.shape == (1024,)  # the paper's smallest Griffin has these widths
+    assert block.recurrence.decay.shape == (1024,)  # widths of the paper's smallest Griffin
     assert sum(layer.weight.numel() for layer in (block.x_proj, block.y_proj, block.out_proj)) == 4 * 768**2
 
 
@@ -115,7 +115,7 @@ def test_weights_start_as_in_the_public_code():
         ({"conv": 0}, "1 tap or more, not 0"),
         ({"rnn_dim": 17}, "17 is not a multiple of 2 blocks"),
         ({"rnn_dim": 0}, "1 or more, not 0"),
-        ({"heads": 8}, "2 is no multiple of 4"),
+        ({"heads": 8}, "2 is not a multiple of 4"),
     ],
 )
 def test_refusals(hyper, message):

@@ -23,7 +23,7 @@ def published():
 
 
 def first(kernel, skip):
-    """A kernel less what passes by the state."""
+    """A kernel without the part that bypasses the state."""
     return torch.cat([kernel[:, :1] - skip[:, None], kernel[:, 1:]], 1)
 
 
@@ -66,7 +66,7 @@ def test_heads_of_several_channels_sum_what_single_ones_give():
         single.shift.load_state_dict(model.shift.state_dict())
         single.v_proj.load_state_dict(model.v_proj.state_dict())
         total = 0
-        for i in range(4):  # channel i of each head in the place of all of them
+        for i in range(4):  # channel i of each head instead of all channels
             chosen = torch.arange(8) // 4 * 4 + i
             for name in ("q_proj", "k_proj"):
                 for part in ("weight", "bias"):
@@ -96,7 +96,7 @@ def test_start():
 
 
 def test_slow_modes_keep_their_digits_in_float32():
-    """A step of 0.001 decays by 0.0005 a token: of 1 - 0.0005 in float32 the fourth digit would be noise."""
+    """A step of 0.001 decays by 0.0005 per token: the fourth digit of 1 - 0.0005 would be noise in float32."""
     ssm = small().diagonal
     with torch.no_grad():
         ssm.log_step.fill_(math.log(0.001))

@@ -9,7 +9,7 @@ from models.attention.base import Pattern
 from models.attention.infinity_former import Signal, densities
 from models.ops.tiles import TileBudget
 
-WINDOW, SEGMENT, BASES = 4, 8, 4  # of the tests' size
+WINDOW, SEGMENT, BASES = 4, 8, 4  # in the tests' size
 NARROW = (0.02, 0.04)
 
 
@@ -75,12 +75,12 @@ def test_tiles_change_nothing(monkeypatch):
 
     whole = results()
     monkeypatch.setattr("models.attention.infinity_former.TILE", TileBudget(1, 1))
-    for one, other in zip(whole, results(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=0)
+    for actual, in_tiles in zip(whole, results(), strict=True):
+        torch.testing.assert_close(actual, in_tiles, atol=1e-10, rtol=0)
 
 
 def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch):
-    """In training alone; the output stays the same."""
+    """Only in training; the output stays the same."""
     kl = {"kl_weight": 0.7, "kl_std": 0.4, "widths": [0.2, 0.3]}
     plain, regularised = (
         build("infinity_former", Pattern.CAUSAL_SELF, **kl | more).double() for more in ({"kl_weight": 0.0}, {})
@@ -95,14 +95,14 @@ def test_the_regulariser_adds_the_gradient_of_the_divergence(monkeypatch):
     monkeypatch.setattr("models.attention.infinity_former.densities", remember)
     for train in (True, False):
         variances.clear()
-        y, other = run(plain.train(train), x), run(regularised.train(train), x)
-        torch.testing.assert_close(y, other, atol=0, rtol=0)
+        y, in_tiles = run(plain.train(train), x), run(regularised.train(train), x)
+        torch.testing.assert_close(y, in_tiles, atol=0, rtol=0)
         ratio = variances[0] / 0.4**2
         loss = y.square().sum() + train * 0.7 * ((ratio - ratio.log() - 1) / 2).mean()
         expected = torch.autograd.grad(loss, list(plain.parameters()))
-        got = torch.autograd.grad(other.square().sum(), list(regularised.parameters()))
-        for one, two in zip(expected, got, strict=True):
-            torch.testing.assert_close(one, two, atol=1e-12, rtol=1e-9)
+        got = torch.autograd.grad(in_tiles.square().sum(), list(regularised.parameters()))
+        for actual, resumed in zip(expected, got, strict=True):
+            torch.testing.assert_close(actual, resumed, atol=1e-12, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def inputs(batch=2, model=SIZES):
 
 
 def masked_probsparse_twin(model, x):
-    """Row by row, as the docstring of the class describes it."""
+    """Row by row, following the class docstring."""
     n, width, heads = x.shape[1], model.head_dim, model.heads
     few = max(1, min(n, model.factor * math.ceil(math.log(n))))
     rows = torch.zeros(len(x), heads, n, width, dtype=x.dtype)
@@ -50,7 +50,7 @@ def masked_probsparse_twin(model, x):
                     rows[b, h, i] = weights @ v[h][: i + 1]
                 else:
                     rows[b, h, i] = sum(v[h][j] for j in range(i + 1))
-    # the heads one after another where the head's rows are not laid side by side
+    # heads in sequence, unless the rows of each head are adjacent
     read = rows.reshape(x.shape) if model.mix else torch.cat(list(rows.unbind(1)), -1)
     return model.out_proj(read)
 
@@ -61,11 +61,11 @@ def test_masked_probsparse_equals_its_twin_in_output_and_gradient(mix, length):
     torch.manual_seed(0)
     model = MaskedProbSparse(12, 3, pattern=Pattern.CAUSAL_SELF, max_length=16, factor=1, mix=mix).double().eval()
     x = torch.randn(2, length, 12, dtype=torch.float64, requires_grad=True)
-    found = []
+    outputs = []
     for y in (model(x)[0], masked_probsparse_twin(model, x)):
         grads = torch.autograd.grad((y * torch.arange(12)).sum(), [x, *model.parameters()], allow_unused=True)
-        found.append([y, *(torch.zeros(()) if grad is None else grad for grad in grads)])
-    for ours, twin in zip(*found, strict=True):
+        outputs.append([y, *(torch.zeros(()) if grad is None else grad for grad in grads)])
+    for ours, twin in zip(*outputs, strict=True):
         assert torch.allclose(ours, twin.expand_as(ours), atol=1e-11)
 
 
@@ -122,8 +122,8 @@ def test_what_the_last_layer_skips_changes_no_output():
     model = informer()
     past, past_time, future_time = inputs()
     states = model.encode(past, past_time)
-    known = torch.nn.functional.pad(past[:, -SIZES["label_len"] :], (0, 0, 0, SIZES["pred_len"]))
-    x = model.future(known, future_time)
+    label = torch.nn.functional.pad(past[:, -SIZES["label_len"] :], (0, 0, 0, SIZES["pred_len"]))
+    x = model.future(label, future_time)
     for layer in model.decoder:
         x, _ = layer(x, states, None, None)
     full = model.head(model.decoder_norm(x))[:, -SIZES["pred_len"] :]
@@ -131,7 +131,7 @@ def test_what_the_last_layer_skips_changes_no_output():
 
 
 def test_the_control_reads_the_label_alone():
-    """Without cross attention the past before the label, and its time, change nothing; with it they do."""
+    """Only with cross attention do the past before the label and its time features affect the forecast."""
     past, past_time, future_time = inputs()
     other = past.clone()
     other[:, 0] += 1

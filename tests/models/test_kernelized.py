@@ -16,13 +16,13 @@ def test_equals_the_public_code(dtype, share):
     meta, arrays = golden("kernelized_ns_n63")
     q, k, v = (arrays[name].to(dtype) for name in "qkv")
     padding = ~arrays["mask"]
-    q = q.masked_fill(padding[:, None, :, None], 0.0)  # as it puts padded queries
+    q = q.masked_fill(padding[:, None, :, None], 0.0)  # as the public code sets padded queries
     leaves = {"q": q.requires_grad_(), "k": k.requires_grad_(), "v": v.requires_grad_()}
     y = kernelized(q, k, v, key_padding_mask=padding)
     y.backward(arrays["g"].to(dtype))
     assert (y - arrays["y"]).abs().max() <= share * arrays["y"].abs().max()
     for name, leaf in leaves.items():
-        rows = arrays["mask"][:, None, :, None]  # gradients of what was put at zero are zero there
+        rows = arrays["mask"][:, None, :, None]  # gradients of zeroed entries are zero there
         assert ((leaf.grad - arrays[f"d{name}"]) * rows).abs().max() <= share * arrays[f"d{name}"].abs().max(), name
     assert meta["tolerance_max_abs"] >= share or dtype is torch.float32
 

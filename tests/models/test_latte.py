@@ -8,7 +8,7 @@ from zoo import DIM, HEADS, SELF, build, inputs, run
 from models.attention.base import Pattern
 from models.attention.latte import Latte
 
-LATENTS, WINDOW, TAPS = 8, 4, 3  # of the tests' size
+LATENTS, WINDOW, TAPS = 8, 4, 3  # in the tests' size
 SOFTMAX, CONV, RECURRENCE, RING = LATENTS + LATENTS * DIM // HEADS, (TAPS - 1) * DIM, DIM, 2 * WINDOW * DIM
 STATES = {
     "latte": SOFTMAX,
@@ -34,7 +34,7 @@ def test_size_of_the_decoding_state(name):
 
 @pytest.mark.parametrize(("name", "pattern"), FAMILY)
 def test_padding_in_front_is_as_if_it_were_not_there(name, pattern):
-    """All positions are relative, and the first token of a recurrence is the first that is no padding."""
+    """All positions are relative, and a recurrence starts at the first real token."""
     model = build(name, pattern).double()
     x, _ = inputs(pattern, 19, dtype=torch.float64)
     mask = torch.arange(19).expand(2, 19) < 6
@@ -70,7 +70,7 @@ def test_the_window_of_the_noncausal_form_reaches_half_of_it_to_either_side():
 
 
 def test_vapor_leaves_the_values_of_the_window_as_they_are():
-    """Where the window's state takes all, a window of one token gives back that token's value."""
+    """If the window's state has all weight, a window of one token returns that token's value."""
     model = build("latte_swa", Pattern.CAUSAL_SELF, window=1).double()
     x, _ = inputs(Pattern.CAUSAL_SELF, 9, dtype=torch.float64)
     x[..., 0] = 1.0
@@ -82,7 +82,7 @@ def test_vapor_leaves_the_values_of_the_window_as_they_are():
 
 @pytest.mark.parametrize("pattern", sorted(Latte.patterns))
 def test_dropout_of_latent_shares_is_causal_alone(pattern):
-    """In both forms it acts on the weights of the window (D-39)."""
+    """Dropout acts on the window's weights in both forms (D-39)."""
     x, _ = inputs(pattern, 9)
     for name, acts in (("latte", pattern is Pattern.CAUSAL_SELF), ("latte_swa", True)):
         model = build(name, pattern, dropout=0.5).train()
@@ -92,7 +92,7 @@ def test_dropout_of_latent_shares_is_causal_alone(pattern):
 
 @pytest.mark.parametrize("rope", [True, False])
 def test_only_rope_tells_the_window_where_its_keys_are(rope):
-    """Without it a window that sees all gives the last token the same, whatever the order of those before."""
+    """Without rotation, a window that sees all tokens does not depend on the order of the earlier ones."""
     model = build("latte_swa", Pattern.NONCAUSAL_SELF, window=40, rope=rope).local.double()
     x, v = torch.randn(1, 12, DIM), torch.randn(1, HEADS, 12, DIM // HEADS)
     order = torch.tensor([*range(10, -1, -1), 11])
@@ -101,7 +101,7 @@ def test_only_rope_tells_the_window_where_its_keys_are(rope):
 
 
 def test_weights_start_as_in_the_public_code():
-    """LeCun-normal as in flax: cut at two standard deviations, of the variance 1 / inputs all the same."""
+    """LeCun-normal as in flax: truncated at two standard deviations, but with variance 1 / inputs."""
     torch.manual_seed(0)
     model = Latte(512, 4, pattern="noncausal_self", max_length=8, latents=256, window=4)
     for layer in (model.q_proj, model.k_proj, model.v_proj, model.out_proj, model.local.q_proj, model.local.k_proj):

@@ -1,4 +1,4 @@
-"""LAVO's memory, at more than the one tile of the generic tests, and what its options change."""
+"""LAVO's memory over several tiles, and the effect of its options."""
 
 import pytest
 import torch
@@ -17,8 +17,8 @@ def test_reading_in_tiles_is_the_definition(monkeypatch, length, window, tile):
     memories = 1 if window is None else -(-length // window)
     shapes = [(2, 3, length, 4), (2, 3, memories, 5), (3, 5, 4)]
     q, memory, bases = (torch.randn(s, generator=generator, dtype=torch.double).requires_grad_() for s in shapes)
-    each = memory.expand(2, 3, length, 5) if window is None else memory.repeat_interleave(window, 2)[:, :, :length]
-    rows = each[..., None] * bases[:, None]  # X~ of every query, (2, 3, N, 5, 4)
+    per_query = memory.expand(2, 3, length, 5) if window is None else memory.repeat_interleave(window, 2)[:, :, :length]
+    rows = per_query[..., None] * bases[:, None]  # X~ of every query, (2, 3, N, 5, 4)
     weights = (rows @ q[..., None] / 2).softmax(-2)
     theirs = (weights * rows).sum(-2)
     ours = read(q, memory, bases, window=window)
@@ -43,7 +43,7 @@ def test_backward_drops_what_forward_dropped(monkeypatch, window):
 
 
 def test_nothing_as_large_as_the_logits_is_kept():
-    """n r numbers a head are made tile by tile: what forward keeps for backward is q and the memory."""
+    """n r numbers per head are computed tile by tile: forward keeps only q and the memory for backward."""
     q = torch.randn(1, 2, 4096, 8, requires_grad=True)
     bases = torch.randn(2, 8, 8)
     memory = past_memory(q.detach(), bases, window=64)
@@ -62,7 +62,7 @@ def layer(pattern="causal_self", **options):
 
 @pytest.mark.parametrize("window", [1, 4, 5])
 def test_keys_that_lavo_sees(window):
-    """Causally the window of the query, and all that the finished windows before its own have seen."""
+    """A causal query sees its window, and everything that the earlier finished windows have seen."""
     i, j = torch.arange(29)[:, None], torch.arange(29)
     local = (j <= i) & (j > i - window)
     assert torch.equal(visible(layer(window=window)), local | (j < i // window * window))
@@ -73,7 +73,7 @@ def test_keys_that_lavo_sees(window):
 @pytest.mark.parametrize("dissection", [True, False])
 @pytest.mark.parametrize("window", [1, 4])
 def test_tokens_and_chunks_are_the_rows_of_forward(window, dissection):
-    """One at a time, and chunks that begin and end inside and at the ends of windows."""
+    """Single tokens, and chunks that begin and end within windows and at their ends."""
     model = layer(window=window, dissection=dissection).double().eval()
     torch.nn.init.normal_(model.position_bias)
     x = torch.randn(2, 23, 16, dtype=torch.double)
@@ -112,8 +112,8 @@ def test_lavo_freezes_its_bases():
 def test_lavo_halves_its_first_window():
     model, alone = layer(epe=False), Local(16, 2, pattern="causal_self", max_length=64, window=4)
     alone.load_state_dict({key: value for key, value in model.state_dict().items() if key != "bases"})
-    for own in (model, alone):
-        torch.nn.init.zeros_(own.out_proj.bias)
+    for attention in (model, alone):
+        torch.nn.init.zeros_(attention.out_proj.bias)
     x = torch.randn(2, 19, 16)
     torch.testing.assert_close(model(x)[0][:, :4], alone(x)[0][:, :4] / 2)
 

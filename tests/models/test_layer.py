@@ -21,14 +21,14 @@ def layer(attention, norm="pre", kind="layernorm", ffn="silu"):
 
 
 def naive_mega(made, x, norm):
-    """Mega's layer and its feed-forward half: pre-LN, where the gate is between x and what LN(x) gives, or post-LN."""
+    """Mega's layer and its feed-forward half: post-LN, or pre-LN with the gate between x and the output for LN(x)."""
     before, after = (made.attention_norm, lambda y: y) if norm == "pre" else ((lambda y: y), made.attention_norm)
     mega, read = made.attention, before(x)
     u, z, r, s = mega.mx_proj(mega.average(read)).split([6, mega.zdim, mega.hdim, 6], -1)
     q, k = (F.silu(z) * mega.gamma[i] + mega.beta[i] for i in (0, 1))
-    place = torch.arange(x.shape[1])
-    scores = q @ k.mT / mega.zdim**0.5 + mega.bias[len(mega.bias) // 2 + place - place[:, None]]
-    attended = scores.masked_fill(place > place[:, None], -torch.inf).softmax(-1) @ F.silu(mega.v_proj(read))
+    position = torch.arange(x.shape[1])
+    scores = q @ k.mT / mega.zdim**0.5 + mega.bias[len(mega.bias) // 2 + position - position[:, None]]
+    attended = scores.masked_fill(position > position[:, None], -torch.inf).softmax(-1) @ F.silu(mega.v_proj(read))
     new, u = F.silu(s + mega.h_proj(F.silu(r) * attended)), u.sigmoid()
     y = after(u * new + (1 - u) * x)
     return y + made.ffn(made.ffn_norm(y)) if norm == "pre" else made.ffn_norm(y + made.ffn(y))
@@ -75,7 +75,7 @@ def test_flax_s_gelu_is_the_one_with_a_hyperbolic_tangent():
 
 @pytest.mark.parametrize("ffn", ["gelu", "glu"])
 def test_hidden_units_have_a_dropout_of_their_own(ffn):
-    """Which is that of the outputs unless it is given."""
+    """By default it equals the dropout of the outputs."""
     outputs_alone, both = (
         TransformerLayer(
             Vanilla(6, 2, pattern="causal_self", max_length=9),
@@ -95,14 +95,14 @@ def test_hidden_units_have_a_dropout_of_their_own(ffn):
 
 def test_the_width_of_what_norms_add_to_a_variance():
     x = torch.tensor([[1e-3, -1e-3, 1e-3, -1e-3, 1e-3, -1e-3]])
-    for kind, own in (("layernorm", 1e-5), ("rmsnorm", 1e-6), ("scalenorm", 1e-5)):
+    for kind, default_eps in (("layernorm", 1e-5), ("rmsnorm", 1e-6), ("scalenorm", 1e-5)):
         for eps in (None, 1e-4):
             config = LayerConfig(dim=6, ffn_dim=10, norm_kind=kind, norm_eps=eps)
-            torch.testing.assert_close(config.make_norm()(x), x / (1e-6 + (eps or own)) ** 0.5)
+            torch.testing.assert_close(config.make_norm()(x), x / (1e-6 + (eps or default_eps)) ** 0.5)
 
 
 def test_linears_start_as_flax_s_do():
-    """Normal, cut at two of its standard deviations and widened to a variance of 1 / inputs; biases zero."""
+    """Normal, truncated at two standard deviations and rescaled to variance 1 / inputs; zero biases."""
     torch.manual_seed(0)
     ffn = LayerConfig(dim=200, ffn_dim=800, linear_init="lecun_normal").make_ffn()
     for linear in (ffn[0], ffn[3]):

@@ -1,4 +1,4 @@
-"""What LLP's queries see, and what its flags change."""
+"""Visible keys of LLP's queries, and the effect of its flags."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def blocks(half, length=30):
 @pytest.mark.parametrize("pattern", ["causal_self", "noncausal_self"])
 @pytest.mark.parametrize(("segment", "half"), [(2, 1), (8, 4), (20, 10), (64, 32)])
 def test_a_query_sees_its_half_segment_and_the_one_before(pattern, segment, half):
-    """In the noncausal slot too: the paper describes no other layer (D-19)."""
+    """Also in the noncausal slot: the paper describes no other layer (D-19)."""
     past = torch.ones(30, 30, dtype=torch.bool).tril()
     assert torch.equal(visible(llp(pattern, segment=segment)), past & (blocks(half) >= -1))
 
@@ -62,7 +62,7 @@ def test_the_first_half_segment_has_its_own_output_and_plain_keys():
 
 
 def test_rotation_makes_scores_depend_on_distances():
-    """A text shifted by whole half segments gives the same, unless the values turn too."""
+    """Shifting a text by whole half segments changes nothing, unless the values are rotated as well."""
     model, x = llp(rotate_values=False), torch.randn(1, 16, 16, dtype=torch.float64)
     model.key_norm = torch.nn.Identity()  # an affine norm between rotation and product would see the angle
     shifted = torch.cat([torch.randn(1, 8, 16, dtype=torch.float64), x], 1)

@@ -90,7 +90,7 @@ def small_slices(monkeypatch):
 
 
 class Recorder(nn.Module):
-    """Notes the number of tokens that it reads at once."""
+    """Records the number of tokens that it reads at once."""
 
     def __init__(self, network=None):
         super().__init__()
@@ -109,7 +109,7 @@ def test_no_more_tokens_than_a_slice_are_read_at_once(grad):
             (3, 4, 2): [12],
             (3, 5, 2): [12, 3],
             (2, 13, 2): [12, 12, 2],
-            (20, 2, 2): [20, 20],  # one token of each at least
+            (20, 2, 2): [20, 20],  # at least one token of each
             (30, 2): [30],  # one token of each of 30, as decoding reads them
         }.items():
             network, x = Recorder(), torch.randn(shape)
@@ -146,7 +146,7 @@ def test_slices_change_nothing(kind, options, monkeypatch):
 def test_backward_drops_what_forward_dropped():
     x = torch.randn(4, 25, 3, requires_grad=True)
     y = in_slices(nn.Dropout(0.5), x)
-    torch.rand(100)  # others draw numbers in between
+    torch.rand(100)  # other draws happen in between
     y.sum().backward()
     kept = y != 0
     assert 0.3 < kept.float().mean() < 0.7
@@ -169,7 +169,7 @@ def test_slices_under_autocast():
 
 
 def test_memory_of_a_network_is_that_of_a_slice(monkeypatch):
-    """8,192 tokens with 512 hidden units each are 16 MiB, of which a plain pass holds several."""
+    """8,192 tokens with 512 hidden units each take 16 MiB, several times over in a plain pass."""
     network, x = FeedForward(8, 512), torch.randn(2, 2**12, 8, requires_grad=True)
 
     def train():
@@ -255,7 +255,7 @@ def test_long_texts_in_less_precision(name, kind):
 
 def test_which_attention_is_read_by_chunks():
     layers = {name: decoder(name).layers[0].attention for name in NAMES}
-    # a cache as long as the text; one token at a time; a segment that is read again
+    # a cache as long as the text; one token at a time; a segment that is reread
     for name in ("vanilla", "vanilla_rope", "sparse_transformer", "mega", "longshort", "longnet"):
         assert not layers[name].chunked, name
     for name in ("abc", "latte", "latte_rglru_swa", "lavo", "linear_transformer", "llp", "local", "luna", "mega_chunk"):
@@ -307,7 +307,7 @@ def test_a_text_past_the_positions_is_refused_before_it_is_read(chunks):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "heads"), [("lavo", 12), ("latte", 8)])
 def test_the_papers_sizes_score_131_072_tokens_in_less_than_1_gib(name, heads):
-    """One layer of the twelve is run; the others add their weights and states. 8,192 tokens are scored."""
+    """One of twelve layers runs; the others count with weights and states. 8,192 tokens are scored."""
     cls, hyper = load(name, tiny=False)
     length, layers = 131_072, 12
     config = DecoderConfig(
@@ -324,5 +324,5 @@ def test_the_papers_sizes_score_131_072_tokens_in_less_than_1_gib(name, heads):
         kept.append(sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor)) / 2**20)
 
     peak = peak_allocated_mb(score)
-    assert peak < 512  # hidden states of the whole text alone are 384
+    assert peak < 512  # the hidden states of the whole text take 384
     assert peak + (layers - 1) * kept[0] < 1024

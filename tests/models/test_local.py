@@ -1,4 +1,4 @@
-"""Which keys local attention sees."""
+"""Visible keys of local attention."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Linear methods at lengths where anything quadratic, or slots x width for each token, would not fit."""
+"""Linear methods at lengths for which quadratic memory, or slots x width per token, would not fit."""
 
 import pytest
 import torch
@@ -12,12 +12,12 @@ pytestmark = pytest.mark.slow
 DIM, HEADS = 64, 4
 CASES = [case for case in SELF if build(*case).linear and not CLASSES[case[0]].fixed_length]
 CAUSAL = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
-# (N, r, D) numbers for 64 slots or 64 latents are 16 KiB a token, N x N at these lengths 256 KiB and more
+# (N, r, D) numbers for 64 slots or 64 latents take 16 KiB per token, N x N at these lengths 256 KiB and more
 FORWARD_KIB, TRAIN_KIB = 6.0, 14.0
 
 
 def at_length(name: str, pattern: Pattern, length: int) -> tuple[torch.nn.Module, torch.Tensor]:
-    """A model in the sizes of its yaml, but for bases that this head width cannot hold and at most 64 features."""
+    """A model in its yaml's sizes, with as many bases as this head width allows and at most 64 features."""
     cls, hyper = load(name, tiny=False)
     hyper |= {"bases": 16} if "bases" in hyper else {}
     hyper |= {"features": min(64, hyper["features"])} if hyper.get("features") else {}
@@ -26,7 +26,7 @@ def at_length(name: str, pattern: Pattern, length: int) -> tuple[torch.nn.Module
 
 
 def kib_for_each_token(call, length: int) -> float:
-    call(MAX_LENGTH)  # what the first call leaves is no cost of the length
+    call(MAX_LENGTH)  # memory kept by the first call does not depend on the length
     return peak_allocated_mb(lambda: call(length)) * 1024 / length
 
 

@@ -1,4 +1,4 @@
-"""What LongNet's options do, and what it keeps for decoding."""
+"""The effect of LongNet's options, and its decoding state."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def seen_by(model, i, length=24):
 
 @pytest.mark.parametrize(("offsets", "third"), [("group", []), ("mod", [2, 5])])
 def test_who_takes_part_where(offsets, third):
-    """Four heads, ratio 3: neighbours share an offset and none has the third, or heads 0 and 3 share one."""
+    """Four heads, ratio 3: adjacent heads share an offset and the third is unused, or heads 0 and 3 share one."""
     model = longnet(heads=4, segments=[6], ratios=[3], offsets=offsets)
     assert [seen_by(model, i) for i in (3, 4, 5)] == [[0, 3], [1, 4], third]
     assert seen_by(model, 9) == [6, 9]
@@ -66,7 +66,7 @@ def test_inner_norm_is_over_all_heads():
 
 
 def test_xpos_is_the_same_in_every_long_segment():
-    """Only distances count, so a repeated text is read alike wherever it stands, in float32 too."""
+    """Only distances matter, so repetitions of a text have equal outputs, even in float32."""
     model = longnet(segments=[8, 64], ratios=[1, 2], xpos=True, max_length=64).float()
     x = sequence(64).float().repeat(1, 1500, 1)
     y = model(x)[0].unflatten(1, (-1, 64))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_contract import Largest
+from memory import LargestStorage
 from twins import TWINS
 from zoo import build, inputs, run
 
@@ -33,9 +33,9 @@ def test_tiles_change_nothing(monkeypatch, variant, real):
     whole = gradients(model, x, mask)
     for tile in (1, 2**11):
         monkeypatch.setattr(long_short, "TILE", TileBudget(tile, tile))
-        y, found = gradients(model, x, mask)
+        y, grads = gradients(model, x, mask)
         torch.testing.assert_close(y, whole[0], atol=1e-12, rtol=0)
-        for a, b in zip(found, whole[1], strict=True):
+        for a, b in zip(grads, whole[1], strict=True):
             torch.testing.assert_close(a, b, atol=1e-11, rtol=0)
 
 
@@ -72,13 +72,13 @@ def test_causal_memory_is_a_tile(monkeypatch):
     monkeypatch.setattr(long_short, "TILE", TileBudget(2**14, 2**14))
     model = build("longshort", CAUSAL, dim=32, max_length=2048)
     x = torch.randn(1, 2048, 32, requires_grad=True)
-    with Largest() as largest:
+    with LargestStorage() as largest:
         run(model, x).sum().backward()
     assert largest.numbers < 2048 * 2048 // 4 // 4  # of 2 x 2048 x 512 scores
 
 
 def test_queries_of_a_block_share_their_window():
-    """Not a sliding window: the last token of a block sees what the first does."""
+    """Not a sliding window: the last token of a block sees the same keys as the first."""
     model = build("longshort", NONCAUSAL, window=4, landmarks=1).double()
     torch.nn.init.zeros_(model.summary_norm.weight)
     torch.nn.init.zeros_(model.score.weight)  # summaries that no token changes

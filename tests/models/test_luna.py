@@ -1,4 +1,4 @@
-"""What Luna's options do, and the extra sequence P on its way through a stack."""
+"""The effect of Luna's options, and the path of the extra sequence P through a stack."""
 
 from itertools import pairwise
 
@@ -79,16 +79,16 @@ def test_the_translation_model_grows_to_the_printed_parameters(slots):
 
 
 def test_p_goes_through_a_translation_stack():
-    encoder, own, cross = stack([luna(p) for p in ("noncausal_self", "causal_self", "causal_cross")])
+    encoder, causal_self, cross = stack([luna(p) for p in ("noncausal_self", "causal_self", "causal_cross")])
     source, target = sequence(), sequence(5, seed=1)
     memory, p = encoder(source)
-    y, passed = own(target, carry=p)
+    y, passed = causal_self(target, carry=p)
     assert passed is p
     y, updated = cross(y, memory, carry=passed)
     assert updated.shape == p.shape
     assert not torch.allclose(updated, p)
-    with pytest.raises(ValueError, match="requires that one's packed P"):
-        own(target)
+    with pytest.raises(ValueError, match="requires its packed P"):
+        causal_self(target)
 
 
 def test_a_decoder_without_encoder_has_a_p_in_each_layer():
@@ -116,7 +116,9 @@ def test_short_sequences_use_fewer_slots(dynamic):
     mask = torch.arange(9) >= torch.tensor([[2], [9], [0]])
     p = model(x, key_padding_mask=mask)[1]
     used = (p != 0).any(-1)
-    expected = torch.arange(4) < torch.tensor([[2], [4], [1]])  # nothing but padding: one, so that something is read
+    expected = torch.arange(4) < torch.tensor(
+        [[2], [4], [1]]
+    )  # all padding: one slot remains, so that something is read
     assert torch.equal(used, expected if dynamic else torch.ones(3, 4, dtype=torch.bool))
     short = model(x[:1, :2])
     torch.testing.assert_close(model(x, key_padding_mask=mask)[0][:1, :2], short[0], atol=1e-12, rtol=0)
@@ -160,9 +162,9 @@ def test_slots_may_be_dropped_apart_from_weights(monkeypatch):
 
 
 def test_the_pack_may_have_its_own_heads():
-    x, one, same = sequence(), luna(pack_heads=1), luna()
+    x, single_head, same = sequence(), luna(pack_heads=1), luna()
     torch.testing.assert_close(same(x)[0], luna(pack_heads=2)(x)[0], atol=0, rtol=0)
-    assert not torch.allclose(one(x)[0], same(x)[0], atol=1e-6)
+    assert not torch.allclose(single_head(x)[0], same(x)[0], atol=1e-6)
     torch.testing.assert_close(luna("causal_self", pack_heads=1)(x)[0], luna("causal_self")(x)[0], atol=0, rtol=0)
 
 
@@ -182,20 +184,25 @@ def test_refusals():
     for heads in (0, 3):
         with pytest.raises(ValueError, match=f"width 16 is not a multiple of {heads} pack_heads"):
             luna(pack_heads=heads)
-    with pytest.raises(ValueError, match="with tie_kv=false there is a W_K"):
+    with pytest.raises(ValueError, match="luna_key replaces W_K, which tie_kv=false keeps"):
         luna(tie_kv=False, luna_key="raw")
     assert set(Luna.patterns) == set(Pattern)
 
 
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_without_contextual_p_every_layer_has_its_own(pre_norm):
-    """Table 6's ablation: nothing is handed on, in the encoder, in the decoder, or between them."""
+    """Table 6's ablation: no carry in the encoder, in the decoder, or between them."""
     places = ("noncausal_self", "noncausal_self", "causal_self", "causal_cross")
-    layers = stack([luna(place, contextual=False, pre_norm=pre_norm) for place in places])
+    layers = stack([luna(pattern, contextual=False, pre_norm=pre_norm) for pattern in places])
     assert all(layer.first is not None for layer in layers) and not any(layer.has_packed_carry for layer in layers)
     source, target, other = sequence(), sequence(5, seed=1), sequence(4, seed=2)
-    encoder, second, own, cross = layers
-    for layer, inputs in ((encoder, (source,)), (second, (source,)), (own, (target,)), (cross, (target, source))):
+    encoder, second, causal_self, cross = layers
+    for layer, inputs in (
+        (encoder, (source,)),
+        (second, (source,)),
+        (causal_self, (target,)),
+        (cross, (target, source)),
+    ):
         y, carry = layer(*inputs)
         assert carry is None
         handed, passed = layer(*inputs, carry=other)
@@ -211,13 +218,13 @@ def test_without_contextual_p_every_layer_has_its_own(pre_norm):
 
 def test_without_contextual_p_steps_are_the_forward():
     x, source = sequence(7), sequence(5, seed=1)
-    own, cross = luna("causal_self", contextual=False), luna("causal_cross", contextual=False)
-    state = own.init_state(2, carry=sequence(4, seed=2))
+    causal_self, cross = luna("causal_self", contextual=False), luna("causal_cross", contextual=False)
+    state = causal_self.init_state(2, carry=sequence(4, seed=2))
     steps = []
     for token in x.unbind(1):
-        y, state = own.step(token, state)
+        y, state = causal_self.step(token, state)
         steps.append(y)
-    torch.testing.assert_close(torch.stack(steps, 1), own(x)[0])
+    torch.testing.assert_close(torch.stack(steps, 1), causal_self(x)[0])
     state = cross.init_state(2, context=source)
     assert state["carry"] is None
     torch.testing.assert_close(cross.step(x[:, 3], state)[0], cross(x, source)[0][:, 3])

@@ -83,11 +83,11 @@ def test_the_public_module_gives_the_same():
     mamba = pytest.importorskip("transformers.models.mamba.modeling_mamba")
     config = transformers.MambaConfig(hidden_size=32, state_size=16, num_hidden_layers=1, use_mambapy=False)
     theirs, ours = mamba.MambaMixer(config, layer_idx=0).eval(), build(32)
-    own = dict(ours.named_parameters())
+    parameters = dict(ours.named_parameters())
     with torch.no_grad():
         for name, weight in theirs.named_parameters():
             weight += 0.1 * torch.randn_like(weight)
-            own[THEIRS[name]].copy_(newest_first(THEIRS[name], weight))
+            parameters[THEIRS[name]].copy_(newest_first(THEIRS[name], weight))
     x = draw(2, 70, 32).float()
     torch.testing.assert_close(ours(x)[0], theirs(x), atol=2e-6, rtol=1e-5)
 
@@ -110,7 +110,7 @@ def test_gradients_of_the_scan_and_of_both_states(tile, length, monkeypatch):
 @pytest.mark.parametrize("length", [31, 64, 333])
 def test_scan_equals_its_steps_for_any_decay(length):
     x, b, c = draw(2, length, 3), draw(2, length, 4), draw(2, length, 4, seed=1)
-    delta = 10 ** (3 * draw(2, length, 3, seed=2))  # from no decay to none left
+    delta = 10 ** (3 * draw(2, length, 3, seed=2))  # from no decay to complete decay
     delta[:, ::7] = 0.0
     a, state, rows = -draw(3, 4).exp(), torch.zeros(2, 3, 4, dtype=torch.float64), []
     for t in range(length):
@@ -135,7 +135,7 @@ def test_starts_as_published():
 
 
 def test_padding_takes_no_time():
-    """A token of padding between two others leaves the state; only the convolution sees its place."""
+    """A padded token between two others does not change the state; only the convolution sees its position."""
     model = build(conv=1).double()
     x = draw(1, 9, 8)
     mask = torch.tensor([[False, False, True, True, False, True, False, False, False]])

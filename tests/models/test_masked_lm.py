@@ -1,4 +1,4 @@
-"""Encoders that restore masked tokens and that choose among answers: heads, padding, weights that both have, counts."""
+"""Encoders that restore masked tokens or choose among answers: heads, padding, shared weights, counts."""
 
 from functools import partial
 
@@ -23,8 +23,8 @@ ENCODER = ("embedding", "positions", "embedding_norm", "layers")  # what fine-tu
 def made(backbone, attention=Vanilla, **settings):
     torch.manual_seed(0)
     fields = backbone.Config.__dataclass_fields__
-    known = {key: value for key, value in {**SIZES, **BERT, **settings}.items() if key in fields}
-    return backbone(attention, backbone.Config(**{"dropout": 0.0, "attention_dropout": 0.0, **known})).double()
+    options = {key: value for key, value in {**SIZES, **BERT, **settings}.items() if key in fields}
+    return backbone(attention, backbone.Config(**{"dropout": 0.0, "attention_dropout": 0.0, **options})).double()
 
 
 def tokens(*shape):
@@ -77,14 +77,14 @@ def test_a_choice_scores_each_answer_by_itself():
 
 @pytest.mark.parametrize("attention", [Vanilla, partial(Luna, slots=4)])
 def test_a_classifier_takes_over_the_whole_encoder(attention):
-    """Of what both have the states are the same; each has a head of its own."""
+    """The shared parts have the same states; each model has its own head."""
     first = made(MaskedLM, attention)
     second = made(EncoderClassifier, attention, classes=2, head_dim=D, head_activation="tanh")
     given = {name: tensor for name, tensor in first.state_dict().items() if name.startswith(ENCODER)}
-    own = {name for name in second.state_dict() if name.startswith(ENCODER)}
-    assert given.keys() == own
-    assert {name.split(".")[0] for name in second.state_dict().keys() - own} == {"head"}
-    assert {name.split(".")[0] for name in first.state_dict().keys() - own} == {"transform", "head"}
+    names = {name for name in second.state_dict() if name.startswith(ENCODER)}
+    assert given.keys() == names
+    assert {name.split(".")[0] for name in second.state_dict().keys() - names} == {"head"}
+    assert {name.split(".")[0] for name in first.state_dict().keys() - names} == {"transform", "head"}
     with torch.no_grad():
         for tensor in second.parameters():
             tensor += 1.0
@@ -100,8 +100,8 @@ def total(*overrides: str) -> int:
 def test_parameters_are_those_of_the_released_models():
     """132 M and 147 M, keys and values tied or not.
 
-    Ours are by formula, and less by what fairseq adds: its positions have 514 rows for 512 tokens, as padding has one
-    and numbers begin behind it. 125 M is RoBERTa-base's.
+    Our counts follow a formula and are smaller than fairseq's, whose positions have 514 rows for 512 tokens: padding
+    has a row, and positions start after it. 125 M is the count of RoBERTa-base.
     """
     v, d, n, slots, layers = 50_265, 768, 512, 128, 12
     square, norm = d * d + d, 2 * d

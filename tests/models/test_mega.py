@@ -21,7 +21,7 @@ CASES = ["mega_cs_full_n63", "mega_cs_chunk16_n48", "mega_ns_bidirectional_n63",
 
 
 def published(case, dtype=torch.float64):
-    """(model, arrays, LayerNorm(x), x): Mega's layer stands after a norm and gates what came before it."""
+    """(model, arrays, LayerNorm(x), x): Mega's layer follows a norm and gates the norm's input."""
     meta, a = golden(case)
     size = meta["hyper"]
     model = Mega(
@@ -82,15 +82,15 @@ def test_tiles_change_nothing(causal, padded, monkeypatch):
 
     leaves = [draw(2, 23, 4, seed=0), draw(2, 23, 4, seed=1), draw(2, 23, 6, seed=2), draw(2 * 9 - 1, seed=3)]
     mask = torch.arange(23)[None] >= torch.tensor([[17], [23]]) if padded else None
-    found = []
+    by_budget = []
     for budget in (2**20, 2 * 3 * 8 * 3, 1):
         monkeypatch.setattr(mega, "TILE", TileBudget(budget, budget))
         torch.manual_seed(0)
         y = biased_attention(*leaves, chunk=8, causal=causal, key_padding_mask=mask)
-        found.append((y, *torch.autograd.grad(y.sin().sum(), leaves)))
-    for others in found[1:]:
-        for one, other in zip(found[0], others, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+        by_budget.append((y, *torch.autograd.grad(y.sin().sum(), leaves)))
+    for others in by_budget[1:]:
+        for first_grad, other_grad in zip(by_budget[0], others, strict=True):
+            torch.testing.assert_close(first_grad, other_grad, atol=1e-12, rtol=0)
 
 
 def test_dropped_weights_are_dropped_alike_when_a_tile_is_made_again(monkeypatch):
@@ -142,7 +142,7 @@ def test_tiles_change_nothing_of_laplace(causal, padded, monkeypatch):
 
 
 def test_laplace_is_nearly_the_squared_rectifier_where_they_were_matched():
-    """Same value and slope at sqrt(1/2); and what is hidden weighs nothing."""
+    """Equal value and slope at sqrt(1/2); hidden keys have no weight."""
     at = torch.tensor(0.5**0.5, dtype=torch.float64, requires_grad=True)
     y = laplace(at)
     y.backward()
@@ -152,7 +152,7 @@ def test_laplace_is_nearly_the_squared_rectifier_where_they_were_matched():
 
 @pytest.mark.parametrize("truncation", [1, 3, 12, 13, 50])
 def test_a_truncated_average_is_a_sum_of_the_near_tokens(truncation):
-    """Both directions hold the token itself and truncation - 1 others."""
+    """Both directions contain the token itself and truncation - 1 others."""
     torch.manual_seed(0)
     length, model = 13, Mega(6, 1, pattern="noncausal_self", max_length=13, ndim=4, truncation=truncation).double()
     layer, x = model.average, torch.randn(2, length, 6, dtype=torch.float64)

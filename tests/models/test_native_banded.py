@@ -1,4 +1,4 @@
-"""Compiled kernels of the band and of LAVO's read, against the forms in torch in float64."""
+"""Compiled kernels of banded attention and of LAVO's read, against the torch forms in float64."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def heads(*shape, seed=0):
 
 
 def hidden(batch, length):
-    """Keys that are padding: none of the first row, some of the second, and all of the last."""
+    """Padded keys: none in the first row, some in the second, all in the last."""
     mask = torch.rand(batch, length, generator=torch.Generator().manual_seed(1)) < 0.4
     mask[0], mask[-1] = False, True
     return mask
@@ -45,7 +45,7 @@ def test_the_band_equals_its_form_in_torch(monkeypatch, length, left, right, wid
 @pytest.mark.parametrize("gain", [10.0, 1000.0])
 def test_the_band_bears_extreme_scores(monkeypatch, gain):
     q, k, v = (heads(1, 2, 200, 16, seed=seed) for seed in range(3))
-    # float64 sees what float32 sees, so that a score's own rounding is no error
+    # float64 reads the float32 inputs, so the rounding of scores is no error
     q, k, v = ((gain * x).float().double() if i < 2 else x for i, x in enumerate((q, k, v)))
     monkeypatch.setenv(native.SWITCH, "1")
     y = banded_attention(q.float(), k.float(), v.float(), left=31, right=0)
@@ -66,7 +66,7 @@ def test_the_read_equals_its_form_in_torch(monkeypatch, length, width, bases, wi
 
 
 def test_threads_change_nothing(monkeypatch):
-    """Runs of blocks are cut by the shape alone, and what two of them add to the same keys is added in one order."""
+    """Only the shape determines the runs of blocks, and their sums into common keys have a fixed order."""
     monkeypatch.setenv(native.SWITCH, "1")
     layer = LAVO(64, 2, pattern="causal_self", max_length=3000, bases=32, window=64)
     x = torch.randn(1, 3000, 64, generator=torch.Generator().manual_seed(0))
@@ -77,12 +77,12 @@ def test_threads_change_nothing(monkeypatch):
         return [y, *torch.autograd.grad(y.square().sum(), layer.parameters())]
 
     try:
-        one, again, two = train(1), train(1), train(2)
+        first_run, second_run, other_seed = train(1), train(1), train(2)
     finally:
         torch.set_num_threads(1)
-    # the layer's projections belong to torch, whose threads may change their rounding: of those, closeness
-    assert all(map(torch.equal, one, again))
-    for a, b in zip(one, two, strict=True):
+    # torch's threads may change the rounding of the projections, whose gradients are only close
+    assert all(map(torch.equal, first_run, second_run))
+    for a, b in zip(first_run, other_seed, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     q, k, v = (heads(1, 2, 3000, 16, seed=seed).float().requires_grad_() for seed in range(3))
     bias = torch.zeros(2, 64, requires_grad=True)

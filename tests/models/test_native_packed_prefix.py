@@ -68,12 +68,12 @@ def test_bears_extreme_scores(monkeypatch, name, gain):
     leaves = [q, memory, gain * pack_k, pack_q]
     y = packed_prefix(*leaves, activation=ACTIVATIONS[name])
     exact = packed_prefix(*(x.double() for x in leaves), activation=ACTIVATIONS[name])
-    assert (y - exact).abs().max() <= 1e-4 * exact.abs().max()  # a score's own rounding grows with the gain
+    assert (y - exact).abs().max() <= 1e-4 * exact.abs().max()  # the rounding of a score grows with the gain
     assert all(torch.isfinite(x).all() for x in torch.autograd.grad(y.sum(), (q, memory, pack_k, pack_q)))
 
 
 def test_activations_keep_the_digits_of_small_numbers(monkeypatch):
-    """One slot of 16 is read and keys decide alone: y is the mean of values with the weights a."""
+    """With one of 16 slots read, only keys matter: y is the mean of the values with weights a."""
     monkeypatch.setenv(native.SWITCH, "1")
     x = torch.linspace(-100, 100, 401)
     exact = {"softplus": SOFTPLUS.value, "elu": lambda x: torch.where(x > 0, x + 1, x.exp())}
@@ -136,7 +136,7 @@ def test_keeps_its_inputs_alone(monkeypatch):
 
 
 def test_what_it_does_not_take_goes_through_torch(monkeypatch):
-    """Dropout draws its own numbers, slots fill no vector, numbers are double."""
+    """Unsupported: dropout, slots that are not whole vectors, float64."""
     leaves = in_single(tensors(60, width=16, slots=16))
     dropped = []
     for switch in "01":

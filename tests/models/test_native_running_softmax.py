@@ -130,12 +130,12 @@ def test_reads_any_layout_and_writes_that_of_projections(monkeypatch):
     inputs = in_single(tensors(70, latents=16, width=16))
     expected = passes(running_softmax, inputs)
     assert all(x.transpose(1, 2).is_contiguous() for x in expected)
-    sliced = torch.cat([inputs[0][..., :1], inputs[0]], -1)[..., 1:]  # rows that begin at no multiple of a vector
+    sliced = torch.cat([inputs[0][..., :1], inputs[0]], -1)[..., 1:]  # rows that are not aligned to vectors
     columns = [x.mT.contiguous().mT for x in inputs[1:]]
     for other in ([sliced, *inputs[1:]], [inputs[0], *columns], [x.contiguous() for x in inputs]):
         assert all(torch.equal(a, b) for a, b in zip(expected, passes(running_softmax, other), strict=True))
     y = running_softmax(*(x.requires_grad_() for x in inputs))
-    gradients = torch.autograd.grad(y.sum(), inputs, retain_graph=True)  # of a cotangent without strides
+    gradients = torch.autograd.grad(y.sum(), inputs, retain_graph=True)  # for a cotangent without strides
     for a, b in zip(gradients, torch.autograd.grad(y, inputs, torch.ones_like(y)), strict=True):
         assert torch.equal(a, b)
 

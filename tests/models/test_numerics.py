@@ -12,7 +12,7 @@ LENGTH = 41
 
 
 def constant_values(model, call, *args):
-    """The largest difference from 1 in what `out_proj` reads in a call, if all values are 1."""
+    """The largest deviation from 1 in the input of `out_proj`, if all values are 1."""
     read = []
     with ExitStack() as hooks:
         hooks.enter_context(model.v_proj.register_forward_hook(lambda _, inputs, values: torch.ones_like(values)))
@@ -33,8 +33,8 @@ WITH_VALUES = [
 def test_weights_sum_to_one_in_float32_where_they_do_in_float64(name, pattern):
     """Constant values give that constant: a mean's weights are shares, however large the logits.
 
-    What holds in float64 is the method's; where it does not (feature maps with a constant added, memories that are
-    multiplied), nothing is asked of float32.
+    The property must hold in float64 to be required in float32; some methods lack it (feature maps with an added
+    constant, multiplied memories).
     """
     x, context = inputs(pattern, LENGTH, context=LENGTH)
 
@@ -77,11 +77,11 @@ def largest_number(model, call):
 def test_float16_is_finite_where_its_activations_are(name, pattern, dropout):
     """Scores of queries and keys near 100 overflow in float16, and so are not formed in it, as in torch's attention.
 
-    A model is excused if one of its activations, which are stored in 16 bits whatever the kernel, leaves the range in
-    float32: Luna's causal sums of products, Mega's product of a gate without bound and what is attended.
+    A model is exempt if one of its activations, which any kernel stores in 16 bits, exceeds their range in float32:
+    Luna's causal sums of products, and Mega's product of an unbounded gate with the attention output.
     """
     model = build(name, pattern, dim=WIDE, dropout=dropout).train()
-    for layer in model.modules():  # a query meets a key that is itself
+    for layer in model.modules():  # a query equals one of the keys
         linears = [getattr(layer, part, None) for part in ("q_proj", "k_proj")]
         if None not in linears and linears[0].weight.shape == linears[1].weight.shape:
             linears[1].load_state_dict(linears[0].state_dict())

@@ -1,4 +1,4 @@
-"""Nyströmformer against transformers' class, which has no output projection, and its inverse."""
+"""Nyströmformer against the class in transformers, which has no output projection, and its inverse."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_equals_transformers(case, dtype, share):
     y, _ = model(leaves["x"])
     y.backward(arrays["g"].to(dtype))
     assert (y - arrays["y"]).abs().max() <= share * arrays["y"].abs().max()
-    # the largest of all: the gradient of the key bias is zero but for rounding
+    # relative to the largest of all: the gradient of the key bias is only a rounding error
     largest = max(arrays[f"d{role}"].abs().max() for role in leaves)
     for role, leaf in leaves.items():
         assert (leaf.grad - arrays[f"d{role}"]).abs().max() <= 10 * share * largest, role
@@ -44,7 +44,7 @@ def test_equals_transformers(case, dtype, share):
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 10.0, 1000.0])
 def test_the_inverse_is_its_definition_also_where_there_is_none(scale):
-    """From all rows alike (singular) to one-hot rows, of which some are the same (singular too)."""
+    """From equal rows (singular) to one-hot rows with duplicates (also singular)."""
     generator = torch.Generator().manual_seed(0)
     logits, x = (torch.randn(2, 3, 32, n, generator=generator, dtype=torch.double) for n in (32, 4))
     a = (scale * logits).softmax(-1)

@@ -69,7 +69,7 @@ def test_gradcheck(dropout):
     mask = torch.arange(5) >= torch.tensor([[5], [3]])
 
     def call(*leaves):
-        torch.manual_seed(0)  # the same weights dropped at every call
+        torch.manual_seed(0)  # every call drops the same weights
         return packed_prefix(*leaves, activation=SOFTPLUS, key_padding_mask=mask, dropout=dropout)
 
     assert torch.autograd.gradcheck(call, leaves, atol=1e-6)

@@ -19,7 +19,7 @@ def test_ranks_count_the_real_tokens():
 
 @pytest.mark.parametrize("tokens", [3, 8, 11, 24])
 def test_segments_are_of_the_real_tokens(tokens):
-    """Wherever padding lies: black pixels lie between the others."""
+    """Padding at any position: black pixels are scattered among the others."""
     real = torch.zeros(1, 24, dtype=torch.bool)
     real[0, torch.randperm(24, generator=torch.Generator().manual_seed(0))[:tokens]] = True
     x = torch.randn(24, 5, dtype=torch.double)

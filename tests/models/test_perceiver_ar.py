@@ -7,7 +7,7 @@ from zoo import DECODERS, load
 
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
 from models.generation.generate import generate
-from models.generation.scoring import loglikelihood_rolling, loglikelihood_streaming
+from models.generation.scoring import loglikelihood_rolling
 
 SIZES = {"vocab_size": 11, "max_length": 20, "dim": 16, "heads": 2, "layers": 3, "ffn_dim": 24}
 VARIANTS = {
@@ -147,9 +147,9 @@ def test_latents_see_the_history_and_no_later_latent(cls, length):
 
 @variants
 def test_later_tokens_change_no_earlier_logits(cls):
-    model, text, other = perceiver(cls), tokens(20), tokens(20, seed=1)
+    model, text, base = perceiver(cls), tokens(20), tokens(20, seed=1)
     for length in (HISTORY + 1, HISTORY + 4, 19):
-        changed = torch.cat([text[:, :length], other[:, length:]], 1)
+        changed = torch.cat([text[:, :length], base[:, length:]], 1)
         rows = length - HISTORY
         torch.testing.assert_close(model(changed)[:, :rows], model(text)[:, :rows], atol=1e-12, rtol=0)
 
@@ -162,7 +162,7 @@ def test_every_parameter_is_trained(cls):
 
 
 def test_the_history_of_v1_is_refined_in_every_layer_but_the_last():
-    """The latents of the second layer know how the first one's history saw itself."""
+    """The second layer's latents depend on the history's self-attention in the first layer."""
     model = perceiver(PerceiverARV1, layers=2)
     before = model(tokens(20))
     with torch.no_grad():
@@ -172,8 +172,8 @@ def test_the_history_of_v1_is_refined_in_every_layer_but_the_last():
 
 
 def test_v1_of_one_layer_is_perceiver_ar():
-    one, other = perceiver(PerceiverARV1, layers=1), perceiver(layers=1)
-    torch.testing.assert_close(one(tokens(20)), other(tokens(20)), atol=0, rtol=0)
+    variant, base = perceiver(PerceiverARV1, layers=1), perceiver(layers=1)
+    torch.testing.assert_close(variant(tokens(20)), base(tokens(20)), atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("segment", [1, 4, 5, 12, 50])
@@ -188,7 +188,7 @@ def test_history_of_v2_attends_within_segments(segment):
 
 
 def test_v2_of_one_segment_is_v1():
-    """In spite of rotary positions that start again in every segment."""
+    """Although rotary positions restart in every segment."""
     model, plain = perceiver(PerceiverARV2, segment=6), perceiver(PerceiverARV1)
     assert not torch.allclose(model(tokens(20)), plain(tokens(20)))
     single = perceiver(PerceiverARV2, segment=HISTORY)
@@ -207,7 +207,7 @@ def test_v3_compresses_along_the_sequence():
     by_hand = torch.stack([sum(weight[s, j] * history[:, j] for j in range(HISTORY)) for s in range(4)], 1)
     torch.testing.assert_close(slots, by_hand)
     assert positions.tolist() == [1, 4, 7, 10, *range(12, 20)]  # the middles of four shares of twelve tokens
-    # a shorter history is one with nothing before it
+    # a shorter history equals one that is preceded by zeros
     short, positions = model.compress(history[:, 5:], torch.arange(15))
     blank = torch.cat([torch.zeros_like(history[:, :5]), history[:, 5:]], 1)
     torch.testing.assert_close(short, model.compress(blank, torch.arange(20))[0])
@@ -269,13 +269,13 @@ def test_history_dropout_hides_history_in_training():
 @variants
 @pytest.mark.parametrize("padded", [5, 10, 12, 15])
 def test_padding_in_front_is_as_if_it_were_not_there(cls, padded):
-    """Of whole segments, part of the history, all of it, and latents too; the other example has none."""
-    model, text, other = perceiver(cls, positions="none"), tokens(20), tokens(20, seed=1)
+    """Padding in whole segments, in part of the history, in all of it, and in latents; the other example has none."""
+    model, text, base = perceiver(cls, positions="none"), tokens(20), tokens(20, seed=1)
     mask = torch.zeros(2, 20, dtype=torch.bool)
     mask[0, :padded] = True
     logits = model(text, key_padding_mask=mask)
     rows = slice(max(0, padded - HISTORY), None)
-    changed = torch.where(mask, other, text)
+    changed = torch.where(mask, base, text)
     torch.testing.assert_close(model(changed, key_padding_mask=mask)[0, rows], logits[0, rows], atol=1e-12, rtol=0)
     torch.testing.assert_close(logits[0, rows], model(text[:1, padded:])[0, -LATENTS:], atol=1e-12, rtol=0)
     torch.testing.assert_close(logits[1], model(text)[1], atol=1e-12, rtol=0)
@@ -293,10 +293,10 @@ def test_as_many_slots_as_tokens_are_not_hidden_as_these_are():
     ("cls", "options"), [*((cls, {}) for cls in VARIANTS), (PerceiverARV3, {"compress_after_first": True})]
 )
 def test_padding_inside_the_history_is_not_seen(cls, options):
-    model, text, other = perceiver(cls, positions="learned", **options), tokens(20), tokens(20, seed=1)
+    model, text, base = perceiver(cls, positions="learned", **options), tokens(20), tokens(20, seed=1)
     mask = torch.rand(2, 20, generator=torch.Generator().manual_seed(0)) < 0.5
     mask[:, HISTORY:] = False
-    changed = torch.where(mask, other, text)
+    changed = torch.where(mask, base, text)
     logits = model(text, key_padding_mask=mask)
     torch.testing.assert_close(model(changed, key_padding_mask=mask), logits, atol=1e-12, rtol=0)
     assert not torch.allclose(model(text), logits)
@@ -309,11 +309,11 @@ def test_a_prompt_with_padding_in_front_is_continued_as_it_is_alone(cls):
     model, text = perceiver(cls, positions="none"), tokens(18)
     mask = torch.arange(15) < torch.tensor([[10], [0]])
     padded, state = model.prefill(text[:, :15], key_padding_mask=mask)
-    alone, own = model.prefill(text[:1, 10:15])
+    alone, own_state = model.prefill(text[:1, 10:15])
     for t in range(15, 18):
         torch.testing.assert_close(padded[:1], alone, atol=1e-12, rtol=0)
         padded, state = model.step(text[:, t], state)
-        alone, own = model.step(text[:1, t], own)
+        alone, own_state = model.step(text[:1, t], own_state)
     torch.testing.assert_close(padded[:1], alone, atol=1e-12, rtol=0)
 
 
@@ -351,9 +351,9 @@ def test_refusals():
         perceiver(PerceiverARV1, segment=5)
     with pytest.raises(TypeError, match="compressed"):
         PerceiverARV3.Config(**SIZES, latents=LATENTS)
-    with pytest.raises(ValueError, match="segment=0 is not positive"):
+    with pytest.raises(ValueError, match="segment=0 is less than 1"):
         perceiver(PerceiverARV2, segment=0)
-    with pytest.raises(ValueError, match="compressed=0 is not positive"):
+    with pytest.raises(ValueError, match="compressed=0 is less than 1"):
         perceiver(PerceiverARV3, compressed=0)
     with pytest.raises(ValueError, match="requires a second layer, not layers=1"):
         perceiver(PerceiverARV3, compress_after_first=True, layers=1)
@@ -367,7 +367,7 @@ def test_refusals():
         with pytest.raises(ValueError, match="21 tokens, but max_length is 20"):
             perceiver(**options)(tokens(21))
     with pytest.raises(NotImplementedError, match="PerceiverAR has no state that one more token extends"):
-        loglikelihood_streaming(perceiver(), tokens(20), chunk_size=8)
+        perceiver().chunk(tokens(8), perceiver().init_state(2))
     assert perceiver(positions="none")(tokens(30)).shape == (2, 8, 11)
 
 

@@ -26,7 +26,7 @@ def test_what_is_refused(options, message):
 
 
 def test_skyformers_kernel_is_nearer_to_the_mean():
-    """Its logits are q'k / E, so that attention is that of queries and keys which are shorter by E^-1/4 each."""
+    """Its logits are q'k / E, as for attention of queries and keys that are scaled by E^-1/4 each."""
     x = torch.randn(1, 9, 16, generator=torch.Generator().manual_seed(1))
     published, shorter = performer(skyformer_compat=True, features=64), performer(features=64)
     with torch.no_grad():
@@ -45,7 +45,7 @@ def test_skyformers_padding_counts_as_zeros():
     y = model(x, key_padding_mask=mask)[0]
     changed = x.masked_fill(mask[..., None], 3.0)
     torch.testing.assert_close(model(changed, key_padding_mask=mask)[0][:, :5], y[:, :5])  # what it holds is not read
-    assert (model(x[:, :5])[0] - y[:, :5]).abs().max() > 0.1  # but it takes its share of the weights
+    assert (model(x[:, :5])[0] - y[:, :5]).abs().max() > 0.1  # but it receives its share of the weights
 
 
 def test_relu_without_directions_has_nothing_random():
@@ -54,7 +54,7 @@ def test_relu_without_directions_has_nothing_random():
 
 
 def test_queries_that_match_no_key_see_the_mean():
-    """Where all features are at the floor of 1e-3, weights are equal."""
+    """If all features are at the floor of 1e-3, weights are equal."""
     model = performer(kernel="relu", features=None).double().eval()
     with torch.no_grad():
         for linear in (model.q_proj, model.k_proj):

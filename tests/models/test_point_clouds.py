@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from memory import peak_allocated_mb
 from scipy.spatial import cKDTree
 
+from models.ops import point_clouds
 from models.ops.point_clouds import farthest_points, gather_points, nearest, neighbours
+from models.ops.tiles import TileBudget
 
 
 def cloud(points, *, batch=2, seed=0, dtype=torch.float64):
@@ -15,8 +17,14 @@ def cloud(points, *, batch=2, seed=0, dtype=torch.float64):
 
 
 def grid(points, *, batch=2, seed=0):
-    """Points of a coarse lattice: many copies, many equal distances, all of them exact."""
+    """Points on a coarse lattice: many duplicates and many equal distances, all exact."""
     return torch.randint(-2, 3, (batch, points, 3), generator=torch.Generator().manual_seed(seed)).double()
+
+
+def tiles_of(limit, patch):
+    """Chunks of at most `limit` distances; None keeps the default."""
+    if limit is not None:
+        patch.setattr(point_clouds, "TILE", TileBudget(limit, limit))
 
 
 def all_pairs(a, b):
@@ -33,7 +41,9 @@ def all_pairs(a, b):
 )
 def test_nearest_is_the_first_of_the_closest(n, m, batch, limit, make):
     a, b = make(n, batch=batch, seed=1), make(m, batch=batch, seed=2)
-    distance, index = nearest(a, b, limit=limit)
+    with pytest.MonkeyPatch.context() as patch:
+        tiles_of(limit, patch)
+        distance, index = nearest(a, b)
     expected = all_pairs(a, b).min(-1)
     torch.testing.assert_close(distance, expected.values, atol=1e-14, rtol=0)
     first = (all_pairs(a, b) == expected.values[..., None]).int().argmax(-1)
@@ -65,10 +75,11 @@ def test_nearest_in_sixteen_bits_is_measured_in_thirty_two():
 
 
 @pytest.mark.parametrize("limit", [1, None])
-def test_gradients_of_nearest(limit):
+def test_gradients_of_nearest(limit, monkeypatch):
+    tiles_of(limit, monkeypatch)
     a, b = cloud(7).requires_grad_(), cloud(5, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, b: nearest(a, b, limit=limit)[0], (a, b))
-    ours = torch.autograd.grad(nearest(a, b, limit=limit)[0].sqrt().sum(), (a, b))
+    assert torch.autograd.gradcheck(lambda a, b: nearest(a, b)[0], (a, b))
+    ours = torch.autograd.grad(nearest(a, b)[0].sqrt().sum(), (a, b))
     theirs = torch.autograd.grad(all_pairs(a, b).amin(-1).sqrt().sum(), (a, b))
     torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=0)
 
@@ -80,7 +91,7 @@ def test_a_point_that_nobody_is_nearest_to_gets_no_gradient():
 
 
 def test_memory_is_not_that_of_all_pairs():
-    """All pairs of 8,192 points are 256 MiB."""
+    """All pairs of 8,192 points take 256 MiB."""
     a, b = (cloud(8192, batch=1, seed=seed, dtype=torch.float32).requires_grad_() for seed in (0, 1))
 
     def train() -> None:
@@ -92,19 +103,21 @@ def test_memory_is_not_that_of_all_pairs():
 
 
 @pytest.mark.parametrize("limit", [1, 100, None])
-def test_neighbours_equal_a_tree(limit):
+def test_neighbours_equal_a_tree(limit, monkeypatch):
+    tiles_of(limit, monkeypatch)
     queries, points = cloud(30), cloud(40, seed=1)
-    ours = neighbours(queries, points, 5, limit=limit)
+    ours = neighbours(queries, points, 5)
     for q, p, index in zip(queries, points, ours, strict=True):
         assert index.tolist() == cKDTree(p.numpy()).query(q.numpy(), 5)[1].tolist()
 
 
-def test_neighbours_among_copies_are_the_same_every_time():
+def test_neighbours_among_copies_are_the_same_every_time(monkeypatch):
     points = grid(60)
     ours = neighbours(points, points, 8)
     expected = all_pairs(points, points).sort(-1).values[..., :8]
     assert torch.equal(all_pairs(points, points).gather(2, ours), expected)
-    assert torch.equal(ours, neighbours(points, points, 8, limit=1))
+    tiles_of(1, monkeypatch)
+    assert torch.equal(ours, neighbours(points, points, 8))
     assert all(len(set(row)) == 8 for row in ours.flatten(0, 1).tolist())
 
 
@@ -132,9 +145,9 @@ def test_rows_of_each_cloud():
 
 def test_refusals():
     points = cloud(5)
-    with pytest.raises(ValueError, match="cloud of none"):
+    with pytest.raises(ValueError, match="nearest point of an empty cloud"):
         nearest(points, points[:, :0])
-    with pytest.raises(ValueError, match="6 neighbours of a cloud of 5 points; no more than 5"):
+    with pytest.raises(ValueError, match="6 neighbours in a cloud of 5 points: at most 5"):
         neighbours(points, points, 6)
-    with pytest.raises(ValueError, match="6 points of a cloud of 5; no more than 5"):
+    with pytest.raises(ValueError, match="6 points from a cloud of 5: at most 5"):
         farthest_points(points, 6)

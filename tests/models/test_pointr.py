@@ -8,7 +8,14 @@ from zoo import CLASSES, load
 
 from models.attention.base import Attention, Pattern
 from models.attention.vanilla import Vanilla
-from models.backbones.pointr import DecoderLayer, EncoderLayer, FoldingLayer, FoldingNet, PoinTr, linear_of_parts
+from models.backbones.pointr import (
+    FoldingLayer,
+    FoldingNet,
+    PoinTr,
+    PoinTrDecoderLayer,
+    PoinTrEncoderLayer,
+    linear_of_parts,
+)
 from models.backbones.pointr_grouper import Grouper
 from models.ops.point_clouds import farthest_points, nearest
 
@@ -154,8 +161,8 @@ def closest(places, point, k):
 
 def merged(geometry, y, queries, query_places, source, source_places, k):
     rows = []
-    for i, place in enumerate(query_places):
-        pairs = [torch.cat([source[j] - queries[i], queries[i]]) for j in closest(source_places, place, k)]
+    for i, position in enumerate(query_places):
+        pairs = [torch.cat([source[j] - queries[i], queries[i]]) for j in closest(source_places, position, k)]
         around = torch.stack([F.leaky_relu(geometry.edges(pair), 0.2) for pair in pairs]).amax(0)
         rows.append(geometry.merge(torch.cat([y[i], around])))
     return torch.stack(rows)
@@ -168,26 +175,28 @@ def indices(queries, points, k):
 def test_the_geometry_aware_layers():
     torch.manual_seed(0)
     sizes = {"pattern": "noncausal_self", "max_length": 9}
-    layer = stir(EncoderLayer(Vanilla(16, 2, **sizes), 16, 20, 0.0, geometry=True))
+    layer = stir(PoinTrEncoderLayer(Vanilla(16, 2, **sizes), 16, 20, 0.0, geometry=True))
     x, places = torch.randn(9, 16).double(), cloud(9)[0]
     cross = Vanilla(16, 2, pattern="noncausal_cross", max_length=9)
-    decoder = stir(DecoderLayer(Vanilla(16, 2, **sizes), cross, 16, 20, 0.0, geometry=True))
+    decoder = stir(PoinTrDecoderLayer(Vanilla(16, 2, **sizes), cross, 16, 20, 0.0, geometry=True))
     source, source_places = torch.randn(7, 16).double(), cloud(7, seed=1)[0]
-    own, near = indices(places, places, 3), indices(places, source_places, 3)
+    centre_index, near = indices(places, places, 3), indices(places, source_places, 3)
 
     def geometry_attend(layer, x):
         normed = layer.attention_norm(x)
         return x + merged(layer.geometry, heads_of(layer.attention, normed, normed), normed, places, normed, places, 3)
 
     after = geometry_attend(layer, x)
-    torch.testing.assert_close(layer(x[None], own)[0], after + layer.ffn(layer.ffn_norm(after)), atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        layer(x[None], centre_index)[0], after + layer.ffn(layer.ffn_norm(after)), atol=1e-12, rtol=0
+    )
 
     after = geometry_attend(decoder, x)
     queries, keys = decoder.cross_norm(after), decoder.source_norm(source)
     seen = heads_of(decoder.cross, queries, keys)
     after = after + merged(decoder.cross_geometry, seen, queries, places, keys, source_places, 3)
     expected = after + decoder.ffn(decoder.ffn_norm(after))
-    ours, carry = decoder(x[None], own, source[None], near, "carried")
+    ours, carry = decoder(x[None], centre_index, source[None], near, "carried")
     torch.testing.assert_close(ours[0], expected, atol=1e-12, rtol=0)
     assert carry == "carried"
 
@@ -199,8 +208,10 @@ def test_the_grouper():
     def convolve(layer, features, places, centres, at):
         pairs = torch.stack(
             [
-                torch.stack([torch.cat([features[j] - own, own]) for j in closest(places, place, 4)])
-                for own, place in zip(centres, at, strict=True)
+                torch.stack(
+                    [torch.cat([features[j] - centre_index, centre_index]) for j in closest(places, position, 4)]
+                )
+                for centre_index, position in zip(centres, at, strict=True)
             ]
         )  # (Q, k, 2C)
         y = (pairs @ layer.linear.weight.T).permute(2, 0, 1)[None]
@@ -281,12 +292,12 @@ def test_sixteen_bits():
 
 
 def test_gradients_reach_every_parameter():
-    # batch norm in evaluation and two channels in each group: statistics of one batch or channel cancel a bias
+    # batch norm in evaluation mode and two channels per group: statistics of one batch or channel would cancel a bias
     model = pointr(group_dim=32)
     _, fine = model(cloud())
     (fine * torch.randn(60, 3, dtype=torch.float64)).sum().backward()
     idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 1e-9]
-    # a softmax does not see what is added to all scores of a query
+    # a softmax does not change if a constant is added to all scores of a query
     assert [name for name in idle if not name.endswith("k_proj.bias")] == []
     assert all(p.grad is not None for p in model.parameters())
 

@@ -10,7 +10,7 @@ from models.ops.positions import apply_rope, rope_frequencies, xpos_scale
 
 
 def turned(x, positions, width, sign=1):
-    """Each pair (2j, 2j + 1) by its own 2 x 2 matrix."""
+    """Each pair (2j, 2j + 1) times its 2 x 2 matrix."""
     y = x.clone()
     for n, t in enumerate(positions.tolist()):
         for j in range(width // 2):

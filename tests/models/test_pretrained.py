@@ -1,4 +1,4 @@
-"""A trained language model whose attention is replaced: exact where it is not, and wrong checkpoints in one line."""
+"""A trained language model with replaced attention: exact if unchanged; unsuitable checkpoints fail in one line."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def tokens(length=LENGTH, batch=2):
 
 
 def stir(model):
-    """Every parameter moved, so that norms are not all ones."""
+    """Perturb every parameter, so that norms are not all ones."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
@@ -45,7 +45,7 @@ def stir(model):
 
 
 def start_from(model, trained):
-    """The trained weights, below the names that both have; returns the model."""
+    """Copy the trained weights under the shared names; returns the model."""
     left = model.load_state_dict(trained.state_dict(), strict=False)
     assert not left.unexpected_keys and all(name.startswith("mixers.") for name in left.missing_keys)
     return model
@@ -187,17 +187,17 @@ def test_capped_attention_in_blocks(left, cap):
     scores = scores if cap is None else cap * torch.tanh(scores / cap)
     hidden = (distance < 0) | (distance > (keys if left is None else left))
     expected = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
-    found = capped_attention(q, k, v, left=left, cap=cap, scale=0.7)
+    results = capped_attention(q, k, v, left=left, cap=cap, scale=0.7)
     grad = torch.randn_like(expected)
     pairs = zip(
-        torch.autograd.grad(expected, (q, k, v), grad), torch.autograd.grad(found, (q, k, v), grad), strict=True
+        torch.autograd.grad(expected, (q, k, v), grad), torch.autograd.grad(results, (q, k, v), grad), strict=True
     )
-    assert difference(found, expected) < 1e-12 and all(difference(*pair) < 1e-12 for pair in pairs)
+    assert difference(results, expected) < 1e-12 and all(difference(*pair) < 1e-12 for pair in pairs)
 
 
 @pytest.mark.parametrize("name", ["lavo", "latte", "linear_transformer", "no_mixing"])
 def test_a_model_without_such_a_window_is_refused(name):
-    with pytest.raises(ValueError, match="has no window that trained attention could take the place of"):
+    with pytest.raises(ValueError, match="has no window that trained attention could replace"):
         lm(name)
 
 
@@ -229,11 +229,11 @@ def index(folder, file):
 
 
 WRONG = {
-    "is no folder": shutil.rmtree,
+    "is not a folder": shutil.rmtree,
     "config.json: No such file": lambda folder: (folder / "config.json").unlink(),
-    "config.json: no JSON ": lambda folder: (folder / "config.json").write_text("{"),
-    "config.json: no JSON object": lambda folder: (folder / "config.json").write_text("[]"),
-    "asks to run code of the checkpoint": lambda folder: edited(folder, auto_map={"AutoModel": "code.Model"}),
+    "config.json: not JSON ": lambda folder: (folder / "config.json").write_text("{"),
+    "config.json: not a JSON object": lambda folder: (folder / "config.json").write_text("[]"),
+    "asks for the checkpoint's own code": lambda folder: edited(folder, auto_map={"AutoModel": "code.Model"}),
     "model_type is 'mamba', not one of gemma2, llama": lambda folder: edited(folder, model_type="mamba"),
     "rope_type 'yarn'": lambda folder: edited(folder, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}),
     "to read it: backbone.dim=32": lambda folder: edited(folder, hidden_size=32),
@@ -243,9 +243,9 @@ WRONG = {
     "projections with biases": lambda folder: edited(folder, attention_bias=True),
     "layer_types are not": lambda folder: edited(folder, layer_types=["full_attention"] * 3),
     "pytorch_model.bin is pickled": pickle,
-    "model.safetensors: no safetensors": cut,
+    "model.safetensors: not safetensors": cut,
     "no model.norm.weight, and 0 more": lacking,
-    "is no name of a file in this folder": lambda folder: index(folder, "../model.safetensors"),
+    "is not a file name in this folder": lambda folder: index(folder, "../model.safetensors"),
     "no model.embed_tokens.weight, and ": lambda folder: index(folder, "model.safetensors"),
 }
 
@@ -300,11 +300,11 @@ WEIGHTS = "weights: [embedding, layers, final_norm]"
 
 
 def planned(*overrides):
-    """{model: id} of the second cells, and the ids of the first ones."""
+    """{model: id} for the second cells, and the ids of the first ones."""
     typed = [[*EXTENSION, f"model={name}", *overrides] for name in ("vanilla", "latte_swa", "local")]
     cells = expand_all([Command(compose(words), words) for words in typed]).cells
-    second = {one.cell.model: one.cell.id for one in cells if one.depends_on}
-    return second, {one.cell.id for one in cells if not one.depends_on}
+    second = {entry.cell.model: entry.cell.id for entry in cells if entry.depends_on}
+    return second, {entry.cell.id for entry in cells if not entry.depends_on}
 
 
 def test_all_models_start_from_one_cell_and_another_one_makes_others():
@@ -330,9 +330,12 @@ def test_an_extension_trains_and_what_is_extended_is_scored(places, tmp_path):
     for name in ("latte_swa", "vanilla"):
         typed = [*EXTENSION, *places, f"model={name}"]
         assert run_all([Command(compose(typed), typed)]) == 0
-    found = [record.read(path) for path in (tmp_path / "records").rglob("*.json")]
-    assert len(found) == 3
-    ppl = {(one["cell"]["model"], bool(one["depends_on"])): one["metrics"]["last"]["test"]["ppl"] for one in found}
+    results = [record.read(path) for path in (tmp_path / "records").rglob("*.json")]
+    assert len(results) == 3
+    ppl = {
+        (entry["cell"]["model"], bool(entry["depends_on"])): entry["metrics"]["last"]["test"]["ppl"]
+        for entry in results
+    }
     assert ppl["vanilla", True] == pytest.approx(ppl["vanilla", False], rel=1e-6), "nothing was trained"
     assert ppl["latte_swa", True] != pytest.approx(ppl["vanilla", True], rel=1e-6)
-    assert all({"length_1.5x", "length_2x"} <= set(one["evaluations"]) for one in found if one["depends_on"])
+    assert all({"length_1.5x", "length_2x"} <= set(entry["evaluations"]) for entry in results if entry["depends_on"])

@@ -1,7 +1,7 @@
-"""Parameter counts that the papers print, counted on models that hold no memory.
+"""Parameter counts that the papers print, counted on models without memory.
 
-`python tests/models/test_printed_parameters.py` prints the table. A row that is not reproduced stays here with what we
-count, so that nobody takes it for one that is. LAVO's and Luna's digits are rounded, Latte's and LLP's cut off.
+`python tests/models/test_printed_parameters.py` prints the table. A row that is not reproduced stays here with our
+count, so that it is not mistaken for a reproduced one. LAVO and Luna round their digits, Latte and LLP truncate them.
 """
 
 import importlib
@@ -40,7 +40,7 @@ DECODER, ENCODER = (SUMMARIES | {"pattern": pattern} for pattern in ("causal_sel
 
 
 def attention(name: str, **changed: Any) -> Callable[..., Attention]:
-    """What conf/model/<name>.yaml builds, in the papers' sizes, but for what is `changed`."""
+    """The model of conf/model/<name>.yaml in the papers' sizes, except for what is `changed`."""
     hyper = default_arguments(name) | changed
     module, _, cls = hyper.pop("_target_").rpartition(".")
     return lambda *args, **kwargs: getattr(importlib.import_module(module), cls)(*args, **hyper, **kwargs)
@@ -228,9 +228,9 @@ def test_printed_count(row):
 def test_what_lavo_adds(table, vanilla, lavo, layers, dim, heads):
     pattern = Pattern.NONCAUSAL_SELF if "noncausal" in table else Pattern.CAUSAL_SELF
     sizes = {"pattern": pattern, "max_length": 4096}
-    one, other = (parameters(attention(name), dim, heads, **sizes) for name in ("lavo", "vanilla"))
+    of_lavo, of_vanilla = (parameters(attention(name), dim, heads, **sizes) for name in ("lavo", "vanilla"))
     # each of the two printed numbers is off by up to half a unit of its last digit
-    assert abs(layers * (one - other) / 1e6 - (lavo - vanilla)) < 0.01 + 1e-9
+    assert abs(layers * (of_lavo - of_vanilla) / 1e6 - (lavo - vanilla)) < 0.01 + 1e-9
 
 
 def print_table() -> None:

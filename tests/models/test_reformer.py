@@ -42,10 +42,10 @@ def test_tokens_that_hash_alike_stand_together():
     order = sort_by_hash(
         centres[group][None, None] + noise, torch.randn(2, 3, 1, 8, 64, generator=generator), torch.tensor([[64, 64]])
     )
-    for found in order[0, 0]:
-        assert sorted(found.tolist()) == list(range(40))
-        assert (group[found].diff() != 0).sum() == 4  # 5 runs
-        assert (found.view(5, 8).diff() > 0).all()  # within a bucket by position
+    for tokens in order[0, 0]:
+        assert sorted(tokens.tolist()) == list(range(40))
+        assert (group[tokens].diff() != 0).sum() == 4  # 5 runs
+        assert (tokens.view(5, 8).diff() > 0).all()  # ordered by position within a bucket
 
 
 def test_new_rotations_at_every_training_step_if_asked():

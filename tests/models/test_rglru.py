@@ -106,7 +106,7 @@ def test_radii_start_in_their_ring():
 
 
 def test_a_closed_gate_has_a_bounded_slope():
-    """a = 1: the square root of 0 has no slope."""
+    """a = 1: the square root has no derivative at 0."""
     model = layer().float()
     with torch.no_grad():
         model.recurrence_gate.bias.fill_(-1e4)
@@ -117,7 +117,7 @@ def test_a_closed_gate_has_a_bounded_slope():
 
 
 def test_a_radius_close_to_one_keeps_its_digits_in_float32():
-    """1 - a^2 of a^2 = 1 - 2e-7 is one bit of it."""
+    """With a^2 = 1 - 2e-7, the result of 1 - a^2 has one significant bit."""
     model = layer(dim=1, blocks=1)
     with torch.no_grad():
         model.decay.fill_(-18.0)  # softplus: 1.5e-8

@@ -8,7 +8,7 @@ from twins import TWINS, trainable
 from zoo import DIM, HEADS, MAX_LENGTH, build, inputs, load, padding, run
 
 from models.attention.base import Pattern
-from models.attention.routing import Put, Routing, Take
+from models.attention.routing import AddRows, Routing, TakeRows
 from models.backbones.decoder import DecoderLM
 
 SELF, CAUSAL = Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF
@@ -16,7 +16,9 @@ OPEN = {"strict": False}
 
 
 def test_the_causal_form_is_refused_with_its_reason():
-    with pytest.raises(ValueError, match="has no causal_self form blind to later tokens; strict=false permits"):
+    with pytest.raises(
+        ValueError, match="has no causal_self form without information from later tokens; strict=false permits"
+    ):
         build("routing", CAUSAL)
     assert build("routing", CAUSAL, **OPEN).pattern is CAUSAL
     assert build("routing", SELF, **OPEN).patterns == {SELF}
@@ -33,7 +35,7 @@ def test_the_causal_form_equals_its_twin(hyper, padded):
 
 
 def test_the_causal_form_sees_later_tokens_by_its_clusters_alone():
-    """Where the clusters hold all tokens nothing is chosen, and the prefix does not change."""
+    """If the clusters hold all tokens, there is no selection, and the prefix does not change."""
     x, _ = inputs(CAUSAL, 23, dtype=torch.float64)
     changed = torch.cat([x[:, :14], 10 * inputs(CAUSAL, 23, dtype=torch.float64, seed=2)[0][:, 14:]], 1)
     for hyper, leaks in (({}, True), ({"window": 23, "clusters": 1}, False)):
@@ -93,8 +95,8 @@ def test_centroids_move_towards_the_means_of_their_tokens(pattern):
     rows = torch.cat([F.layer_norm(linear(x)[~mask], (8,)) for linear in linears])  # one routing head
     nearest = (rows @ before[0].mT).argmax(1)
     for c, centroid in enumerate(before[0]):
-        own = rows[nearest == c]
-        expected = 0.75 * centroid + 0.25 * own.mean(0) if len(own) else centroid
+        members = rows[nearest == c]
+        expected = 0.75 * centroid + 0.25 * members.mean(0) if len(members) else centroid
         torch.testing.assert_close(model.centroids[0, c], expected.detach(), atol=1e-12, rtol=0)
 
 
@@ -107,10 +109,10 @@ def test_centroids_are_saved_and_not_trained():
 def test_rows_taken_and_put_back():
     x = torch.randn(2, 3, 9, 4, dtype=torch.float64, requires_grad=True)
     index = torch.stack([torch.randperm(9)[:5] for _ in range(24)]).view(2, 3, 4, 5)
-    rows = Take.apply(x, index)
+    rows = TakeRows.apply(x, index)
     assert torch.equal(rows[1, 2, 3, 4], x[1, 2, index[1, 2, 3, 4]])
-    assert torch.autograd.gradcheck(lambda x: Take.apply(x, index), x)
-    assert torch.autograd.gradcheck(lambda y: Put.apply(y, index, 9), rows.detach().requires_grad_())
+    assert torch.autograd.gradcheck(lambda x: TakeRows.apply(x, index), x)
+    assert torch.autograd.gradcheck(lambda y: AddRows.apply(y, index, 9), rows.detach().requires_grad_())
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""The running softmax against its definition, both paths, and the other forms it is timed against."""
+"""Both paths of the running softmax against its definition and against the forms in the benchmark."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_contract import Largest
+from memory import LargestStorage
 
 from benchmarks.attention import peers
 from models.ops import running_softmax as module
@@ -50,7 +50,7 @@ def worst(ours, exact):
 
 @pytest.fixture
 def taken(monkeypatch):
-    """Which path each tile of the last passes went: "fast" or "stable", forward and backward."""
+    """The path of each tile in the last passes, "fast" or "stable", forward and backward."""
     log = []
 
     def spy(owner, name, path):
@@ -202,7 +202,7 @@ def test_bfloat16_and_autocast_are_summed_in_float32():
 def test_output_and_gradients_lie_in_memory_as_heads_are_merged():
     inputs = tensors(50)
     assert all(x.transpose(1, 2).is_contiguous() for x in passes(running_softmax, inputs))
-    sliced = torch.cat([inputs[0][..., :1], inputs[0]], -1)[..., 1:]  # as Macchiato gives its weights
+    sliced = torch.cat([inputs[0][..., :1], inputs[0]], -1)[..., 1:]  # the memory layout of Macchiato's weights
     torch.testing.assert_close(running_softmax(sliced, *inputs[1:]), running_softmax(*inputs))
 
 
@@ -217,7 +217,7 @@ def test_the_graph_can_be_walked_twice():
 def test_nothing_is_larger_than_the_inputs(monkeypatch, safe_rise):
     monkeypatch.setattr(module, "SAFE_RISE", safe_rise)
     inputs = [x.float() for x in tensors(8192, batch=1, latents=16, width=16)]
-    with Largest() as largest:
+    with LargestStorage() as largest:
         passes(running_softmax, inputs)
     assert largest.numbers <= inputs[0].numel()
 
@@ -252,7 +252,7 @@ def test_step_equals_forward(dtype):
 
 
 def test_step_counts_many_large_logits():
-    """In float32 the log of the sum, 5000 + log t, stops at some hundred tokens: later ones would weigh too much."""
+    """In float32 the log sum, 5000 + log t, stops growing after some hundred tokens; later ones weigh too much."""
     length = 4000
     theta, v = torch.full((1, 1, length, 1), 5000.0), torch.linspace(0, 1, length).view(1, 1, length, 1)
     state = empty_running_softmax(1, 1, 1, 1, v)

@@ -59,7 +59,7 @@ def test_gradients_of_the_mean_and_of_both_states(tile, length, monkeypatch):
     assert torch.autograd.gradcheck(run, [leaf.requires_grad_() for leaf in leaves], fast_mode=True)
 
 
-@pytest.mark.parametrize("length", [63, 64, 200, 2100])  # one chunk, two, several, and chunks of chunks
+@pytest.mark.parametrize("length", [63, 64, 200, 2100])  # one, two and several chunks, and chunks of chunks
 def test_any_key_and_any_decay(length):
     k, v = 300 * draw(1, length, 4), draw(1, length, 4, seed=1)
     decay, bonus = torch.tensor([0.0, 1e-3, 30.0, math.inf], dtype=torch.float64), draw(4)
@@ -102,8 +102,8 @@ def test_starts_by_channel_and_by_place_in_the_stack():
         torch.testing.assert_close(v, channel**left + 0.3 * depth)
         torch.testing.assert_close(r, channel ** (left / 2))
         torch.testing.assert_close(layer.channel_mix.shift.shares, (channel**left).expand(2, 5))
-        place = torch.arange(5) / 4
-        torch.testing.assert_close(layer.log_decay, -5 + 8 * place ** (0.7 + 1.3 * depth))
+        relative = torch.arange(5) / 4
+        torch.testing.assert_close(layer.log_decay, -5 + 8 * relative ** (0.7 + 1.3 * depth))
         torch.testing.assert_close(layer.bonus, math.log(0.3) + torch.tensor([0.0, 0.5, -0.5, 0.0, 0.5]))
 
 
@@ -119,7 +119,7 @@ def test_starts_with_values_alone():
 
 @pytest.mark.parametrize("steps", [False, True])
 def test_layer_with_the_channel_mix_is_the_published_one(steps):
-    """x <- x + time_mix(LN x), x <- x + channel_mix(LN x), of which the backbone's layer adds one sum."""
+    """x <- x + time_mix(LN x), x <- x + channel_mix(LN x); the backbone's layer adds both as one sum."""
     torch.manual_seed(0)
     config = LayerConfig(dim=8, ffn_dim=0, dropout=0.0, ffn="none")
     (model,) = stack(1, channel_mix=True)
@@ -159,7 +159,7 @@ def test_channel_mix_in_slices_is_the_same(monkeypatch):
 
 
 def test_published_size():
-    """The Pile's 169 M model: 12 layers of width 768, 50,277 tokens, embeddings and head apart."""
+    """The Pile's 169 M model: 12 layers of width 768, 50,277 tokens, untied embeddings and head."""
     with torch.device("meta"):
         layer = stack(1, dim=768, channel_mix=True)[0]
     norms = 2 * 768  # LN of the time mix; that of the channel mix is its own

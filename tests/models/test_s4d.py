@@ -60,7 +60,7 @@ def test_starts_as_the_inverse_law_with_steps_between_its_bounds():
 
 
 def test_answers_a_constant_with_unit_variance_at_the_start():
-    """Once everything is remembered, y of a constant 1 is 2 Re sum_n c_n / -w_n: variance 1 over c."""
+    """In the long run, y for a constant 1 is 2 Re sum_n c_n / -w_n, which has variance 1 over c."""
     torch.manual_seed(0)
     model = S4D(20_000, 1, pattern="causal_self", max_length=8, d_state=16)
     w = -model.log_decay.exp() + 1j * model.frequency

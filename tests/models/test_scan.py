@@ -1,4 +1,4 @@
-"""The diagonal scan against the loop it stands for."""
+"""The diagonal scan against a plain loop."""
 
 import pytest
 import torch
@@ -34,8 +34,8 @@ def test_equals_the_loop_in_output_and_gradients(length, reverse, dtype):
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
     cotangent = draw(2, length, 3, dtype=dtype, seed=2).detach()
     gradients = (torch.autograd.grad(h, (a, b, initial), cotangent, retain_graph=True) for h in (ours, theirs))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
+    for actual, reference in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, reference, atol=1e-11, rtol=1e-11)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -65,7 +65,7 @@ def test_a_real_factor_with_a_complex_input():
 
 
 def test_a_zero_factor_forgets():
-    """No product of factors is divided by."""
+    """Nothing is divided by a product of factors."""
     a, b = torch.full((1, 200, 1), 0.5), torch.ones(1, 200, 1)
     a[:, 100] = 0.0
     assert diagonal_scan(a, b)[0, 100, 0] == 1.0

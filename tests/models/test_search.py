@@ -21,7 +21,7 @@ def how(**options):
 
 
 def model_of(vocabulary, name="vanilla", seed=0, **options):
-    """A model of few tokens whose likeliest target depends on the source."""
+    """A model with few tokens whose most probable target depends on the source."""
     model = seq2seq(name, **{**LIVELY, "vocab_size": vocabulary, "max_length": 40, **options})
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -40,7 +40,7 @@ def allowed(target, how, vocabulary):
     """The tokens that may follow a target."""
     if len(target) == how.max_new_tokens - 1:
         return [how.eos_id]
-    found = []
+    targets = []
     for token in range(vocabulary):
         n, longer = how.no_repeat_ngram, [*target, token]
         ngrams = [tuple(longer[i : i + n]) for i in range(len(longer) - n + 1)] if n else []
@@ -48,8 +48,8 @@ def allowed(target, how, vocabulary):
         early = token == how.eos_id and len(target) < how.min_new_tokens
         padding = token == how.padding_id != how.eos_id
         if not (repeats or early or padding):
-            found.append(token)
-    return found or [how.eos_id]
+            targets.append(token)
+    return targets or [how.eos_id]
 
 
 def extensions(model, source, live, how):
@@ -77,7 +77,7 @@ def brute_force(model, source, how):
 
 
 def naive_beams(model, source, how):
-    """fairseq's search of one source; it goes on until so many hypotheses as there are beams have ended."""
+    """fairseq's search for one source; it continues until as many hypotheses as beams have ended."""
     live, ended = [(0.0, [])], []
     while live and len(ended) < how.beams:
         longer = sorted(extensions(model, source, live, how), reverse=True)[: 2 * how.beams]
@@ -87,12 +87,12 @@ def naive_beams(model, source, how):
 
 
 def check(model, source, how, expected):
-    """Equal to `expected`, a search of one source, with padding after the end and none behind the longest target."""
+    """The targets equal `expected`, searches of single sources, with padding only up to the longest target."""
     rows = [expected(model, source[i : i + 1], how) for i in range(len(source))]
-    found = search(model, source, how)
-    assert found.dtype is torch.long
-    assert found.shape == (len(rows), max(map(len, rows)))
-    for row, target in zip(found.tolist(), rows, strict=True):
+    targets = search(model, source, how)
+    assert targets.dtype is torch.long
+    assert targets.shape == (len(rows), max(map(len, rows)))
+    for row, target in zip(targets.tolist(), rows, strict=True):
         assert row == target + [how.padding_id] * (len(row) - len(target))
     return rows
 
@@ -101,7 +101,7 @@ def check(model, source, how, expected):
     ("vocabulary", "length_penalty"), [(4, 0.0), (4, 0.6), (4, 1.0), (4, 2.5), (4, -1.0), (5, 1.0)]
 )
 def test_as_many_beams_as_targets_find_the_best_of_all(vocabulary, length_penalty):
-    """Least and most tokens, n-gram blocking and penalty, each and all of them."""
+    """Minimum and maximum length, n-gram blocking and length penalty, separately and combined."""
     lengths = set()
     for seed, (least, n) in enumerate([(0, 0), (2, 0), (0, 1), (0, 2), (2, 2)]):
         model, source = model_of(vocabulary, seed=seed), padded(tokens(17, seed=seed) % (vocabulary - 1) + 1)
@@ -120,8 +120,8 @@ def test_beams_equal_a_naive_search(beams, length_penalty):
             beams=beams, length_penalty=length_penalty, min_new_tokens=least, no_repeat_ngram=n, max_new_tokens=11
         )
         check(model, source, narrow, naive_beams)
-        one = how(min_new_tokens=least, no_repeat_ngram=n, max_new_tokens=11)
-        differ += search(model, source, narrow).tolist() != search(model, source, one).tolist()
+        limits = how(min_new_tokens=least, no_repeat_ngram=n, max_new_tokens=11)
+        differ += search(model, source, narrow).tolist() != search(model, source, limits).tolist()
     assert differ, "the test sees no difference between beams and greedy search"
 
 
@@ -129,8 +129,8 @@ def test_beams_equal_a_naive_search(beams, length_penalty):
 def test_greedy_is_a_search_with_one_beam(least, most, n):
     for seed in range(4):
         model, source = model_of(7, seed=seed), padded(tokens(17, seed=seed) % 6 + 1)
-        one = how(min_new_tokens=least, max_new_tokens=most, no_repeat_ngram=n, length_penalty=float(seed))
-        for target in check(model, source, one, naive_beams):
+        limits = how(min_new_tokens=least, max_new_tokens=most, no_repeat_ngram=n, length_penalty=float(seed))
+        for target in check(model, source, limits, naive_beams):
             assert least + 1 <= len(target) <= most or n == 1
             ngrams = [tuple(target[i : i + n]) for i in range(len(target) - n + 1)]
             assert not n or len(set(ngrams)) == len(ngrams)
@@ -138,7 +138,7 @@ def test_greedy_is_a_search_with_one_beam(least, most, n):
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_target_without_a_token_left_ends(beams):
-    """Four tokens, of which one is padding and one the end: of two others there are two targets without repetition."""
+    """Of four tokens one is padding and one the end: the other two form two targets without repetition."""
     source = padded(tokens(17) % 3 + 1)
     rows = check(model_of(4), source, how(no_repeat_ngram=1, min_new_tokens=4, beams=beams), naive_beams)
     assert {tuple(sorted(row)) for row in rows} == {(1, 2, EOS)}
@@ -154,7 +154,7 @@ def test_one_token_may_begin_end_and_pad(beams, ids, monkeypatch):
 
 @pytest.mark.parametrize(("name", "slots"), FILLED)
 def test_every_model_is_searched_as_if_recomputed(name, slots):
-    """Rows that leave the batch, and hypotheses that change places, take their states along (Luna: and its carry)."""
+    """States (and Luna's carry) follow rows that leave the batch and hypotheses that are reordered."""
     model = model_of(8, name, slots=slots, final_norm=True, seed=1)
     source = padded(tokens(17) % 7 + 1)
     check(model, source, how(beams=3, max_new_tokens=7), naive_beams)
@@ -170,9 +170,9 @@ class Counted:
         return getattr(self.model, name)
 
     def step(self, token, state):
-        own, cross = state["target"][0]["k"], state["source"][0]["k"]
-        assert len(own) == token.numel()
-        assert len(cross) == len(token)
+        self_keys, cross_keys = state["target"][0]["k"], state["source"][0]["k"]
+        assert len(self_keys) == token.numel()
+        assert len(cross_keys) == len(token)
         self.rows.append(token.numel())
         return self.model.step(token, state)
 
@@ -187,16 +187,16 @@ def test_what_has_ended_costs_nothing():
     search(model, source, how(max_new_tokens=20, beams=3))
     alone = []
     for row in source:
-        one = Counted(model.model)
-        search(one, row[None], how(max_new_tokens=20, beams=3))
-        assert one.rows == [1] + [3] * (len(one.rows) - 1)
-        alone.append(one.rows)
+        counted_alone = Counted(model.model)
+        search(counted_alone, row[None], how(max_new_tokens=20, beams=3))
+        assert counted_alone.rows == [1] + [3] * (len(counted_alone.rows) - 1)
+        alone.append(counted_alone.rows)
     assert len({len(rows) for rows in alone}) > 2
     assert model.rows == [sum(step) for step in itertools.zip_longest(*alone, fillvalue=0)]
 
 
 def test_a_search_ends_where_nothing_better_can_follow():
-    """The end is nearly certain at once: no other target can be likelier, so that no second token is looked for."""
+    """The end is almost certain at once: no other target can be more probable, so the search stops."""
     model, source = model_of(8), tokens(17) % 7 + 1
     with torch.no_grad():
         model.head = torch.nn.Linear(16, 8).double()
@@ -204,8 +204,8 @@ def test_a_search_ends_where_nothing_better_can_follow():
         model.head.bias.copy_(torch.tensor([0.0, 0, 0, 30, 0, 0, 0, 0]))
     for length_penalty in (0.0, 1.0):
         counted = Counted(model)
-        found = search(counted, source, how(max_new_tokens=20, beams=4, length_penalty=length_penalty))
-        assert found.tolist() == [[EOS]] * 3
+        targets = search(counted, source, how(max_new_tokens=20, beams=4, length_penalty=length_penalty))
+        assert targets.tolist() == [[EOS]] * 3
         assert counted.rows == [3]
 
 
@@ -221,12 +221,12 @@ def test_a_sampler_draws_among_what_is_allowed():
         )
 
     limits = {"min_new_tokens": 1}
-    found = draw(0)
+    targets = draw(0)
     expected = log_p(model, source[:1], [[]])[0].exp()
     expected[[PAD, EOS]] = 0
-    share = torch.bincount(found[:, 0], minlength=8) / len(found)
+    share = torch.bincount(targets[:, 0], minlength=8) / len(targets)
     torch.testing.assert_close(share.double(), expected / expected.sum(), atol=0.05, rtol=0)
-    assert torch.equal(found, draw(0)) and not torch.equal(found, draw(1))
+    assert torch.equal(targets, draw(0)) and not torch.equal(targets, draw(1))
     assert torch.equal(draw(0, top_k=1), search(model, source, how(max_new_tokens=3, **limits)))
 
 
@@ -234,16 +234,16 @@ def test_the_mode_is_restored_and_no_graph_kept():
     model, source = model_of(8).train(), tokens(17) % 7 + 1
     model.dropout = torch.nn.Dropout(0.5)
     for beams in (1, 3):
-        found = [search(model, source, how(beams=beams)) for _ in range(2)]
-        assert torch.equal(*found)
+        targets = [search(model, source, how(beams=beams)) for _ in range(2)]
+        assert torch.equal(*targets)
         assert model.training
         assert search(model, source[:0], how(beams=beams)).shape == (0, 0)
 
 
 def test_half_precision_scores_are_summed_in_more():
     model, source = model_of(8).to(torch.bfloat16), tokens(17) % 7 + 1
-    found = search(model, source, how(beams=3, max_new_tokens=9))
-    assert found.shape[0] == 3 and (found == EOS).sum(1).tolist() == [1, 1, 1]
+    targets = search(model, source, how(beams=3, max_new_tokens=9))
+    assert targets.shape[0] == 3 and (targets == EOS).sum(1).tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_half_precision_scores_are_summed_in_more():
         ({"min_new_tokens": -1}, "min_new_tokens >= 0, not -1"),
         ({"no_repeat_ngram": -2}, "no_repeat_ngram >= 0, not -2"),
         ({"min_new_tokens": 5}, "min_new_tokens 5 and the end are more than max_new_tokens 5"),
-        ({"beams": 2, "sampler": sample}, "one hypothesis, not of 2 beams"),
+        ({"beams": 2, "sampler": sample}, "one hypothesis, not 2 beams"),
         ({"length_penalty": math.inf}, "length_penalty is a number, not inf"),
     ],
 )
@@ -270,7 +270,7 @@ def test_a_target_longer_than_positions_is_refused():
 
 
 def test_hypotheses_share_one_projected_source():
-    """K queries read one context; each of them as if it had that to itself."""
+    """K queries read one context, each with the same result as alone."""
     model, source, target = seq2seq(stir=0.3), padded(tokens(17)), tokens(6, batch=6)
     with torch.no_grad():
         state = model.init_state(source)

@@ -12,7 +12,7 @@ from models.backbones.config import FFNS, NORM_PLACEMENTS, NORMS, POSITIONS
 from models.backbones.seq2seq import SLOTS, Seq2Seq, Seq2SeqConfig
 
 SIZES = {"vocab_size": 11, "max_source_length": 24, "max_length": 20, "dim": 16, "heads": 2, "layers": 2, "ffn_dim": 20}
-# every slot that a model can stand in alone, and all three where it can
+# every single slot that a model can fill, and all three if it can
 FILLED = [(name, (slot,)) for name, cls in CLASSES.items() for slot in SLOTS if SLOTS[slot] in cls.patterns]
 FILLED += [(name, tuple(SLOTS)) for name, cls in CLASSES.items() if set(SLOTS.values()) <= cls.patterns]
 
@@ -92,7 +92,7 @@ def test_padding_and_later_tokens_change_nothing(name, slots):
 
 @pytest.mark.parametrize(("name", "slots"), [case for case in FILLED if "cross" in case[1]])
 def test_decoding_projects_the_source_once(name, slots):
-    """However many tokens follow, the encoder's states are read by `init_state` alone."""
+    """Only `init_state` reads the encoder's states, whatever the number of tokens."""
     model = seq2seq(name, slots=slots)
     state = model.init_state(padded(tokens(17)))
     calls = []
@@ -106,7 +106,7 @@ def test_decoding_projects_the_source_once(name, slots):
 
 @pytest.mark.parametrize("slots", [(), ("encoder_self",), ("decoder_self", "cross"), tuple(SLOTS)])
 def test_slots_are_filled_and_told_whom_they_follow(slots):
-    """In the order in which the carry comes by, past what fills the other slots."""
+    """In the order of the carry, skipping the attention in other slots."""
 
     class Spy(Vanilla):
         def __init__(self, dim, heads, *, pattern, max_length, dropout):
@@ -167,7 +167,7 @@ def test_refusals():
         seq2seq(slots=["sideways"])
     with pytest.raises(ValueError, match=r"pattern is one of .*causal_cross, not noncausal_cross"):
         seq2seq(pattern="noncausal_cross")
-    with pytest.raises(ValueError, match=r"noncausal_self is that of a slot which slots leave out .*fill: cross\)"):
+    with pytest.raises(ValueError, match=r"noncausal_self belongs to a slot that is not in slots \(cross\)"):
         seq2seq(pattern="noncausal_self", slots=["cross"])
     for option in ("norm", "norm_kind", "ffn", "positions"):
         with pytest.raises(ValueError, match=rf"{option} is one of .*, .*not elsewhere"):

@@ -18,8 +18,8 @@ MASK = torch.tensor([[1, 1, 0, 1, 1, 1, 0], [0, 1, 0, 1, 0, 0, 0]], dtype=torch.
 def test_blocks_hold_the_real_tokens(strided, expected):
     blocks = cut_blocks(MASK, 2, strided=strided)
     token, filled = blocks.token.view(2, 4, 2), blocks.filled.view(2, 4, 2)
-    found = [[token[b, g][filled[b, g]].tolist() for g in range(4)] for b in range(2)]
-    assert found == [[*example, []] for example in expected]
+    tokens_by_block = [[token[b, g][filled[b, g]].tolist() for g in range(4)] for b in range(2)]
+    assert tokens_by_block == [[*example, []] for example in expected]
     assert blocks.count.tolist() == [3, 1]
     for b in range(2):
         slots = blocks.slot[b][MASK[b]]
@@ -27,7 +27,7 @@ def test_blocks_hold_the_real_tokens(strided, expected):
 
 
 def test_the_sort_decides_which_block_is_read():
-    """With all weight on block f every query reads its own block and block f."""
+    """With all weight on block f, every query reads its own block and block f."""
     model = build("sinkhorn", SELF).double()
     x, _ = inputs(SELF, 16, dtype=torch.float64)
     with torch.no_grad():

@@ -13,14 +13,14 @@ def test_equals_the_public_code(dtype, share):
     meta, arrays = golden("skyformer_ns_n48")
     padding, n = ~arrays["mask"], meta["hyper"]["n"]
     q, k, v = (arrays[name].to(dtype) for name in "qkv")
-    q = q.masked_fill(padding[:, None, :, None], 0.0)  # as it puts padded queries
+    q = q.masked_fill(padding[:, None, :, None], 0.0)  # as the public code sets padded queries
     leaves = {"q": q.requires_grad_(), "k": k.requires_grad_(), "v": v.requires_grad_()}
-    sample = arrays["index"].long() % n  # keys are numbered after the queries there
+    sample = arrays["index"].long() % n  # there, key indices follow the query indices
     y = skyformer(q, k, v, sample, key_padding_mask=padding, batch_init=True)
     y.backward(arrays["g"].to(dtype))
     assert (y - arrays["y"]).abs().max() <= share * arrays["y"].abs().max()
     for name, leaf in leaves.items():
-        rows = arrays["mask"][:, None, :, None]  # gradients of what was put at zero are zero there
+        rows = arrays["mask"][:, None, :, None]  # gradients of zeroed entries are zero there
         assert ((leaf.grad - arrays[f"d{name}"]) * rows).abs().max() <= 10 * share * arrays[f"d{name}"].abs().max()
 
 
@@ -49,7 +49,7 @@ def test_the_sample_is_drawn_anew_in_training_if_asked():
 
 @pytest.mark.parametrize("scale", [0.0, 0.1, 3.0, 100.0])
 def test_many_like_rows_do_not_break_the_inverse(scale):
-    """From all rows the same to a kernel that is the identity, in float32."""
+    """From identical rows to an identity kernel, in float32."""
     torch.manual_seed(0)
     model = Skyformer(64, 2, pattern="noncausal_self", max_length=256)
     x = (scale * torch.randn(2, 256, 64)).requires_grad_()

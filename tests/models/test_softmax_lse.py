@@ -19,7 +19,7 @@ def path(request, monkeypatch):
 
 
 def tensors(length=23, dtype=torch.float64, width=8):
-    """Queries, keys, values and a cotangent with the heads inside, as projections leave them."""
+    """Queries, keys, values and a cotangent with heads as an inner dimension, as projections return them."""
     generator = torch.Generator().manual_seed(0)
     tensors = torch.randn(4, 2, length, 3, width, generator=generator, dtype=torch.float64).to(dtype)
     return [x.transpose(1, 2) for x in tensors]
@@ -35,7 +35,7 @@ def definition(q, k, v, visible):
 
 
 def hidden(length=23):
-    """Some padding to the right, and some in the middle."""
+    """Padding on the right and in the middle."""
     position = torch.arange(length)
     return torch.stack([position >= 17, (position > 4) & (position < 9)])
 
@@ -79,7 +79,7 @@ def test_equals_its_definition(path, visible):
 
 
 def test_part_of_a_larger_softmax(path):
-    """With o and l of all keys, the gradients of the keys at hand."""
+    """With o and l of all keys, backward returns the gradients of the given keys."""
     q, k, v, grad = tensors()
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     out, lse = definition(*leaves, Visible(False))
@@ -138,10 +138,10 @@ def test_dropout_drops_the_same_again(monkeypatch):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_the_gpu_kernel_equals_the_tiles(monkeypatch):
     *qkv, grad = (x.cuda() for x in tensors(64, torch.bfloat16))
-    found = []
+    results = []
     for _ in range(2):
         out, lse = softmax_lse(*qkv, Visible(True))
-        found.append((out, lse, *softmax_lse_backward(grad, *qkv, out, lse, Visible(True))))
+        results.append((out, lse, *softmax_lse_backward(grad, *qkv, out, lse, Visible(True))))
         monkeypatch.setattr(layer, "_cuda_kernel_fits", lambda q, visible: False)
-    for ours, theirs in zip(*found, strict=True):
+    for ours, theirs in zip(*results, strict=True):
         assert (ours - theirs).abs().max() <= 0.02 * theirs.abs().max()

@@ -53,7 +53,7 @@ def test_padding_may_lie_between_tokens(pattern, options):
 @pytest.mark.parametrize("open_first", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_with_dropout(causal, open_first):
-    """Backward makes the masks of forward again, in every part."""
+    """Backward draws the masks of forward again in every part."""
 
     def dropped(*leaves):
         torch.manual_seed(3)

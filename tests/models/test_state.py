@@ -1,4 +1,4 @@
-"""Rows of a state, for every model that decodes: repeated, moved and left out, they go on as if they were alone."""
+"""State rows of every model that decodes: repeated, reordered or dropped rows continue as if they were alone."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ def test_rows_of_the_past_go_on(name, pattern, variant):
         for x_t in past.unbind(1):
             _, state = model.step(x_t, state)
         stepped, chunked = take_rows(state, ROWS), take_rows(state, ROWS)
-        for x_t in future[:2].unbind(1):  # what is taken is a copy
+        for x_t in future[:2].unbind(1):  # the result is a copy
             _, state = model.step(x_t, state)
         rows = []
         for x_t in future.unbind(1):
@@ -54,7 +54,7 @@ def test_rows_of_a_context_are_read(name, pattern, padded):
 
 @pytest.mark.parametrize("carried", [False, True], ids=["own", "carried"])
 def test_lunas_causal_p_goes_along(carried):
-    """The P that a decoder has from its encoder differs between rows, one of its own does not."""
+    """The P from an encoder differs between rows; a decoder's own P does not."""
     model = build("luna", Pattern.CAUSAL_SELF).double()
     past, _ = inputs(Pattern.CAUSAL_SELF, BEFORE, dtype=torch.float64)
     future, _ = inputs(Pattern.CAUSAL_SELF, AFTER, batch=3, dtype=torch.float64, seed=2)
@@ -96,8 +96,8 @@ def test_what_a_state_is_made_of():
     assert taken["pair"].right == 7
     assert taken["seen"] == 4
     assert taken["list"][1][1] is None
-    for found in (taken["pair"].left, taken["list"][0], taken["list"][1][0]):
-        assert torch.equal(found, expected)
+    for part in (taken["pair"].left, taken["list"][0], taken["list"][1][0]):
+        assert torch.equal(part, expected)
     assert torch.equal(taken["one_for_all"], torch.ones(4, 5))
     assert taken["one_for_all"].stride(0) == 0, "a row that is common to all is not copied"
     assert take_rows(x, torch.tensor([], dtype=torch.long)).shape == (0, 2)

@@ -1,4 +1,4 @@
-"""Synthesizer: what the generic tests cannot see."""
+"""Synthesizer beyond the contract."""
 
 import pytest
 import torch

@@ -17,14 +17,14 @@ def inputs(length, taps, dtype=torch.double):
 @pytest.mark.parametrize("length", [1, 2, 31, 32, 100, 129])
 def test_equals_torchs_in_output_and_every_gradient(length, taps):
     leaves = inputs(length, taps)
-    found = []
+    results = []
     for call in (
         time_convolution,
         lambda x, w: torch.conv2d(x, w[:, None, :, None], padding=(taps // 2, 0), groups=3),
     ):
         y = call(leaves[0].transpose(1, 2), leaves[1])  # heads as they come out of a projection
-        found.append((y, *torch.autograd.grad((y * y.detach().sin()).sum(), leaves)))
-    for ours, expected in zip(*found, strict=True):
+        results.append((y, *torch.autograd.grad((y * y.detach().sin()).sum(), leaves)))
+    for ours, expected in zip(*results, strict=True):
         assert ours.shape == expected.shape
         torch.testing.assert_close(ours, expected, atol=1e-12, rtol=0)
 

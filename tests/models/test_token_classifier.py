@@ -1,4 +1,4 @@
-"""An encoder with an output at each position, and the autoencoder that reads its last state alone."""
+"""An encoder with one output per position, and the autoencoder that reads only the last state."""
 
 from functools import partial
 
@@ -33,9 +33,9 @@ def test_causal_it_is_the_decoder():
 
 def test_noncausal_every_output_reads_every_token():
     model, x = made(TokenClassifier), tokens()
-    for place in (0, 11):
+    for position in (0, 11):
         changed = x.clone()
-        changed[:, place] = (x[:, place] + 1) % 11
+        changed[:, position] = (x[:, position] + 1) % 11
         assert ((model(x) - model(changed)).abs().amax((0, 2)) > 1e-9).all()
 
 
@@ -46,7 +46,7 @@ def test_without_positions_it_is_equivariant():
 
 
 def test_the_carry_passes_from_layer_to_layer():
-    """Luna's first packed sequence belongs to the first layer alone."""
+    """Only the first layer owns Luna's first packed sequence."""
     model = made(TokenClassifier, partial(Luna, slots=4))
     owners = {name.split(".")[1] for name, _ in model.named_parameters() if name.startswith("layers.")}
     first = dict(model.layers[0].attention.named_parameters()).keys()

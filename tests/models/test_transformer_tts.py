@@ -99,9 +99,12 @@ def test_a_step_sees_earlier_steps_alone_and_the_postnet_all():
     changed = frames.clone()
     changed[0, 6] += 1.0  # in the fourth step of two frames
     with torch.no_grad():
-        one, other = model(phonemes, frames), model(phonemes, changed)
-    assert torch.equal(one[0][:, :8], other[0][:, :8]) and torch.equal(one[2][:, :4], other[2][:, :4])
-    assert not torch.isclose(one[0][:, 8:], other[0][:, 8:]).any() and not torch.isclose(one[1], other[1]).all()
+        clip, expected_clip = model(phonemes, frames), model(phonemes, changed)
+    assert torch.equal(clip[0][:, :8], expected_clip[0][:, :8]) and torch.equal(clip[2][:, :4], expected_clip[2][:, :4])
+    assert (
+        not torch.isclose(clip[0][:, 8:], expected_clip[0][:, 8:]).any()
+        and not torch.isclose(clip[1], expected_clip[1]).all()
+    )
 
 
 def test_no_example_depends_on_the_others_of_its_batch():
@@ -123,18 +126,25 @@ def test_the_prenet_drops_half_in_evaluation_by_seed_step_and_unit():
     for axis in (0, 1, 2):  # no unit, step or seed always stays; neighbours agree half of the time
         shifted = mask.roll(1, axis)
         assert abs((mask == shifted).double().mean() - 0.5) < 0.01
-        assert mask.double().mean([other for other in range(3) if other != axis]).sub(0.5).abs().max() < 0.06
+        assert (
+            mask.double()
+            .mean([expected_clip for expected_clip in range(3) if expected_clip != axis])
+            .sub(0.5)
+            .abs()
+            .max()
+            < 0.06
+        )
     assert abs((mask == kept(torch.arange(50), 0, 40, 64, 0.5, 1)).double().mean() - 0.5) < 0.01
     assert torch.equal(kept(torch.arange(50), 7, 3, 64, 0.5, 0), mask[:, 7:10])
     assert abs(kept(torch.arange(50), 0, 40, 64, 0.2, 0).double().mean() - 0.8) < 0.005
     model, (phonemes, frames) = tts(), inputs()
     with torch.no_grad():
-        found = [model(phonemes, frames, seeds=seeds)[0] for seeds in (SEEDS, SEEDS, SEEDS + 1)]
-    assert torch.equal(found[0], found[1]) and not torch.isclose(found[0], found[2]).any(-1).all()
+        clips = [model(phonemes, frames, seeds=seeds)[0] for seeds in (SEEDS, SEEDS, SEEDS + 1)]
+    assert torch.equal(clips[0], clips[1]) and not torch.isclose(clips[0], clips[2]).any(-1).all()
 
 
 def test_a_model_speaks_until_it_stops():
-    """Against the whole sequence read again for each step; every clip stops when it would alone."""
+    """Against rereading the whole sequence at each step; every clip stops as it would alone."""
     model, (phonemes, _) = tts(stir=0.3), inputs()
     phonemes[1, 6:] = 0
     spoken, stopped = [], []
@@ -142,17 +152,19 @@ def test_a_model_speaks_until_it_stops():
         model.stop.weight *= 20.0
         for row in range(3):
             source, seed = phonemes[row : row + 1, : 6 if row == 1 else None], SEEDS[row : row + 1]
-            own, ended = torch.zeros(1, 0, 5).double(), False
-            while own.shape[1] < 40 and not ended:
-                before, after, stop = model(source, torch.cat([own, own.new_zeros(1, 2, 5)], 1), seeds=seed)
-                own, ended = before, bool(stop[0, -1] > 0)
+            frames_so_far, ended = torch.zeros(1, 0, 5).double(), False
+            while frames_so_far.shape[1] < 40 and not ended:
+                before, after, stop = model(
+                    source, torch.cat([frames_so_far, frames_so_far.new_zeros(1, 2, 5)], 1), seeds=seed
+                )
+                frames_so_far, ended = before, bool(stop[0, -1] > 0)
             spoken.append(after[0])
             stopped.append(ended)
-    found, ends = synthesise(model, phonemes, seeds=SEEDS, max_steps=20)
-    assert [len(one) for one in found] == [len(one) for one in spoken] and ends.tolist() == stopped
-    assert len({len(one) for one in found}) > 1, "they are to stop at different steps"
-    for one, other in zip(found, spoken, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=0)
+    clips, ends = synthesise(model, phonemes, seeds=SEEDS, max_steps=20)
+    assert [len(clip) for clip in clips] == [len(clip) for clip in spoken] and ends.tolist() == stopped
+    assert len({len(clip) for clip in clips}) > 1, "the clips should stop at different steps"
+    for clip, expected_clip in zip(clips, spoken, strict=True):
+        torch.testing.assert_close(clip, expected_clip, atol=1e-9, rtol=0)
 
 
 def test_alignments_are_the_weights_of_the_cross_attention():
@@ -183,14 +195,14 @@ def test_training_reaches_every_parameter():
 def test_wrong_sizes_are_one_line():
     model, (phonemes, frames) = tts(), inputs()
     for wrong in (frames[:, :7], frames[:, :0]):
-        with pytest.raises(ValueError, match="no number of steps of 2"):
+        with pytest.raises(ValueError, match="not a whole number of steps of 2"):
             model(phonemes, wrong)
-    with pytest.raises(ValueError, match="kernel odd"):
+    with pytest.raises(ValueError, match="kernel=4 is even"):
         tts(kernel=4)
 
 
 @pytest.mark.parametrize(("name", "pattern", "printed", "changed"), PRINTED)
 def test_printed_parameters(name, pattern, printed, changed):
-    """They leave room for 79 to 84 symbols; ours are 79, of which LJSpeech's texts have 76."""
+    """The printed counts imply 79 to 84 symbols; ours are 79, of which LJSpeech's texts use 76."""
     config = TransformerTTS.Config(pattern=pattern, **PUBLISHED)
     assert f"{parameters(TransformerTTS, attention(name, **changed), config) / 1e6:.2f}" == printed

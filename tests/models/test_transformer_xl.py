@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from golden import golden, needs_golden
-from test_contract import Largest
+from memory import LargestStorage
 from zoo import build, inputs, run
 
 from models.attention.base import Pattern
@@ -24,7 +24,7 @@ QKV = ("q_proj", "k_proj", "v_proj")
 @pytest.mark.parametrize("case", ["txl_q32_m31", "txl_q63_m0"])
 @pytest.mark.parametrize(("dtype", "share"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_published_layer(case, dtype, share):
-    """One segment, after a memory in one of the cases; the published layer is post-LN."""
+    """One segment, in one case after a memory; the published layer is post-LN."""
     meta, a = golden(case)
     size = meta["hyper"]
     model = TransformerXL(
@@ -47,11 +47,11 @@ def test_published_layer(case, dtype, share):
     y = F.layer_norm(x + model.read(x, leaves.get("mem")), (size["d"],), leaves["ln_w"], leaves["ln_b"])
     y.backward(a["g"].to(dtype))
     assert (y - a["y"]).abs().max() <= share * a["y"].abs().max()
-    found = {name: leaf.grad for name, leaf in leaves.items()} | {r: parameters[name].grad for r, name in ROLES.items()}
-    found["w_qkv"] = torch.cat([parameters[f"{name}.weight"].grad for name in QKV])
-    assert {f"d{name}" for name in found} == {name for name in a if name[0] == "d"}
-    largest = max(a[f"d{name}"].abs().max() for name in found)
-    for name, gradient in found.items():
+    grads = {name: leaf.grad for name, leaf in leaves.items()} | {r: parameters[name].grad for r, name in ROLES.items()}
+    grads["w_qkv"] = torch.cat([parameters[f"{name}.weight"].grad for name in QKV])
+    assert {f"d{name}" for name in grads} == {name for name in a if name[0] == "d"}
+    largest = max(a[f"d{name}"].abs().max() for name in grads)
+    for name, gradient in grads.items():
         assert (gradient - a[f"d{name}"]).abs().max() <= 10 * share * largest, name
 
 
@@ -76,7 +76,7 @@ def test_shift(queries, keys):
 
 
 def walk(layers, x, segment, memory):
-    """A stack read segment by segment, as published: each layer's last inputs are kept without their graph."""
+    """A stack that reads segment by segment, as published: each layer's last inputs are kept, detached."""
     kept, rows = [x[:, :0]] * len(layers), []
     for h in x.split(segment, 1):
         for number, layer in enumerate(layers):
@@ -121,12 +121,12 @@ def test_no_gradient_goes_into_the_memory():
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_layers_share_their_biases(shared):
-    one, other = (build("transformer_xl", CAUSAL, shared_biases=shared, seed=seed) for seed in (0, 1))
-    other.set_previous(one)
-    assert (other.content_bias is one.content_bias) is shared
-    assert (other.position_bias is one.position_bias) is shared
-    count = sum(p.numel() for p in torch.nn.ModuleList([one, other]).parameters())
-    assert count == 2 * 5 * one.dim**2 + (1 if shared else 2) * 2 * one.dim
+    lower, upper = (build("transformer_xl", CAUSAL, shared_biases=shared, seed=seed) for seed in (0, 1))
+    upper.set_previous(lower)
+    assert (upper.content_bias is lower.content_bias) is shared
+    assert (upper.position_bias is lower.position_bias) is shared
+    count = sum(p.numel() for p in torch.nn.ModuleList([lower, upper]).parameters())
+    assert count == 2 * 5 * lower.dim**2 + (1 if shared else 2) * 2 * lower.dim
 
 
 def gradients(model, x, mask):
@@ -172,7 +172,7 @@ def test_a_long_segment_is_read_in_tiles(monkeypatch):
     monkeypatch.setattr(relative, "TILE", TileBudget(2**14, 2**14))
     model = build("transformer_xl", CAUSAL, dim=32, segment=1024, memory_length=1024)
     x = torch.randn(1, 2048, 32, requires_grad=True)
-    with Largest() as largest:
+    with LargestStorage() as largest:
         run(model, x).sum().backward()
     assert largest.numbers <= 2048 * 32 * 3
 

@@ -1,8 +1,8 @@
-"""Luna Table 5's parameters: what the recipe builds, beside what is printed.
+"""The parameters in Luna Table 5: counts of our recipe and printed counts.
 
-`python tests/models/test_translation_parameters.py` prints them. RFA's are not reproduced: 1.3 M more than softmax
-attention where ours has the scales of its random directions alone, 512 in each of 18 attentions. The directions
-themselves, 8 x 256 x 64 numbers in each, would be 2.36 M, and a bias or a gate of each head far too few.
+`python tests/models/test_translation_parameters.py` prints them. RFA's are not reproduced: the paper prints 1.3 M
+more than for softmax attention, while ours only adds the scales of its random directions, 512 in each of 18 attentions.
+The directions, 8 x 256 x 64 numbers each, would add 2.36 M; a bias or a gate per head would add far too few.
 """
 
 import pytest
@@ -16,7 +16,7 @@ ROWS = [  # row, printed millions, overrides, what we count, whether it is what 
     ("RFA (k=256)", "66.2", ["model=rfa"], SOFTMAX + 18 * 512, False),
     ("Luna (l=16)", "69.6", ["model=luna", "model.slots=16"], SOFTMAX + LUNA + 16 * 512, True),
     ("Luna (l=32)", "69.6", ["model=luna", "model.slots=32"], SOFTMAX + LUNA + 32 * 512, True),
-    # not printed: a P in each attention, and no norm that hands it on
+    # not printed: a P per attention, without the norm that passes it on
     (
         "Non-contextual P",
         "",
@@ -31,9 +31,9 @@ ROWS = [  # row, printed millions, overrides, what we count, whether it is what 
     ("row", "printed", "overrides", "count", "reproduced"), ROWS, ids=lambda value: str(value)[:20]
 )
 def test_parameters_of_the_recipe(row, printed, overrides, count, reproduced):
-    found = counted(overrides)
-    assert found == count
-    assert (f"{found / 1e6:.1f}" == printed) is reproduced
+    counts = counted(overrides)
+    assert counts == count
+    assert (f"{counts / 1e6:.1f}" == printed) is reproduced
 
 
 def counted(overrides: list[str]) -> int:

@@ -14,7 +14,7 @@ from models.attention.base import Pattern
 from models.attention.xlstm import SLSTM, XLSTM
 from models.backbones.decoder import DecoderLM
 from models.ops import slstm as scalar
-from models.ops.mlstm import running_maximum
+from models.ops.mlstm import decayed_maximum
 from models.ops.running_softmax import HIDDEN
 from models.ops.tiles import TileBudget
 
@@ -101,7 +101,7 @@ def test_long_texts_are_read_in_slices(hyper, monkeypatch):
 
 @pytest.mark.parametrize("hyper", [SCALAR, OWN], ids=["slstm", "slstm and its network"])
 def test_a_scalar_layer_is_the_contract(hyper):
-    """The generic tests build the first layer, which is an mLSTM, but for the twin and decoding."""
+    """Except for twin and decoding, the generic tests only build the first layer, which is an mLSTM."""
     model = build("xlstm", Pattern.CAUSAL_SELF, **hyper)
     x, _ = inputs(Pattern.CAUSAL_SELF, 31)
     exact = run(model, x)
@@ -114,13 +114,13 @@ def test_a_scalar_layer_is_the_contract(hyper):
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
     model, x = model.double(), x.double()
     torch.testing.assert_close(run(model, x)[:, :17], run(model, x[:, :17]), atol=1e-10, rtol=0)
-    own, other = run(model, x, residual=x), run(model, x, residual=-x)
-    assert torch.equal(own, run(model, x))
-    assert torch.equal(own, other) is (hyper is SCALAR)
+    actual, reference = run(model, x, residual=x), run(model, x, residual=-x)
+    assert torch.equal(actual, run(model, x))
+    assert torch.equal(actual, reference) is (hyper is SCALAR)
 
 
 def scalar_step(gates, c, n, m):
-    """h, c, n, m after a token; m is a constant, of which h does not depend."""
+    """h, c, n, m after a token; h does not depend on m, which is a constant."""
     i, f, z, o = gates.unbind(-2)
     after = torch.maximum(torch.nn.functional.logsigmoid(f) + m, i).detach()
     keep, enter = torch.sigmoid(f) * torch.exp(m - after), torch.exp(i - after)
@@ -131,7 +131,7 @@ def scalar_step(gates, c, n, m):
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(length=st.integers(1, 40), tile=st.sampled_from([1, 1000, 2**20]), padded=st.booleans())
 def test_gradients_of_the_scalar_recurrence(length, tile, padded):
-    """Against autograd through the same steps, from a state and to the one after, in tiles of any size."""
+    """Against autograd through the same steps, from one state to the next, in tiles of any size."""
     generator = torch.Generator().manual_seed(length)
 
     def normal(*shape):
@@ -157,8 +157,8 @@ def test_gradients_of_the_scalar_recurrence(length, tile, padded):
         cotangents = [torch.randn(y.shape, generator=generator, dtype=torch.float64) for y in (theirs, *cells[:3])]
         leaves = (gates, weight, h, c, n)
         pairs = [torch.autograd.grad(ys, leaves, cotangents) for ys in ((ours, *after), (theirs, *cells[:3]))]
-    for one, other in zip((ours, *after, *pairs[0]), (theirs, *cells[:3], *pairs[1]), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+    for actual_part, reference in zip((ours, *after, *pairs[0]), (theirs, *cells[:3], *pairs[1]), strict=True):
+        torch.testing.assert_close(actual_part, reference, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6])
@@ -172,7 +172,7 @@ def test_the_running_maximum_and_its_gradient(scale, first):
     for t in range(150):
         m = torch.maximum(decay[..., t] + m, x[..., t])
         rows.append(m)
-    pair = running_maximum(x, decay, start), torch.stack(rows, -1)
+    pair = decayed_maximum(x, decay, start), torch.stack(rows, -1)
     torch.testing.assert_close(*pair, atol=1e-9, rtol=1e-12)
     cotangent = torch.randn(2, 3, 150, generator=generator, dtype=torch.float64)
     gradients = [torch.autograd.grad(y, (x, decay), cotangent) for y in pair]
@@ -180,7 +180,7 @@ def test_the_running_maximum_and_its_gradient(scale, first):
 
 
 def test_exponential_gates_of_any_size():
-    """float32 is as good as float64 with gates beyond e^88, and with ones that close for a long time."""
+    """float32 is as accurate as float64 with gates beyond e^88 and with gates that stay closed for long."""
     model = build("xlstm", Pattern.CAUSAL_SELF)
     x, _ = inputs(Pattern.CAUSAL_SELF, 41, dtype=torch.float64)
     for shift in (-300.0, 0.0, 300.0):
@@ -247,17 +247,17 @@ def package_stack(dim, heads, layers, scalar_layers, length):
 def our_names(block):
     """{name in our layer: its value} of a block of the package."""
     values, layer = dict(block.named_parameters()), block.xlstm
-    found = {
+    named = {
         "attention_norm.weight": 1 + values["xlstm_norm.weight"],
         "attention.block.convolution.weight": layer.conv1d.conv.weight[:, 0].flip(1),
         "attention.block.convolution.bias": layer.conv1d.conv.bias,
     }
     if hasattr(layer, "mlstm_cell"):
         cell = layer.mlstm_cell
-        found |= {
+        named |= {
             f"attention.block.{key}.weight": getattr(layer, key).weight.mT for key in ("q_proj", "k_proj", "v_proj")
         }
-        return found | {
+        return named | {
             "attention.block.up_proj.weight": layer.proj_up.weight,
             "attention.block.out_proj.weight": layer.proj_down.weight,
             "attention.block.skip": layer.learnable_skip,
@@ -270,10 +270,10 @@ def our_names(block):
     biases = cell._bias_.view(4, heads * width)
     # the names of the first two are exchanged there
     for index, (ours, theirs) in enumerate(zip("ifzo", ("fgate", "igate", "zgate", "ogate"), strict=True)):
-        found[f"attention.block.{ours}_proj.weight"] = getattr(layer, theirs).weight.mT
-        found[f"attention.block.{ours}_proj.bias"] = biases[index]
+        named[f"attention.block.{ours}_proj.weight"] = getattr(layer, theirs).weight.mT
+        named[f"attention.block.{ours}_proj.bias"] = biases[index]
     gate, value = block.ffn.proj_up.weight.chunk(2)
-    return found | {
+    return named | {
         "attention.block.recurrent": cell._recurrent_kernel_.view(heads, 4, width, width).permute(0, 3, 1, 2),
         "attention.block.norm.weight": 1 + layer.group_norm.weight,
         "attention.block.ffn_norm.weight": 1 + values["ffn_norm.weight"],
@@ -283,11 +283,17 @@ def our_names(block):
     }
 
 
-FIXED = ("recurrent", "f_proj.bias", "gate_proj.weight", "norm.weight", "skip")  # what does not start at random
+FIXED = (
+    "recurrent",
+    "f_proj.bias",
+    "gate_proj.weight",
+    "norm.weight",
+    "skip",
+)  # parameters with deterministic initial values
 
 
 def test_published_stack():
-    """The package `xlstm`, where it is installed: sizes, start, outputs and gradients of a stack of both kinds."""
+    """The package `xlstm`, if installed: sizes, initial values, outputs and gradients of a stack of both kinds."""
     dim, heads, length = 64, 4, 37
     torch.manual_seed(0)
     theirs = package_stack(dim, heads, 4, [1, 3], length)

@@ -13,7 +13,7 @@ from harness.config.places import CONF
 from models.attention.base import Attention, Pattern
 
 DIM, HEADS, MAX_LENGTH = 16, 2, 64
-# hyper-parameters that a model shares with these names are set to these values
+# hyper-parameters with these names are set to these values
 TINY = {
     "window": 4,
     "bases": 4,
@@ -36,12 +36,12 @@ TINY = {
 }
 
 
-# thousands of models are built, many of them while tests are collected
+# thousands of models are built, many of them during collection
 default_arguments = functools.cache(default_arguments)
 
 
 def load(name: str, *, tiny: bool = True) -> tuple[type[Attention], dict[str, Any]]:
-    """(class, its own hyper-parameters, in the tiny size or its own) of a yaml."""
+    """(class, hyper-parameters) of a yaml, in the tiny or the original size."""
     hyper = copy.deepcopy(default_arguments(name))
     module, _, cls = hyper.pop("_target_").rpartition(".")
     if tiny:
@@ -50,7 +50,7 @@ def load(name: str, *, tiny: bool = True) -> tuple[type[Attention], dict[str, An
 
 
 PADDING_COUNTS = ("performer_skyformer",)  # a published defect: padding takes part as zeros (D-42)
-UNMIXED = ("custom", "no_cross")  # a user's own, and the control that reads nothing: test_no_cross.py
+UNMIXED = ("custom", "no_cross")  # a user's model, and the control without input: test_no_cross.py
 EVERY = sorted(path.stem for path in (CONF / "model").glob("*.yaml") if path.stem not in UNMIXED)
 NAMES = [name for name in EVERY if issubclass(load(name)[0], Attention)]
 DECODERS = [name for name in EVERY if name not in NAMES]  # models that replace the decoder
@@ -59,12 +59,12 @@ CASES = [(name, pattern) for name in NAMES for pattern in sorted(CLASSES[name].p
 SELF = [case for case in CASES if not case[1].cross]
 CROSS = [case for case in CASES if case[1].cross]
 CAUSAL_SELF = [case for case in CASES if case[1] is Pattern.CAUSAL_SELF]
-# of a model with a causal cross pattern no query sees another
+# in a model with a causal cross pattern, no query sees another
 ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]
 
 
 def build(name: str, pattern: Pattern, *, seed: int = 0, perturb: bool = True, **overrides: Any) -> Attention:
-    """A tiny model in evaluation mode. `perturb` moves every parameter, so that none hides behind a zero."""
+    """A tiny model in evaluation mode. `perturb` changes every parameter, so that none is hidden by a zero."""
     torch.manual_seed(seed)
     cls, hyper = load(name)
     arguments = {"pattern": pattern, "max_length": MAX_LENGTH, **hyper, **overrides}

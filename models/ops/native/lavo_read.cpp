@@ -87,10 +87,10 @@ void backward_unit(const Shape& s, int64_t b, int64_t h, int64_t unit, const Ten
     product(count, s.width, n, block, ldq, 1, columns.data(), n, u.data(), n, false);
     product(count, s.width, n, g, ldg, 1, columns.data(), n, dy.data(), n, false);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t place = (first + i) / s.window;
-      const float* m = memories.at(place);
+      const int64_t number = (first + i) / s.window;
+      const float* m = memories.at(number);
       float *ui = u.data() + i * n, *yi = y.data() + i * n, *di = dy.data() + i * n;
-      float* dm = dmemories.at(place);
+      float* dm = dmemories.at(number);
       weigh(s, m, ui, p.data());
       Vec total{};
       for (int64_t r = 0; r < n; r += LANES) total += load(p.data() + r) * load(di + r) * load(m + r);

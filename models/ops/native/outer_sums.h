@@ -30,9 +30,9 @@ inline bool any(Ints x) {
   const __m512i bits = reinterpret_cast<__m512i>(x);
   return _mm512_test_epi32_mask(bits, bits) != 0;
 #else
-  int32_t found = 0;
-  for (int i = 0; i < LANES; ++i) found |= x[i];
-  return found != 0;
+  int32_t set_bits = 0;
+  for (int i = 0; i < LANES; ++i) set_bits |= x[i];
+  return set_bits != 0;
 #endif
 }
 
@@ -132,7 +132,7 @@ class OuterSums {
     for (int64_t j = 0; j < columns_;) {
       const bool two = j + 2 * LANES <= columns_;
       for (int64_t i = 0; i < rows_; i += ROWS) 
-        two ? own<2, BACK, ALONG>(chunk, i, j) : own<1, BACK, ALONG>(chunk, i, j);
+        two ? chunk_part<2, BACK, ALONG>(chunk, i, j) : chunk_part<1, BACK, ALONG>(chunk, i, j);
       j += two ? 2 * LANES : LANES;
     }
   }
@@ -155,7 +155,7 @@ class OuterSums {
 
   // The chunk's own part of ROWS rows and COLS vectors of columns, at last added to the sum.
   template <int COLS, bool BACK, Along ALONG>
-  void own(const Chunk& chunk, int64_t i, int64_t j) {
+  void chunk_part(const Chunk& chunk, int64_t i, int64_t j) {
     const int64_t width = ALONG == Along::ROWS ? rows_ : columns_;
     Vec sums[ROWS][COLS] = {};
     for (int64_t n = 0; n < chunk.tokens; ++n) {
@@ -187,8 +187,8 @@ class OuterSums {
     for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 2
       for (int c = 0; c < COLS; ++c) {
-        const int64_t place = (i + r) * columns_ + j + c * LANES;
-        float *total = total_.data() + place, *error = error_.data() + place;
+        const int64_t offset = (i + r) * columns_ + j + c * LANES;
+        float *total = total_.data() + offset, *error = error_.data() + offset;
         Vec sum = load(total), rest = load(error);
         if (ALONG != Along::NONE) {
           const float* f = chunk.shrink.whole;

@@ -187,7 +187,7 @@ void queries_backward(Heads& x, const Tensor& grad, int64_t b, int64_t h, int64_
                       const Tensor& dq) {
   std::vector<OuterSums> keys(number, OuterSums(x.width, x.slots)), values(keys),
       turned(number, OuterSums(x.slots, x.width));
-  Numbers dy(CHUNK * x.width), own(dy);
+  Numbers dy(CHUNK * x.width), gradient(dy);
   for (int64_t chunk = 0; chunk < x.chunks; ++chunk)
     for (int64_t i = 0; i < number; ++i) {
       const int64_t first = chunk * CHUNK, count = x.take(i, chunk, false), slots = x.slots;
@@ -199,8 +199,8 @@ void queries_backward(Heads& x, const Tensor& grad, int64_t b, int64_t h, int64_
         softmax(weights + t * slots, slots, x.unread);
         softmax_backward(weights + t * slots, scores + t * slots, slots);
       }
-      turned[i].run<false>(count, x.a.data(), x.k.data(), scores, own.data());
-      Tokens(dq, b, h + i).put(first, count, own.data(), &x.factor[first]);
+      turned[i].run<false>(count, x.a.data(), x.k.data(), scores, gradient.data());
+      Tokens(dq, b, h + i).put(first, count, gradient.data(), &x.factor[first]);
     }
 }
 
@@ -211,22 +211,22 @@ void memory_backward(Heads& x, const Tensor& grad, int64_t b, int64_t h, int64_t
   const int64_t slots = x.slots, width = x.width;
   std::vector<OuterSums> keys(number, OuterSums(slots, width)), values(keys),
       turned_keys(number, OuterSums(width, slots)), turned_values(turned_keys);
-  Numbers dy(CHUNK * width), own(dy), da(CHUNK * slots), part(slots * width);
+  Numbers dy(CHUNK * width), gradient(dy), da(CHUNK * slots), part(slots * width);
   std::vector<Numbers> total(number, part), error(total);
   for (int64_t chunk = x.chunks - 1; chunk >= 0; --chunk)
     for (int64_t i = 0; i < number; ++i) {
       const int64_t first = chunk * CHUNK, count = x.take(i, chunk, true);
       const float *weights = u + (i * x.length + first) * slots, *scores = dz + (i * x.length + first) * slots;
       Tokens(grad, b, h + i).backward().take(first, count, dy.data(), &x.share[first]);
-      keys[i].run<true>(count, scores, x.q.data(), x.a.data(), own.data());
-      if (!tied) Tokens(dk, b, h + i).put(first, count, own.data());
-      values[i].run<true>(count, weights, dy.data(), x.a.data(), own.data(), tied);
-      Tokens(dv, b, h + i).put(first, count, own.data());
+      keys[i].run<true>(count, scores, x.q.data(), x.a.data(), gradient.data());
+      if (!tied) Tokens(dk, b, h + i).put(first, count, gradient.data());
+      values[i].run<true>(count, weights, dy.data(), x.a.data(), gradient.data(), tied);
+      Tokens(dv, b, h + i).put(first, count, gradient.data());
       turned_keys[i].run<true>(count, x.q.data(), scores, x.k.data(), da.data());
       turned_values[i].run<true>(count, dy.data(), weights, x.v.data(), da.data(), true);
       for (int64_t n = 0; n < count * slots; n += LANES) store(&da[n], load(&da[n]) * load(&x.slope[n]));
-      high_product(count, slots, width, da.data(), slots, 1, x.queries[i].data(), own.data());
-      Tokens(dpack_k, b, h + i).put(first, count, own.data());
+      high_product(count, slots, width, da.data(), slots, 1, x.queries[i].data(), gradient.data());
+      Tokens(dpack_k, b, h + i).put(first, count, gradient.data());
       high_product(slots, count, width, da.data(), 1, slots, x.pack_k.data(), part.data());
       for (int64_t n = 0; n < slots * width; n += LANES) {
         Vec sum = load(&total[i][n]), rest = load(&error[i][n]);

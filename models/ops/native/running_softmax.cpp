@@ -48,7 +48,7 @@ class Exponentials {
     for (int64_t l = 0; l < latents_; l += LANES) {
       float *largest = state_.data() + l, *sum = largest + latents_, *rest = sum + latents_;
       const Vec start = load(largest), before = load(sum), error = load(rest);
-      Vec top = start, since = all(1.0f), own{};
+      Vec top = start, since = all(1.0f), inside{};
       for (int64_t t = 0; t < count; ++t) {
         const int64_t at = t * latents_ + l;
         Vec x{}, step = all(1.0f);
@@ -62,7 +62,7 @@ class Exponentials {
           if (moved) {
             const Vec next = larger_logit ? logit : top;
             step = exponential(top - next);
-            own *= step;
+            inside *= step;
             since = exponential(start - next);
             top = next;
             moves_ = true;
@@ -70,8 +70,8 @@ class Exponentials {
           const Vec below = logit - top;
           x = below == below ? exponential(below) : below;  // not a number stays one
         }
-        own += x;
-        const Vec alpha = before * since + own, inverse = alpha == 0.0f ? Vec{} : 1.0f / alpha;
+        inside += x;
+        const Vec alpha = before * since + inside, inverse = alpha == 0.0f ? Vec{} : 1.0f / alpha;
         store(x_.data() + at, x);
         store(inverse_.data() + at, inverse);
         store(gamma_.data() + at, load(p.at(first + t) + l) * inverse);
@@ -81,7 +81,7 @@ class Exponentials {
         moved_[at / LANES] = moved;
       }
       Vec total = before * since, rounding = error * since;
-      add_exactly(own, total, rounding);
+      add_exactly(inside, total, rounding);
       store(largest, top);
       store(sum, total);
       store(rest, rounding);
@@ -98,18 +98,18 @@ class Exponentials {
   // Sums of `dalpha` from each token on, in place. `after`, (2, L), is the sum after the chunk and its rounding error.
   void sum_from_the_right(float* dalpha, float* after) const {
     for (int64_t l = 0; l < latents_; l += LANES) {
-      Vec total = load(after + l), error = load(after + latents_ + l), own{};
+      Vec total = load(after + l), error = load(after + latents_ + l), inside{};
       for (int64_t t = count_ - 1; t >= 0; --t) {
         const int64_t at = t * latents_ + l;
-        own += load(dalpha + at);
-        store(dalpha + at, (moves_ ? total * load(until_.data() + at) : total) + own);
-        if (moved_[at / LANES]) own *= load(step_.data() + at);
+        inside += load(dalpha + at);
+        store(dalpha + at, (moves_ ? total * load(until_.data() + at) : total) + inside);
+        if (moved_[at / LANES]) inside *= load(step_.data() + at);
       }
       if (moves_) {
         total *= load(whole() + l);
         error *= load(whole() + l);
       }
-      add_exactly(own, total, error);
+      add_exactly(inside, total, error);
       store(after + l, total);
       store(after + latents_ + l, error);
     }

@@ -1,10 +1,10 @@
 """The specification of every model: its equations, position by position, in float64, and its parameter count.
 
-Nothing here is fast, and nothing is shared with the models but the parameters' names. Each module of this package has a
-table TWINS, by the name of the yaml; a model without an entry in one of them fails `test_contract.py`.
+Twins are slow and share nothing with the models but parameter names. Each module of this package has a table TWINS with
+the yaml's name as key; a model without an entry fails `test_contract.py`.
 
 A twin is `f(model, x, context, padding) -> y`: x (B, N, D), context (B, M, D) or None, padding (B, N or M), True at
-padding, or None. A count is `f(dim, heads, pattern, max_length, hyper) -> int`, buffers left out.
+padding, or None. A count is `f(dim, heads, pattern, max_length, hyper) -> int`, without buffers.
 """
 
 import math
@@ -20,8 +20,8 @@ from models.attention.base import Pattern
 class Twin(NamedTuple):
     forward: Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
     parameters: Callable[[int, int, Pattern, int, dict[str, Any]], int]
-    variants: tuple[dict[str, Any], ...] = ()  # other hyper-parameters than the yaml's that change what is computed
-    causal_variants: tuple[dict[str, Any], ...] = ()  # those that are refused but as causal_self
+    variants: tuple[dict[str, Any], ...] = ()  # variants: hyper-parameters that change the computation
+    causal_variants: tuple[dict[str, Any], ...] = ()  # variants that only causal_self supports
 
     def variants_of(self, pattern: Pattern) -> tuple[dict[str, Any], ...]:
         return self.variants + (self.causal_variants if pattern is Pattern.CAUSAL_SELF else ())
@@ -61,7 +61,7 @@ def per_head(mix: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, keys: list[int], bias: dict[int, Tensor] | None = None) -> Tensor:
-    """Softmax attention of one query q (E) to the rows `keys` of k and v; nothing seen gives zeros."""
+    """Softmax attention of one query q (E) to the rows `keys` of k and v; zeros without visible keys."""
     if not keys:
         return torch.zeros_like(q)
     scores = k[keys] @ q / math.sqrt(len(q))

@@ -21,7 +21,7 @@ def no_mixing(model, x, source, padding, causal):
 
 
 def turned(x, t):
-    """x (E) with its channel pairs (2i, 2i + 1) turned by the angles t 10000^(-2i/E)."""
+    """x (E) with its channel pairs (2i, 2i + 1) rotated by the angles t 10000^(-2i/E)."""
     angle = t * 10000.0 ** (-torch.arange(0, len(x), 2, dtype=torch.float64) / len(x))
     pairs = torch.view_as_complex(x.reshape(-1, 2).contiguous()) * torch.polar(torch.ones_like(angle), angle)
     return torch.view_as_real(pairs).reshape(-1)

@@ -55,9 +55,9 @@ def block_recurrent(model, x, source, padding, causal):
         window = range(first, min(first + w, length))
         read.append(across_heads(every.token_q(x[window]), state_k, state_v, list(slots), model.heads))
         to_states, to_tokens = every.state_q(u).chunk(2, -1)
-        own = across_heads(to_states, state_k, state_v, list(slots), model.heads)
+        from_states = across_heads(to_states, state_k, state_v, list(slots), model.heads)
         tokens = across_heads(to_tokens, k, v, [j for j in window if not padding[j]], model.heads)
-        states = gated(every.gate, states, torch.cat([own, tokens], -1))
+        states = gated(every.gate, states, torch.cat([from_states, tokens], -1))
     return y + every.token_out(torch.cat(read))
 
 

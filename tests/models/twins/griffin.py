@@ -16,7 +16,7 @@ def recurrent(block, x, padding):
 
 
 def half_turned(x, position):
-    """The first half of the channels of x (E) in pairs (j, j + E/4), turned; the others as they are."""
+    """x (E) with the first half of its channels rotated in pairs (j, j + E/4)."""
     quarter = len(x) // 4
     angles = position * 10000.0 ** (-torch.arange(quarter, dtype=torch.float64) / quarter)
     pairs = torch.complex(x[:quarter], x[quarter : 2 * quarter]) * torch.exp(1j * angles)

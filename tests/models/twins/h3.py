@@ -15,7 +15,7 @@ def h3(model, x, source, padding, causal):
     leave = torch.view_as_complex(ssm.leave)
     q = model.q_proj(x)
     k, v = (torch.where(padding[:, None], 0.0, layer(x)) for layer in (model.k_proj, model.v_proj))
-    register = torch.zeros_like(shift.enter)  # what the shift's matrix moves by one at each token
+    register = torch.zeros_like(shift.enter)  # the shift matrix moves these by one per token
     h, rows = torch.zeros(width, width, groups, a.shape[1], dtype=a.dtype), []
     for t in range(len(x)):
         register = torch.cat([torch.zeros_like(register[:, :1]), register[:, :-1]], 1) + shift.enter * k[t, :, None]

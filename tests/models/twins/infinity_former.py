@@ -7,7 +7,7 @@ import torch
 from twins.base import Twin, attend, heads_of, per_sequence, projections
 from twins.latte import turn
 
-# of the yaml: what a model keeps are maps made of them
+# from the yaml, because a model keeps only maps derived from them
 TAU, SAMPLES, RIDGE = 0.5, 512, 0.5
 
 
@@ -28,18 +28,18 @@ def fitted(model, tokens, times):
 def memories(model, x, padding):
     """B before each segment, None before the first."""
     tokens = torch.where(padding[:, None], 0.0, x)
-    size, found = model.segment, [None]
+    size, memories_so_far = model.segment, [None]
     new = [(i + 1) / size for i in range(size)]
     for start in range(0, len(x) - size, size):
-        segment, before = tokens[start : start + size], found[-1]
+        segment, before = tokens[start : start + size], memories_so_far[-1]
         if before is None:
-            found.append(fitted(model, segment, new))
+            memories_so_far.append(fitted(model, segment, new))
             continue
         old = [(m + 1) / SAMPLES for m in range(SAMPLES)]
         past = torch.stack([basis(model, t) @ before for t in old])
         times = [TAU * t for t in old] + [TAU + (1 - TAU) * t for t in new]
-        found.append(fitted(model, torch.cat([past, segment]), times))
-    return found
+        memories_so_far.append(fitted(model, torch.cat([past, segment]), times))
+    return memories_so_far
 
 
 def recalled(model, q, b):
@@ -55,7 +55,7 @@ def recalled(model, q, b):
 
 @per_sequence
 def infinity_former(model, x, source, padding, causal):
-    known, window = memories(model, x, padding), model.window
+    remembered, window = memories(model, x, padding), model.window
     near = []
     for q, k, v in zip(*(heads_of(p(x), model.heads) for p in (model.q_proj, model.k_proj, model.v_proj)), strict=True):
         k, rows = torch.stack([turn(row, j) for j, row in enumerate(k)]), []
@@ -66,7 +66,7 @@ def infinity_former(model, x, source, padding, causal):
         near.append(torch.stack(rows))
     y = [model.out_proj(row) for row in torch.cat(near, dim=-1)]
     for i in range(len(x)):
-        b = known[i // model.segment]
+        b = remembered[i // model.segment]
         if b is not None:
             y[i] = y[i] + model.ltm_out(recalled(model, model.ltm_q(x[i]), b))
     return torch.stack(y)

@@ -6,7 +6,7 @@ from twins.base import Twin, attend, heads_of, per_sequence
 
 
 def turn(x, position, frequencies=None):
-    """Channel pairs of x (E) as complex numbers, turned by position times their frequency."""
+    """Channel pairs of x (E) as complex numbers, rotated by position times frequency."""
     pairs = torch.view_as_complex(x.reshape(-1, 2).contiguous())
     if frequencies is None:
         frequencies = 10000.0 ** (-torch.arange(0, len(x), 2, dtype=torch.float64) / len(x))

@@ -9,7 +9,7 @@ from twins.base import Twin, heads_of, per_sequence, projections
 
 
 def score(model, q, k, distance):
-    """<q, k> E^-1/2, turned and scaled by the distance of the two."""
+    """<q, k> E^-1/2, rotated and scaled by their distance."""
     if not model.xpos:
         return q @ k / math.sqrt(len(q))
     pair = torch.arange(len(q) // 2, dtype=torch.float64)

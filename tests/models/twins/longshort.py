@@ -14,7 +14,7 @@ def summary(x, scores, tokens, heads):
 
 
 def means(model, y, x, tokens):
-    """Normalised summaries (r, D) of y, which is made of x."""
+    """Normalised summaries (r, D) of y, a projection of x."""
     scores = model.score(x).unflatten(-1, (model.heads, model.rank))
     return [model.summary_norm(summary(y, scores[..., s], tokens, model.heads)) for s in range(model.rank)]
 
@@ -70,11 +70,13 @@ def causal(model, x, padding):
         values = [far_v[m][s] for m, s in past] + [model.token_norm(v[j]) for j in window]
         row = []
         for h, q in enumerate(query.chunk(model.heads)):
-            scores = [q @ heads_of(key, model.heads)[h] + q @ heads_of(place, model.heads)[h] for key, place in far]
+            scores = [
+                q @ heads_of(key, model.heads)[h] + q @ heads_of(position, model.heads)[h] for key, position in far
+            ]
             scores += [
                 (q + model.content_bias[h]) @ heads_of(key, model.heads)[h]
-                + (q + model.position_bias[h]) @ heads_of(place, model.heads)[h]
-                for key, place in near
+                + (q + model.position_bias[h]) @ heads_of(position, model.heads)[h]
+                for key, position in near
             ]
             row.append(mixed(scores, [heads_of(value, model.heads)[h] for value in values]))
         rows.append(torch.cat(row))

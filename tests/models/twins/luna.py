@@ -9,7 +9,7 @@ from twins.base import Twin, attend, heads_of, per_sequence
 
 
 def extra_sequence(model):
-    """P of a layer that is handed none."""
+    """P of a layer without a carry."""
     table = model.first.table
     p = table
     if model.first.positions is not None:

@@ -1,4 +1,4 @@
-"""Segments that read a memory of those before."""
+"""Segments that read a memory of earlier segments."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Fixed patterns: who sees whom, pair by pair."""
+"""Fixed patterns: visibility pair by pair."""
 
 import math
 
@@ -8,7 +8,7 @@ from twins.base import Twin, attend, only_projections, per_head
 
 
 def last_real(padding):
-    """Tokens up to the last real one."""
+    """Tokens up to the last real token."""
     return max((i + 1 for i in range(len(padding)) if not padding[i]), default=0)
 
 

@@ -7,7 +7,7 @@ from twins.base import Twin, heads_of, per_sequence
 
 
 def turned(x):
-    """Pairs of channels as complex numbers, turned by their position."""
+    """Channel pairs as complex numbers, rotated by their position."""
     pairs = x.shape[-1] // 2
     exponents = [j / max(1, pairs - 1) for j in range(pairs)]
     angles = torch.tensor([[t * 10000.0**-e for e in exponents] for t in range(len(x))], dtype=torch.float64)

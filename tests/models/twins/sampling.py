@@ -1,4 +1,4 @@
-"""Baselines that choose whom to attend to: by sampled scores, by hashes, by sorted blocks."""
+"""Baselines that select keys by sampled scores, by hashes, or by sorted blocks."""
 
 import math
 
@@ -24,7 +24,7 @@ def probsparse(model, h, q, k, v, padding, causal):
 
 
 def half_buckets(model, n):
-    """Of the first and of the second hash; a second one that is not needed has none."""
+    """Sizes of the first and the second hash; an unnecessary second hash has none."""
     if model.buckets is not None:
         return model.buckets // 2, 0
     bits = (2 * math.ceil(n / model.chunk_size)).bit_length() - 1
@@ -35,15 +35,15 @@ def half_buckets(model, n):
 
 def bucket(x, rotations, halves):
     """Rotations (1 or 2, E, C): the bucket of x by the second hash, then by the first."""
-    found = []
+    rows_so_far = []
     for matrix, half in zip(rotations, halves, strict=False):
         turned = x @ matrix[:, :half]
-        found.append(int(torch.cat([turned, -turned]).argmax()) if half else 0)
-    return tuple(reversed(found))
+        rows_so_far.append(int(torch.cat([turned, -turned]).argmax()) if half else 0)
+    return tuple(reversed(rows_so_far))
 
 
 def neighbours(model, h, q, tokens):
-    """For each real token, those that it meets, one list for all rounds; itself where there is no other."""
+    """For each real token, its visible keys over all rounds; only itself if there is no other."""
     met = {i: [] for i in tokens}
     for rotations in model.rotations[:, :, h].unbind(1):
         order = sorted(tokens, key=lambda i: (bucket(q[i].detach(), rotations, half_buckets(model, len(tokens))), i))
@@ -89,7 +89,7 @@ def sinkhorn(model, h, q, k, v, padding, causal):
             shares = model.sort_map(sum(k[j] for j in block))[:count].softmax(0)
 
         def mixed(x, shares=shares):
-            """One row for each slot that any block fills."""
+            """One row per slot that any block fills."""
             slots = [
                 sum(share * x[other[s]] for share, other in zip(shares, blocks, strict=True) if s < len(other))
                 for s in range(max(map(len, blocks)))

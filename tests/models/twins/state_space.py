@@ -44,12 +44,12 @@ def silu(x):
     return x * torch.sigmoid(x)
 
 
-def moving_average(layer, x, one):
-    """Of x (N, D), from row to row, by the channels `one` of the weights; each row is in its own average."""
-    p, beta, gamma = torch.sigmoid(layer.delta[one]), layer.beta[one], layer.gamma[one]
+def moving_average(layer, x, channels):
+    """Moving average of x (N, D), row by row, with the given channels of the weights; each row includes itself."""
+    p, beta, gamma = torch.sigmoid(layer.delta[channels]), layer.beta[channels], layer.gamma[channels]
     h, out = torch.zeros_like(p), []
     for row in x:
-        h = (1 - p * torch.sigmoid(layer.alpha[one])) * h + p * beta * row[:, None]
+        h = (1 - p * torch.sigmoid(layer.alpha[channels])) * h + p * beta * row[:, None]
         out.append((gamma * h).sum(-1) / math.sqrt(h.shape[1]))
     return torch.stack(out)
 

@@ -61,12 +61,12 @@ def slstm(block, x, padding):
     gates = [blocks(block.i_proj, c), blocks(block.f_proj, c), blocks(block.z_proj, x), blocks(block.o_proj, x)]
     heads = []
     for j in range(block.heads):
-        own, rows = [heads_of(gate, block.heads)[j] for gate in gates], []
-        h, cell, total = x.new_zeros(3, own[0].shape[1])
+        head_gates, rows = [heads_of(gate, block.heads)[j] for gate in gates], []
+        h, cell, total = x.new_zeros(3, head_gates[0].shape[1])
         for t in range(len(x)):
             if not padding[t]:
                 # without the running maximum, of which h does not depend
-                i, f, z, o = (gate[t] + h @ block.recurrent[j, :, g] for g, gate in enumerate(own))
+                i, f, z, o = (gate[t] + h @ block.recurrent[j, :, g] for g, gate in enumerate(head_gates))
                 i, f = torch.exp(i), torch.sigmoid(f)
                 cell, total = f * cell + i * torch.tanh(z), f * total + i
                 h = torch.sigmoid(o) * cell / total
@@ -96,8 +96,8 @@ def xlstm_parameters(dim, heads, pattern, max_length, hyper):
         gates = 6 * width * heads + 2 * heads
         return 3 * dim * width + 3 * width * hyper["qkv_block"] + gates + (taps + 3) * width
     hidden = hyper["ffn_dim"] or 64 * math.ceil(1.3 * dim / 64)
-    own = 3 * dim * hidden + dim if hyper["ffn"] else 0
-    return 8 * dim * dim // heads + (taps + 6) * dim + own
+    head_gates = 3 * dim * hidden + dim if hyper["ffn"] else 0
+    return 8 * dim * dim // heads + (taps + 6) * dim + head_gates
 
 
 SCALAR = {"slstm_every": 1}

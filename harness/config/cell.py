@@ -18,25 +18,25 @@ from typing import Any
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.config.compose import DECLARES
+from harness.config.declared import declared, map_paths
 from harness.errors import UsageError
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget", "seed")
 # keys below these that name a place, a way of computing the same numbers, or defaults of other budgets
 NOT_IDENTITY = {
-    "task": ("data_root", "workers", "protocol"),
+    "task": ("data_root", "workers", "protocol", DECLARES),
+    "backbone": (DECLARES,),
     "train": ("micro_batch_size", "micro_batch_tokens", "eval_batch_size"),
-    "model": ("budgets",),
+    "model": ("budgets", DECLARES),
     "protocol": ("configurations",),
 }
 # keys that are part of the identity only while they are set: a config that lacks them is the same cell
 IDENTITY_WHEN_SET = {
     "train": ("patience", "batch_tokens", "clip_each", "mean_of"),
-    "task": ("final_lengths", "trend_days", "asymmetry", "f1_threshold", "words", "corpora"),
     "protocol": ("configuration",),
-    "model": ("contextual",),
 }
-# keys of a task that name files of the user, which are known by their last names
-PLACES = ("path", "vocabulary_text", "dictionary", "tokenizer_path", "corpora")
+DECLARING = ("model", "task", "backbone")  # parts whose yamls declare their own keys
 NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # of a cell, as records have them
 # packages of this project, whose classes and functions are identified by their names alone
 OWN_PACKAGES = ("models", "tasks", "harness")
@@ -108,10 +108,16 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
     if MISSING in json.dumps(resolved, default=str):
         check_none_is_missing(nodes)
     config = canonical(parts | resolved)
+    when_set = dict(IDENTITY_WHEN_SET)
+    for group in DECLARING:  # a path of the user is known by its last name
+        own = declared(config[group], f"{group}.")
+        config[group] |= map_paths(config[group], last_name)
+        config[group] |= {key: str(config[group][key]) for key in own.identity_as_text if config[group].get(key)}
+        when_set[group] = own.identity_when_set
     for group, keys in NOT_IDENTITY.items():
         for key in keys:
             config[group].pop(key, None)
-    for group, keys in IDENTITY_WHEN_SET.items():
+    for group, keys in when_set.items():
         for key in keys:
             if config[group].get(key) in (None, [], {}):
                 config[group].pop(key, None)
@@ -119,19 +125,11 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
         config["depends_on"] = OmegaConf.to_container(cfg.depends_on, resolve=True, enum_to_str=True)
     if dependencies:
         config["dependencies"] = list(dependencies)
-    for key in PLACES:
-        if config["task"].get(key):
-            config["task"][key] = last_names(config["task"][key])
-    if config["backbone"].get("checkpoint"):  # a folder of the user, too
-        config["backbone"]["checkpoint"] = last_names(config["backbone"]["checkpoint"])
     return Cell(identity(config), config)
 
 
-def last_names(place: Any) -> Any:
-    """The last name of a path, or of each path of a mapping."""
-    if isinstance(place, Mapping):
-        return {key: last_names(value) for key, value in place.items()}
-    return PurePath(str(place)).name
+def last_name(path: str) -> str:
+    return PurePath(path).name
 
 
 def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:

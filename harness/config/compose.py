@@ -34,8 +34,9 @@ NAMED = (
     *("model", "task", "protocol", "budget", "table", "figure"),
     *("trainer", "resources", "cluster", "hydra/launcher", "logger", "debug"),
 )
-# what a model's yaml holds for the harness; its class takes the rest
-NOT_ARGUMENTS = ("name", "budgets")
+DECLARES = "declares"  # key of a model, task or backbone: see harness.config.declared
+# what the yaml of a model, task or backbone holds for the harness; its class takes the rest
+NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
 
 @functools.cache
@@ -147,14 +148,15 @@ def with_model(cfg: DictConfig, name: str) -> DictConfig:
 
 def put_model(cfg: DictConfig, name: str) -> None:
     """Replace the model by one of `conf/model/`. What a yaml with `@package` puts elsewhere is left out."""
-    cfg.model = model_config(name)
+    cfg.model = option_config("model", name)
 
 
-def model_config(name: str) -> DictConfig:
-    """A model of `conf/model/`, read by Hydra where its yaml names others."""
-    if not stands_alone("model", name):
-        return compose([f"model={name}"], search_path()).model
-    return loaded(file := file_of("model", name), file.stat().st_mtime_ns)
+def option_config(group: str, name: str) -> DictConfig:
+    """The values of an option, composed by Hydra where its yaml names others. Raises FileNotFoundError."""
+    file = file_of(group, name)
+    if not stands_alone(group, name):
+        return compose([f"{group}={name}"], search_path())[group]
+    return loaded(file, file.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=256)
@@ -175,13 +177,13 @@ def stands_alone(group: str, name: str) -> bool:
 def default_arguments(model: str) -> dict[str, Any]:
     """`_target_` and arguments of `conf/model/<model>.yaml` where neither a recipe nor a budget sets any."""
     register()
-    config = OmegaConf.create({"model": model_config(model), "settings": {}})
+    config = OmegaConf.create({"model": option_config("model", model), "settings": {}})
     return arguments(config.model)
 
 
-def arguments(model: DictConfig) -> dict[str, Any]:
-    """What a model's class is built with, and its `_target_`: its config without the harness' own keys."""
-    resolved = OmegaConf.to_container(model, resolve=True, enum_to_str=True)
+def arguments(part: DictConfig) -> dict[str, Any]:
+    """What the class of a model, task or backbone is built with, and its `_target_`: all but the harness' own keys."""
+    resolved = OmegaConf.to_container(part, resolve=True, enum_to_str=True)
     return {key: value for key, value in resolved.items() if key not in NOT_ARGUMENTS}
 
 

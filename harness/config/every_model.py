@@ -8,7 +8,7 @@ data, before anything is run. Torch is loaded for it.
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.compose import model_config, options
+from harness.config.compose import option_config, options
 from harness.config.table_rows import row
 from harness.errors import UsageError
 
@@ -27,7 +27,7 @@ def patterns_of(model: str) -> set[str]:
     from harness.config.instantiate import target
 
     try:
-        built = target({"_target_": model_config(model)["_target_"]}, "model")
+        built = target({"_target_": option_config("model", model)["_target_"]}, "model")
     except (OmegaConfBaseException, UsageError, KeyError):
         return set()
     return {str(pattern) for pattern in getattr(built.func, "patterns", ())}

@@ -10,14 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from harness.config.cell import flatten, identity
+from harness.config.declared import PERCENT, score_range
 
 if TYPE_CHECKING:
     from harness.records.schema import Record, Scores
 
 Problems = Iterator[str]
-PERCENTAGES = ("acc", "f1", "bleu", "sacrebleu", "chrf")  # metrics between 0 and 100; and all of ROUGE
-NOT_NEGATIVE = ("loss", "mae", "mse", "nats", "tokens", "words", "bytes", "bits_per_byte", "length_ratio", "numbers")
-AT_LEAST_1 = ("ppl", "word_ppl")
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
 LARGEST = 1e15  # of a number; sums of larger ones lose digits or are infinite
 SPAN_S = 2.0  # times of a record are rounded
@@ -154,8 +152,9 @@ def selection(record: "Record") -> Problems:
 
 def metrics(record: "Record") -> Problems:
     """Scores are possible, complete once a cell is done, and the same wherever they stand."""
+    task = record.cell.task
     for name, evaluation in record.evaluations.items():
-        yield from (f"evaluations.{name}.metrics.{problem}" for problem in impossible(evaluation.metrics or {}))
+        yield from (f"evaluations.{name}.metrics.{problem}" for problem in impossible(evaluation.metrics or {}, task))
         if (evaluation.n or 0) < 0 or (evaluation.seconds or 0) < 0:
             yield f"evaluations.{name}: n and seconds are not negative"
     if record.status != "done" or record.metrics is None or record.metric is None:
@@ -166,10 +165,10 @@ def metrics(record: "Record") -> Problems:
     for path, evaluated, scores in scored(record):
         if evaluated.step > (record.steps or 0) or evaluated.step < 0:
             yield f"{path}: of step {evaluated.step}, but there were {record.steps}"
-        found = scores.model_extra
-        yield from (f"{path}.{name}: null, with status done" for name, score in found.items() if score is None)
-        yield from (f"{path}.{problem}" for problem in impossible(found))
-        if path.endswith(".val") and record.metric.name not in found:
+        record_scores = scores.model_extra
+        yield from (f"{path}.{name}: null, with status done" for name, score in record_scores.items() if score is None)
+        yield from (f"{path}.{problem}" for problem in impossible(record_scores, task))
+        if path.endswith(".val") and record.metric.name not in record_scores:
             yield f"{path}.{record.metric.name}: missing, but metric.name is {record.metric.name}"
     chosen = record.metrics.last if record.selection.rule == "last" else record.metrics.best
     test = record.evaluations.get("test")
@@ -179,20 +178,16 @@ def metrics(record: "Record") -> Problems:
         yield f"evaluations.test.n: {test.n}, but {chosen.test.n} at the chosen step"
 
 
-def impossible(scores: Mapping[str, float | None]) -> Problems:
+def impossible(scores: Mapping[str, float | None], task: str) -> Problems:
+    """Scores outside the range that the task declares."""
     for name, score in scores.items():
-        kind = name.split("/")[0]
-        if score is None:
+        least, greatest = score_range(task, name)
+        if score is None or least - ROUNDING <= score <= greatest + ROUNDING:
             continue
-        if is_percentage(name) and not -ROUNDING <= score <= 100 + ROUNDING:
+        if (least, greatest) == PERCENT:
             yield f"{name}: {score:g} is no percentage"
-        if (kind in NOT_NEGATIVE and score < 0) or (kind in AT_LEAST_1 and score < 1 - ROUNDING):
-            yield f"{name}: {score:g} is less than {1 if kind in AT_LEAST_1 else 0}"
-
-
-def is_percentage(metric: str) -> bool:
-    kind = metric.split("/")[0]
-    return kind in PERCENTAGES or kind.startswith("rouge")
+        else:
+            yield f"{name}: {score:g} is {f'less than {least:g}' if score < least else f'more than {greatest:g}'}"
 
 
 def scored(record: "Record") -> "Iterator[tuple[str, Any, Scores]]":

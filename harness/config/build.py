@@ -53,7 +53,7 @@ def build(cfg: DictConfig) -> Built:
 def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str, Any]]:
     """What an optimizer is given: all parameters, or groups where layers set `Attention.learning_rates`.
 
-    The first group takes the recipe's rate and decay; the others, one for each rate, have no decay.
+    The first group takes the recipe's rate and decay; the others, one per rate, have no decay.
     """
     layers = [module for module in model.modules() if isinstance(module, Attention)]
     rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.learning_rates().items()}
@@ -63,7 +63,7 @@ def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str
     for parameter in model.parameters():
         groups.setdefault(rates.get(parameter), []).append(parameter)
     common = groups.pop(None)
-    return [{"params": common}, *({"params": own, "lr": lr, "weight_decay": 0.0} for lr, own in groups.items())]
+    return [{"params": common}, *({"params": group, "lr": lr, "weight_decay": 0.0} for lr, group in groups.items())]
 
 
 def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]) -> nn.Module:

@@ -42,9 +42,10 @@ def declared(part: Mapping[str, Any], where: str = "") -> Declared:
 
     `where`: the source, for messages.
     """
-    raw = part.get(DECLARES) or {}
-    own = parse(Declared, OmegaConf.to_container(raw) if OmegaConf.is_config(raw) else raw, f"{where}{DECLARES}")
-    return own.model_copy(update={"paths": PATHS | own.paths})
+    declares = part.get(DECLARES) or {}
+    raw = OmegaConf.to_container(declares) if OmegaConf.is_config(declares) else declares
+    declaration = parse(Declared, raw, f"{where}{DECLARES}")
+    return declaration.model_copy(update={"paths": PATHS | declaration.paths})
 
 
 def score_range(task: str, score: str) -> Range:
@@ -74,7 +75,7 @@ def map_paths(part: Mapping[str, Any], change: Callable[[str], Any]) -> dict[str
 def _changed(value: Any, word: str | None, change: Callable[[str], Any]) -> Any:
     if isinstance(value, Mapping):
         return {key: _changed(entry, word, change) for key, entry in value.items()}
-    return value if value == word else change(str(value))
+    return change(value) if isinstance(value, str) and value != word else value
 
 
 def absolute_path(path: str) -> str:

@@ -58,7 +58,7 @@ def cell(record: "Record") -> Problems:
             yield f"cell.{key}: {getattr(record.cell, key)}, but config has {name}"
     if record.config.get("seed") != record.cell.seed:
         yield f"cell.seed: {record.cell.seed}, but config has {record.config.get('seed')}"
-    if [each.cell for each in record.depends_on] != record.config.get("dependencies", []):
+    if [dependency.cell for dependency in record.depends_on] != record.config.get("dependencies", []):
         yield "depends_on: not the cells of config.dependencies"
 
 
@@ -88,11 +88,11 @@ def status(record: "Record") -> Problems:
 
 def data(record: "Record") -> Problems:
     """The source of the data is one that the configuration can have given; every example was scored once."""
-    place = (record.config.get("task") or {}).get("source")
-    allowed = SOURCES.get(place, () if place is None else ("full", "slice"))
+    typed = (record.config.get("task") or {}).get("source")
+    allowed = SOURCES.get(typed, () if typed is None else ("full", "slice"))
     source = record.data.source.split(":")[0]
     if allowed and source not in (*allowed, "unknown"):
-        yield f"data.source: {record.data.source}, but config.task.source is {place}"
+        yield f"data.source: {record.data.source}, but config.task.source is {typed}"
     yield from (f"data.sizes.{name}: {size} is negative" for name, size in record.data.sizes.items() if size < 0)
     for path, _, scores in scored(record):
         split = path.rpartition(".")[2]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config.cell import Cell, cell_of, last_name
+from harness.config.cell import Cell, cell_of
 from harness.config.compose import arguments, compose
 from harness.config.declared import declared, map_paths
 from harness.errors import UsageError, one_line
@@ -151,7 +151,9 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
 
 def without_folders(part: Mapping[str, Any]) -> dict[str, Any]:
     """A part of a configuration in which no file of the user has more than its last name."""
-    part = {key: value for key, value in part.items() if key != "budgets"} | map_paths(part, last_name)
+    part = {key: value for key, value in part.items() if key != "budgets"} | map_paths(
+        part, lambda path: Path(path).name
+    )
     return part | ({"data_root": None} if "data_root" in part else {})
 
 

@@ -68,6 +68,8 @@ class Task(ABC):
 
     `pattern` is the slot that the attention under test fills; `metric` names the entry of `metrics()` that the tables
     print and checkpoints are selected by.
+
+    Its yaml declares which keys hold paths and what the ranges of its scores are: `harness/config/declared.py`.
     """
 
     metric: ClassVar[str]

@@ -23,9 +23,9 @@ from omegaconf import OmegaConf
 from harness.config.cell import flatten
 from harness.config.compose import NAMED, options
 from harness.config.overrides import rewrite
-from harness.config.row_names import row_named
 from harness.config.schema import Config
 from harness.config.sweep import compose_commands, expand_all, split_sweep
+from harness.config.table_rows import row_named
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

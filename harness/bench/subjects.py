@@ -14,7 +14,7 @@ from harness.bench.measure import DTYPES
 from harness.bench.recipe import RecipeModel
 from harness.config.compose import compose, default_arguments, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
-from harness.config.row_names import row_named
+from harness.config.table_rows import row_named
 from harness.errors import UsageError, did_you_mean
 
 WHAT = (*MEASURES, GENERATE)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
+from harness.config.compose import arguments
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
@@ -26,11 +27,10 @@ def run_all(commands: Sequence[Command], launcher: str = "") -> int:
 def prepare(cfg: DictConfig) -> None:
     """Prepare the data of one task. Raises UsageError for missing or broken data."""
     announce_torch()
-    from harness.config.build import without
     from harness.config.instantiate import instantiate
     from tasks.checks import DataError
 
-    task = instantiate(without(cfg.task, "name", "protocol"), "task", list(cfg.trusted_packages))
+    task = instantiate(arguments(cfg.task), "task", list(cfg.trusted_packages))
     try:
         with Progress() as progress:
             task.prepare(progress)

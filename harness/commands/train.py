@@ -10,8 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from harness.config.compose import search_path
-from harness.config.depends_on import parse_depends_on
-from harness.config.sweep import Command, Plan, expand_all
+from harness.config.sweep import Command, Plan, expand_all, parse_depends_on
 from harness.errors import UsageError
 from harness.launch import serialized_cell
 from harness.launch.local import devices_per_cell, run_parallel, run_sequential
@@ -93,7 +92,7 @@ def run_workers(requests: Sequence[CellRequest], levels: Sequence[int], cfg: Dic
             progress.update("cells", ended + done, len(paths), f"{running} running")
 
         for level in sorted(set(levels)):
-            batch = [path for path, own in zip(paths, levels, strict=True) if own == level]
+            batch = [path for path, level_of_path in zip(paths, levels, strict=True) if level_of_path == level]
             for result in run_parallel(
                 batch, cfg.n_jobs, stop_signal, devices_per_cell=devices_per_cell(cfg), on_progress=show
             ):

@@ -5,11 +5,13 @@ project, one of the functions and classes listed here, or something of a package
 command line or in `conf/local`, in no other file.
 """
 
+import functools
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from hydra._internal.hydra import Hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -62,17 +64,16 @@ def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
     if package is None:
         return False
     try:
-        found, base = look_up(name), look_up(BASES[package])
+        target, base = look_up(name), look_up(BASES[package])
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"cannot find {name} ({one_line(error)})") from error
-    own = package in ("models", "tasks")  # a module of ours must not lend what it imports from elsewhere
-    if name.startswith(FUNCTIONS) and inspect.isfunction(found):
-        return found.__module__ == name.rpartition(".")[0]
-    return (
-        inspect.isclass(found)
-        and issubclass(found, base)
-        and (found.__module__ == name.rpartition(".")[0] if own else found.__module__.startswith(f"{package}."))
-    )
+    is_defined_there = target.__module__ == name.rpartition(".")[0] if hasattr(target, "__module__") else False
+    if name.startswith(FUNCTIONS) and inspect.isfunction(target):
+        return is_defined_there
+    if not inspect.isclass(target) or not issubclass(target, base):
+        return False
+    # a module of this project must not lend what it imports from elsewhere
+    return is_defined_there if package in ("models", "tasks") else target.__module__.startswith(f"{package}.")
 
 
 def look_up(name: str) -> Any:
@@ -83,11 +84,10 @@ def look_up(name: str) -> Any:
 
 def check_trusted(cfg: DictConfig, overrides: Iterable[str]) -> None:
     """Raises UsageError for trusted packages that neither the command nor `conf/local` names."""
-    typed = [
-        value for key, _, value in (each.partition("=") for each in overrides) if key.strip("+") == "trusted_packages"
-    ]
-    known = {word.strip(" '\"") for value in typed for word in value.strip("[] ").split(",")} | locally_trusted()
-    if unknown := sorted(set(map(str, cfg.trusted_packages)) - known):
+    pairs = [override.partition("=") for override in overrides]
+    typed = [value for key, _, value in pairs if key.strip("+") == "trusted_packages"]
+    trusted = {word.strip(" '\"") for value in typed for word in value.strip("[] ").split(",")} | locally_trusted()
+    if unknown := sorted(set(map(str, cfg.trusted_packages)) - trusted):
         raise UsageError(
             f"trusted_packages={unknown}: only the command line and conf/local name these, no other configuration; "
             f"if you trust it, type trusted_packages=[{unknown[0]}]"
@@ -95,13 +95,31 @@ def check_trusted(cfg: DictConfig, overrides: Iterable[str]) -> None:
 
 
 def locally_trusted() -> set[str]:
-    found: set[str] = set()
+    packages: set[str] = set()
     for path in (CONF / "local").glob("*.yaml"):
         try:
-            found |= set(map(str, OmegaConf.load(path).get("trusted_packages") or ()))
+            packages |= set(map(str, OmegaConf.load(path).get("trusted_packages") or ()))
         except (OSError, ValueError, AttributeError, OmegaConfBaseException):
             continue  # Hydra says what is wrong with it
-    return found
+    return packages
+
+
+def guard_hydra() -> None:
+    """Have each configuration checked after Hydra has composed it and before Hydra acts on it.
+
+    This is a wall: `hydra.callbacks`, a launcher and the loggers of Hydra are built before any code of this project is
+    called, and Hydra offers no hook in between. So the method that every command and `hydra.compose` go through is
+    replaced. `tests/harness/test_allowed.py` fails if a new version of Hydra renames or bypasses it.
+    """
+    compose_config = Hydra.compose_config
+
+    @functools.wraps(compose_config)
+    def checked(self: Hydra, *arguments: Any, **settings: Any) -> DictConfig:
+        cfg = compose_config(self, *arguments, **settings)
+        check_hydra(cfg.hydra)
+        return cfg
+
+    Hydra.compose_config = checked
 
 
 def check_hydra(hydra: DictConfig) -> None:

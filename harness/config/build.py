@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
 from harness.config.compose import arguments, options, with_model
@@ -35,7 +35,7 @@ class Built:
 def build(cfg: DictConfig) -> Built:
     """Task and model with fresh weights, on the current default device. Raises UsageError in one line."""
     trusted = list(cfg.trusted_packages)
-    task = instantiate(without(cfg.task, "name", "protocol"), "task", trusted)
+    task = instantiate(arguments(cfg.task), "task", trusted)
     backbone_kwargs = task.backbone_kwargs()
     model = build_model(target(arguments(cfg.model), "model", trusted), cfg, backbone_kwargs)
     check_length(model, backbone_kwargs)
@@ -53,7 +53,7 @@ def build(cfg: DictConfig) -> Built:
 def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str, Any]]:
     """What an optimizer is given: all parameters, or groups where layers set `Attention.learning_rates`.
 
-    The first group takes the recipe's rate and decay; the others, one for each rate, have no decay.
+    The first group takes the recipe's rate and decay; the others, one per rate, have no decay.
     """
     layers = [module for module in model.modules() if isinstance(module, Attention)]
     rates = {layer.get_parameter(name): lr for layer in layers for name, lr in layer.learning_rates().items()}
@@ -63,12 +63,12 @@ def parameter_groups(model: nn.Module) -> Iterable[nn.Parameter] | list[dict[str
     for parameter in model.parameters():
         groups.setdefault(rates.get(parameter), []).append(parameter)
     common = groups.pop(None)
-    return [{"params": common}, *({"params": own, "lr": lr, "weight_decay": 0.0} for lr, own in groups.items())]
+    return [{"params": common}, *({"params": group, "lr": lr, "weight_decay": 0.0} for lr, group in groups.items())]
 
 
 def build_model(model: partial, cfg: DictConfig, backbone_kwargs: dict[str, Any]) -> nn.Module:
     """A backbone around attention, or a model that replaces the backbone and takes its keys."""
-    backbone = target(cfg.backbone, "backbone", list(cfg.trusted_packages))
+    backbone = target(arguments(cfg.backbone), "backbone", list(cfg.trusted_packages))
     if is_attention(model):
         return call(backbone, "backbone", partial(call, model, "model"), **backbone_kwargs)
     pattern, patterns = backbone_kwargs.get("pattern"), sorted(getattr(model.func, "patterns", ()))
@@ -145,9 +145,3 @@ def fits(cfg: DictConfig, model: str) -> bool:
     except UsageError:
         return False
     return True
-
-
-def without(config: DictConfig, *keys: str) -> dict[str, Any]:
-    """What a constructor is given: `keys` are the harness' own."""
-    container = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    return {key: value for key, value in container.items() if key not in keys}

@@ -9,7 +9,6 @@ change no number and are left out. Import paths are left out as well, so that fi
 import hashlib
 import json
 import pickle
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -18,25 +17,23 @@ from typing import Any
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.config.compose import DECLARES
+from harness.config.declared import declared, map_paths
+from harness.config.schema import NEVER, WHEN_SET, Recipe, Train, names_of
 from harness.errors import UsageError
 
-IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget", "seed")
-# keys below these that name a place, a way of computing the same numbers, or defaults of other budgets
+IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
+# keys that name a folder, a way of computing the same numbers, or defaults of other budgets
 NOT_IDENTITY = {
-    "task": ("data_root", "workers", "protocol"),
-    "train": ("micro_batch_size", "micro_batch_tokens", "eval_batch_size"),
-    "model": ("budgets",),
-    "protocol": ("configurations",),
+    "task": ("data_root", "workers", "protocol", DECLARES),
+    "backbone": (DECLARES,),
+    "model": ("budgets", DECLARES),
+    "train": names_of(Train, NEVER),
+    "protocol": names_of(Recipe, NEVER),
 }
 # keys that are part of the identity only while they are set: a config that lacks them is the same cell
-IDENTITY_WHEN_SET = {
-    "train": ("patience", "batch_tokens", "clip_each", "mean_of"),
-    "task": ("final_lengths", "trend_days", "asymmetry", "f1_threshold", "words", "corpora"),
-    "protocol": ("configuration",),
-    "model": ("contextual",),
-}
-# keys of a task that name files of the user, which are known by their last names
-PLACES = ("path", "vocabulary_text", "dictionary", "tokenizer_path", "corpora")
+IDENTITY_WHEN_SET = {"train": names_of(Train, WHEN_SET), "protocol": names_of(Recipe, WHEN_SET)}
+DECLARING = ("model", "task", "backbone")  # parts whose yamls declare their own keys
 NAMES = ("id", "model", "task", "protocol", "budget", "seed")  # of a cell, as records have them
 # packages of this project, whose classes and functions are identified by their names alone
 OWN_PACKAGES = ("models", "tasks", "harness")
@@ -98,40 +95,65 @@ def cell_of(cfg: DictConfig, dependencies: Sequence[str] = ()) -> Cell:
     `dependencies`: the ids of the cells that `cfg.depends_on` describes. Where they are given they are part of the
     identity, so the id of a cell follows the ids of those that it starts from.
     """
-    parts = {key: cfg[key] for key in IDENTITY}
-    nodes = {key: part for key, part in parts.items() if isinstance(part, DictConfig)}
+    config = resolved(cfg) | {"seed": cfg.seed}
+    if dependencies:
+        config["dependencies"] = list(dependencies)
+    return Cell(identity(config), config)
+
+
+def with_seeds(cfg: DictConfig, seeds: Iterable[int]) -> Iterator[tuple[DictConfig, Cell]]:
+    """The configuration and its cell with each of these seeds.
+
+    Values are resolved once, without a seed. Where one follows from the seed that is an error, and each seed is
+    resolved on its own.
+    """
+    pickled = pickle.dumps(cfg)
+    seed_of_cfg, cfg.seed = cfg.seed, MISSING
     try:
-        resolved = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
+        config = resolved(cfg)
+    except (OmegaConfBaseException, UsageError):
+        config = None
+    finally:
+        cfg.seed = seed_of_cfg
+    for seed in seeds:
+        seeded = pickle.loads(pickled)
+        seeded.seed = seed
+        yield seeded, cell_of(seeded) if config is None else with_seed(config, seed)
+
+
+def with_seed(config: dict[str, Any], seed: int) -> Cell:
+    config = config | {"seed": seed}
+    return Cell(identity(config), config)
+
+
+def resolved(cfg: DictConfig) -> dict[str, Any]:
+    """What identifies a cell but for its seed, in canonical form. Raises UsageError for a value that is missing."""
+    nodes = {key: cfg[key] for key in IDENTITY}
+    try:
+        config = {key: OmegaConf.to_container(node, resolve=True, enum_to_str=True) for key, node in nodes.items()}
     except OmegaConfBaseException:
         check_none_is_missing(nodes)
         raise
-    if MISSING in json.dumps(resolved, default=str):
+    if MISSING in json.dumps(config, default=str):
         check_none_is_missing(nodes)
-    config = canonical(parts | resolved)
+    config = canonical(config)
+    when_set = dict(IDENTITY_WHEN_SET)
+    for group in DECLARING:  # a path of the user is known by its last name
+        declaration = declared(config[group], f"{group}.")
+        config[group] |= map_paths(config[group], lambda path: PurePath(path).name)
+        numbers = [key for key in declaration.identity_as_text if config[group].get(key)]
+        config[group] |= {key: str(config[group][key]) for key in numbers}
+        when_set[group] = declaration.identity_when_set
     for group, keys in NOT_IDENTITY.items():
         for key in keys:
             config[group].pop(key, None)
-    for group, keys in IDENTITY_WHEN_SET.items():
+    for group, keys in when_set.items():
         for key in keys:
             if config[group].get(key) in (None, [], {}):
                 config[group].pop(key, None)
     if cfg.get("depends_on"):
         config["depends_on"] = OmegaConf.to_container(cfg.depends_on, resolve=True, enum_to_str=True)
-    if dependencies:
-        config["dependencies"] = list(dependencies)
-    for key in PLACES:
-        if config["task"].get(key):
-            config["task"][key] = last_names(config["task"][key])
-    if config["backbone"].get("checkpoint"):  # a folder of the user, too
-        config["backbone"]["checkpoint"] = last_names(config["backbone"]["checkpoint"])
-    return Cell(identity(config), config)
-
-
-def last_names(place: Any) -> Any:
-    """The last name of a path, or of each path of a mapping."""
-    if isinstance(place, Mapping):
-        return {key: last_names(value) for key, value in place.items()}
-    return PurePath(str(place)).name
+    return config
 
 
 def check_none_is_missing(nodes: Mapping[str, DictConfig]) -> None:
@@ -158,30 +180,6 @@ def own_name(target: Any) -> Any:
     return target.rpartition(".")[2] if dot and package in OWN_PACKAGES else target
 
 
-def with_seeds(cfg: DictConfig, cell: Cell, seeds: Iterable[int]) -> Iterator[tuple[DictConfig, Cell]]:
-    """The configuration and the cell with each of these seeds, where `cell` is the cell of `cfg`.
-
-    Nothing is resolved again unless a value of the configuration refers to the seed.
-    """
-    pickled = pickle.dumps(cfg)
-    refers = refers_to_seed(pickled)
-    for seed in seeds:
-        seeded = pickle.loads(pickled)
-        seeded.seed = seed
-        yield seeded, cell_of(seeded, cell.config.get("dependencies", ())) if refers else with_seed(cell, seed)
-
-
-def refers_to_seed(pickled: bytes) -> bool:
-    """Whether a value of a configuration does, so that another seed may change it."""
-    return bool(re.search(rb"\$\{[^}]*\bseed\b", pickled))
-
-
-def with_seed(cell: Cell, seed: int) -> Cell:
-    """The same cell with another seed, where nothing refers to it."""
-    config = cell.config | {"seed": seed}
-    return Cell(identity(config), config)
-
-
 def identity(config: dict[str, Any]) -> str:
     """The id of a cell: 16 hexadecimal digits of the sha256 of its configuration in canonical form."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
@@ -200,18 +198,16 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
 
     The keys of a model that `conf/model/` does not have are left out: there is no recipe to compare them with.
     """
-    from harness.config.compose import compose, options, stands_alone, with_model
+    from harness.config.compose import compose, options
     from harness.config.overrides import to_overrides
 
     names = [f"{key}={getattr(cell, key)}" for key in ("task", "protocol", "budget")]
-    known = cell.model in {name for name, _ in options("model")} - {"custom"}  # which has no recipe of its own
+    has_recipe = cell.model in {name for name, _ in options("model")} - {"custom"}
+    if has_recipe:
+        names.append(f"model={cell.model}")
 
     def composed(*more: str) -> dict[str, Any]:
-        """Cells of a table differ in their models, for which a recipe is not composed anew."""
-        if known and not search and stands_alone("model", cell.model):
-            return flatten(cell_of(with_model(compose([*names, *more]), cell.model)).config)
-        model = [f"model={cell.model}"] if known else []
-        return flatten(cell_of(compose([*names, *model, *more], search)).config)
+        return flatten(cell_of(compose([*names, *more], search)).config)
 
     recipe, used = composed(), flatten(cell.config)
     chosen = {key: used[key] for key in AXES if used.get(key) not in (None, recipe.get(key))}
@@ -219,7 +215,7 @@ def changes(cell: Cell, search: Sequence[str] = ()) -> dict[str, list[Any]]:
         default = {key: recipe.get(key) for key in chosen}
         recipe = composed(*to_overrides(chosen)) | default
     differing = {key for key in recipe.keys() | used.keys() if recipe.get(key) != used.get(key)}
-    if not known:
+    if not has_recipe:
         differing = {key for key in differing if not key.startswith("model.")}
     return {key: [recipe.get(key), used.get(key)] for key in sorted(differing - set(NOT_A_CHANGE))}
 

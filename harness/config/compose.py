@@ -5,26 +5,28 @@
 
 import contextlib
 import functools
-import io
-import os
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
-import omegaconf.base
-import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathElement
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from harness.config import resolvers
-from harness.config.allowed import check_hydra, check_trusted
+from harness.config.allowed import check_trusted, guard_hydra
 from harness.config.places import CONF
 from harness.config.ranges import check_ranges
 from harness.config.schema import BUILT_IN, Config
@@ -34,8 +36,9 @@ NAMED = (
     *("model", "task", "protocol", "budget", "table", "figure"),
     *("trainer", "resources", "cluster", "hydra/launcher", "logger", "debug"),
 )
-# what a model's yaml holds for the harness; its class takes the rest
-NOT_ARGUMENTS = ("name", "budgets")
+DECLARES = "declares"  # key of a model, task or backbone: see harness.config.declared
+# what the yaml of a model, task or backbone holds for the harness; its class takes the rest
+NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
 
 @functools.cache
@@ -43,83 +46,84 @@ def register() -> None:
     """Tell Hydra the schema, the options that have no file, the resolvers of the yamls, and what it may not build."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
-    for group, named in BUILT_IN.items():
-        for name, (_, node) in named.items():
+    for group, options_of_group in BUILT_IN.items():
+        for name, (_, node) in options_of_group.items():
             store.store(group=group, name=name, node=node)
-    found = {
+    functions = {
         "pick": resolvers.pick,
         "setting": resolvers.setting,
         "size": resolvers.size,
         "default_protocol": lambda task: resolvers.default_protocol(task, folders()),
         "for_task": lambda group, *, _root_: resolvers.for_task(group, folders(), _root_),
     }
-    for name, resolver in found.items():
-        OmegaConf.register_new_resolver(name, resolver, replace=True)
-    # OmegaConf parses the text of an interpolation each time that it is read: three quarters of the time of planning
-    omegaconf.base.parse = functools.lru_cache(maxsize=4096)(omegaconf.base.parse)
-    # and a yaml each time that it is read: a quarter of the time of composing
-    OmegaConf.load = staticmethod(parsed_once(OmegaConf.load))
-    compose_config = Hydra.compose_config
-
-    def checked(self: Hydra, *arguments: Any, **settings: Any) -> DictConfig:
-        cfg = compose_config(self, *arguments, **settings)
-        check_hydra(cfg.hydra)
-        return cfg
-
-    Hydra.compose_config = checked  # before Hydra acts on what it composed
-
-
-def parsed_once(load: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`OmegaConf.load`, which parses the same text once in a process; the caller may change what it is given."""
-
-    @functools.lru_cache(maxsize=1024)
-    def parsed(text: str) -> bytes:
-        return pickle.dumps(load(io.StringIO(text)))
-
-    @functools.wraps(load)
-    def load_parsed(file: Any) -> Any:
-        if isinstance(file, (str, os.PathLike)):
-            with open(os.path.abspath(file), encoding="utf-8") as opened:
-                return load_parsed(opened)
-        try:
-            return pickle.loads(parsed(file.read()))
-        except yaml.YAMLError:
-            file.seek(0)
-            return load(file)  # whose error names the file
-
-    return load_parsed
+    for name, function in functions.items():
+        OmegaConf.register_new_resolver(name, function, replace=True)
+    guard_hydra()
 
 
 def compose(overrides: Sequence[str] = (), search: Sequence[str] = ()) -> DictConfig:
     """The configuration of these overrides. `search`: further folders of configuration, as `--config-dir` names them.
 
-    The same overrides are composed once in a process; the caller may change what it is given. Raises UsageError for a
-    number out of range, and Hydra's own errors, which `harness.commands.explain` turns into one line.
+    Hydra composes the same choices of options once in a process. The model and typed values are put into a copy, which
+    the caller may change. Raises UsageError for a number out of range, and Hydra's own errors, which
+    `harness.commands.explain` turns into one line.
     """
-    return pickle.loads(pickled(tuple(overrides), tuple(map(str, search))))
+    search = tuple(map(str, search))
+    values = [word for word in overrides if not is_choice(word, search)]
+    choices = [word for word in overrides if word not in values]
+    models = [word for word in choices if word.startswith("model=")]
+    rest = tuple(word for word in choices if word not in models)
+    model = read_option("model", models[0].removeprefix("model="), search) if len(models) == 1 else None
+    if model is not None and has_model_of_yaml(rest, search):
+        cfg = pickle.loads(pickled(rest, search))
+        cfg.model = model
+    else:
+        cfg = pickle.loads(pickled(tuple(choices), search))
+    # the function by which Hydra puts typed values into what it has composed of the options
+    ConfigLoaderImpl._apply_overrides_to_config(list(map(parse_value, values)), cfg)
+    check_trusted(cfg, overrides)
+    keep_settings(cfg, overrides)
+    check_ranges(cfg)
+    return cfg
 
 
-def copied(cfg: DictConfig) -> DictConfig:
-    """A copy, in a third of the time that `cfg.copy()` takes: a sweep copies its configuration for each cell."""
-    return pickle.loads(pickle.dumps(cfg))
+def is_choice(override: str, search: Sequence[str]) -> bool:
+    """Whether an override chooses an option of a group or is meant for Hydra itself, rather than a value."""
+    group = re.split("[/@=]", override.lstrip("+~"), maxsplit=1)[0]
+    return group.startswith("hydra") or any((Path(folder) / group).is_dir() for folder in (CONF, *search))
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_value(override: str) -> Override:
+    parsed = OverridesParser.create().parse_override(override)
+    ConfigLoaderImpl.validate_sweep_overrides_legal([parsed], RunMode.RUN, from_shell=False)
+    return parsed
 
 
 @functools.lru_cache(maxsize=256)
-def pickled(overrides: tuple[str, ...], search: tuple[str, ...]) -> bytes:
-    """As `compose`."""
+def pickled(choices: tuple[str, ...], search: tuple[str, ...]) -> bytes:
+    """What Hydra composes of these choices, pickled: that is copied in a third of the time."""
     register()
     path = create_config_search_path(str(CONF))
     path.get_path()[-1:-1] = [SearchPathElement("search", folder) for folder in search]  # the last is the schema
     with outside_the_application():
         try:
             Hydra.create_main_hydra2("longhaul", path)
-            cfg = hydra.compose("config", overrides=list(overrides))
+            return pickle.dumps(hydra.compose("config", overrides=list(choices)))
         finally:
             GlobalHydra.instance().clear()
-    check_trusted(cfg, overrides)
-    keep_settings(cfg, overrides)
-    check_ranges(cfg)
-    return pickle.dumps(cfg)
+
+
+@functools.lru_cache(maxsize=256)
+def has_model_of_yaml(choices: tuple[str, ...], search: tuple[str, ...]) -> bool:
+    """Whether nothing but the yaml of the default model says what the model is, so that another may replace it."""
+    default, cfg = read_option("model", default_model(), search), pickle.loads(pickled(choices, search))
+    return default is not None and OmegaConf.to_container(cfg.model) == OmegaConf.to_container(default)
+
+
+def copied(cfg: DictConfig) -> DictConfig:
+    """A copy, in a third of the time that `cfg.copy()` takes."""
+    return pickle.loads(pickle.dumps(cfg))
 
 
 def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
@@ -127,61 +131,63 @@ def keep_settings(cfg: DictConfig, overrides: Sequence[str]) -> None:
     if not any(override.startswith("model.name=") for override in overrides):
         return
     typed = [override.partition("=")[2] for override in overrides if override.startswith("model=")]
-    option = typed[-1] if typed else next(each.model for each in defaults() if "model" in each)
+    option = typed[-1] if typed else default_model()
     if option in cfg.settings and cfg.model.name not in cfg.settings:
         with open_dict(cfg.settings):
             cfg.settings[cfg.model.name] = cfg.settings[option]
 
 
-def defaults() -> list[Any]:
-    """The defaults list of `conf/config.yaml`."""
-    return list(OmegaConf.load(CONF / "config.yaml").defaults)
+@functools.cache
+def default_model() -> str:
+    """The model of the defaults list in `conf/config.yaml`."""
+    return next(entry.model for entry in OmegaConf.load(CONF / "config.yaml").defaults if "model" in entry)
 
 
 def with_model(cfg: DictConfig, name: str) -> DictConfig:
-    """The same configuration with another model of `conf/model/`; composing it anew takes a hundred times as long."""
+    """The same configuration with another model of `conf/model/`; composing it anew takes a hundred times as long.
+
+    What a yaml with `@package` puts elsewhere is left out.
+    """
     cfg = copied(cfg)
-    put_model(cfg, name)
+    cfg.model = option_config("model", name)
     return cfg
 
 
-def put_model(cfg: DictConfig, name: str) -> None:
-    """Replace the model by one of `conf/model/`. What a yaml with `@package` puts elsewhere is left out."""
-    cfg.model = model_config(name)
+def option_config(group: str, name: str) -> DictConfig:
+    """The values of an option, composed by Hydra where its yaml names others. Raises FileNotFoundError."""
+    file_of(group, name)
+    config = read_option(group, name, search_path())
+    return compose([f"{group}={name}"], search_path())[group] if config is None else config
 
 
-def model_config(name: str) -> DictConfig:
-    """A model of `conf/model/`, read by Hydra where its yaml names others."""
-    if not stands_alone("model", name):
-        return compose([f"model={name}"], search_path()).model
-    return loaded(file := file_of("model", name), file.stat().st_mtime_ns)
+def read_option(group: str, name: str, search: Sequence[str]) -> DictConfig | None:
+    """The values in an option's yaml, not to be changed; None where Hydra has to compose them.
+
+    That is where the yaml has a defaults list or a `@package`, or where there is none.
+    """
+    for folder in map(Path, (CONF, *search)):
+        if (file := folder / group / f"{name}.yaml").is_file():
+            read = read_source(folder, f"{group}/{name}", file.stat().st_mtime_ns)
+            return None if "defaults" in read.config or read.header["package"] else read.config
+    return None
 
 
 @functools.lru_cache(maxsize=256)
-def loaded(file: Path, modified_ns: int) -> DictConfig:
-    """A yaml, read once while it stays as it is."""
-    return OmegaConf.load(file)
-
-
-def stands_alone(group: str, name: str) -> bool:
-    """Whether an option is a yaml that says all by itself: no defaults list, no `@package`, which Hydra has to read."""
-    try:
-        text = file_of(group, name).read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return re.search(r"^(defaults *:|# *@package)", text, re.MULTILINE) is None
+def read_source(folder: Path, name: str, modified_ns: int) -> ConfigResult:
+    """A yaml as Hydra reads it, once while it stays as it is."""
+    return FileConfigSource("main", f"file://{folder}").load_config(name)
 
 
 def default_arguments(model: str) -> dict[str, Any]:
     """`_target_` and arguments of `conf/model/<model>.yaml` where neither a recipe nor a budget sets any."""
     register()
-    config = OmegaConf.create({"model": model_config(model), "settings": {}})
+    config = OmegaConf.create({"model": option_config("model", model), "settings": {}})
     return arguments(config.model)
 
 
-def arguments(model: DictConfig) -> dict[str, Any]:
-    """What a model's class is built with, and its `_target_`: its config without the harness' own keys."""
-    resolved = OmegaConf.to_container(model, resolve=True, enum_to_str=True)
+def arguments(part: DictConfig) -> dict[str, Any]:
+    """What the class of a model, task or backbone is built with, and its `_target_`: all but the harness' own keys."""
+    resolved = OmegaConf.to_container(part, resolve=True, enum_to_str=True)
     return {key: value for key, value in resolved.items() if key not in NOT_ARGUMENTS}
 
 
@@ -204,8 +210,8 @@ def search_path() -> list[str]:
     if not GlobalHydra.instance().is_initialized():
         return []
     sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    own = {"hydra", "main", "schema"}
-    return [source.path.removeprefix("file://") for source in sources if source.provider not in own and source.path]
+    always = {"hydra", "main", "schema"}
+    return [source.path.removeprefix("file://") for source in sources if source.provider not in always and source.path]
 
 
 def folders() -> list[str]:
@@ -218,21 +224,21 @@ def options(group: str) -> Iterator[tuple[str, str]]:
 
     `protocol/` and `budget/` hold values for single tasks in folders: those are no options.
     """
-    found = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
-    for folder in (Path(each) / group for each in reversed(folders())):
+    descriptions = {name: description for name, (description, _) in BUILT_IN.get(group, {}).items()}
+    for folder in (Path(parent) / group for parent in reversed(folders())):
         for path in folder.rglob("*.yaml"):
             name = path.relative_to(folder).with_suffix("").as_posix()
             if group not in ("protocol", "budget") or "/" not in name:
-                found[name] = describe(path)
-    yield from sorted(found.items())
+                descriptions[name] = describe(path)
+    yield from sorted(descriptions.items())
 
 
 def file_of(group: str, name: str) -> Path:
     """The yaml of an option: the first one in `folders`. Raises FileNotFoundError."""
-    found = next(resolvers.existing(f"{group}/{name}.yaml", folders()), None)
-    if found is None:
+    file = next(resolvers.existing(f"{group}/{name}.yaml", folders()), None)
+    if file is None:
         raise FileNotFoundError(f"{group}/{name}.yaml in {', '.join(folders())}")
-    return found
+    return file
 
 
 def describe(path: Path) -> str:
@@ -249,8 +255,8 @@ def describe(path: Path) -> str:
 
 def recipes(task: str) -> list[str]:
     """Protocols that have a recipe for a task, or for its family; without those that serve every task."""
-    known = [name for name, _ in options("protocol")]
-    return sorted(name for name in known if recipe_of(name, task) != name and has_recipe(name, task))
+    protocols = [name for name, _ in options("protocol")]
+    return sorted(name for name in protocols if recipe_of(name, task) != name and has_recipe(name, task))
 
 
 def has_recipe(protocol: str, task: str) -> bool:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from harness.config.cell import PLACES
+from harness.config.compose import arguments
+from harness.config.declared import declared, map_paths
 from harness.config.overrides import to_overrides
 from harness.config.resolvers import family
 from harness.errors import UsageError
@@ -13,9 +14,8 @@ from harness.errors import UsageError
 
 def missing_file(cfg: DictConfig) -> Path | None:
     """The first file or folder that the task's settings name and that is not there; None if all are."""
-    named = (cfg.task.get(key) for key in PLACES)
-    places = (place for value in named for place in (value.values() if isinstance(value, DictConfig) else [value]))
-    paths = (Path(str(place)).expanduser() for place in places if place and "/" in str(place))
+    paths: list[Path] = []
+    map_paths(cfg.task, lambda path: paths.append(Path(path).expanduser()))
     return next((path for path in paths if not path.exists()), None)
 
 
@@ -38,15 +38,14 @@ def what_is_missing(path: Path, cfg: DictConfig) -> str:
 
 def stand_in(cfg: DictConfig) -> list[str]:
     """What to type for generated data in place of a part of published ones, if the task generates some."""
-    from harness.config.build import without
     from harness.config.instantiate import instantiate
 
     if cfg.task.get("tokenizer") == "json":  # the vocabulary of a checkpoint: no other stands in for it
         return []
-    named = [key for key in PLACES if cfg.task.get(key)]
-    changed = {"source": "synthetic"} | {key: "synthetic" if key == "vocabulary_text" else None for key in named}
+    words = {key: word for key, word in declared(cfg.task).paths.items() if cfg.task.get(key)}
+    changed = {"source": "synthetic"} | {key: word if word == "synthetic" else None for key, word in words.items()}
     try:
-        instantiate(without(cfg.task, "name", "protocol") | changed, "task", list(cfg.trusted_packages))
+        instantiate(arguments(cfg.task) | changed, "task", list(cfg.trusted_packages))
     except UsageError:
         return []
     return [f"{' '.join(to_overrides({f'task.{key}': value for key, value in changed.items()}))} generates a stand-in"]

@@ -14,8 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from harness.config.compose import NAMED, file_of, has_recipe, options
-from harness.config.row_names import row_named
-from harness.config.table_rows import has_cells
+from harness.config.table_rows import has_cells, row_named
 from harness.errors import UsageError
 
 MULTIRUN = ("-m", "--multirun")
@@ -35,8 +34,8 @@ def rewrite(arguments: Sequence[str]) -> list[str]:
     `table=probes model=a,b`    -> `-m table=probes model=a,b`: a table is a sweep already
     `-m task=a protocol=b,c`    -> `-m task=choice(a) protocol=b,c`
     """
-    found = budget_of_tables(expand_patterns(flags_first(arguments)))
-    return choices_together(table_sweep(named_cells(formats(bench_lists(found)))))
+    expanded = budget_of_tables(expand_patterns(flags_first(arguments)))
+    return choices_together(table_sweep(named_cells(formats(bench_lists(expanded)))))
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -57,10 +56,10 @@ def expand_patterns(arguments: Sequence[str]) -> list[str]:
             continue
         names = [name for name, _ in options(group)]
         patterns = [value[5:-1]] if value.startswith("glob(") else value.split(",")
-        found = list(dict.fromkeys(name for pattern in patterns for name in fitting(pattern, group, names)))
+        matches = list(dict.fromkeys(name for pattern in patterns for name in fitting(pattern, group, names)))
         if group == "table" and not {"do=report", "do=bench"} & set(arguments):
-            found = with_cells(found)
-        expanded.append(f"{group}={','.join(with_recipes(group, found, typed_values(arguments)))}")
+            matches = with_cells(matches)
+        expanded.append(f"{group}={','.join(with_recipes(group, matches, typed_values(arguments)))}")
     return expanded
 
 
@@ -68,7 +67,7 @@ def with_folders(value: str) -> str:
     """`union` -> `union/*`: a folder of tables, where no table has its name, stands for all of them."""
     names = [name for name, _ in options("table")]
     folders = {name.partition("/")[0] for name in names if "/" in name} - set(names)
-    return ",".join(f"{one}/*" if one in folders else one for one in value.split(","))
+    return ",".join(f"{name}/*" if name in folders else name for name in value.split(","))
 
 
 def with_cells(tables: list[str]) -> list[str]:
@@ -82,8 +81,8 @@ def budget_of_tables(arguments: Sequence[str]) -> list[str]:
     if "table" not in typed or "budget" in typed or "do=report" in arguments:
         return list(arguments)
     names = {name for name, _ in options("table") if name != "all"} & set(typed["table"].split(","))
-    found = {OmegaConf.load(file_of("table", name)).get("budget") for name in names}
-    return [*arguments, *(f"budget={name}" for name in found if name)] if len(found) == 1 else list(arguments)
+    budgets = {OmegaConf.load(file_of("table", name)).get("budget") for name in names}
+    return [*arguments, *(f"budget={name}" for name in budgets if name)] if len(budgets) == 1 else list(arguments)
 
 
 def with_recipes(group: str, names: list[str], typed: Mapping[str, str]) -> list[str]:
@@ -91,25 +90,28 @@ def with_recipes(group: str, names: list[str], typed: Mapping[str, str]) -> list
 
     The others are named on standard error; all are kept where none has one, for the message that follows.
     """
-    other = {"task": "protocol", "protocol": "task"}.get(group)
-    if other not in typed or set(typed[other]) & set("*?["):
+    partner = {"task": "protocol", "protocol": "task"}.get(group)
+    if partner not in typed or set(typed[partner]) & set("*?["):
         return names
-    given = typed[other].split(",")
-    pairs = {name: [(one, name) if group == "task" else (name, one) for one in given] for name in names}
-    kept = [name for name in names if all(has_recipe(*pair) for pair in pairs[name])]
+    partners = typed[partner].split(",")
+
+    def has_recipes(name: str) -> bool:
+        return all(has_recipe(*((option, name) if group == "task" else (name, option))) for option in partners)
+
+    kept = [name for name in names if has_recipes(name)]
     for name in names if kept else ():
         if name not in kept:
-            print(f"left out: {name} (no recipe of {typed[other]})", file=sys.stderr)
+            print(f"left out: {name} (no recipe of {typed[partner]})", file=sys.stderr)
     return kept or names
 
 
 def fitting(pattern: str, group: str, names: Sequence[str]) -> list[str]:
     if pattern in names:
         return [pattern]
-    found = [name for name in fnmatch.filter(names, pattern) if name not in ("all", "custom", "own")]
-    if not found:
+    matches = [name for name in fnmatch.filter(names, pattern) if name not in ("all", "custom", "own")]
+    if not matches:
         raise UsageError(f"no {group} fits {pattern}: there is {', '.join(names)}")
-    return found
+    return matches
 
 
 def bench_lists(arguments: Sequence[str]) -> list[str]:
@@ -208,7 +210,7 @@ def in_grammar(value: Any) -> str:
     if OmegaConf.is_config(value):
         value = OmegaConf.to_container(value, resolve=True, enum_to_str=True)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{in_grammar(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{in_grammar(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(in_grammar, value)) + "]"
     if isinstance(value, str):

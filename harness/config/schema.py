@@ -2,9 +2,12 @@
 
 Registered in Hydra's ConfigStore as `schema`, the first entry of `conf/config.yaml`'s defaults list, so that a mistyped
 key or a value of the wrong type is refused while the configuration is composed, before anything heavy is imported.
+A new setting is a field here, with its bound and its part in the identity of a cell as metadata (`key`), and the code
+that uses it. A setting that is WHEN_SET leaves the ids of all earlier cells as they are.
 """
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,48 @@ from typing import Any
 from omegaconf import MISSING
 
 from harness.config.places import CLONE, LEDGER
+from harness.errors import UsageError
 
 Rerun = Enum("Rerun", ["missing", "failed", "all"])
 Kernels = Enum("Kernels", ["torch", "native"])
 Rule = Enum("Rule", ["best_val", "last", "last_mean", "best_test"])
+
+# whether a setting belongs to the identity of a cell: only while it is set, or not at all; by default it does
+WHEN_SET, NEVER = "when set", "never"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Of a number: at least `least`, and more than `above`."""
+
+    least: float | None = None
+    above: float | None = None
+
+    def check(self, key: str, value: Any) -> None:
+        """Raises UsageError for a number outside the bound, and for nan and inf; other values are passed by."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return
+        if not math.isfinite(value):
+            raise UsageError(f"{key}={value}: a finite number is expected")
+        if self.least is not None and value < self.least:
+            raise UsageError(f"{key}={value} is less than {self.least}")
+        if self.above is not None and value <= self.above:
+            raise UsageError(f"{key}={value} is not more than {self.above}")
+
+
+def key(default: Any, *, least: float | None = None, above: float | None = None, identity: str | None = None) -> Any:
+    """A field with its bound and its part in the identity of a cell (None, WHEN_SET or NEVER), as metadata."""
+    bound = None if least is None and above is None else Bound(least, above)
+    return field(default=default, metadata={"bound": bound, "identity": identity})
+
+
+def bound_of(field: "Field[Any]") -> Bound | None:
+    return field.metadata.get("bound")
+
+
+def names_of(schema: type, identity: str) -> list[str]:
+    """The fields of a class that are WHEN_SET or NEVER part of a cell's identity."""
+    return [entry.name for entry in fields(schema) if entry.metadata.get("identity") == identity]
 
 
 @dataclass
@@ -23,8 +64,8 @@ class Recipe:
     """One paper's protocol. A recipe in several sizes has them as `configurations`, which ${size:key} reads."""
 
     name: str = MISSING
-    configuration: str | None = None  # which one
-    configurations: dict[str, Any] = field(default_factory=dict)  # {name: {key: value}}
+    configuration: str | None = key(None, identity=WHEN_SET)  # which one
+    configurations: dict[str, Any] = field(default_factory=dict, metadata={"identity": NEVER})  # {name: {key: value}}
 
 
 @dataclass
@@ -39,50 +80,56 @@ class Select:
     """Which weights the test split is scored on. `best_test` is a leak and is stamped as one."""
 
     rule: Rule = Rule.best_val
-    after: float = 0.0  # fraction of max_steps before which no checkpoint counts
+    after: float = key(0.0, least=0)  # fraction of max_steps before which no checkpoint counts
 
 
 @dataclass
 class Train:
-    max_steps: int = MISSING  # optimiser updates
-    batch_size: int = MISSING  # examples in an update, over all devices
-    micro_batch_size: int | None = None  # examples in one forward pass of one device; null: whatever fits the update
-    batch_tokens: int | None = None  # tokens in an update, with padding, in place of batch_size examples
-    micro_batch_tokens: int | None = None  # tokens in one forward pass of one device; null: an update's share
-    eval_batch_size: int = MISSING
-    eval_every: int = MISSING  # updates between two passes over the validation split
+    max_steps: int = key(MISSING, least=1)  # optimiser updates
+    batch_size: int = key(MISSING, least=1)  # examples in an update, over all devices
+    # examples in one forward pass of one device; null: whatever fits the update
+    micro_batch_size: int | None = key(None, least=1, identity=NEVER)
+    # tokens in an update, with padding, in place of batch_size examples
+    batch_tokens: int | None = key(None, least=1, identity=WHEN_SET)
+    # tokens in one forward pass of one device; null: an update's share
+    micro_batch_tokens: int | None = key(None, least=1, identity=NEVER)
+    eval_batch_size: int = key(MISSING, least=1, identity=NEVER)
+    eval_every: int = key(MISSING, least=1)  # updates between two passes over the validation split
     optimizer: dict[str, Any] = field(default_factory=dict)
     schedule: dict[str, Any] = field(default_factory=dict)
-    clip_norm: float | None = None
-    clip_value: float | None = None
-    clip_each: float | None = None  # norm of each parameter's gradient
+    clip_norm: float | None = key(None, above=0)
+    clip_value: float | None = key(None, above=0)
+    clip_each: float | None = key(None, above=0, identity=WHEN_SET)  # norm of each parameter's gradient
     precision: str = "32-true"  # as in lightning.pytorch.Trainer
     select: Select = field(default_factory=Select)
-    mean_of: int | None = None  # select.rule=last_mean: evaluations, the last ones, whose weights are averaged
-    patience: int | None = None  # evaluations in a row without a better one after which training ends; null: never
+    # select.rule=last_mean: evaluations, the last ones, whose weights are averaged
+    mean_of: int | None = key(None, identity=WHEN_SET)
+    # evaluations in a row without a better one after which training ends; null: never
+    patience: int | None = key(None, least=1, identity=WHEN_SET)
 
 
 @dataclass
 class Checkpoint:
     """How much work a killed run can lose. No effect on any number."""
 
-    every_s: float = 120.0
-    every_steps: int | None = None
+    every_s: float = key(120.0, least=0)
+    every_steps: int | None = key(None, least=1)
 
 
 @dataclass
 class Resources:
     """What one cell is given, here or in a job. On several devices, dropout masks are each one's own."""
 
-    nodes: int = 1
-    devices: int = 1  # on each node: GPUs, or processes on the CPU; an update is divided between them
+    nodes: int = key(1, least=1)
+    devices: int = key(1, least=1)  # on each node: GPUs, or processes on the CPU; an update is divided between them
     accelerator: str = "auto"  # auto | cpu | gpu
-    cpus: int | None = None  # for each device: threads of torch; null: harness.training.process chooses
+    # for each device: threads of torch; null: harness.training.process chooses
+    cpus: int | None = key(None, least=1)
     kernels: Kernels = Kernels.torch  # native: those of models.ops.native, on a CPU; they require a C++ compiler
-    memory_gb: float | None = None  # on each node of a job; null: the cluster's default
-    minutes: int = 60  # after which a job is asked to save what it has; it is requeued and resumes
-    cells_per_job: int = 1
-    at_once: int = 1  # of these, so many side by side on the job's devices
+    memory_gb: float | None = key(None, above=0)  # on each node of a job; null: the cluster's default
+    minutes: int = key(60, least=1)  # after which a job is asked to save what it has; it is requeued and resumes
+    cells_per_job: int = key(1, least=1)
+    at_once: int = key(1, least=1)  # of these, so many side by side on the job's devices
 
 
 @dataclass
@@ -97,10 +144,11 @@ class Cluster:
     sbatch: dict[str, Any] = field(default_factory=dict)  # any further flag of sbatch: {reservation: icml}
     setup: list[str] = field(default_factory=list)  # shell lines before Python starts: module load ...
     folder: str | None = None  # for code and job files, seen by all nodes; null: paths.outputs
-    signal_s: int = 120  # warning before the time limit; longer than one pass over the validation split
-    max_requeues: int = 1000  # after time limits; preemptions do not count
-    jobs_at_once: int = 256  # of one array
-    array_size: int = 1000  # jobs in one array (SLURM's MaxArraySize - 1)
+    # warning before the time limit; longer than one pass over the validation split
+    signal_s: int = key(120, least=0)
+    max_requeues: int = key(1000, least=0)  # after time limits; preemptions do not count
+    jobs_at_once: int = key(256, least=1)  # of one array
+    array_size: int = key(1000, least=1)  # jobs in one array (SLURM's MaxArraySize - 1)
 
 
 @dataclass
@@ -112,20 +160,22 @@ class Bench:
     what: list[str] = field(default_factory=lambda: ["forward"])  # what=forward,train,decode,generate
     peer: str = "vanilla"  # what all are compared with
     pattern: str = "causal_self"
-    dim: int = 256
-    heads: int = 4
-    batch: int = 1
-    layers: int | None = None  # of `decoder`, with each model in it; null: one layer alone
+    dim: int = key(256, least=1)
+    heads: int = key(4, least=1)
+    batch: int = key(1, least=1)
+    layers: int | None = key(None, least=1)  # of `decoder`, with each model in it; null: one layer alone
     decoder: dict[str, Any] = field(default_factory=lambda: {"_target_": "models.backbones.decoder.DecoderLM"})
     precision: str = "float32"
-    rounds: int = 5  # samples of each point; fewer where one takes long
-    limit_s: float = 120.0  # a call that would take longer is not made
-    limit_gb: float | None = None  # nor one that would need more; null: most of what the machine has free
-    chunk: int | None = None  # what=forward: tokens read at once, from the state; null: all, unless lengths are long
+    rounds: int = key(5, least=1)  # samples of each point; fewer where one takes long
+    limit_s: float = key(120.0, above=0)  # a call that would take longer is not made
+    # nor one that would need more; null: most of what the machine has free
+    limit_gb: float | None = key(None, above=0)
+    # what=forward: tokens read at once, from the state; null: all, unless lengths are long
+    chunk: int | None = key(None, least=1)
     mode: list[str] = field(default_factory=lambda: ["incremental"])  # what=generate: mode=incremental,recompute
     batches: list[int] = field(default_factory=list)  # what=generate: several sizes; none: `batch`
-    prompt: int = 1  # what=generate: tokens given; `lengths` count them, too
-    top_k: int | None = None  # what=generate: a token is drawn among so many; null: among all
+    prompt: int = key(1, least=1)  # what=generate: tokens given; `lengths` count them, too
+    top_k: int | None = key(None, least=1)  # what=generate: a token is drawn among so many; null: among all
     axis: str | None = None  # a setting of the models that takes `axis_values` one after another, at one length
     axis_values: list[int] = field(default_factory=list)
     run: str | None = None  # table= or figure=: one of its runs; null: all
@@ -154,13 +204,13 @@ class Paths:
 @dataclass
 class Config:
     do: str = "train"
-    seed: int = 1
+    seed: int = key(1, least=0)
     rerun: Rerun = Rerun.missing
     check: bool = False  # do=report: write nothing, fail on a difference
     format: list[str] = field(default_factory=list)  # do=report: of md, tex, csv, png, html; none: all but html
     cells: list[str] = field(default_factory=list)  # do=compare: two, each an id's first digits or a path
     fail_fast: bool = False  # stop a sweep at its first failed cell
-    n_jobs: int = 1  # cells side by side on this machine, each in a process of its own
+    n_jobs: int = key(1, least=1)  # cells side by side on this machine, each in a process of its own
     trusted_packages: list[str] = field(default_factory=list)
 
     model: dict[str, Any] = field(default_factory=dict)

@@ -1,28 +1,37 @@
 """The cells that commands mean: one each, or all of a published table, and those that they depend on. Nothing is run.
 
 A table's cells are its rows x columns x seeds. Rows whose model, and columns whose task or recipe, do not exist here
-are named and left out.
+are named and left out. A table with `every` has a further row for each model of `conf/model/` whose class declares one
+of these patterns and that its yaml does not name, and for a model that is typed. What such a model cannot do is found
+out without memory and data, before anything is run. Torch is loaded for it.
+
+An entry of `depends_on`, the cells to be done before another one, is a string of the overrides in which the first cell
+differs, or a mapping {cell: "<overrides>", weights: [prefixes]}: the parameters below these prefixes then start from
+the chosen weights of the first cell.
 """
 
+import contextlib
+import gc
 import itertools
-import pickle
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
-from harness.config.cell import Cell, cell_of, refers_to_seed, with_seed, with_seeds
-from harness.config.compose import compose, file_of, folders, has_recipe, options, put_model, search_path, stands_alone
-from harness.config.depends_on import parse_depends_on
-from harness.config.every_model import further_models, why_not
+from harness.config.cell import Cell, cell_of, with_seeds
+from harness.config.compose import compose, file_of, folders, has_recipe, option_config, options, search_path
 from harness.config.overrides import key_of, to_overrides, typed_values
-from harness.config.ranges import check_range
 from harness.config.resolvers import default_protocol
 from harness.config.table_rows import Row, has_cells, row, row_hours, runs
 from harness.errors import UsageError
+
+NO_MODEL = ("custom",)  # an option that is complete with what the user types
 
 
 @dataclass(frozen=True)
@@ -65,58 +74,54 @@ def split_sweep(arguments: Sequence[str], config_loader: ConfigLoader | None = N
 
 
 def compose_commands(swept: Sequence[Sequence[str]]) -> list[Command]:
-    """The commands of a sweep. Those that differ in their model and seed alone are composed once."""
-    commands = []
-    seedless: dict[tuple[str, ...], bytes] = {}  # what is typed but for the seed -> its configuration
-    for overrides in swept:
-        words = but_for_the_seed(overrides)
-        if words not in seedless:
-            models = [word for word in words if word.startswith("model=")]
-            rest = [word for word in words if word not in models]
-            one = models[0].partition("=")[2] if len(models) == 1 else ""
-            cfg = compose_with_model(one, rest) if one else compose(words, search_path())
-            seedless[words] = pickle.dumps(cfg)
-        cfg = pickle.loads(seedless[words])
-        for word in set(overrides) - set(words):
-            OmegaConf.update(cfg, "seed", word.partition("=")[2])
-            check_range(cfg, "seed")
-        commands.append(Command(cfg, tuple(overrides)))
-    return commands
-
-
-def but_for_the_seed(overrides: Sequence[str]) -> tuple[str, ...]:
-    return tuple(word for word in overrides if not word.startswith("seed="))
-
-
-def compose_with_model(model: str, rest: Sequence[str]) -> DictConfig:
-    """As `compose` of `model=` and the rest, which is then not composed again for another model."""
-    if any(key_of(override).startswith("model.") for override in rest) or not stands_alone("model", model):
-        return compose([f"model={model}", *rest], search_path())  # such keys belong to this model
-    cfg = compose(rest, search_path())
-    put_model(cfg, model)
-    return cfg
+    """The commands of a sweep."""
+    return [Command(compose(overrides, search_path()), tuple(overrides)) for overrides in swept]
 
 
 def expand_all(commands: Sequence[Command]) -> Plan:
     """The cells of all commands, each once: tables share cells, and lists may name one twice."""
     cells: dict[str, PlannedCell] = {}
     absent: dict[str, str] = {}
-    first: dict[tuple[str, ...], Cell] = {}  # what is typed but for the seed -> the cell of the first seed
-    for command in commands:
-        words = but_for_the_seed(command.overrides)
-        if words in first:
-            cell = with_seed(first[words], command.cfg.seed)
-            add_with_dependencies(PlannedCell(command.overrides, command.cfg, cell), cells)
-            continue
-        plan = expand(command.cfg, command.overrides)
-        if command.cfg.table is None and not refers_to_seed(pickle.dumps(command.cfg)):
-            first[words] = plan.cells[0].cell
-        for planned in plan.cells:
-            add_with_dependencies(planned, cells)
-        absent |= plan.absent
+    with no_garbage_collection():
+        for command in commands:
+            plan = expand(command.cfg, command.overrides)
+            for planned in plan.cells:
+                add_with_dependencies(planned, cells)
+            absent |= plan.absent
     if not cells:  # a model may have the pattern of one of several tables
         raise no_cell(absent)
     return Plan(tuple(cells.values()), absent)
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """For a plan, which keeps the configurations that it makes: each collection would walk all of them in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True)
+class DependsOn:
+    overrides: tuple[str, ...]
+    weights: tuple[str, ...] = ()  # prefixes of parameter names
+
+
+def parse_depends_on(entry: Any) -> DependsOn:
+    """Raises UsageError for an entry that is neither form."""
+    if isinstance(entry, str):
+        return DependsOn(tuple(shlex.split(entry)))
+    weights = entry.get("weights") if hasattr(entry, "get") else None
+    well_formed = weights and not isinstance(weights, str) and set(entry) == {"cell", "weights"}
+    if not well_formed or not isinstance(entry["cell"], str) or not all(isinstance(prefix, str) for prefix in weights):
+        raise UsageError(
+            f'depends_on: {entry} is neither "<overrides>" nor {{cell: "<overrides>", weights: [prefix, ...]}}'
+        )
+    return DependsOn(tuple(shlex.split(entry["cell"])), tuple(weights))
 
 
 # typed keys that a cell shares with those that it depends on
@@ -134,9 +139,9 @@ def add_with_dependencies(planned: PlannedCell, cells: dict[str, PlannedCell], d
     shared = [override for override in planned.overrides if key_of(override).split(".")[0] in SHARED]
     ids = []
     for entry in planned.cfg.depends_on:
-        own = parse_depends_on(entry).overrides
-        named = {key_of(override) for override in own}  # another model has settings of its own
-        overrides = (*(one for one in shared if key_of(one).split(".")[0] not in named), *own)
+        differing = parse_depends_on(entry).overrides
+        named = {key_of(override) for override in differing}  # another model has settings of its own
+        overrides = (*(word for word in shared if key_of(word).split(".")[0] not in named), *differing)
         cfg = compose(overrides, search_path())
         first = PlannedCell(overrides, cfg, cell_of(cfg))
         ids.append(add_with_dependencies(first, cells, (*dependents, planned.cell.id)))
@@ -187,26 +192,24 @@ def expand_table(table: DictConfig, cfg: DictConfig, overrides: Sequence[str]) -
         raise UsageError("table.seeds is empty")
     runs_of_row = runs((column.task, column.get("set", {})) for column in task_columns(table).values())
     absent: dict[str, str] = {}
-    cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # what is typed for them -> one for each seed
-    for one, column in runnable_cells(table, typed, cfg.model.name, absent):
-        settings = dict(one.set) | dict(column.get("set", {}))
-        protocol = column.get("protocol") or one.protocol
-        rest = [f"task={column.task}", f"protocol={protocol}", *to_overrides(settings), *shared]
-        own = (f"model={one.model}", *rest)
-        if own in cells:
+    cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # what would be typed for them -> one per seed
+    for table_row, column in runnable_cells(table, typed, cfg.model.name, absent):
+        protocol = column.get("protocol") or table_row.protocol
+        settings = dict(table_row.set) | dict(column.get("set", {}))
+        names = [f"model={table_row.model}", f"task={column.task}", f"protocol={protocol}"]
+        words = (*names, *to_overrides(settings), *shared)
+        if words in cells:
             continue  # columns may show several scores of one cell
-        plain = compose_with_model(one.model, rest)
-        plain.seed = seeds[0]
-        if table.get("every") and (why := why_not(plain, one.model, table)):
-            absent[f"{cfg.model.name if 'model' in typed else one.model}, {column.task}"] = why
+        composed = compose(words, search_path())
+        if table.get("every") and (why := why_not(composed, table_row.model, table)):
+            absent[f"{cfg.model.name if 'model' in typed else table_row.model}, {column.task}"] = why
             continue
-        first = cell_of(plain)
         hours = None
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
-            hours = row_hours(table.gpu_hours, one.protocol) / runs_of_row
-        cells[own] = [
-            PlannedCell((*own, f"seed={cell.seed}"), seeded, cell, hours)
-            for seeded, cell in [(plain, first), *with_seeds(plain, first, seeds[1:])]
+            hours = row_hours(table.gpu_hours, table_row.protocol) / runs_of_row
+        cells[words] = [
+            PlannedCell((*words, f"seed={cell.seed}"), seeded, cell, hours)
+            for seeded, cell in with_seeds(composed, seeds)
         ]
     return Plan(tuple(itertools.chain.from_iterable(cells.values())), absent)
 
@@ -221,28 +224,59 @@ def runnable_cells(
     models, tasks = ({name for name, _ in options(group)} for group in ("model", "task"))
     rows = {label: row(raw, table.protocol) for label, raw in table.rows.items()}
     if "model" in typed:
-        listed = {label: one for label, one in rows.items() if one.model == typed["model"]}
+        listed = {label: entry for label, entry in rows.items() if entry.model == typed["model"]}
         rows = listed or {model: row(typed["model"], table.protocol)}
     elif table.get("every"):
         rows |= {name: row(name, table.protocol) for name in further_models(table)}
         absent |= dict(table.get("without") or {})
-    for label, one in rows.items():
-        if one.model not in models:
-            absent[label] = f"no model '{one.model}' yet"
+    for label, table_row in rows.items():
+        if table_row.model not in models:
+            absent[label] = f"no model '{table_row.model}' yet"
             continue
         for name, column in task_columns(table).items():
-            if one.columns is not None and name not in one.columns:
+            if table_row.columns is not None and name not in table_row.columns:
                 continue
             if "task" in typed and column.task != typed["task"]:
                 continue
             if column.task not in tasks:
                 absent[name] = f"no task '{column.task}' yet"
-            elif not has_recipe(protocol := column.get("protocol") or one.protocol, column.task):
+            elif not has_recipe(protocol := column.get("protocol") or table_row.protocol, column.task):
                 absent[f"{label}, {name}"] = f"protocol '{protocol}' has no recipe for {column.task}"
             else:
-                yield one, column
+                yield table_row, column
 
 
 def task_columns(table: DictConfig) -> dict[str, DictConfig]:
     """The columns that cells fill; the others show measurements of do=bench."""
     return {name: column for name, column in table.columns.items() if "task" in column}
+
+
+def further_models(table: DictConfig) -> list[str]:
+    """Models with one of the patterns that neither `rows` nor `without` names. A model that cannot be read is none."""
+    named = {row(raw, table.protocol).model for raw in table.rows.values()} | set(table.get("without") or ())
+    models = [name for name, _ in options("model") if name not in {*named, *NO_MODEL}]
+    return [name for name in models if set(table.every) & patterns_of(name)]
+
+
+def patterns_of(model: str) -> set[str]:
+    """The patterns that a model of `conf/model/` declares; none of a model that cannot be read."""
+    from harness.config.instantiate import target
+
+    try:
+        built = target({"_target_": option_config("model", model)["_target_"]}, "model")
+    except (OmegaConfBaseException, UsageError, KeyError):
+        return set()
+    return {str(pattern) for pattern in getattr(built.func, "patterns", ())}
+
+
+def why_not(cfg: DictConfig, model: str, table: DictConfig) -> str:
+    """Why a composed cell cannot run, of a model that the table's rows do not name; empty if it can."""
+    if model in {row(raw, table.protocol).model for raw in table.rows.values()}:
+        return ""
+    from harness.config.build import on_meta
+
+    try:
+        on_meta(cfg)
+    except UsageError as error:
+        return str(error)
+    return ""

@@ -10,16 +10,23 @@ rows:
 columns:
   ListOps, packed P: {task: lra/listops, metric: acc, set: {backbone.pooling: packed}}
   recall: {task: probe/recall, metric: acc, protocol: probe}     of a recipe that the rows do not name
-every: [causal_self]     further rows: every model that has one of these patterns (`harness.config.every_model`)
+every: [causal_self]     further rows: every model that has one of these patterns (`harness.config.sweep`)
 """
 
+import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 
+from harness.config.compose import file_of, options
+from harness.errors import UsageError
+
+YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where yaml was built with it
 Settings = tuple[tuple[str, str], ...]  # (key, value as JSON), sorted by key
 
 
@@ -72,3 +79,47 @@ def plain(value: Any) -> Any:
 def runs(places: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
     """How many cells a row has for one seed: columns of one (task, settings) that differ in their metric are one."""
     return len({(task, settings_key(changes)) for task, changes in places})
+
+
+def typed_name(label: str) -> str:
+    """`Luna-16` -> `luna_16`"""
+    return re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")
+
+
+@functools.cache
+def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Model and settings of the row of a published table by the name that can be typed for it; None if there is none.
+
+    Raises UsageError where tables mean different things by it.
+    """
+    meanings = [
+        (*model_settings(value), table)
+        for table, rows in published_rows()
+        for label, value in rows.items()
+        if typed_name(label) == name
+    ]
+    if not meanings:
+        return None
+    model, settings, _ = max(meanings, key=lambda meaning: len(meaning[1]))
+    # a table whose recipe has the setting already does not name it
+    if any(other != model or not fewer.items() <= settings.items() for other, fewer, _ in meanings):
+        tables = ", ".join(dict.fromkeys(table for _, _, table in meanings))
+        raise UsageError(f"model={name}: rows of {tables} differ; type the model and its settings")
+    return model, settings
+
+
+def published_rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(table, its rows) of each table of cells or of measurements."""
+    for table, _ in options("table"):
+        if table != "all":  # which is no file
+            raw = yaml.load(file_of("table", table).read_text(encoding="utf-8"), Loader=YamlLoader)
+            if raw.get("kind", "measured") == "measured":
+                yield table, raw.get("rows") or {}
+
+
+def model_settings(value: Any) -> tuple[str, dict[str, Any]]:
+    """What a row says of its model; its backbone and its runs are its table's."""
+    if isinstance(value, Mapping):
+        value = {key: entry for key, entry in value.items() if key != "runs"}
+    named = row(value, "")
+    return named.model, {key: setting for key, setting in named.set.items() if key.startswith("model.")}

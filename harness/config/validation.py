@@ -44,18 +44,18 @@ def explain(cls: type[StrictModel], raw: Any, invalid: ValidationError) -> str:
     path, error = max(errors, key=lambda each: (each[1]["type"] == "extra_forbidden", len(each[0])))
     match error["type"]:
         case "extra_forbidden":
-            what = f"unknown key; {did_you_mean(str(path[-1]), keys_at(cls, path[:-1]))}"
+            problem = f"unknown key; {did_you_mean(str(path[-1]), keys_at(cls, path[:-1]))}"
         case "missing":
-            what = "missing"
+            problem = "missing"
         case "dict_type" | "model_type":
-            what = f"a mapping expected, not {shown(error['input'])}"
+            problem = f"a mapping expected, not {shown(error['input'])}"
         case "finite_number":
-            what = f"{error['input']} is not a finite number"
+            problem = f"{error['input']} is not a finite number"
         case "value_error":  # raised by a validator of the class
-            what = str(error["ctx"]["error"])
+            problem = str(error["ctx"]["error"])
         case _:
-            what = f"{error['msg'][0].lower()}{error['msg'][1:]}, not {shown(error['input'])}"
-    return one_line(f"{dotted(path)}: {what}" if path else what)
+            problem = f"{error['msg'][0].lower()}{error['msg'][1:]}, not {shown(error['input'])}"
+    return one_line(f"{dotted(path)}: {problem}" if path else problem)
 
 
 def path_in(raw: Any, error: Mapping[str, Any]) -> tuple[str | int, ...]:
@@ -85,8 +85,8 @@ def keys_at(cls: type[StrictModel], path: Sequence[str | int]) -> list[str]:
     """The keys that a mapping may have at this place of the class."""
     types: list[Any] = [cls]
     for step in path:
-        types = [inner for each in types for inner in types_below(each, step)]
-    return [key for each in types for key in getattr(each, "model_fields", ())]
+        types = [inner for cls in types for inner in types_below(cls, step)]
+    return [key for cls in types for key in getattr(cls, "model_fields", ())]
 
 
 def types_below(cls: Any, step: str | int) -> Iterator[Any]:
@@ -102,7 +102,7 @@ def members(annotation: Any) -> Iterator[Any]:
     if get_origin(annotation) is Annotated:
         yield from members(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):
-        for each in get_args(annotation):
-            yield from members(each)
+        for member in get_args(annotation):
+            yield from members(member)
     else:
         yield annotation

@@ -9,11 +9,12 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from harness.config.cell import DECLARING
+from harness.config.declared import absolute_path, map_paths
 from harness.config.schema import Config
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import CellRequest
 
-TASK_PATHS = ("data_root", "path")  # keys of a task that hold a path
 Dumper, Loader = getattr(yaml, "CSafeDumper", yaml.SafeDumper), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -44,13 +45,14 @@ def absolute(dependency: Dependency) -> Dependency:
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """Plain values, paths of this machine made absolute."""
+    """Plain values, with absolute paths."""
     plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
     for name, path in plain["paths"].items():
         plain["paths"][name] = str(Path(path).absolute())
-    for name in TASK_PATHS:
-        if plain["task"].get(name):  # a task expands ~ itself
-            plain["task"][name] = str(Path(plain["task"][name]).expanduser().absolute())
+    for group in DECLARING:
+        plain[group] |= map_paths(plain[group], absolute_path)
+    if plain["task"].get("data_root"):
+        plain["task"]["data_root"] = absolute_path(plain["task"]["data_root"])
     return plain
 
 

@@ -60,9 +60,9 @@ def copy(source: Path, target: Path, name: str, digest: "hashlib._Hash") -> None
     """Copy a file, or a link as one, with its mode; `digest` takes in what is copied, whatever is edited meanwhile."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_symlink():
-        place = os.readlink(source)
-        digest.update(f"{name}\0link\0{place}\0".encode())
-        target.symlink_to(place)
+        destination = os.readlink(source)
+        digest.update(f"{name}\0link\0{destination}\0".encode())
+        target.symlink_to(destination)
         return
     mode = stat.S_IMODE(source.stat().st_mode)
     digest.update(f"{name}\0{mode:o}\0".encode())
@@ -78,19 +78,19 @@ def code_files(root: Path) -> Iterator[str]:
     """Names below `root`, in order: tracked, or new and not ignored; and this machine's own `conf/local`."""
     tracked = git_output(root, "ls-files", "-z", "--cached")
     if tracked is not None:
-        known = {name for name in tracked.decode().split("\0") if name}
+        tracked_names = {name for name in tracked.decode().split("\0") if name}
         new = (git_output(root, "ls-files", "-z", "--others", "--exclude-standard") or b"").decode().split("\0")
-        names = known | {name for name in new if name}
+        names = tracked_names | {name for name in new if name}
         names |= {path.relative_to(root).as_posix() for path in (root / "conf" / "local").glob("*.yaml")}
     else:
         tops = [root / name for name in WITHOUT_GIT]
         paths = [path for top in tops for path in ([top] if top.is_file() else top.rglob("*"))]
         names = {path.relative_to(root).as_posix() for path in paths if "__pycache__" not in path.parts}
-        known = set()
+        tracked_names = set()
     for name in sorted(names):
         if name.split("/")[0] in EXCLUDED or not (root / name).is_file():
             continue
-        if reason := why_not(root / name, root, is_tracked=name in known):
+        if reason := why_not(root / name, root, is_tracked=name in tracked_names):
             print(f"not copied for the jobs: {name} ({reason})", file=sys.stderr)
         else:
             yield name

@@ -9,12 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from harness.config.cell import flatten, identity
+from harness.config.declared import PERCENT, score_range
 from harness.records.schema import KNOWN_WHEN_DONE, Record, ScoresEntry
 
 Problems = Iterator[str]
-PERCENTAGES = ("acc", "f1", "bleu", "sacrebleu", "chrf")  # metrics between 0 and 100; and all of ROUGE
-NOT_NEGATIVE = ("loss", "mae", "mse", "nats", "tokens", "words", "bytes", "bits_per_byte", "length_ratio", "numbers")
-AT_LEAST_1 = ("ppl", "word_ppl")
 ROUNDING = 1e-6  # sacreBLEU rounds a perfect score to 100.00000000000004
 LARGEST = 1e15  # of a number; sums of larger ones lose digits or are infinite
 SPAN_S = 2.0  # times of a record are rounded
@@ -140,8 +138,9 @@ def selection(record: Record) -> Problems:
 
 def metrics(record: Record) -> Problems:
     """Scores are possible, complete once a cell is done, and the same wherever they stand."""
+    task = record.cell.task
     for name, evaluation in record.evaluations.items():
-        yield from (f"evaluations.{name}.metrics.{problem}" for problem in impossible(evaluation.metrics or {}))
+        yield from (f"evaluations.{name}.metrics.{problem}" for problem in impossible(evaluation.metrics or {}, task))
     if record.status != "done" or record.metrics is None or record.metric is None:
         return
     for point in ("best", "last"):
@@ -152,7 +151,7 @@ def metrics(record: Record) -> Problems:
             yield f"{path}: of step {evaluated.step}, but there were {record.steps}"
         by_name = scores.model_extra
         yield from (f"{path}.{name}: null, with status done" for name, score in by_name.items() if score is None)
-        yield from (f"{path}.{problem}" for problem in impossible(by_name))
+        yield from (f"{path}.{problem}" for problem in impossible(by_name, task))
         if path.endswith(".val") and record.metric.name not in by_name:
             yield f"{path}.{record.metric.name}: missing, but metric.name is {record.metric.name}"
     chosen = record.metrics.last if record.selection.rule == "last" else record.metrics.best
@@ -163,20 +162,16 @@ def metrics(record: Record) -> Problems:
         yield f"evaluations.test.n: {test.n}, but {chosen.test.n} at the chosen step"
 
 
-def impossible(scores: Mapping[str, float | None]) -> Problems:
+def impossible(scores: Mapping[str, float | None], task: str) -> Problems:
+    """Scores outside the range that the task declares."""
     for name, score in scores.items():
-        kind = name.split("/")[0]
-        if score is None:
+        least, greatest = score_range(task, name)
+        if score is None or least - ROUNDING <= score <= greatest + ROUNDING:
             continue
-        if is_percentage(name) and not -ROUNDING <= score <= 100 + ROUNDING:
+        if (least, greatest) == PERCENT:
             yield f"{name}: {score:g} is no percentage"
-        if (kind in NOT_NEGATIVE and score < 0) or (kind in AT_LEAST_1 and score < 1 - ROUNDING):
-            yield f"{name}: {score:g} is less than {1 if kind in AT_LEAST_1 else 0}"
-
-
-def is_percentage(metric: str) -> bool:
-    kind = metric.split("/")[0]
-    return kind in PERCENTAGES or kind.startswith("rouge")
+        else:
+            yield f"{name}: {score:g} is {f'less than {least:g}' if score < least else f'more than {greatest:g}'}"
 
 
 def scored(record: Record) -> Iterator[tuple[str, Any, ScoresEntry]]:

@@ -1,6 +1,11 @@
 """What a configuration may build, wherever it comes from, and that nothing else runs."""
 
+import inspect
+from pathlib import Path
+
+import hydra
 import pytest
+from hydra._internal.hydra import Hydra
 from omegaconf import OmegaConf
 
 from harness.config import allowed
@@ -79,6 +84,23 @@ def test_trusted_packages_come_from_the_command_or_from_this_machine(tmp_path, m
     (tmp_path / "local" / "default.yaml").write_text("trusted_packages: [mine, other]")
     monkeypatch.setattr(allowed, "CONF", tmp_path)
     check_trusted(cfg, [])
+
+
+LOAD = ".load_configuration("
+
+
+def test_hydra_composes_through_the_method_that_is_guarded():
+    """A version of Hydra that renames or bypasses `Hydra.compose_config` needs another wall: see `guard_hydra`."""
+    register()
+    assert Hydra.compose_config.__wrapped__.__module__ == Hydra.__module__
+    root = Path(hydra.__file__).parent
+    composing = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if LOAD in path.read_text()}
+    # what a shell completes is not acted on, and the jobs of Hydra's own launchers are none of ours
+    assert composing == {"_internal/hydra.py", "_internal/config_loader_impl.py", "plugins/completion_plugin.py"}
+    source = inspect.getsource(inspect.getmodule(Hydra))
+    assert source.count(LOAD) == inspect.getsource(Hydra.compose_config).count(LOAD) == 1
+    with pytest.raises(UsageError, match=r"hydra\.callbacks\.x: _target_ 'os\.getcwd' may not be built"):
+        compose(["+hydra.callbacks.x._target_=os.getcwd"])
 
 
 def logging_to(handler):

@@ -20,7 +20,7 @@ from harness.commands.bench import run as bench_verb
 from harness.config.compose import compose
 from harness.config.overrides import bench_lists
 from harness.config.places import CONF, ROOT
-from harness.config.row_names import row_named
+from harness.config.table_rows import row_named
 from harness.errors import UsageError
 from harness.progress import Progress
 from harness.report.pages import bench_tables

@@ -50,8 +50,16 @@ def test_a_share_is_between_0_and_100():
         with pytest.raises(RecordError, match=f"^{key}: {value:g} is no percentage$"):
             validate(changed(key, value))
     with pytest.raises(RecordError, match=r"evaluations\.decoded\.metrics\.bleu: 101 is no percentage"):
-        validate(made(evaluations={"decoded": evaluation(metrics={"bleu": 101.0})}))
-    validate(made(evaluations={"decoded": evaluation(metrics={"bleu": 100.00000000000004})}))
+        validate(translated({"bleu": 101.0}))
+    validate(translated({"bleu": 100.00000000000004}))
+
+
+def test_a_score_of_a_task_without_a_yaml_has_no_range():
+    validate(translated({"bleu": 101.0}, task="mt/gone"))
+
+
+def translated(scores, task="mt/wmt14_ende"):
+    return made(task=task, evaluations={"decoded": evaluation(metrics=scores)})
 
 
 def evaluation(**entries):

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from harness.commands import report as verb
-from harness.config import every_model, sweep
+from harness.config import sweep
 from harness.config.compose import compose, file_of
 from harness.config.overrides import rewrite
 from harness.errors import UsageError
@@ -194,10 +194,10 @@ def test_models_without_a_row_are_found_by_their_patterns(monkeypatch):
         "bigbird": {"noncausal_self"},
         "custom": {"causal_self"},
     }
-    monkeypatch.setattr(every_model, "patterns_of", lambda name: patterns.get(name, set()))
+    monkeypatch.setattr(sweep, "patterns_of", lambda name: patterns.get(name, set()))
     read = OmegaConf.create({"protocol": "p", "rows": {"LAVO": "lavo"}, "every": ["causal_self"]})
-    assert every_model.further_models(read) == ["griffin"]
-    assert every_model.further_models(OmegaConf.merge(read, {"without": {"griffin": "why"}})) == []
+    assert sweep.further_models(read) == ["griffin"]
+    assert sweep.further_models(OmegaConf.merge(read, {"without": {"griffin": "why"}})) == []
 
 
 @pytest.mark.slow
@@ -205,5 +205,5 @@ def test_models_without_a_row_are_found_by_their_patterns(monkeypatch):
 def test_the_rows_are_every_model_with_the_pattern(name):
     read = OmegaConf.load(file_of("table", name))
     named = {sweep.row(raw, "").model for raw in read.rows.values()} | set(read.without)
-    assert every_model.further_models(read) == []
-    assert all(every_model.patterns_of(model) & set(read.every) for model in named)
+    assert sweep.further_models(read) == []
+    assert all(sweep.patterns_of(model) & set(read.every) for model in named)

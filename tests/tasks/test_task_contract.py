@@ -11,8 +11,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from harness.config.build import build, without
-from harness.config.compose import compose
+from harness.config.build import build
+from harness.config.compose import arguments, compose
 from harness.config.instantiate import instantiate
 from tasks import cache
 from tasks.base import DataInfo, Task
@@ -62,7 +62,7 @@ def case(request, tmp_path_factory):
     made = build(cfg)
     made.task.prepare(no_progress)
     info = made.task.load()
-    return Case(request.param, root, without(cfg.task, "name", "protocol"), made.task, made.model.eval(), info)
+    return Case(request.param, root, arguments(cfg.task), made.task, made.model.eval(), info)
 
 
 def reloaded(task: Task) -> DataInfo:

@@ -17,9 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.cell import flatten
-from harness.config.compose import file_of
+from harness.config.compose import compose, file_of, search_path
 from harness.config.overrides import to_overrides
-from harness.config.sweep import compose_with_model
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
 from harness.report.pages.printed import TONES, Verdict, is_number, is_same
@@ -123,7 +122,7 @@ class Recipes:
         rest = (f"task={recipe.task}", f"protocol={recipe.protocol}", "budget=paper", *to_overrides(recipe.set))
         words = (recipe.model, *rest)
         if words not in self.composed:
-            self.composed[words] = compose_with_model(recipe.model, rest)
+            self.composed[words] = compose((f"model={recipe.model}", *rest), search_path())
         return self.composed[words]
 
     def ours(self, source: Source, row: Recipe) -> Ours:

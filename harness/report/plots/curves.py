@@ -16,9 +16,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
+from harness.config.declared import PERCENT, score_range
 from harness.errors import UsageError
 from harness.records import collect
-from harness.records.checks import is_percentage
 from harness.records.named import run_parts
 from harness.records.run_directory import RunDirectory
 from harness.report.plots import style
@@ -116,8 +116,10 @@ def panels(
             continue
         metrics = [_metric(entries)] if entries and entries["metric"] else []
         metrics += [metric for metric, _ in usual.get(parts["task"], Counter()).most_common()]
-        metric = next((metric for metric in metrics if f"val/{metric[0]}" in table), None) or _first_metric(table)
         config = _config(folder, entries)
+        metric = next((metric for metric in metrics if f"val/{metric[0]}" in table), None) or _first_metric(
+            table, config
+        )
         source = config.get("task", {}).get("source") or ""
         key = (parts["task"], parts["protocol"], parts["budget"], source, *metric)
         steps, val, loss = (tuple(table[column]) for column in ("step", f"val/{metric[0]}", "train/loss"))
@@ -165,10 +167,10 @@ def _metric(entries: Mapping[str, Any]) -> Metric:
     return entries["metric"]["name"], entries["metric"]["higher_is_better"]
 
 
-def _first_metric(table: Mapping[str, Any]) -> Metric:
+def _first_metric(table: Mapping[str, Any], config: Mapping[str, Any]) -> Metric:
     """Of a task without a record. Percentages are better higher, all else lower."""
     name = next(key for key in table if key.startswith("val/")).removeprefix("val/")
-    return name, is_percentage(name)
+    return name, score_range(config.get("task", {}).get("name", ""), name) == PERCENT
 
 
 def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:

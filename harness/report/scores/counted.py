@@ -6,9 +6,8 @@ The model is built without memory and not trained, so the counts are there befor
 import functools
 from collections.abc import Sequence
 
-from harness.config.compose import search_path
+from harness.config.compose import compose, search_path
 from harness.config.overrides import to_overrides
-from harness.config.sweep import compose_with_model
 from harness.errors import UsageError
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import UNITS
@@ -54,4 +53,4 @@ def _total(model: str, recipe: tuple[str, ...], search: tuple[str, ...]) -> int:
     """Counted once per process and recipe; `search`: the folders from which the recipe is composed."""
     from harness.config.build import on_meta  # torch takes seconds to import
 
-    return on_meta(compose_with_model(model, recipe)).parameters()["total"]
+    return on_meta(compose((f"model={model}", *recipe), search)).parameters()["total"]

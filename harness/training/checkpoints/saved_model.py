@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config.cell import PLACES, Cell, cell_of, last_names
+from harness.config.cell import Cell, cell_of
 from harness.config.compose import arguments, compose
+from harness.config.declared import declared, map_paths
 from harness.errors import UsageError, one_line
 from harness.records import record
 from harness.records.collect import valid_records
@@ -83,13 +84,13 @@ def build_saved(
     config: Mapping[str, Any], fill: "Callable[[nn.Module], object]", entries: Mapping[str, Any], cfg: DictConfig
 ) -> SavedModel:
     """Build task and model and `fill` in the weights, which must be the tested ones. Raises UsageError."""
-    from harness.config.build import build_model, without
+    from harness.config.build import build_model
     from harness.config.instantiate import instantiate, target
     from harness.training.checkpoints.checkpoint import weights_sha256
 
     trusted = list(cfg.trusted_packages)
     parts = OmegaConf.create({part: config[part] for part in PARTS} | {"trusted_packages": trusted})
-    task = instantiate(without(parts.task, "name", "protocol"), "task", trusted)
+    task = instantiate(arguments(parts.task), "task", trusted)
     model = build_model(target(arguments(parts.model), "model", trusted), parts, task.backbone_kwargs())
     try:
         fill(model)
@@ -107,7 +108,8 @@ def export(saved: SavedModel, folder: Path | None, cfg: DictConfig) -> Path:
     except ImportError as error:
         raise UsageError(NO_SAFETENSORS) from error
     folder = folder or Path(cfg.paths.outputs) / "exports" / cell_in(saved.record).path
-    config = {part: without_places(saved.config[part]) for part in PARTS}
+    config = {part: without_folders(saved.config[part]) for part in PARTS}
+    config["backbone"] |= dict.fromkeys(map_paths(saved.config["backbone"], str))  # all weights are here
     entries = {key: value for key, value in saved.record.items() if key != "file"}
     replace_atomic(folder / WEIGHTS, lambda path: save_model(saved.model, str(path)))
     write_atomic(folder / CONFIG, json.dumps(config, indent=1) + "\n")
@@ -134,18 +136,21 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         config = {part: dict(config[part]) for part in PARTS}
         entries = record.read(folder / RECORD)
-        config["task"] |= {key: typed[f"task.{key}"] for key in PLACES if f"task.{key}" in typed}
+        config["task"] |= {
+            key: typed[f"task.{key}"] for key in declared(config["task"]).paths if f"task.{key}" in typed
+        }
         config["task"] |= {"data_root": cfg.paths.data} if "data_root" in config["task"] else {}
         return build_saved(config, lambda model: load_model(model, folder / WEIGHTS), entries, cfg)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, record.RecordError) as error:
         raise UsageError(f"{folder}: no exported model ({one_line(error)[:200]})") from error
 
 
-def without_places(part: Any) -> dict[str, Any]:
-    """A part of a configuration in which paths of the user are reduced to file names."""
-    named = {key: last_names(part[key]) for key in PLACES if part.get(key)}
-    part = {key: value for key, value in part.items() if key not in ("budgets", "checkpoint")}  # all weights are here
-    return part | named | ({"data_root": None} if "data_root" in part else {})
+def without_folders(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a configuration in which no file of the user has more than its last name."""
+    part = {key: value for key, value in part.items() if key != "budgets"} | map_paths(
+        part, lambda path: Path(path).name
+    )
+    return part | ({"data_root": None} if "data_root" in part else {})
 
 
 def card(entries: Mapping[str, Any]) -> str:

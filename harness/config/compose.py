@@ -23,7 +23,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from harness.config import resolvers
+from harness.config import family_files, resolvers
 from harness.config.allowed import check_hydra, check_trusted
 from harness.config.places import CONF
 from harness.config.ranges import check_ranges
@@ -43,6 +43,7 @@ def register() -> None:
     """Tell Hydra the schema, the options that have no file, the resolvers of the yamls, and what it may not build."""
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
+    family_files.register(folders)
     for group, named in BUILT_IN.items():
         for name, (_, node) in named.items():
             store.store(group=group, name=name, node=node)
@@ -204,7 +205,7 @@ def search_path() -> list[str]:
     if not GlobalHydra.instance().is_initialized():
         return []
     sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    own = {"hydra", "main", "schema"}
+    own = {"hydra", "main", "schema", family_files.PROVIDER}
     return [source.path.removeprefix("file://") for source in sources if source.provider not in own and source.path]
 
 
@@ -229,7 +230,7 @@ def options(group: str) -> Iterator[tuple[str, str]]:
 
 def file_of(group: str, name: str) -> Path:
     """The yaml of an option: the first one in `folders`. Raises FileNotFoundError."""
-    found = next(resolvers.existing(f"{group}/{name}.yaml", folders()), None)
+    found = next(family_files.existing(f"{group}/{name}.yaml", folders()), None)
     if found is None:
         raise FileNotFoundError(f"{group}/{name}.yaml in {', '.join(folders())}")
     return found
@@ -254,7 +255,8 @@ def recipes(task: str) -> list[str]:
 
 
 def has_recipe(protocol: str, task: str) -> bool:
-    return next(resolvers.existing(f"protocol/{recipe_of(protocol, task)}.yaml", folders()), None) is not None
+    option = recipe_of(protocol, task)
+    return family_files.has_option(f"protocol/{option}", folders())
 
 
 def recipe_of(protocol: str, task: str) -> str:

@@ -65,6 +65,27 @@ def test_a_task_of_ones_own_names_one_too(own):
     assert cfg.train.batch_size == 3, "what the budget has for the family"
 
 
+def test_the_file_of_a_family_may_hold_the_recipe_of_each_task(own):
+    family = own / "protocol" / "luna" / "lra.yaml"
+    family.write_text("train: {max_steps: 5, batch_size: 2}\ntasks: {mine: {train: {max_steps: 9}}, other: {}}\n")
+    assert compose(["task=lra/mine"], [str(own)]).train.max_steps == 7, "a file of the task's own comes first"
+    (own / "protocol" / "luna" / "lra" / "mine.yaml").unlink()
+    cfg = compose(["task=lra/mine"], [str(own)])
+    assert (cfg.train.max_steps, cfg.train.batch_size) == (9, 2) and "tasks" not in cfg
+    family.write_text("train: {max_steps: 5}\ntasks: {any: {}, other: {train: {max_steps: 9}}}\n")
+    assert compose(["task=lra/mine"], [str(own)]).train.max_steps == 5
+    family.write_text("train: {max_steps: 5}\ntasks: {other: {}}\n")
+    with pytest.raises(Exception, match="Could not find"):
+        compose(["task=lra/mine"], [str(own)])
+
+
+def test_a_task_that_the_file_of_its_family_leaves_out():
+    assert "luna" in recipes("lra/text") and "luna" not in recipes("lra/pathx")
+    with pytest.raises(Exception, match="Could not find") as error:
+        compose(["task=lra/pathx", "protocol=luna"])
+    assert "protocol 'luna' has no recipe for task 'lra/pathx'" in explain(error.value, [])
+
+
 def test_a_task_that_names_none(own):
     (own / "task" / "lra" / "mine.yaml").write_text("name: lra/mine\n")
     with pytest.raises(Exception, match="Could not find") as error:

@@ -1,7 +1,7 @@
 """Where published data come from: a download that resumes and is checked, an archive, a text file, two libraries.
 
 All input is treated as hostile. Whatever is wrong becomes one DataError, in one line, that names the file, the place in
-it, and what to do (`hint` is that command). Nothing is written but the file that was asked for.
+it, and what to do. Nothing is written but the file that was asked for.
 """
 
 import contextlib
@@ -53,17 +53,17 @@ class Download:
     def name(self) -> str:
         return self.url.rsplit("/", 1)[-1]
 
-    def at(self, copy: Path | None, folder: Path, hint: str, progress: Progress) -> Path:
+    def at(self, copy: Path | None, folder: Path, progress: Progress) -> Path:
         """The checked file: a copy that somebody names, else the one in `folder`, fetched. Raises DataError."""
         if copy is None:
-            return self.fetch(folder, hint, progress)
-        self.check(copy, hint)
+            return self.fetch(folder, progress)
+        self.check(copy)
         return copy
 
-    def fetch(self, folder: Path, hint: str, progress: Progress) -> Path:
+    def fetch(self, folder: Path, progress: Progress) -> Path:
         """The checked file in `folder`; a file that is there is kept, a part of one is resumed. Raises DataError."""
         file, part = folder / self.name, folder / f"{self.name}.part"
-        manual = f"run it again, or put that file at {file} yourself, then {hint}"
+        manual = f"run it again, or put that file at {file} yourself"
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -73,22 +73,22 @@ class Download:
                     self._transfer(part, progress)
                     if wrong := self._wrong(part):
                         part.unlink()  # resuming a wrong file would never end well
-                        raise DataError(f"{self.url}: {wrong}, thrown away; {manual}")
+                        raise DataError(f"{self.url}: {wrong}, thrown away", manual)
                     os.replace(part, file)
             except (OSError, http.client.HTTPException) as error:
                 reason = one_line(error) or type(error).__name__
-                raise DataError(f"{self.url}: not fetched ({reason}); {manual}") from error
-        self.check(file, hint)
+                raise DataError(f"{self.url}: not fetched ({reason})", manual) from error
+        self.check(file)
         return file
 
-    def check(self, file: Path, hint: str) -> None:
+    def check(self, file: Path) -> None:
         """Raises DataError unless the file is the published one."""
         try:
             wrong = self._wrong(file)
         except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}; put {self.url} there, then {hint}") from error
+            raise DataError(f"{file}:1: {error.strerror}", f"put {self.url} there") from error
         if wrong:
-            raise DataError(f"{file}: {wrong}; remove it, then {hint} (from {self.url})")
+            raise DataError(f"{file}: {wrong}", f"remove it (it is {self.url})")
 
     def _wrong(self, file: Path) -> str | None:
         if (size := file.stat().st_size) != self.size:
@@ -117,7 +117,7 @@ class Download:
             raise OSError(f"it broke off after {have:,} of {self.size:,} bytes")
 
 
-def identity(file: Path, hint: str) -> str:
+def identity(file: Path) -> str:
     """sha256 of a file, hexadecimal. Of a large one it is that of its size, first and last MiB, so as not to wait.
 
     Raises DataError.
@@ -132,15 +132,15 @@ def identity(file: Path, hint: str) -> str:
             digest.update(stream.read())
             return digest.hexdigest()
     except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}; set task.path to its folder, then {hint}") from error
+        raise DataError(f"{file}:1: {error.strerror}", "set task.path to its folder") from error
 
 
-def identities(files: Mapping[str, Path], hint: str) -> dict[str, str]:
+def identities(files: Mapping[str, Path]) -> dict[str, str]:
     """`identity` of each file. Raises DataError."""
-    return {name: identity(file, hint) for name, file in files.items()}
+    return {name: identity(file) for name, file in files.items()}
 
 
-def archive(file: Path, wanted: Callable[[str], bool], hint: str) -> Iterator[tuple[str, IO[bytes]]]:
+def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:
     """(name, content) of the wanted files of a tar archive, in its order; nothing is unpacked. Raises DataError.
 
     A content can be read until the next one is asked for. An archive with a name that leads out of it is refused.
@@ -150,23 +150,23 @@ def archive(file: Path, wanted: Callable[[str], bool], hint: str) -> Iterator[tu
             for member in members:
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts or not member.name.isprintable():
-                    raise DataError(f"{file}: {member.name[:80]!r} in it leads out of it; do not use it, {hint}")
+                    raise DataError(f"{file}: {member.name[:80]!r} in it leads out of it", "do not use it")
                 if member.isfile() and wanted(member.name):
                     yield member.name, members.extractfile(member)
     except DataError:
         raise
     except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile raises many kinds
-        raise DataError(f"{file}: {one_line(error)[:120]}; put the whole archive there, then {hint}") from error
+        raise DataError(f"{file}: {one_line(error)[:120]}", "put the whole archive there") from error
 
 
-def content(stream: IO[bytes], where: str, hint: str) -> bytes:
+def content(stream: IO[bytes], where: str) -> bytes:
     """All of a small file. Raises DataError."""
     try:
         data = stream.read(LARGEST_MEMBER + 1)
     except BROKEN as error:
-        raise DataError(f"{where}:1: {one_line(error)}; put the whole file there, then {hint}") from error
+        raise DataError(f"{where}:1: {one_line(error)}", "put the whole file there") from error
     if len(data) > LARGEST_MEMBER:
-        raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB; put the right file there, then {hint}")
+        raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB", "put the right file there")
     return data
 
 
@@ -203,31 +203,31 @@ def opened(file: Path) -> IO[bytes]:
     return io.BufferedReader(Unpacked(file), MIB // 8) if file.suffix == ".gz" else open(file, "rb")
 
 
-def lines_of(file: Path, hint: str) -> Iterator[tuple[int, bytes]]:
+def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line without its end) of a (gzipped) text file. Raises DataError."""
     with contextlib.ExitStack() as stack:
         try:
             stream = stack.enter_context(opened(file))
         except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
-        yield from lines(stream, str(file), hint)
+            raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
+        yield from lines(stream, str(file))
 
 
-def lines(stream: IO[bytes], where: str, hint: str) -> Iterator[tuple[int, bytes]]:
+def lines(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line without its end) of an open file. Raises DataError for what cannot be read to its end."""
     number = 0
     try:
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
             if len(line) > LONGEST_LINE:
-                raise DataError(f"{where}:{number}: more than {LONGEST_LINE // MIB} MiB in a line; {hint}")
+                raise DataError(f"{where}:{number}: more than {LONGEST_LINE // MIB} MiB in a line")
             yield number, line.rstrip(b"\r\n")
     except BROKEN as error:
         reason = getattr(error, "strerror", None) or one_line(error)
-        raise DataError(f"{where}:{number + 1}: {reason}; put the whole file there, then {hint}") from error
+        raise DataError(f"{where}:{number + 1}: {reason}", "put the whole file there") from error
 
 
-def write_whole(file: Path, parts: Iterable[bytes], hint: str) -> None:
+def write_whole(file: Path, parts: Iterable[bytes]) -> None:
     """A file of these parts, which appears when it is whole. Raises DataError."""
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
@@ -242,19 +242,19 @@ def write_whole(file: Path, parts: Iterable[bytes], hint: str) -> None:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         what = f"{file}: cannot write ({error.strerror or error})"
-        raise DataError(f"{what}; set paths.data to a folder with room, then {hint}") from error
+        raise DataError(what, "set paths.data to a folder with room") from error
 
 
-def only_file(folder: Path, pattern: str, hint: str) -> Path:
+def only_file(folder: Path, pattern: str) -> Path:
     """The one file of this pattern. Raises DataError."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
         what = f"{len(found)} files {pattern}" if found else f"No such file, {pattern}"
-        raise DataError(f"{folder}:1: {what}; set task.path to the folder with one of it, then {hint}")
+        raise DataError(f"{folder}:1: {what}", "set task.path to the folder with one of it")
     return found[0]
 
 
-def from_hub(name: str, revision: str, splits: Sequence[str], hint: str) -> dict[str, Any]:
+def from_hub(name: str, revision: str, splits: Sequence[str]) -> dict[str, Any]:
     """Splits of a data set of the Hugging Face hub, downloaded or from its cache. Raises DataError."""
     from datasets import load_dataset
 
@@ -264,10 +264,10 @@ def from_hub(name: str, revision: str, splits: Sequence[str], hint: str) -> dict
     except Exception as error:  # the hub's client has dozens of its own
         what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.source=official"
-        raise DataError(f"{what}; {cure}, then {hint}") from error
+        raise DataError(what, cure) from error
 
 
-def files_from_hub(name: str, revision: str, patterns: Sequence[str], hint: str) -> Path:
+def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
     """A folder with the files of these patterns of a data set of the Hugging Face hub, downloaded or from its cache.
 
     Only files are fetched: no script of the data set is run. Raises DataError.
@@ -279,10 +279,10 @@ def files_from_hub(name: str, revision: str, patterns: Sequence[str], hint: str)
     except Exception as error:  # the hub's client has dozens of its own
         what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.path to a folder with its files"
-        raise DataError(f"{what}; {cure}, then {hint}") from error
+        raise DataError(what, cure) from error
 
 
-def from_tfds(name: str, folder: Path, splits: Sequence[str], hint: str) -> dict[str, Any]:
+def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:
     """Splits of a TensorFlow data set, prepared below `folder` or read from there. Raises DataError.
 
     What is prepared there is read without TensorFlow; preparing it requires TensorFlow once, on any machine.
@@ -290,16 +290,16 @@ def from_tfds(name: str, folder: Path, splits: Sequence[str], hint: str) -> dict
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise DataError(f"task.source=tfds: {error}: pip install -e .[tfds], then {hint}") from error
+        raise DataError(f"task.source=tfds: {error}", "pip install -e .[tfds]") from error
     try:
         builder = tfds.builder(name, data_dir=str(folder), file_format="array_record")
         builder.download_and_prepare()
         return {split: builder.as_data_source(split) for split in splits}
     except ImportError as error:
         missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
-        raise DataError(f"tfds {name} at {folder}: {one_line(error)}: pip install {missing}, then {hint}") from error
+        raise DataError(f"tfds {name} at {folder}: {one_line(error)}", f"pip install {missing}") from error
     except Exception as error:  # TFDS has dozens of its own
-        raise DataError(f"tfds {name} at {folder}: {one_line(error)[:200]}; {hint}") from error
+        raise DataError(f"tfds {name} at {folder}: {one_line(error)[:200]}") from error
 
 
 def one_line(text: object) -> str:

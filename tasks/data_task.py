@@ -5,8 +5,10 @@ a part of them (`slice`), or generated ones (`synthetic`). `DataTask` checks the
 knows what a user has to type next. `CachedTask` also keeps examples in the cache below `data_root`.
 """
 
+import contextlib
+import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,15 @@ class Source:
     complete: bool = False
 
 
+def _naming_the_command(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: "DataTask", *arguments: Any) -> Any:
+        with self.naming_the_command():
+            return method(self, *arguments)
+
+    return call
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class DataTask(Task):
     """A task on published data. `path` is a file or folder, for the sources that take one.
@@ -60,6 +71,13 @@ class DataTask(Task):
     path: str | Path | None = None
     pattern: Pattern | str
     data_seed: int = 0
+
+    def __init_subclass__(cls) -> None:
+        """The errors of what the harness calls name the command, in the overrides of every subclass as well."""
+        super().__init_subclass__()
+        for name in ("check_source", "prepare", "check_is_prepared", "load", "backbone_kwargs"):
+            if name in vars(cls):
+                setattr(cls, name, _naming_the_command(vars(cls)[name]))
 
     def __post_init__(self) -> None:
         self.data_root = Path(self.data_root).expanduser()
@@ -88,10 +106,20 @@ class DataTask(Task):
         command += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
         return " ".join(command)
 
+    @contextlib.contextmanager
+    def naming_the_command(self) -> Iterator[None]:
+        """A DataError that is raised inside ends with `hint`."""
+        try:
+            yield
+        except DataError as error:
+            error.command = error.command or self.hint
+            raise
+
     def check_source(self) -> None:
         if self.path is None and self._source.requires_path:
-            what = f"source={self.source} requires task.path, {self._source.path}"
-            raise DataError(f"{what}; {self.hint} task.path=...")
+            problem = f"source={self.source} requires task.path, {self._source.path}"
+            with self.naming_the_command():
+                raise DataError(problem, arguments="task.path=...")
 
     def split(self, name: str) -> Any:
         if not self._splits:
@@ -102,8 +130,7 @@ class DataTask(Task):
         """Raises DataError if the source must have all published examples, and these counts are not theirs."""
         if self._source.complete and tuple(found) != tuple(published):
             counts = " instead of ".join(" + ".join(f"{n:,}" for n in numbers) for numbers in (found, published))
-            cure = f"get them all (task.source={SLICE} takes a part), then {self.hint}"
-            raise DataError(f"{where}: {counts} {what}; {cure}")
+            raise DataError(f"{where}: {counts} {what}", f"get them all (task.source={SLICE} takes a part)")
 
     def origin(self, complete: bool, part: str | None = None) -> str:
         """`DataInfo.source`; `part` names what was used of published data, the last part of `path` by default."""
@@ -157,14 +184,14 @@ class CachedTask(DataTask):
             try:
                 cache.manifest(self.folder(cached), cached.parameters)
             except CacheError as error:
-                raise DataError(f"{error}; run: {self.hint}") from error
+                raise DataError(error) from error
 
     def open(self, cached: CachedSet) -> dict[str, AnyExamples]:
         """The splits of a prepared set, verified. Raises DataError."""
         try:
             found, _ = cache.read(self.folder(cached), cached.parameters)
         except CacheError as error:
-            raise DataError(f"{error}; run: {self.hint}") from error
+            raise DataError(error) from error
         for name, split in found.items():
             self.check_vocabulary(name, split)
         return found
@@ -186,9 +213,9 @@ class CachedTask(DataTask):
             workers = self.worker_count(max(len(one.makers) if isinstance(one, Shards) else 1 for one in made.values()))
             cache.write(self.folder(cached), made, cached.parameters, workers=workers, progress=progress)
         except CacheError as error:
-            raise DataError(f"{error}; set paths.data to a folder with room, then {self.hint}") from error
+            raise DataError(error, "set paths.data to a folder with room") from error
         except BrokenProcessPool as error:
-            raise DataError(f"a generating process died (memory?); try task.workers=1 with {self.hint}") from error
+            raise DataError("a generating process died (memory?)", arguments="task.workers=1") from error
 
     def check_vocabulary(self, split: str, found: AnyExamples) -> None:
         """Raises DataError for an id that the vocabulary does not have."""
@@ -200,7 +227,7 @@ class CachedTask(DataTask):
                     place = int(np.argmax((shard.tokens < 0) | (shard.tokens >= self.cached_ids)))
                     example = number + int(np.searchsorted(shard.offsets, place, side="right")) - 1
                     what = f"token id {shard.tokens[place]} is not from 0 to {self.cached_ids - 1}"
-                    raise DataError(f"{self.name}: {split}, example {example}: {what} (vocabulary); {self.hint}")
+                    raise DataError(f"{self.name}: {split}, example {example}: {what} (vocabulary)")
             number += shard.count
 
 

@@ -38,12 +38,16 @@ NAMED = (
 NOT_ARGUMENTS = ("name", "budgets")
 
 
-@functools.cache
 def register() -> None:
     """Tell Hydra the schema, the options that have no file, the resolvers of the yamls, and what it may not build."""
+    family_files.register(folders)  # each time: Hydra loses its plugins where its singletons are put back
+    _register_once()
+
+
+@functools.cache
+def _register_once() -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
-    family_files.register(folders)
     for group, named in BUILT_IN.items():
         for name, (_, node) in named.items():
             store.store(group=group, name=name, node=node)

@@ -24,6 +24,12 @@ Folders = Sequence[str | Path]
 
 def register(folders: Callable[[], Folders]) -> None:
     """Let Hydra look into the files of families. `folders`: those of configuration; the first one wins."""
+    for plugin in _plugins(folders):
+        Plugins.instance().register(plugin)
+
+
+@functools.cache
+def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource], type[SearchPathPlugin]]:
 
     class FamilyFiles(ConfigSource):
         @staticmethod
@@ -51,8 +57,7 @@ def register(folders: Callable[[], Folders]) -> None:
         def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
             search_path.append(PROVIDER, f"{PROVIDER}://")
 
-    for plugin in (FamilyFiles, FamilySearchPath):
-        Plugins.instance().register(plugin)
+    return FamilyFiles, FamilySearchPath
 
 
 def has_option(option: str, folders: Folders) -> bool:

@@ -65,21 +65,21 @@ class Header:
         return f"<f{self.sizes[self.names.index(name)]}"
 
 
-def read_cloud(file: Path, hint: str) -> np.ndarray:
+def read_cloud(file: Path) -> np.ndarray:
     """Points (n, 3) float32 of a .pcd, .npy or .npz file, n > 0. Raises DataError."""
     reader = READERS.get(file.suffix)
     if reader is None:
-        raise DataError(f"{file}:1: no cloud of points is read from a {file.suffix or 'nameless'} file; {hint}")
+        raise DataError(f"{file}:1: no cloud of points is read from a {file.suffix or 'nameless'} file")
     try:
         with open(file, "rb") as stream:
-            data = data_sources.content(stream, str(file), hint)
+            data = data_sources.content(stream, str(file))
     except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
+        raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
     try:
         points, first_line = reader(data)
         return _checked(points, first_line)
     except FormatError as error:
-        raise DataError(f"{file}:{error.line}: {error}; put the whole file there, then {hint}") from error
+        raise DataError(f"{file}:{error.line}: {error}", "put the whole file there") from error
 
 
 def lzf(data: bytes, size: int) -> bytes:

@@ -17,6 +17,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -56,10 +57,20 @@ class Clouds(Split):
     """One split. `batch(indices)` gives {"partial": (B, n, 3), "complete": (B, m, 3) float32, "category": (B,) int64}.
 
     `drawn`: views, chosen points and mirrors come from torch's generator.
+    `reading` is entered to read a file: its errors name the command.
     """
 
-    def __init__(self, of: Shapes, input_points: int, output_points: int, *, drawn: bool = False):
-        self.shapes, self.input_points, self.output_points, self.drawn = of, input_points, output_points, drawn
+    def __init__(
+        self,
+        shapes: Shapes,
+        input_points: int,
+        output_points: int,
+        *,
+        drawn: bool = False,
+        reading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ):
+        self.shapes, self.input_points, self.output_points = shapes, input_points, output_points
+        self.drawn, self.reading = drawn, reading
 
     def __len__(self) -> int:
         return len(self.shapes.labels)
@@ -74,7 +85,8 @@ class Clouds(Split):
         for row, i in enumerate(index):
             random = np.random.Generator(np.random.PCG64([seed, row] if self.drawn else i))
             view = int(random.integers(self.shapes.views)) if self.drawn else 0
-            seen, surface = self.shapes.pair(i, view, random)
+            with self.reading():
+                seen, surface = self.shapes.pair(i, view, random)
             partial[row] = resampled(seen, self.input_points, random)
             complete[row] = (
                 surface if len(surface) == self.output_points else resampled(surface, self.output_points, random)
@@ -146,10 +158,9 @@ class PCN(DataTask):
     def load(self) -> DataInfo:
         self.check_source()
         found = self._source.read(no_progress)
-        self._splits = {
-            name: Clouds(part, self.input_points, self.output_points, drawn=name == "train")
-            for name, part in found.items()
-        }
+        how = {"input_points": self.input_points, "output_points": self.output_points}
+        how["reading"] = self.naming_the_command  # files are read batch by batch
+        self._splits = {name: Clouds(part, **how, drawn=name == "train") for name, part in found.items()}
         if self.validation == "test":
             self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
         sizes = {name: len(split) for name, split in self._splits.items()}
@@ -190,16 +201,16 @@ class PCN(DataTask):
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Input, prediction and target of test shapes of different categories."""
 
-        from tasks.completion import plot
+        from tasks.completion import cloud_plot
 
         split = self.split("test")
-        batch = split.batch(plot.pick(split.shapes.labels))
+        batch = split.batch(cloud_plot.pick(split.shapes.labels))
         device = next(model.parameters()).device
         partial, complete = (batch[name].to(device) for name in ("partial", "complete"))
         _, fine = model(partial)
         clouds = (cloud.detach().float().cpu().numpy() for cloud in (partial, fine, complete))
         names = [self.categories[label] for label in batch["category"].tolist()]
-        return {"png": plot.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
+        return {"png": cloud_plot.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
 
     def training_points(self) -> np.ndarray:
         """(m, 3) float32: points of the first training shapes, as many of each."""
@@ -235,12 +246,12 @@ class PCN(DataTask):
     def _listed(self, progress: Progress) -> dict[str, Files]:
         """The shapes of each split that are used. Raises DataError."""
         if self.source == "shapenet55":
-            self.categories, listed = shapenet55_files(self.path, self.data_seed, self.hint)
+            self.categories, listed = shapenet55_files(self.path, self.data_seed)
         else:
-            self.categories, listed = pcn_files(self.path, self.views, self.hint)
+            self.categories, listed = pcn_files(self.path, self.views)
         self._counts = {name: len(part.labels) for name, part in listed.items()}
         if empty := [name for name, count in self._counts.items() if not count]:
-            raise DataError(f"{listed[empty[0]].listed}:1: no shapes to {empty[0]}; {self.hint}")
+            raise DataError(f"{listed[empty[0]].listed}:1: no shapes to {empty[0]}")
         found, where = [self._counts[name] for name in SPLITS], f"{listed['train'].listed}:1"
         self.check_is_complete(where, found, list(PUBLISHED.values()), "shapes to train, val and test")
         return {name: part.first(self.sizes[name]) for name, part in listed.items()}
@@ -266,8 +277,8 @@ class PCN(DataTask):
         needed = synthetic_shapes.memory(count, input_points=self.input_points, output_points=self.output_points)
         if needed > MOST_MEMORY:
             what = f"{needed / 2**30:.1f} GiB of generated points are more than {MOST_MEMORY / 2**30:.0f}"
-            cure = f"fewer shapes or points, {self.hint} task.train=... task.output_points=..."
-            raise DataError(f"source={self.source}: {what}; {cure}")
+            fewer = "task.train=... task.output_points=..."
+            raise DataError(f"source={self.source}: {what}", "choose fewer shapes or points", fewer)
 
     def _origin(self) -> str:
         used = all(self.sizes[name] >= count for name, count in self._counts.items())

@@ -89,7 +89,6 @@ class Files:
     listed: Path
     complete: Sequence[Path]
     labels: np.ndarray
-    hint: str
     views: int = 1
 
     def first(self, count: int) -> "Files":
@@ -106,7 +105,7 @@ class Files:
             digest.update(f"{file.parent.name}/{file.name} {size}\n".encode())
         for shape in np.linspace(0, len(self.complete) - 1, min(SAMPLED, len(self.complete)), dtype=int).tolist():
             for file in self.files(shape):
-                digest.update(data_sources.identity(file, self.hint).encode())
+                digest.update(data_sources.identity(file).encode())
         return digest.hexdigest()
 
     def files(self, shape: int) -> list[Path]:
@@ -122,14 +121,14 @@ class Files:
                 progress(f"looking for the files of {self.listed.name}", shape + 1, len(self.complete))
 
     def _missing(self, file: Path) -> DataError:
-        return DataError(f"{file}:1: No such file, but {self.listed} lists it; put it there, then {self.hint}")
+        return DataError(f"{file}:1: No such file, but {self.listed} lists it", "put it there")
 
 
 class PcnFiles(Files):
     """PCN's: the views of a cloud are files, too."""
 
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
-        return read_cloud(self._view(shape, view), self.hint), read_cloud(self.complete[shape], self.hint)
+        return read_cloud(self._view(shape, view)), read_cloud(self.complete[shape])
 
     def files(self, shape: int) -> list[Path]:
         return [self.complete[shape], *(self._view(shape, view) for view in range(self.views))]
@@ -148,11 +147,11 @@ class ShapeNet55Files(Files):
 
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
         file = self.complete[shape]
-        cloud = read_cloud(file, self.hint)
+        cloud = read_cloud(file)
         cloud = cloud - cloud.mean(0)
         radius = np.sqrt(np.square(cloud).sum(1).max())
         if not radius > 0:
-            raise DataError(f"{file}:1: record 1: all points are one; put the right file there, then {self.hint}")
+            raise DataError(f"{file}:1: record 1: all points are one", "put the right file there")
         cloud = cloud / radius
         return crop(cloud, random), cloud
 
@@ -165,25 +164,25 @@ def crop(cloud: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return cloud[np.square(cloud - direction).sum(1).argsort()[: len(cloud) - missing]]
 
 
-def pcn_files(root: Path, views: int, hint: str) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
+def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
     """Categories, and the shapes of each split, of a folder laid out like PCN's. Raises DataError."""
     listed = root / "PCN.json"
-    listed = listed if listed.is_file() else data_sources.only_file(root, "*.json", hint)
-    categories = _categories(listed, hint)
+    listed = listed if listed.is_file() else data_sources.only_file(root, "*.json")
+    categories = _categories(listed)
     found = {}
     for split in SPLITS:
         entries = _in_turn({name: category[split] for name, category in categories.items()})
         folder = root / split / "complete"
         files = [folder / categories[name]["taxonomy_id"] / f"{model}.pcd" for name, model in entries]
         labels = _labels([name for name, _ in entries], list(categories))
-        found[split] = PcnFiles(listed, files, labels, hint, views if split == "train" else 1)
+        found[split] = PcnFiles(listed, files, labels, views if split == "train" else 1)
     return tuple(categories), found
 
 
-def shapenet55_files(root: Path, data_seed: int, hint: str) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
+def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
     """Categories, and the shapes of each split, of a folder laid out like ShapeNet-55's. Raises DataError."""
     folder = root / "ShapeNet-55" if (root / "ShapeNet-55").is_dir() else root
-    lists = {split: _cloud_names(folder / f"{split}.txt", hint) for split in ("train", "test")}
+    lists = {split: _cloud_names(folder / f"{split}.txt") for split in ("train", "test")}
 
     def place(name: str) -> bytes:
         return hashlib.blake2b(f"{data_seed}:{name}".encode(), digest_size=16).digest()
@@ -197,28 +196,26 @@ def shapenet55_files(root: Path, data_seed: int, hint: str) -> tuple[tuple[str, 
         entries = _in_turn({one: [name for name in names[split] if _category(name) == one] for one in categories})
         files = [root / "shapenet_pc" / name for _, name in entries]
         listed = folder / ("test.txt" if split == "test" else "train.txt")
-        found[split] = ShapeNet55Files(listed, files, _labels([one for one, _ in entries], categories), hint)
+        found[split] = ShapeNet55Files(listed, files, _labels([one for one, _ in entries], categories))
     return tuple(categories), found
 
 
-def _categories(listed: Path, hint: str) -> dict[str, dict[str, Any]]:
+def _categories(listed: Path) -> dict[str, dict[str, Any]]:
     """Categories by name, of a JSON list. Raises DataError."""
     try:
         with open(listed, "rb") as stream:
-            given = json.loads(data_sources.content(stream, str(listed), hint))
+            given = json.loads(data_sources.content(stream, str(listed)))
     except DataError:
         raise
     except (OSError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        raise DataError(
-            f"{listed}:{line}: no list of categories ({data_sources.one_line(error)[:80]}); {hint}"
-        ) from error
+        raise DataError(f"{listed}:{line}: no list of categories ({data_sources.one_line(error)[:80]})") from error
     if not isinstance(given, list) or not given:
-        raise DataError(f"{listed}:1: no list of categories; put PoinTr's PCN.json there, then {hint}")
+        raise DataError(f"{listed}:1: no list of categories", "put PoinTr's PCN.json there")
     found: dict[str, dict[str, Any]] = {}
     for number, category in enumerate(given, 1):
         if wrong := _wrong(category, found):
-            raise DataError(f"{listed}: category {number}: {wrong}; put PoinTr's PCN.json there, then {hint}")
+            raise DataError(f"{listed}: category {number}: {wrong}", "put PoinTr's PCN.json there")
         found[category["taxonomy_name"]] = category
     return found
 
@@ -242,12 +239,12 @@ def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _cloud_names(listed: Path, hint: str) -> list[str]:
+def _cloud_names(listed: Path) -> list[str]:
     found = []
-    for number, line in data_sources.lines_of(listed, hint):
+    for number, line in data_sources.lines_of(listed):
         name = line.decode(errors="replace").strip()
         if not CLOUD.fullmatch(name):
-            raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy; {hint}")
+            raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy")
         found.append(name)
     return found
 

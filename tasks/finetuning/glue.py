@@ -22,7 +22,7 @@ from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
 from tasks.lm.text_sources import HubFiles, path_identity
-from tasks.lra.baselines import Lookup, NaiveBayes, ngrams, pieces
+from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
 from tasks.seq2seq.vocabulary import SPECIAL_ROWS
 
 NAME, REVISION = "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -55,14 +55,14 @@ class GLUE(LabelledTexts):
         )
 
         def from_hub(progress: Progress) -> dict[str, Iterator[LabelledText]]:
-            files = hub.at(self.path, self.hint)
+            files = hub.at(self.path)
             return {split: self._of_hub(split, some) for split, some in files.items()}
 
         def hub_identity() -> dict[str, Any]:
-            return {"revision": REVISION} if self.path is None else {"files": path_identity(self.path, self.hint)}
+            return {"revision": REVISION} if self.path is None else {"files": path_identity(self.path)}
 
         def identity() -> dict[str, Any]:
-            return data_sources.identities(self._files(), self.hint)
+            return data_sources.identities(self._files())
 
         return {
             "hf": Source(from_hub, hub_identity, path=f"a folder with the parquet files of {NAME}", complete=True),
@@ -72,20 +72,20 @@ class GLUE(LabelledTexts):
 
     def _of_hub(self, split: str, files: Sequence[Path]) -> Iterator[LabelledText]:
         for file in files:
-            for where, row in tables.parquet_table(file, self.columns, self.hint):
+            for where, row in tables.parquet_table(file, self.columns):
                 label = row[self.columns[-1]]
                 known = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < self.classes
                 yield self._example(where, row, self.columns, label if known else None, label)
 
     def _files(self) -> dict[str, Path]:
-        return {split: tables.file_of(self.path, names, self.hint) for split, names in FILES.items()}
+        return {split: tables.file_of(self.path, names) for split, names in FILES.items()}
 
     def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
         return {split: self._of_file(file) for split, file in self._files().items()}
 
     def _of_file(self, file: Path) -> Iterator[LabelledText]:
         columns = self.of_slice or self.columns
-        for where, row in tables.tsv_rows(file, columns, self.hint):
+        for where, row in tables.tsv_rows(file, columns):
             label = row[columns[-1]]
             yield self._example(where, row, columns, self.labels.index(label) if label in self.labels else None, label)
 
@@ -93,8 +93,8 @@ class GLUE(LabelledTexts):
         self, where: str, row: Mapping[str, Any], columns: Sequence[str], label: int | None, found: Any
     ) -> LabelledText:
         if label is None:
-            raise DataError(f"{where}: label {str(found)[:20]!r} is none of {', '.join(self.labels)}; {self.hint}")
-        some = tuple(tables.text(row[name], name, where, self.hint) for name in columns[:-1])
+            raise DataError(f"{where}: label {str(found)[:20]!r} is none of {', '.join(self.labels)}")
+        some = tuple(tables.text(row[name], name, where) for name in columns[:-1])
         return LabelledText(where, some, label)
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:

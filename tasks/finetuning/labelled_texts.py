@@ -169,11 +169,11 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         settings = {"examples": self.examples, "words": self.words, "texts": self.texts, "seed": self.data_seed}
 
         def read(progress: Progress) -> dict[str, list[LabelledText]]:
-            made = sections.examples(self.path, hint=self.hint, **settings)
+            made = sections.examples(self.path, **settings)
             return {name: [LabelledText(*one) for one in some] for name, some in made.items()}
 
         def identity() -> dict[str, Any]:
-            files = None if self.path is None else path_identity(token_ids.existing(self.path, self.hint), self.hint)
+            files = None if self.path is None else path_identity(token_ids.existing(self.path))
             return {"version": sections.VERSION, "files": files, **settings}
 
         return Source(read, identity, path="a folder or archive of texts that examples are made of")
@@ -194,17 +194,17 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         if "val" not in found:
             found |= held_out(found["train"])
         if empty := [name for name in SPLITS if not found[name]]:
-            raise DataError(f"{where}: too few examples, none for {empty[0]}; {self.hint}")
-        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, self.hint, progress)
+            raise DataError(f"{where}: too few examples, none for {empty[0]}")
+        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, progress)
         return {name: self._encoded(found[name], name, progress) for name in SPLITS}
 
     def _encoded(self, some: Sequence[LabelledText], split: str, progress: Progress) -> Examples:
         for one in some:
             if len(one.texts) != self.texts or not any(text.strip() for text in one.texts):
                 what = "no word in it" if len(one.texts) == self.texts else f"{len(one.texts)} texts, not {self.texts}"
-                raise DataError(f"{one.where}: {what}; put the right file there, then {self.hint}")
+                raise DataError(f"{one.where}: {what}", "put the right file there")
             if not 0 <= one.label < self.classes:
-                raise DataError(f"{one.where}: label {one.label} is not from 0 to {self.classes - 1}; {self.hint}")
+                raise DataError(f"{one.where}: label {one.label} is not from 0 to {self.classes - 1}")
         texts = [text for one in some for text in one.texts]
         ids: list[np.ndarray] = []
         for start in range(0, len(texts), BATCH):

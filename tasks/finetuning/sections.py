@@ -35,14 +35,14 @@ Made = tuple[str, tuple[str, ...], int]  # where, texts, label
 
 
 def examples(
-    path: Path | None, *, examples: int, words: tuple[int, int], texts: int, seed: int, hint: str
+    path: Path | None, *, examples: int, words: tuple[int, int], texts: int, seed: int
 ) -> dict[str, list[Made]]:
     """All splits. Raises DataError for texts with fewer than `texts` + 1 sections."""
     found = {}
-    for number, (split, parts) in enumerate(sections(path, seed, hint).items()):
+    for number, (split, parts) in enumerate(sections(path, seed).items()):
         if len(parts) <= texts:
             what = f"{split} has {len(parts)} sections of {SECTION} words, fewer than {texts + 1}"
-            raise DataError(f"{path}: {what}; set task.path to more text, then {hint}")
+            raise DataError(f"{path}: {what}", "set task.path to more text")
         count = examples if split == "train" else -(-examples // HELD_BACK)
         draws = Draws(seed, STREAM + number, range(count))
         make = pairs if texts <= 2 else continuations
@@ -51,12 +51,12 @@ def examples(
     return found
 
 
-def sections(path: Path | None, seed: int, hint: str) -> dict[str, list[list[str]]]:
+def sections(path: Path | None, seed: int) -> dict[str, list[list[str]]]:
     """The words of each section of each split. Raises DataError."""
     if path is None:
         made = {"seed": seed, "halves": True}
         return {name: list(topics.sections(COUNTS[name], split=i, **made)) for i, name in enumerate(SPLITS)}
-    pieces = text_splits(path, hint)
+    pieces = text_splits(path)
     return {
         name: [
             words[start : start + SECTION]

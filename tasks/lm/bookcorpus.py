@@ -36,13 +36,13 @@ class BookCorpus(Corpus):
         return {"hf": self.hub_source(HUB, self._hub), **super().sources()}
 
     def _hub(self, progress: Progress) -> Pieces:
-        rows = HUB.rows(self.path, self.hint, joined=JOINED)["train"]
+        rows = HUB.rows(self.path, joined=JOINED)["train"]
         where = self.path or f"source={self.source}"
         sentences = sum(piece.stop - piece.start for piece in rows)
         self.check_is_complete(where, [sentences], [SENTENCES], "sentences")
         found = in_order(rows)
         if not all(found.values()):
-            raise DataError(f"{where}: {sentences:,} sentences in {len(rows)} parts are too few; {self.hint}")
+            raise DataError(f"{where}: {sentences:,} sentences in {len(rows)} parts are too few")
         return found
 
 

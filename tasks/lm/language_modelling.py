@@ -103,14 +103,13 @@ class LanguageModelling(CachedTask):
         """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""
         path = None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser()
         if self.tokenizer == "json":
-            return json_tokenizer.make(path=path, vocabulary=self.vocabulary, hint=self.hint)
+            return json_tokenizer.make(path=path, vocabulary=self.vocabulary)
         return tokenizers.make(
             self.tokenizer,
             path=path,
             vocabulary=self.vocabulary,
             folder=self.data_root / "lm" / "tokenizers",
             follows_from=self.text_identity() if self.tokenizer == "bpe" else {},
-            hint=self.hint,
         )
 
     def text_identity(self) -> dict[str, Any]:
@@ -131,7 +130,7 @@ class LanguageModelling(CachedTask):
             return (document.text for piece in pieces["train"] for document in piece.documents())
 
         self.tokens_from.prepare(texts, progress)
-        how = {"reading": self.reading, "hint": self.hint}
+        how = {"reading": self.reading}
         return {name: shards(pieces[name], self.tokens_from, title=f"{name} of {self.name}", **how) for name in SPLITS}
 
     def _limited(self, split: str, pieces: Sequence[Piece]) -> Sequence[Piece]:
@@ -163,8 +162,8 @@ class LanguageModelling(CachedTask):
         try:
             return WindowSplit(self._streams[split], length, stride)
         except ValueError as error:
-            cure = f"lower task.length and task.lengths, or take more text, then {self.hint}"
-            raise DataError(f"{self.name}: {split}: {error}; {cure}") from error
+            cure = "lower task.length and task.lengths, or take more text"
+            raise DataError(f"{self.name}: {split}: {error}", cure) from error
 
     @property
     def vocab_size(self) -> int:
@@ -211,7 +210,7 @@ class LanguageModelling(CachedTask):
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Of a model with latent states: which of them each of the first test tokens takes part in."""
-        from tasks.lm import plot
+        from tasks.lm import latent_plot
 
         found: list[np.ndarray] = []
 
@@ -228,7 +227,7 @@ class LanguageModelling(CachedTask):
         finally:
             for hook in hooks:
                 hook.remove()
-        return {"png": plot.draw_latents(found)} if found else {}
+        return {"png": latent_plot.draw_latents(found)} if found else {}
 
 
 def dictionary_rows(counts: np.ndarray, rows: int, end_id: int) -> np.ndarray:

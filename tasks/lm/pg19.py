@@ -68,25 +68,25 @@ class PG19(Corpus):
             words = facts["label_sums"][0]
             if limited[name] is None and abs(words - WORDS[name]) > TOLERANCE * WORDS[name]:
                 what = f"{name} has {words:,} words, {WORDS[name]:,} are published"
-                cure = f"fetch the books again to another paths.data (task.source=slice takes a part), then {self.hint}"
-                raise DataError(f"{self.path or self.source}: {what}; {cure}")
+                cure = "fetch the books again to another paths.data (task.source=slice takes a part)"
+                raise DataError(f"{self.path or self.source}: {what}", cure)
 
     def _official_identity(self) -> dict[str, Any]:
         if self.path is not None:
-            return {"files": path_identity(self.path, self.hint)}
+            return {"files": path_identity(self.path)}
         return {"lists": [listed.sha256 for listed in LISTS]}
 
     def _official(self, progress: Progress) -> Pieces:
         folder = self.path
         if folder is None:
             folder = self.data_root / "downloads" / "pg19"
-            files = [listed.fetch(folder, self.hint, progress) for listed in LISTS]
-            names = [name for file in files for name in listed_books(file, self.hint)]
-            fetch_books(names, folder, self.hint, progress)
-        return self._checked(text_splits(folder, self.hint))
+            files = [listed.fetch(folder, progress) for listed in LISTS]
+            names = [name for file in files for name in listed_books(file)]
+            fetch_books(names, folder, progress)
+        return self._checked(text_splits(folder))
 
     def _hub(self, progress: Progress) -> Pieces:
-        return self._checked(HUB.rows(self.path, self.hint))
+        return self._checked(HUB.rows(self.path))
 
     def _checked(self, found: Pieces) -> Mapping[str, Any]:
         books = [sum(piece.count for piece in found[name]) for name in SPLITS]

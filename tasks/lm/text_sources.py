@@ -36,24 +36,24 @@ class HubFiles(NamedTuple):
     revision: str
     patterns: Mapping[str, str]
 
-    def at(self, path: Path | None, hint: str) -> dict[str, list[Path]]:
+    def at(self, path: Path | None) -> dict[str, list[Path]]:
         """The files by split, in a folder that somebody names, else from the hub. Raises DataError."""
-        folder = path or data_sources.files_from_hub(self.name, self.revision, list(self.patterns.values()), hint)
+        folder = path or data_sources.files_from_hub(self.name, self.revision, list(self.patterns.values()))
         found = {}
         for split, pattern in self.patterns.items():
             # a folder that somebody filled may lack the folders in between
             files = sorted(folder.glob(pattern)) or sorted(folder.rglob(pattern.rsplit("/", 1)[-1]))
             if not files:
-                what = f"{folder}: no {pattern}; put the files of https://huggingface.co/datasets/{self.name} there"
-                raise DataError(f"{what}, then {hint}")
+                cure = f"put the files of https://huggingface.co/datasets/{self.name} there"
+                raise DataError(f"{folder}: no {pattern}", cure)
             found[split] = files
         return found
 
-    def rows(self, path: Path | None, hint: str, *, joined: int | None = None) -> dict[str, list[ParquetRows]]:
+    def rows(self, path: Path | None, *, joined: int | None = None) -> dict[str, list[ParquetRows]]:
         """All rows of each of its splits. Raises DataError."""
-        files = self.at(path, hint)
+        files = self.at(path)
         return {
-            split: [piece for file in some for piece in parquet_rows(file, hint, joined=joined)]
+            split: [piece for file in some for piece in parquet_rows(file, joined=joined)]
             for split, some in files.items()
         }
 
@@ -72,7 +72,7 @@ class Corpus(LanguageModelling):
     distance: int = 2048
 
     def sources(self) -> dict[str, Source]:
-        identity = partial(path_identity, self.path, self.hint)
+        identity = partial(path_identity, self.path)
         return {
             SLICE: Source(self.read_slice, lambda: {"files": identity()}, path=LAYOUT, requires_path=True),
             SYNTHETIC: Source(
@@ -87,12 +87,12 @@ class Corpus(LanguageModelling):
 
         def identity() -> dict[str, Any]:
             fetched = {"name": files.name, "revision": files.revision}
-            return fetched if self.path is None else {"files": path_identity(self.path, self.hint)}
+            return fetched if self.path is None else {"files": path_identity(self.path)}
 
         return Source(read, identity, path=f"a folder with the parquet files of {files.name}", complete=complete)
 
     def read_slice(self, progress: Progress) -> Pieces:
-        return text_splits(self.path, self.hint)
+        return text_splits(self.path)
 
     def origin(self, complete: bool, part: str | None = None) -> str:
         return super().origin(complete, part or (self.path and part_name(self.path)))
@@ -109,7 +109,7 @@ class Corpus(LanguageModelling):
         }
 
 
-def text_splits(path: Path, hint: str) -> Pieces:
+def text_splits(path: Path) -> Pieces:
     """Pieces of the texts in a folder or tar archive, one document a file, in order of the files' names.
 
     Raises DataError if a split has none.
@@ -119,12 +119,12 @@ def text_splits(path: Path, hint: str) -> Pieces:
         folder = inner_folder(path)
         for name, split in FOLDERS.items():
             files = sorted((file for end in TEXTS for file in folder.glob(f"{name}/{end}")), key=lambda file: file.name)
-            found[split] += [TextFile.at(file, hint) for file in files]
+            found[split] += [TextFile.at(file) for file in files]
     else:
-        for name, pieces in members(path, MEMBER, hint).items():
+        for name, pieces in members(path, MEMBER).items():
             found[FOLDERS[name]] += pieces
     if empty := [name for name in SPLITS if not found[name]]:
-        raise DataError(f"{path}: no texts to {empty[0]}; it is to be {LAYOUT}, then {hint}")
+        raise DataError(f"{path}: no texts to {empty[0]}", f"it is to be {LAYOUT}")
     return found
 
 
@@ -134,20 +134,20 @@ def inner_folder(folder: Path) -> Path:
     return inside[0] if len(inside) == 1 and inside[0].is_dir() and inside[0].name not in FOLDERS else folder
 
 
-def path_identity(path: Path, hint: str) -> str:
+def path_identity(path: Path) -> str:
     """sha256, hexadecimal, of a file, or of the files in a folder and their places there. Raises DataError.
 
     Of large files, and of those in a large folder, size, beginning and end stand for the content, so as not to wait.
     """
     if not path.is_dir():
-        return data_sources.identity(path, hint)
+        return data_sources.identity(path)
     try:
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
         small = sum(sizes.values()) <= HASHED_WHOLE
-        contents = [data_sources.identity(file, hint) if small else _ends(file) for file in files]
+        contents = [data_sources.identity(file) if small else _ends(file) for file in files]
     except OSError as error:
-        raise DataError(f"{error.filename}:1: {error.strerror}; {hint}") from error
+        raise DataError(f"{error.filename}:1: {error.strerror}") from error
     return hashlib.sha256(json.dumps([sizes, contents], sort_keys=True).encode()).hexdigest()
 
 

@@ -159,11 +159,11 @@ class SequenceClassification(OneLabel):
         """
 
         def from_hub(progress: Progress) -> dict[str, Any]:
-            data = data_sources.from_hub(*hub, PUBLISHED_SPLITS, self.hint)
+            data = data_sources.from_hub(*hub, PUBLISHED_SPLITS)
             return {name: read(rows, f"hf {hub[0]} {name}", progress) for name, rows in data.items()}
 
         def from_tfds(progress: Progress) -> dict[str, Any]:
-            data = data_sources.from_tfds(tfds, self.path or self.data_root / "tfds", PUBLISHED_SPLITS, self.hint)
+            data = data_sources.from_tfds(tfds, self.path or self.data_root / "tfds", PUBLISHED_SPLITS)
             return {name: read(rows, f"tfds {tfds} {name}", progress) for name, rows in data.items()}
 
         return {
@@ -175,7 +175,7 @@ class SequenceClassification(OneLabel):
         made = with_validation(self._source.read(progress), self.data_seed)
         where = self.path or f"source={self.source}"
         if empty := [name for name, split in made.items() if not split.count]:
-            raise DataError(f"{where}: too few examples, none for {empty[0]}; {self.hint}")
+            raise DataError(f"{where}: too few examples, none for {empty[0]}")
         self.check_is_complete(where, self._counts(made), self.published, "examples to train and test")
         return made
 

@@ -27,9 +27,9 @@ from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
 from tasks.lra import synthetic_pairs, synthetic_text
-from tasks.lra.baselines import Lookup, NaiveBayes, ngrams, pieces
+from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import SequenceClassification
-from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
+from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
@@ -100,24 +100,24 @@ class Retrieval(SequenceClassification):
 
     def _identity(self) -> dict[str, Any]:
         files = {"archive": self.path} if self.path.is_file() else self._files()
-        return data_sources.identities(files, self.hint)
+        return data_sources.identities(files)
 
     def _read(self, progress: Progress) -> dict[str, Examples]:
         if not self.path.is_file():
             return {
-                name: pack_bytes(texts(data_sources.lines_of(file, self.hint), str(file), self.hint, progress))
+                name: pack_bytes(texts(data_sources.lines_of(file), str(file), progress))
                 for name, file in self._files().items()
             }
         found = {}
         names = {file: name for name, file in FILES.items()}
-        for member, stream in data_sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names, self.hint):
+        for member, stream in data_sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names):
             where = f"{self.path}/{member}"
-            lines = data_sources.lines(stream, where, self.hint)
-            found[names[member.rsplit("/", 1)[-1]]] = pack_bytes(texts(lines, where, self.hint, progress))
+            lines = data_sources.lines(stream, where)
+            found[names[member.rsplit("/", 1)[-1]]] = pack_bytes(texts(lines, where, progress))
             if len(found) == len(FILES):
                 break  # gigabytes of other tasks' files may follow
         if missing := [file for name, file in FILES.items() if name not in found]:
-            raise DataError(f"{self.path}: no {missing[0]} in it; {self.hint}")
+            raise DataError(f"{self.path}: no {missing[0]} in it")
         return found
 
 
@@ -137,13 +137,13 @@ def shared(tokens: np.ndarray, symbols: int) -> np.ndarray:
     return np.array(found)
 
 
-def texts(lines: Iterator[tuple[int, bytes]], where: str, hint: str, progress: Progress) -> Iterator[tuple[bytes, int]]:
+def texts(lines: Iterator[tuple[int, bytes]], where: str, progress: Progress) -> Iterator[tuple[bytes, int]]:
     """(first KEPT bytes, label) of the two texts of each line. Raises DataError."""
     for number, line in lines:
         try:
             first, second, label = pair(line)
         except ValueError as error:
-            raise DataError(f"{where}:{number}: {error}; {hint}") from error
+            raise DataError(f"{where}:{number}: {error}") from error
         yield first[:KEPT], label
         yield second[:KEPT], label
         if not number % 1000:

@@ -98,14 +98,14 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
 
     def _hub_identity(self) -> dict[str, Any]:
         if self.path is not None:
-            return {"files": path_identity(self.path, self.hint)}
+            return {"files": path_identity(self.path)}
         return {files.name: files.revision for files in (bookcorpus.HUB, WIKIPEDIA)}
 
     def _hub(self, progress: Progress) -> Pieces:
         books, articles = (self.path and self.path / name for name in FOLDERS)
         rows = [
-            bookcorpus.HUB.rows(books, self.hint, joined=bookcorpus.JOINED)["train"],
-            WIKIPEDIA.rows(articles, self.hint)["train"],
+            bookcorpus.HUB.rows(books, joined=bookcorpus.JOINED)["train"],
+            WIKIPEDIA.rows(articles)["train"],
         ]
         found = [sum(piece.stop - piece.start for piece in each) for each in rows]
         where = self.path or f"source={self.source}"
@@ -124,7 +124,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         return self.vocabulary_used.pieces
 
     def read_source(self, progress: Progress) -> dict[str, Shards]:
-        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, self.hint, progress)
+        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, progress)
         return super().read_source(progress)
 
     def load(self) -> DataInfo:
@@ -147,8 +147,8 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
                 return Blocks(stream, self.length)
             return MaskedBlocks(stream, self.length, seed=self.data_seed, split=SPLITS.index(split), **self._masking())
         except ValueError as error:
-            cure = f"lower task.length, or take more text, then {self.hint}"
-            raise DataError(f"{self.name}: {split}: {error}; {cure}") from error
+            cure = "lower task.length, or take more text"
+            raise DataError(f"{self.name}: {split}: {error}", cure) from error
 
     def _masking(self) -> dict[str, int]:
         """Arguments of `drawn`. The end token is no piece that a text has."""

@@ -39,7 +39,6 @@ class PretrainingTokens:
     vocabulary: int | None
     vocabulary_text: str | Path | None
     data_root: Path
-    hint: str
 
     @cached_property
     def vocabulary_used(self) -> Vocabulary:
@@ -50,7 +49,6 @@ class PretrainingTokens:
             vocabulary=self.vocabulary,
             vocabulary_text=self.vocabulary_text,
             data_root=self.data_root,
-            hint=self.hint,
         )
 
     @property
@@ -75,7 +73,6 @@ def make(
     vocabulary: int | None,
     vocabulary_text: str | Path | None,
     data_root: Path,
-    hint: str,
 ) -> Vocabulary:
     """The vocabulary of these settings. Its pieces are kept below `data_root`. Raises DataError."""
     pieces = tokenizers.make(
@@ -83,8 +80,7 @@ def make(
         path=None if path is None else Path(path).expanduser(),
         vocabulary=vocabulary,
         folder=data_root / "lm" / "tokenizers",
-        follows_from=texts_identity(vocabulary_text, hint) if tokenizer == "bpe" else {},
-        hint=hint,
+        follows_from=texts_identity(vocabulary_text) if tokenizer == "bpe" else {},
     )
     return Vocabulary(pieces, rows(tokenizer, vocabulary))
 
@@ -95,21 +91,21 @@ def rows(tokenizer: str, vocabulary: int | None) -> int:
     return SPECIAL_ROWS + pieces
 
 
-def prepare(used: Vocabulary, vocabulary_text: str | Path | None, hint: str, progress: Progress) -> None:
+def prepare(used: Vocabulary, vocabulary_text: str | Path | None, progress: Progress) -> None:
     """Fetch the pieces, or train them on the training texts at `vocabulary_text`. Raises DataError."""
     texts: Sequence[Piece] = []
     if vocabulary_text == SYNTHETIC:
         texts = topics.documents(GENERATED, seed=0, split=0)
     elif vocabulary_text is not None:
-        texts = text_splits(existing(vocabulary_text, hint), hint)["train"]
+        texts = text_splits(existing(vocabulary_text))["train"]
     used.prepare(lambda: (document.text for piece in texts for document in piece.documents()), progress)
 
 
-def texts_identity(vocabulary_text: str | Path, hint: str) -> dict[str, Any]:
+def texts_identity(vocabulary_text: str | Path) -> dict[str, Any]:
     """What the pieces of a `bpe` follow from. Raises DataError."""
     if vocabulary_text == SYNTHETIC:
         return {"topics": topics.VERSION, "documents": GENERATED}
-    return {"texts": path_identity(existing(vocabulary_text, hint), hint)}
+    return {"texts": path_identity(existing(vocabulary_text))}
 
 
 def mask_id(used: Vocabulary) -> int:
@@ -117,9 +113,9 @@ def mask_id(used: Vocabulary) -> int:
     return used.vocab_size - 1
 
 
-def existing(path: str | Path, hint: str) -> Path:
+def existing(path: str | Path) -> Path:
     """Raises DataError for a file or folder that is not there."""
     path = Path(path).expanduser()
     if not path.exists():
-        raise DataError(f"{path}: not there; set task.vocabulary_text to the text of the pre-training, then {hint}")
+        raise DataError(f"{path}: not there", "set task.vocabulary_text to the text of the pre-training")
     return path

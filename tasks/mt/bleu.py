@@ -33,7 +33,7 @@ def library() -> Any:
     try:
         import sacrebleu
     except ImportError as error:
-        raise DataError(f"BLEU: {error}: pip install -e .[mt]") from error
+        raise DataError(f"BLEU: {error}", "pip install -e .[mt]") from error
     return sacrebleu
 
 

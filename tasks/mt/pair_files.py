@@ -40,7 +40,6 @@ class LineFile:
     file: Path
     start: int
     offset: int
-    hint: str
 
     def texts(self, count: int) -> Iterator[tuple[str, str]]:
         """(file:line, text) of so many lines. Raises DataError."""
@@ -48,19 +47,19 @@ class LineFile:
         try:
             stream = data_sources.opened(self.file)
         except OSError as error:
-            raise DataError(f"{self.file}:1: {error.strerror}; put the file there, then {self.hint}") from error
+            raise DataError(f"{self.file}:1: {error.strerror}", "put the file there") from error
         with stream:
             try:
                 stream.seek(self.offset)
             except data_sources.BROKEN as error:
-                raise DataError(f"{self.file}: {data_sources.one_line(error)}; {self.hint}") from error
-            lines = data_sources.lines(stream, str(self.file), self.hint)
+                raise DataError(f"{self.file}: {data_sources.one_line(error)}") from error
+            lines = data_sources.lines(stream, str(self.file))
             for number, line in itertools.islice(lines, count):
                 where = f"{self.file}:{self.start + number}"
                 try:
                     text = line.decode()
                 except UnicodeDecodeError as error:
-                    raise not_utf8(where, error, self.hint) from error
+                    raise not_utf8(where, error) from error
                 yield where, moses.detokenise(text, language) if ".tok" in self.file.suffixes else text.strip()
 
 
@@ -86,7 +85,6 @@ class RowPairs:
     group: int
     first: int
     count: int
-    hint: str
 
     def pairs(self) -> Iterator[Pair]:
         import pyarrow as pa
@@ -99,16 +97,16 @@ class RowPairs:
                         number += 1
                         yield self._pair(f"{self.file}:{number}", value)
         except (pa.ArrowException, OSError) as error:
-            raise broken_parquet(self.file, error, self.hint) from error
+            raise broken_parquet(self.file, error) from error
 
     def _pair(self, where: str, value: Any) -> Pair:
         try:
             found = value.as_py() or {}
         except UnicodeDecodeError as error:
-            raise not_utf8(where, error, self.hint) from error
+            raise not_utf8(where, error) from error
         texts = [found.get(language) for language in (SOURCE, TARGET)]
         if None in texts:
-            raise DataError(f"{where}: no text in {SOURCE if texts[0] is None else TARGET} in this row; {self.hint}")
+            raise DataError(f"{where}: no text in {SOURCE if texts[0] is None else TARGET} in this row")
         return Pair(where, *(text.strip() for text in texts))
 
 
@@ -143,7 +141,7 @@ def held_out(pieces: Sequence[Piece], at_once: int = 64) -> tuple[list[Piece], l
     return train, validate
 
 
-def of_folder(folder: Path, hint: str) -> dict[str, list[LinePairs]]:
+def of_folder(folder: Path) -> dict[str, list[LinePairs]]:
     """The pairs of `train`, `dev` and `test` in a folder and those below it. Raises DataError."""
     found: dict[str, dict[str, Path]] = {"train": {}, "dev": {}, "test": {}}
     for file in sorted(folder.rglob("*")):
@@ -151,35 +149,35 @@ def of_folder(folder: Path, hint: str) -> dict[str, list[LinePairs]]:
             of_split = found[SPLIT_NAMES[named[1]]]
             if named[3] in of_split:
                 what = f"{file} and {of_split[named[3]].name} both are {SPLIT_NAMES[named[1]]}'s {named[3]}"
-                raise DataError(f"{what}; leave one of them there, then {hint}")
+                raise DataError(what, "leave one of them there")
             of_split[named[3]] = file
     for split, files in found.items():
         if files.keys() != {SOURCE, TARGET}:
             there = " and ".join(file.name for file in files.values()) or "no file"
-            raise DataError(f"{folder}: {there} for {split}; it is to be {LAYOUT}, then {hint}")
-    return {split: of_line_files(files[SOURCE], files[TARGET], hint) for split, files in found.items()}
+            raise DataError(f"{folder}: {there} for {split}", f"it is to be {LAYOUT}")
+    return {split: of_line_files(files[SOURCE], files[TARGET]) for split, files in found.items()}
 
 
-def of_line_files(sources: Path, targets: Path, hint: str) -> list[LinePairs]:
+def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
     """Raises DataError for files that have not one line for each line of the other."""
-    (fewer, marks), (more, other_marks) = (_marks(file, hint) for file in (sources, targets))
+    (fewer, marks), (more, other_marks) = (_marks(file) for file in (sources, targets))
     if fewer != more:
         named = sorted(((fewer, sources), (more, targets)), key=lambda one: one[0])
         (less, shorter), (most, longer) = named
         lines = f"line {most} has" if most == less + 1 else f"lines {less + 1} to {most} have"
         what = f"{longer}: {most:,} lines, but {less:,} in {shorter.name}: {lines} no partner there"
-        raise DataError(f"{what}; put two files of one release there, then {hint}")
+        raise DataError(what, "put two files of one release there")
     return [
         LinePairs(
-            LineFile(sources, start, marks[number], hint),
-            LineFile(targets, start, other_marks[number], hint),
+            LineFile(sources, start, marks[number]),
+            LineFile(targets, start, other_marks[number]),
             min(PART, fewer - start),
         )
         for number, start in enumerate(range(0, fewer, PART))
     ]
 
 
-def of_parquet(file: Path, hint: str) -> list[RowPairs]:
+def of_parquet(file: Path) -> list[RowPairs]:
     """Raises DataError for a file without the column."""
     import pyarrow as pa
 
@@ -190,18 +188,17 @@ def of_parquet(file: Path, hint: str) -> list[RowPairs]:
             fields = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
             if not all(name in fields and is_text(fields[name]) for name in (SOURCE, TARGET)):
                 what = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
-                raise DataError(f"{what}; put the right file there, then {hint}")
+                raise DataError(what, "put the right file there")
             counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
-        raise broken_parquet(file, error, hint) from error
+        raise broken_parquet(file, error) from error
     firsts = itertools.accumulate(counts, initial=0)
     return [
-        RowPairs(file, number, first, count, hint)
-        for number, (first, count) in enumerate(zip(firsts, counts, strict=False))
+        RowPairs(file, number, first, count) for number, (first, count) in enumerate(zip(firsts, counts, strict=False))
     ]
 
 
-def _marks(file: Path, hint: str) -> tuple[int, list[int]]:
+def _marks(file: Path) -> tuple[int, list[int]]:
     """The number of lines of a file, and the byte at which each part of them begins. Raises DataError."""
     count, at, marks = 0, 0, []
     try:
@@ -211,8 +208,8 @@ def _marks(file: Path, hint: str) -> tuple[int, list[int]]:
                     marks.append(at)
                 count, at = count + 1, at + len(line)
                 if len(line) > data_sources.LONGEST_LINE:
-                    raise DataError(f"{file}:{count}: more than {data_sources.LONGEST_LINE} bytes in a line; {hint}")
+                    raise DataError(f"{file}:{count}: more than {data_sources.LONGEST_LINE} bytes in a line")
     except data_sources.BROKEN as error:
         reason = getattr(error, "strerror", None) or data_sources.one_line(error)
-        raise DataError(f"{file}:{count + 1}: {reason}; put the whole file there, then {hint}") from error
+        raise DataError(f"{file}:{count + 1}: {reason}", "put the whole file there") from error
     return count, marks

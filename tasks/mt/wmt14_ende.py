@@ -76,8 +76,8 @@ class Wmt14EnDe(SequenceToSequence):
             "official": Source(self._official, self._official_identity, **files),
             "hf": Source(self._hub, self._hub_identity, **hub),
             SLICE: Source(
-                lambda progress: pair_files.of_folder(self.path, self.hint),
-                lambda: {"files": path_identity(self.path, self.hint)},
+                lambda progress: pair_files.of_folder(self.path),
+                lambda: {"files": path_identity(self.path)},
                 path=pair_files.LAYOUT,
                 requires_path=True,
             ),
@@ -108,15 +108,15 @@ class Wmt14EnDe(SequenceToSequence):
 
     def _official(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
         folder = self.data_root / "downloads" / "wmt14"
-        return wmt_files.official(self.path, folder, self.news_commentary, self.hint, progress)
+        return wmt_files.official(self.path, folder, self.news_commentary, progress)
 
     def _hub_identity(self) -> dict[str, Any]:
         if self.path is not None:
-            return {"files": path_identity(self.path, self.hint)}
+            return {"files": path_identity(self.path)}
         return {"name": wmt_files.HUB.name, "revision": wmt_files.HUB.revision}
 
     def _hub(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
-        found = wmt_files.of_hub(self.path, self.hint)
+        found = wmt_files.of_hub(self.path)
         counts = [sum(piece.count for piece in pieces) for pieces in found.values()]
         self.check_is_complete(self.path or wmt_files.HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
         return found
@@ -145,7 +145,7 @@ class Wmt14EnDe(SequenceToSequence):
         found = {}
         for name in (*SPLITS, "dev"):
             cleaning = self.cleaning if name in cleaned else None
-            makers = [PieceEncoder(one, self.vocabulary_used, cleaning, self.hint) for one in tokens[name]]
+            makers = [PieceEncoder(one, self.vocabulary_used, cleaning) for one in tokens[name]]
             found[name] = self._made(name, pieces[name], makers)
         for name in DECODED.values():
             found[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
@@ -172,11 +172,11 @@ class Wmt14EnDe(SequenceToSequence):
     def _made(self, name: str, pieces: Sequence[Piece], makers: Sequence[Callable[[], Examples]]) -> Examples | Shards:
         title = f"{name} of {self.name}"
         if not (count := sum(piece.count for piece in pieces)):
-            raise DataError(f"{title}: no pairs; {self.hint}")
+            raise DataError(f"{title}: no pairs")
         if len(makers) > 1:
             return Shards(makers, count, title)
         if not (made := makers[0]()).count:
-            raise DataError(f"{title}: task.clean_length and task.clean_ratio leave no pair of {count:,}; {self.hint}")
+            raise DataError(f"{title}: task.clean_length and task.clean_ratio leave no pair of {count:,}")
         return made
 
     def _training_texts(self, tokens: Sequence[Tokens], progress: Progress) -> Iterator[str]:

@@ -46,11 +46,11 @@ class Piece(Protocol):
         """Raises DataError."""
 
 
-def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str, hint: str) -> Examples | Shards:
+def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str) -> Examples | Shards:
     """A split: of one piece its examples, of several shards that are still to be made. Raises DataError for no pair."""
-    makers = [Encoder(piece, vocabulary, hint) for piece in pieces if piece.count]
+    makers = [Encoder(piece, vocabulary) for piece in pieces if piece.count]
     if not makers:
-        raise DataError(f"{title}: no pairs; {hint}")
+        raise DataError(f"{title}: no pairs")
     if len(makers) == 1:
         return makers[0]()
     return Shards(makers, sum(piece.count for piece in pieces), title)
@@ -62,7 +62,6 @@ class Encoder:
 
     piece: Piece
     vocabulary: Vocabulary
-    hint: str
 
     def __call__(self) -> Examples:
         tokens: list[np.ndarray] = []
@@ -71,7 +70,7 @@ class Encoder:
         while some := list(itertools.islice(pairs, BATCH)):
             for pair in some:
                 if not pair.target.strip():
-                    raise DataError(f"{pair.where}: an empty target; put its text there or drop the pair, {self.hint}")
+                    raise DataError(f"{pair.where}: an empty target", "put its text there or drop the pair")
             found = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
             tokens += found
             lengths.append(np.array([len(one) for one in found]).reshape(-1, 2))

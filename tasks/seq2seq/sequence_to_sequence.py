@@ -148,7 +148,6 @@ class SequenceToSequence(CachedTask):
             vocabulary=self.vocabulary,
             folder=self.data_root / "lm" / "tokenizers",
             follows_from={"pairs": self._text_identity()} if self.trains_vocabulary else {},
-            hint=self.hint,
         )
 
     def _text_identity(self) -> dict[str, Any]:
@@ -177,10 +176,7 @@ class SequenceToSequence(CachedTask):
             return (text for piece in pieces["train"] for pair in piece.pairs() for text in (pair.source, pair.target))
 
         self.vocabulary_used.prepare(texts, progress)
-        return {
-            name: encoded(pieces[name], self.vocabulary_used, title=f"{name} of {self.name}", hint=self.hint)
-            for name in SPLITS
-        }
+        return {name: encoded(pieces[name], self.vocabulary_used, title=f"{name} of {self.name}") for name in SPLITS}
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]

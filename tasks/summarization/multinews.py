@@ -79,7 +79,7 @@ class MultiNews(SequenceToSequence):
             ),
             SLICE: Source(
                 self._slice,
-                lambda: {"cut_abstract": self.cut_abstract, "files": path_identity(self.path, self.hint)},
+                lambda: {"cut_abstract": self.cut_abstract, "files": path_identity(self.path)},
                 path=pair_files.LAYOUT,
                 requires_path=True,
             ),
@@ -100,23 +100,23 @@ class MultiNews(SequenceToSequence):
 
     def _official_identity(self) -> dict[str, Any]:
         if self.path is not None:
-            return {"files": path_identity(self.path, self.hint)}
+            return {"files": path_identity(self.path)}
         return {"files": [file.sha256 for file in FILES.values()]}
 
     def _official(self, progress: Progress) -> Pieces:
         if self.path is None:
             folder = self.data_root / "downloads" / "multinews"
             for file in FILES.values():
-                file.fetch(folder, self.hint, progress)
+                file.fetch(folder, progress)
         else:
             folder = self.path
-        found = pair_files.pieces(folder, cut_abstract=False, hint=self.hint)
+        found = pair_files.pieces(folder, cut_abstract=False)
         counts = [sum(piece.count for piece in found[name]) for name in SPLITS]
         self.check_is_complete(folder, counts, self.published, "pairs")
         return found
 
     def _slice(self, progress: Progress) -> Pieces:
-        return pair_files.pieces(self.path, cut_abstract=self.cut_abstract, hint=self.hint)
+        return pair_files.pieces(self.path, cut_abstract=self.cut_abstract)
 
     def _sizes(self) -> dict[str, int]:
         return {"facts": self.document_facts, "announced": self.announced, "articles": self.articles}

@@ -41,7 +41,6 @@ class LinePairs:
     targets: Path
     start: int
     stop: int
-    hint: str
 
     @property
     def count(self) -> int:
@@ -53,8 +52,8 @@ class LinePairs:
             yield Pair(where, source, target)
 
     def _texts(self, file: Path) -> Iterator[tuple[str, str]]:
-        for number, line in itertools.islice(data_sources.lines_of(file, self.hint), self.start, self.stop):
-            yield (where := f"{file}:{number}"), text_of(line, where, self.hint).strip().replace(NEWLINE, "\n")
+        for number, line in itertools.islice(data_sources.lines_of(file), self.start, self.stop):
+            yield (where := f"{file}:{number}"), text_of(line, where).strip().replace(NEWLINE, "\n")
 
 
 @dataclass(frozen=True)
@@ -65,20 +64,19 @@ class JsonLines:
     start: int
     stop: int
     cut_abstract: bool
-    hint: str
 
     @property
     def count(self) -> int:
         return self.stop - self.start
 
     def pairs(self) -> Iterator[Pair]:
-        for number, line in itertools.islice(data_sources.lines_of(self.file, self.hint), self.start, self.stop):
+        for number, line in itertools.islice(data_sources.lines_of(self.file), self.start, self.stop):
             where = f"{self.file}:{number}"
-            document, summary = _fields(text_of(line, where, self.hint), where, self.hint)
+            document, summary = _fields(text_of(line, where), where)
             yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
 
 
-def pieces(folder: Path, *, cut_abstract: bool, hint: str) -> dict[str, list[Piece]]:
+def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
     """The pairs of each split in a folder. Raises DataError."""
     found: dict[str, dict[str, Path]] = {name: {} for name in SPLITS}
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -87,63 +85,63 @@ def pieces(folder: Path, *, cut_abstract: bool, hint: str) -> dict[str, list[Pie
             split = SPLIT_NAMES[named[1]]
             if kind in found[split]:
                 what = f"{file} and {found[split][kind].name} both are {split}'s {kind}"
-                raise DataError(f"{what}; leave one of them there, then {hint}")
+                raise DataError(what, "leave one of them there")
             found[split][kind] = file
     made = {}
     for split, files in found.items():
         if "jsonl" in files and len(files) == 1:
-            made[split] = _of_json_lines(files["jsonl"], cut_abstract, hint)
+            made[split] = _of_json_lines(files["jsonl"], cut_abstract)
         elif files.keys() == {"source", "target"} and not cut_abstract:
-            made[split] = of_line_files(files["source"], files["target"], hint)
+            made[split] = of_line_files(files["source"], files["target"])
         elif files.keys() == {"source", "target"}:
-            raise DataError(f"{folder}: task.cut_abstract is for .jsonl files; set it to false, then {hint}")
+            raise DataError(f"{folder}: task.cut_abstract is for .jsonl files", "set it to false")
         else:
             there = " and ".join(file.name for file in files.values()) or "no file"
-            raise DataError(f"{folder}: {there} for {split}; it is to be {LAYOUT}, then {hint}")
+            raise DataError(f"{folder}: {there} for {split}", f"it is to be {LAYOUT}")
     return made
 
 
-def of_line_files(sources: Path, targets: Path, hint: str) -> list[LinePairs]:
+def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
     """Raises DataError for files that have not one line for each line of the other."""
-    counts = [sum(1 for _ in data_sources.lines_of(file, hint)) for file in (sources, targets)]
+    counts = [sum(1 for _ in data_sources.lines_of(file)) for file in (sources, targets)]
     if counts[0] != counts[1]:
         (shorter, fewer), (longer, more) = sorted(zip((sources, targets), counts, strict=True), key=lambda one: one[1])
         first, last = fewer + 1, more
         lines = f"line {first} has" if first == last else f"lines {first} to {last} have"
         what = f"{longer}: {more:,} lines, but {fewer:,} in {shorter.name}: {lines} no partner there"
-        raise DataError(f"{what}; put two files of one release there, then {hint}")
-    return [LinePairs(sources, targets, start, stop, hint) for start, stop in _parts(counts[0])]
+        raise DataError(what, "put two files of one release there")
+    return [LinePairs(sources, targets, start, stop) for start, stop in _parts(counts[0])]
 
 
-def _of_json_lines(file: Path, cut_abstract: bool, hint: str) -> list[JsonLines]:
-    count = sum(1 for _ in data_sources.lines_of(file, hint))
-    return [JsonLines(file, start, stop, cut_abstract, hint) for start, stop in _parts(count)]
+def _of_json_lines(file: Path, cut_abstract: bool) -> list[JsonLines]:
+    count = sum(1 for _ in data_sources.lines_of(file))
+    return [JsonLines(file, start, stop, cut_abstract) for start, stop in _parts(count)]
 
 
 def _parts(count: int) -> list[tuple[int, int]]:
     return [(start, min(start + PART, count)) for start in range(0, count, PART)]
 
 
-def text_of(line: bytes, where: str, hint: str) -> str:
+def text_of(line: bytes, where: str) -> str:
     """Raises DataError for bytes that are not UTF-8."""
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        raise not_utf8(where, error, hint) from error
+        raise not_utf8(where, error) from error
 
 
-def _fields(line: str, where: str, hint: str) -> tuple[str, str]:
+def _fields(line: str, where: str) -> tuple[str, str]:
     try:
         found: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: no JSON ({one_line(error)[:80]}); put the whole file there, then {hint}") from error
+        raise DataError(f"{where}: no JSON ({one_line(error)[:80]})", "put the whole file there") from error
     texts = [found.get(key) if isinstance(found, dict) else None for key in KEYS]
     if wrong := [key for key, text in zip(KEYS, texts, strict=True) if not isinstance(text, str)]:
-        raise DataError(f"{where}: no text {wrong[0]!r} in this line; put the right file there, then {hint}")
+        raise DataError(f"{where}: no text {wrong[0]!r} in this line", "put the right file there")
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair, as JSON may spell it
-        raise DataError(f"{where}: half a character (\\u{ord(error.object[error.start]):x}); {hint}") from error
+        raise DataError(f"{where}: half a character (\\u{ord(error.object[error.start]):x})") from error
     return texts[0], texts[1]
 
 

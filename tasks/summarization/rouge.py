@@ -51,7 +51,7 @@ def scorer() -> Any:
         from absl import logging  # it comes with rouge-score
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
-        raise DataError(f"ROUGE: {error}: pip install -e .[summarization]") from error
+        raise DataError(f"ROUGE: {error}", "pip install -e .[summarization]") from error
     # it closes what was sys.stderr when it was imported, if that is another file by then: of a notebook, of a test
     logging.get_absl_handler().python_handler.stream = sys.__stderr__
     return RougeScorer(list(NAMES), use_stemmer=True)

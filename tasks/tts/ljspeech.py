@@ -34,9 +34,9 @@ from tasks.examples import AnyExamples, Shards, fingerprint
 from tasks.lm.text_sources import HubFiles, path_identity
 from tasks.tts import audio, clips, phonemes, synthetic_speech
 from tasks.tts.audio import LJSPEECH
-from tasks.tts.baselines import LastFrame, MeanFrame, PhonemeFrames
 from tasks.tts.distortion import Ratio, costs, frame_distances, log_mels
 from tasks.tts.features import TEXT, spectrograms, texts
+from tasks.tts.frame_predictors import LastFrame, MeanFrame, PhonemeFrames
 from tasks.tts.synthetic_speech import Sentence
 from tasks.tts.utterances import Utterances, moments, real
 
@@ -93,7 +93,7 @@ class LJSpeech(CachedTask):
 
     def sources(self) -> dict[str, Source]:
         def files() -> dict[str, Any]:
-            return {"files": path_identity(self.path, self.hint), **self._text_identity()}
+            return {"files": path_identity(self.path), **self._text_identity()}
 
         def published(what: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
             return lambda: files() if self.path and self.path.is_dir() else {**what, **self._text_identity()}
@@ -125,24 +125,24 @@ class LJSpeech(CachedTask):
     def _official(self, progress: Progress) -> dict[str, list[clips.Clip]]:
         downloads, folder = self.data_root / "downloads", self.path
         if folder is None or not folder.is_dir():
-            file = clips.ARCHIVE.at(self.path, downloads, self.hint, progress)
-            folder = clips.unpacked(file, downloads, self.hint, progress)
+            file = clips.ARCHIVE.at(self.path, downloads, progress)
+            folder = clips.unpacked(file, downloads, progress)
         return clips.by_title(self._complete(folder))
 
     def _hub(self, progress: Progress) -> dict[str, list[clips.Clip]]:
-        files = HUB.at(self.path, self.hint)["all"]
-        which = {"files": path_identity(self.path, self.hint)} if self.path else {"revision": HUB.revision}
-        folder = clips.from_parquet(files, self.data_root / "downloads" / "lj-speech-hf", which, self.hint)
+        files = HUB.at(self.path)["all"]
+        which = {"files": path_identity(self.path)} if self.path else {"revision": HUB.revision}
+        folder = clips.from_parquet(files, self.data_root / "downloads" / "lj-speech-hf", which)
         return clips.by_title(self._complete(folder))
 
     def _complete(self, folder: Path) -> list[clips.Clip]:
-        found = clips.read_clips(folder, self.hint)
+        found = clips.read_clips(folder)
         self.check_is_complete(folder, [len(found)], [clips.CLIPS], "clips")
         return found
 
     def _slice(self, progress: Progress) -> dict[str, list[clips.Clip]]:
-        found = clips.read_clips(self.path, self.hint)
-        return clips.last_held_out(found, self.held_out, self.path / clips.METADATA, self.hint)
+        found = clips.read_clips(self.path)
+        return clips.last_held_out(found, self.held_out, self.path / clips.METADATA)
 
     def _generated(self, progress: Progress) -> dict[str, list[Sentence]]:
         counts = {"train": self.sentences, "val": self.held_out, "test": self.held_out}
@@ -154,12 +154,12 @@ class LJSpeech(CachedTask):
     def read_source(self, progress: Progress) -> dict[str, Shards]:
         found, phonemizer = self._source.read(progress), None
         if self.source != SYNTHETIC:
-            file = phonemes.CMUDICT.at(self.dictionary, self.data_root / "downloads", self.hint, progress)
+            file = phonemes.CMUDICT.at(self.dictionary, self.data_root / "downloads", progress)
             known = phonemes.espeak()
-            phonemizer = phonemes.Phonemizer(phonemes.read_dictionary(file, self.hint), known and known[0])
+            phonemizer = phonemes.Phonemizer(phonemes.read_dictionary(file), known and known[0])
         title = f"features of {self.name}"
-        written = {name + TEXT: texts(found[name], phonemizer, self.max_phonemes, self.hint) for name in SPLITS}
-        heard = {name: spectrograms(found[name], self.scale, self.max_frames, title, self.hint) for name in SPLITS}
+        written = {name + TEXT: texts(found[name], phonemizer, self.max_phonemes) for name in SPLITS}
+        heard = {name: spectrograms(found[name], self.scale, self.max_frames, title) for name in SPLITS}
         return heard | written
 
     def check_vocabulary(self, split: str, found: AnyExamples) -> None:
@@ -178,7 +178,7 @@ class LJSpeech(CachedTask):
             split.mean, split.std, split.seen = mean, std, seen
             if not split.frame_counts.all():
                 what = f"a clip has fewer frames than a step, {self.frames_per_step}"
-                raise DataError(f"{self.name}: {name}: {what}; lower task.frames_per_step, then {self.hint}")
+                raise DataError(f"{self.name}: {name}: {what}", "lower task.frames_per_step")
         self._references.clear()
         self._splits["free_running"] = self._splits["test"]
         sizes = {name: len(split) for name, split in self._splits.items()}
@@ -325,17 +325,17 @@ class LJSpeech(CachedTask):
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """The shortest test clip: spectrograms, an alignment, what is said, and the first seconds of both sounds."""
-        from tasks.tts import plot
+        from tasks.tts import speech_plot
 
         split, device = self.split("test"), next(model.parameters()).device
         batch = {name: x.to(device) for name, x in split.batch([int(split.frame_counts.argmin())]).items()}
         _, forced, _ = self.predict(model, batch)
         spoken, _ = self.speak(model, batch)
         weights = model.alignments(batch["phonemes"], batch["frames"], seeds=batch["seeds"])[:, 0].float().cpu().numpy()
-        layer, head = plot.sharpest(weights)
+        layer, head = speech_plot.sharpest(weights)
         pictures = {"true": batch["frames"][0], "given the true past": forced[0], "by itself": spoken[0]}
         said = phonemes.spelled(batch["phonemes"][0].tolist())
-        figure = plot.draw(
+        figure = speech_plot.draw(
             {name: frames.float().cpu().numpy() * split.std + split.mean for name, frames in pictures.items()},
             weights[layer, head],
             [phonemes.SYMBOLS[number] for number in batch["phonemes"][0].tolist()],

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tasks.base import Split
-from tasks.lra import baselines
-from tasks.lra.baselines import LinearDiscriminant, Lookup, NaiveBayes, bucket, ngrams
+from tasks.lra import classifiers
+from tasks.lra.classifiers import LinearDiscriminant, Lookup, NaiveBayes, bucket, ngrams
 from tasks.lra.listops import root_on_digits
 from tasks.lra.listops_generator import evaluate, parse
 from tasks.lra.pathfinder_discs import disc_places, distance_key, keys
@@ -36,7 +36,7 @@ def random_tokens(count, length, symbols, classes, seed=0):
 
 
 def test_a_table_answers_with_the_frequencies_of_a_key(monkeypatch):
-    monkeypatch.setattr(baselines, "PIECE", 7)  # it is read in pieces
+    monkeypatch.setattr(classifiers, "PIECE", 7)  # it is read in pieces
     split = random_tokens(50, 3, 4, 2)
     first = lambda tokens: tokens[:, 0]  # noqa: E731
     table = Lookup.fitted(split, 2, 5, first)
@@ -54,7 +54,7 @@ def test_a_table_answers_with_the_frequencies_of_a_key(monkeypatch):
 
 
 def test_naive_bayes_is_bayes_rule_of_counts(monkeypatch):
-    monkeypatch.setattr(baselines, "PIECE", 7)
+    monkeypatch.setattr(classifiers, "PIECE", 7)
     split = random_tokens(30, 6, 5, 2)
     bayes = NaiveBayes(split, 2, lambda tokens: ngrams(tokens, 2, 5))
 
@@ -78,7 +78,7 @@ def test_naive_bayes_is_bayes_rule_of_counts(monkeypatch):
 
 
 def test_linear_discriminant_finds_the_best_line(monkeypatch):
-    monkeypatch.setattr(baselines, "SHRINKAGE", 1e-6)
+    monkeypatch.setattr(classifiers, "SHRINKAGE", 1e-6)
     draw = np.random.default_rng(0)
     label = draw.integers(2, size=2000)
     both = draw.normal(size=(2000, 1)) * 30  # a large common part hides the difference from either number alone
@@ -96,7 +96,7 @@ def test_ngrams_are_numbers_of_neighbours():
     assert ngrams(tokens, 2, 5).tolist() == [[7, 13, -1, -1], [24, 24, 24, 24]]
     assert ngrams(tokens[:, :2], 3, 5).shape == (2, 0)
     many = bucket(np.array([-1, *range(1000)]))
-    assert many[0] == -1 and len(set(many.tolist())) == 1001 and many.max() < baselines.BUCKETS
+    assert many[0] == -1 and len(set(many.tolist())) == 1001 and many.max() < classifiers.BUCKETS
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import http.client
 import io
+import json
 import logging
 import lzma
 import os
@@ -29,6 +30,7 @@ MIB = 1 << 20
 LONGEST_LINE = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
 HASHED_WHOLE = 64 * MIB
+SAMPLE = 1 << 12  # bytes at each end of a file
 UNPACKED = 50  # times the size of a gzipped text, which takes a fifth to a third of its size
 UNPACKED_OF_ANY = 16 * MIB
 TIMEOUT_S = 60
@@ -140,6 +142,31 @@ def identities(files: Mapping[str, Path]) -> dict[str, str]:
     return {name: identity(file) for name, file in files.items()}
 
 
+def path_identity(path: Path) -> str:
+    """sha256, hexadecimal, of a file, or of the files in a folder and their places there. Raises DataError.
+
+    Of large files, and of those in a large folder, size, beginning and end stand for the content, so as not to wait.
+    """
+    if not path.is_dir():
+        return identity(path)
+    try:
+        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+        sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
+        small = sum(sizes.values()) <= HASHED_WHOLE
+        contents = [identity(file) if small else _ends(file) for file in files]
+    except OSError as error:
+        raise DataError(f"{error.filename}:1: {error.strerror}") from error
+    return hashlib.sha256(json.dumps([sizes, contents], sort_keys=True).encode()).hexdigest()
+
+
+def _ends(file: Path) -> str:
+    with open(file, "rb") as stream:
+        digest = hashlib.sha256(stream.read(SAMPLE))
+        stream.seek(max(0, file.stat().st_size - SAMPLE))
+        digest.update(stream.read(SAMPLE))
+    return digest.hexdigest()
+
+
 def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:
     """(name, content) of the wanted files of a tar archive, in its order; nothing is unpacked. Raises DataError.
 
@@ -203,13 +230,17 @@ def opened(file: Path) -> IO[bytes]:
     return io.BufferedReader(Unpacked(file), MIB // 8) if file.suffix == ".gz" else open(file, "rb")
 
 
+def opened_text(file: Path) -> IO[bytes]:
+    """As `opened`. Raises DataError."""
+    try:
+        return opened(file)
+    except OSError as error:
+        raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
+
+
 def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line without its end) of a (gzipped) text file. Raises DataError."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stream = stack.enter_context(opened(file))
-        except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
+    with opened_text(file) as stream:
         yield from lines(stream, str(file))
 
 
@@ -225,6 +256,31 @@ def lines(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
     except BROKEN as error:
         reason = getattr(error, "strerror", None) or one_line(error)
         raise DataError(f"{where}:{number + 1}: {reason}", "put the whole file there") from error
+
+
+def decoded(data: bytes, where: object, *, at: int = 0) -> str:
+    """The text. Raises DataError with the place in the (unzipped) file, in which the data begin at byte `at`."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(where, error, at=at) from error
+
+
+def not_utf8(where: object, error: UnicodeDecodeError, *, at: int = 0) -> DataError:
+    byte = error.object[error.start]
+    return DataError(f"{where}: byte {at + error.start} (0x{byte:02x}) is not UTF-8", "put a whole text there")
+
+
+def json_object(line: bytes, where: str) -> dict[str, Any]:
+    """The object that a line of JSON is. Raises DataError."""
+    text = decoded(line, where)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: no JSON ({one_line(error)[:80]})", "put the whole file there") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: no JSON object", "put the right file there")
+    return value
 
 
 def write_whole(file: Path, parts: Iterable[bytes]) -> None:

@@ -21,6 +21,7 @@ from tasks import cache
 from tasks.base import Split, Task
 from tasks.cache import CacheError
 from tasks.checks import DataError, Progress, at_least, one_of
+from tasks.data_sources import path_identity
 from tasks.examples import AnyExamples, Examples, Shards
 
 SPLITS = ("train", "val", "test")
@@ -120,6 +121,10 @@ class DataTask(Task):
             problem = f"source={self.source} requires task.path, {self._source.path}"
             with self.naming_the_command():
                 raise DataError(problem, arguments="task.path=...")
+
+    def identity(self, **published: Any) -> dict[str, Any]:
+        """What the data follow from: the files at `path`, or without one what is published. Raises DataError."""
+        return published if self.path is None else {"files": path_identity(self.path)}
 
     def split(self, name: str) -> Any:
         if not self._splits:

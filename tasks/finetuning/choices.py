@@ -12,6 +12,7 @@ table says development set (X56). The licence of RACE allows research alone.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks import data_sources
 from tasks.base import FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
+from tasks.data_sources import identities
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
-from tasks.lm.text_sources import HubFiles, path_identity
+from tasks.lm.text_sources import HubFiles
 
 LEVELS = ("middle", "high")  # RACE's groups are 1 and 2
 
@@ -45,18 +46,11 @@ class Choice(LabelledTexts):
     file_columns: ClassVar[Sequence[str]]
 
     def sources(self) -> dict[str, Source]:
-        def hub_identity() -> dict[str, Any]:
-            where = {"revision": self.hub.revision}
-            return where if self.path is None else {"files": path_identity(self.path)}
-
-        def identity() -> dict[str, Any]:
-            return data_sources.identities(self._files())
-
         layout = "a folder with " + ", ".join(names[0] for names in self.files.values())
         hub = f"a folder with the parquet files of {self.hub.name}"
         return {
-            "hf": Source(self._of_hub, hub_identity, path=hub, complete=True),
-            SLICE: Source(self._slice, identity, path=layout, requires_path=True),
+            "hf": Source(self._of_hub, partial(self.identity, revision=self.hub.revision), path=hub, complete=True),
+            SLICE: Source(self._slice, lambda: identities(self._files()), path=layout, requires_path=True),
             SYNTHETIC: self.generated(),
         }
 

@@ -10,18 +10,19 @@ the development set that it reports (X55).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tasks import data_sources
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress
+from tasks.data_sources import identities
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
-from tasks.lm.text_sources import HubFiles, path_identity
+from tasks.lm.text_sources import HubFiles
 from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
 from tasks.seq2seq.vocabulary import SPECIAL_ROWS
 
@@ -58,15 +59,10 @@ class GLUE(LabelledTexts):
             files = hub.at(self.path)
             return {split: self._of_hub(split, some) for split, some in files.items()}
 
-        def hub_identity() -> dict[str, Any]:
-            return {"revision": REVISION} if self.path is None else {"files": path_identity(self.path)}
-
-        def identity() -> dict[str, Any]:
-            return data_sources.identities(self._files())
-
+        identity = partial(self.identity, revision=REVISION)
         return {
-            "hf": Source(from_hub, hub_identity, path=f"a folder with the parquet files of {NAME}", complete=True),
-            SLICE: Source(self._slice, identity, path=LAYOUT, requires_path=True),
+            "hf": Source(from_hub, identity, path=f"a folder with the parquet files of {NAME}", complete=True),
+            SLICE: Source(self._slice, lambda: identities(self._files()), path=LAYOUT, requires_path=True),
             SYNTHETIC: self.generated(),
         }
 

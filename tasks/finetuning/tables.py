@@ -1,14 +1,11 @@
 """Rows of tables: GLUE's tab-separated files, parquet files of the hub, files of JSON lines. Everything is checked."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data_sources import one_line
-from tasks.lm.documents import not_utf8
 from tasks.lm.parquet import broken_parquet, parquet_file
 
 Row = tuple[str, Mapping[str, Any]]  # file:line, {column: value}
@@ -30,10 +27,7 @@ def tsv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     width = 0
     for number, line in data_sources.lines_of(file):
         where = f"{file}:{number}"
-        try:
-            values = line.decode().split("\t")
-        except UnicodeDecodeError as error:
-            raise not_utf8(where, error) from error
+        values = data_sources.decoded(line, where).split("\t")
         if number == 1:
             width, places = len(values), {name.strip("\ufeff "): place for place, name in enumerate(values)}
             require(columns, places, where)
@@ -66,14 +60,7 @@ def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     """Objects of a file of JSON lines. Raises DataError."""
     for number, line in data_sources.lines_of(file):
         where = f"{file}:{number}"
-        try:
-            row = json.loads(line.decode())
-        except UnicodeDecodeError as error:
-            raise not_utf8(where, error) from error
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: no JSON ({one_line(error)[:80]})", "put the whole file there") from error
-        if not isinstance(row, dict):
-            raise DataError(f"{where}: no JSON object", "put the right file there")
+        row = data_sources.json_object(line, where)
         require(columns, row, where)
         yield where, row
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tasks.checks import DataError
-from tasks.data_sources import BROKEN, LONGEST_LINE, MIB
-from tasks.lm.documents import SHARD, Document, broken_text, decoded, grouped, opened
+from tasks.data_sources import BROKEN, LONGEST_LINE, MIB, decoded, opened_text
+from tasks.lm.documents import SHARD, Document, broken_text, grouped
 
 HEADING = re.compile(rb" = [^=\s].* = \s*")  # of the first level; ` = = Life = = ` is of the second
 
@@ -30,7 +30,7 @@ class Articles:
         return self.stop - self.start
 
     def documents(self) -> Iterator[Document]:
-        with opened(self.file) as stream:
+        with opened_text(self.file) as stream:
             try:
                 stream.seek(self.start)
                 data = stream.read(self.size)
@@ -78,7 +78,7 @@ def article_index(file: Path) -> ArticleIndex:
                 raise DataError(f"{file}:{number}: more than {LONGEST_LINE // MIB} MiB in a line")
             yield line
 
-    with opened(file) as stream:
+    with opened_text(file) as stream:
         try:
             starts = list(article_starts(counted(stream)))
         except BROKEN as error:

@@ -15,13 +15,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data_sources import MIB, one_line
+from tasks.data_sources import MIB, decoded, one_line, opened_text
 from tasks.examples import Examples, Shards
 from tasks.lm.tokenizers import Tokenizer, dtype
 
@@ -146,7 +146,7 @@ class TextFile:
             raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
 
     def documents(self) -> Iterator[Document]:
-        with opened(self.file) as stream:
+        with opened_text(self.file) as stream:
             data = data_sources.content(stream, str(self.file))
         yield Document(str(self.file), decoded(data, self.file))
 
@@ -224,27 +224,6 @@ def members(file: Path, wanted: re.Pattern[str]) -> dict[str, list[Members]]:
             for some in grouped(singles, SHARD)
         ]
     return found
-
-
-def opened(file: Path) -> IO[bytes]:
-    """A (gzipped) file. Raises DataError."""
-    try:
-        return data_sources.opened(file)
-    except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
-
-
-def decoded(data: bytes, where: object, *, at: int = 0) -> str:
-    """The text. Raises DataError with the place in the (unzipped) file, in which the data begin at byte `at`."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise not_utf8(where, error, at=at) from error
-
-
-def not_utf8(where: object, error: UnicodeDecodeError, *, at: int = 0) -> DataError:
-    found = error.object[error.start]
-    return DataError(f"{where}: byte {at + error.start} (0x{found:02x}) is not UTF-8", "put a whole text there")
 
 
 def broken_text(file: Path, error: BaseException) -> DataError:

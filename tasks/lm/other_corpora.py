@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import one_line
+from tasks.data_sources import one_line, path_identity
 from tasks.lm import openwebtext
 from tasks.lm.documents import Document, Piece, TextFile
-from tasks.lm.text_sources import TEXTS, HubFiles, path_identity
+from tasks.lm.text_sources import TEXTS, HubFiles
 
 HF = "hf"  # in place of a path: the published files
 PILE = HubFiles("monology/pile-uncopyrighted", "3be90335b66f24456a5d6659d9c8d208c0357119", {"test": "test.jsonl.zst"})

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import one_line
-from tasks.lm.documents import SHARD, Document, not_utf8
+from tasks.data_sources import not_utf8, one_line
+from tasks.lm.documents import SHARD, Document
 
 ROWS_AT_ONCE = 64
 

@@ -8,13 +8,14 @@ words is more than 1 % away from theirs is refused; the numbers themselves stand
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tasks.checks import DataError, Progress
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS, Source
 from tasks.lm.books import fetch_books, listed_books
-from tasks.lm.text_sources import LAYOUT, Corpus, HubFiles, Pieces, path_identity, text_splits
+from tasks.lm.text_sources import LAYOUT, Corpus, HubFiles, Pieces, text_splits
 
 BOOKS = {"train": 28_602, "val": 50, "test": 100}
 WORDS = {"train": 1_973_136_207, "val": 3_007_061, "test": 6_966_499}
@@ -50,8 +51,9 @@ class PG19(Corpus):
     source: str = "official"
 
     def sources(self) -> dict[str, Source]:
+        identity = partial(self.identity, lists=[listed.sha256 for listed in LISTS])
         return {
-            "official": Source(self._official, self._official_identity, path=LAYOUT, complete=True),
+            "official": Source(self._official, identity, path=LAYOUT, complete=True),
             "hf": self.hub_source(HUB, self._hub),
             **super().sources(),
         }
@@ -70,11 +72,6 @@ class PG19(Corpus):
                 what = f"{name} has {words:,} words, {WORDS[name]:,} are published"
                 cure = "fetch the books again to another paths.data (task.source=slice takes a part)"
                 raise DataError(f"{self.path or self.source}: {what}", cure)
-
-    def _official_identity(self) -> dict[str, Any]:
-        if self.path is not None:
-            return {"files": path_identity(self.path)}
-        return {"lists": [listed.sha256 for listed in LISTS]}
 
     def _official(self, progress: Progress) -> Pieces:
         folder = self.path

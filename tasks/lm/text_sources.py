@@ -1,7 +1,5 @@
 """Where the corpora come from: a folder or archive of texts, parquet files of the hub, generated stories."""
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,6 @@ from typing import Any, NamedTuple
 
 from tasks import data_sources
 from tasks.checks import DataError, Progress
-from tasks.data_sources import HASHED_WHOLE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, Source
 from tasks.lm import synthetic_text
 from tasks.lm.documents import Piece, TextFile, members
@@ -25,7 +22,6 @@ MEMBER = re.compile(rf"(?:[^/]+/)*({'|'.join(FOLDERS)})/[^/]+\.txt")
 TEXTS = ("*.txt", "*.txt.gz")
 LAYOUT = "a folder or tar archive with train/, validation/ and test/ of .txt files, one document each"
 ENDS = re.compile(r"(\.(tar|tgz|zip|gz|bz2|xz))+$")
-SAMPLE = 1 << 12  # bytes at each end of a file
 HELD_BACK = 8  # training stories for each one that validates, and each one that tests
 
 
@@ -72,9 +68,8 @@ class Corpus(LanguageModelling):
     distance: int = 2048
 
     def sources(self) -> dict[str, Source]:
-        identity = partial(path_identity, self.path)
         return {
-            SLICE: Source(self.read_slice, lambda: {"files": identity()}, path=LAYOUT, requires_path=True),
+            SLICE: Source(self.read_slice, self.identity, path=LAYOUT, requires_path=True),
             SYNTHETIC: Source(
                 self._generated,
                 lambda: {"version": synthetic_text.VERSION, "documents": self.documents, **self._story()},
@@ -84,11 +79,7 @@ class Corpus(LanguageModelling):
 
     def hub_source(self, files: HubFiles, read: Any, *, complete: bool = True) -> Source:
         """The files of the hub, or of `path`; `read` gives the pieces of their splits."""
-
-        def identity() -> dict[str, Any]:
-            fetched = {"name": files.name, "revision": files.revision}
-            return fetched if self.path is None else {"files": path_identity(self.path)}
-
+        identity = partial(self.identity, name=files.name, revision=files.revision)
         return Source(read, identity, path=f"a folder with the parquet files of {files.name}", complete=complete)
 
     def read_slice(self, progress: Progress) -> Pieces:
@@ -132,31 +123,6 @@ def inner_folder(folder: Path) -> Path:
     """The folder, or the only one in it, as archives unpack."""
     inside = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".")]
     return inside[0] if len(inside) == 1 and inside[0].is_dir() and inside[0].name not in FOLDERS else folder
-
-
-def path_identity(path: Path) -> str:
-    """sha256, hexadecimal, of a file, or of the files in a folder and their places there. Raises DataError.
-
-    Of large files, and of those in a large folder, size, beginning and end stand for the content, so as not to wait.
-    """
-    if not path.is_dir():
-        return data_sources.identity(path)
-    try:
-        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
-        small = sum(sizes.values()) <= HASHED_WHOLE
-        contents = [data_sources.identity(file) if small else _ends(file) for file in files]
-    except OSError as error:
-        raise DataError(f"{error.filename}:1: {error.strerror}") from error
-    return hashlib.sha256(json.dumps([sizes, contents], sort_keys=True).encode()).hexdigest()
-
-
-def _ends(file: Path) -> str:
-    with open(file, "rb") as stream:
-        digest = hashlib.sha256(stream.read(SAMPLE))
-        stream.seek(max(0, file.stat().st_size - SAMPLE))
-        digest.update(stream.read(SAMPLE))
-    return digest.hexdigest()
 
 
 def part_name(path: Path) -> str:

@@ -17,7 +17,7 @@ from tasks.checks import DataError, Progress
 from tasks.data_sources import BROKEN, MIB, Download, one_line, write_whole
 from tasks.data_task import SLICE, Source
 from tasks.lm.articles import ArticleIndex, Articles, article_index
-from tasks.lm.text_sources import Corpus, HubFiles, Pieces, path_identity
+from tasks.lm.text_sources import Corpus, HubFiles, Pieces
 
 LINES = {"train": 1_801_350, "val": 3_760, "test": 4_358}
 NAMES = {"train": "train", "val": "valid", "test": "test"}  # of the splits in file names
@@ -69,7 +69,7 @@ class WikiText103(Corpus):
 
     def _official_identity(self) -> dict[str, Any]:
         if self.path is not None and self.path.is_dir():
-            return {"files": path_identity(self.path)}
+            return self.identity()
         return {"sha256": ZIP.sha256}
 
     def _official(self, progress: Progress) -> Pieces:

@@ -10,7 +10,6 @@ Our readings:
   (X11): what such a recipe selects is selected on test, and all 25,000 reviews train. By default a tenth is held out.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -134,14 +133,7 @@ def json_rows(file: Path) -> Iterator[Row]:
     """Texts and labels of a (gzipped) file of JSON lines. Raises DataError."""
     for number, line in data_sources.lines_of(file):
         where = f"{file}:{number}"
-        try:
-            row = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where}: byte {error.start + 1} is not UTF-8") from error
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: no JSON ({data_sources.one_line(error)[:80]})") from error
-        if not isinstance(row, dict):
-            raise DataError(f"{where}: no JSON object with text and label")
+        row = data_sources.json_object(line, where)
         yield where, row.get("text"), row.get("label")
 
 

@@ -27,7 +27,7 @@ from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import Shards, fingerprint
 from tasks.lm import bookcorpus
-from tasks.lm.text_sources import HELD_BACK, Corpus, HubFiles, Pieces, path_identity
+from tasks.lm.text_sources import HELD_BACK, Corpus, HubFiles, Pieces
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lm.windows import TokenStream
 from tasks.mlm import tokens as token_ids
@@ -97,9 +97,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         }
 
     def _hub_identity(self) -> dict[str, Any]:
-        if self.path is not None:
-            return {"files": path_identity(self.path)}
-        return {files.name: files.revision for files in (bookcorpus.HUB, WIKIPEDIA)}
+        return self.identity(**{files.name: files.revision for files in (bookcorpus.HUB, WIKIPEDIA)})
 
     def _hub(self, progress: Progress) -> Pieces:
         books, articles = (self.path and self.path / name for name in FOLDERS)

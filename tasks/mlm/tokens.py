@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError, Progress, one_of
+from tasks.data_sources import path_identity
 from tasks.data_task import SYNTHETIC
 from tasks.lm import tokenizers
 from tasks.lm.documents import Piece
-from tasks.lm.text_sources import path_identity, text_splits
+from tasks.lm.text_sources import text_splits
 from tasks.mlm import topics
 from tasks.seq2seq.vocabulary import BART_ROWS, SPECIAL_ROWS, Vocabulary
 

@@ -17,10 +17,9 @@ from typing import Any
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.lm.documents import not_utf8
 from tasks.lm.parquet import broken_parquet, is_text, parquet_file
 from tasks.mt import moses
-from tasks.seq2seq.pairs import Pair, Piece
+from tasks.seq2seq.pairs import Pair, Piece, check_same_length, files_by_split, incomplete
 
 SOURCE, TARGET = "en", "de"
 PART = 8192  # lines
@@ -44,11 +43,7 @@ class LineFile:
     def texts(self, count: int) -> Iterator[tuple[str, str]]:
         """(file:line, text) of so many lines. Raises DataError."""
         language = TARGET if f".{TARGET}" in self.file.suffixes else SOURCE
-        try:
-            stream = data_sources.opened(self.file)
-        except OSError as error:
-            raise DataError(f"{self.file}:1: {error.strerror}", "put the file there") from error
-        with stream:
+        with data_sources.opened_text(self.file) as stream:
             try:
                 stream.seek(self.offset)
             except data_sources.BROKEN as error:
@@ -56,10 +51,7 @@ class LineFile:
             lines = data_sources.lines(stream, str(self.file))
             for number, line in itertools.islice(lines, count):
                 where = f"{self.file}:{self.start + number}"
-                try:
-                    text = line.decode()
-                except UnicodeDecodeError as error:
-                    raise not_utf8(where, error) from error
+                text = data_sources.decoded(line, where)
                 yield where, moses.detokenise(text, language) if ".tok" in self.file.suffixes else text.strip()
 
 
@@ -103,7 +95,7 @@ class RowPairs:
         try:
             found = value.as_py() or {}
         except UnicodeDecodeError as error:
-            raise not_utf8(where, error) from error
+            raise data_sources.not_utf8(where, error) from error
         texts = [found.get(language) for language in (SOURCE, TARGET)]
         if None in texts:
             raise DataError(f"{where}: no text in {SOURCE if texts[0] is None else TARGET} in this row")
@@ -143,37 +135,27 @@ def held_out(pieces: Sequence[Piece], at_once: int = 64) -> tuple[list[Piece], l
 
 def of_folder(folder: Path) -> dict[str, list[LinePairs]]:
     """The pairs of `train`, `dev` and `test` in a folder and those below it. Raises DataError."""
-    found: dict[str, dict[str, Path]] = {"train": {}, "dev": {}, "test": {}}
-    for file in sorted(folder.rglob("*")):
-        if (named := NAME.fullmatch(file.name)) and file.is_file():
-            of_split = found[SPLIT_NAMES[named[1]]]
-            if named[3] in of_split:
-                what = f"{file} and {of_split[named[3]].name} both are {SPLIT_NAMES[named[1]]}'s {named[3]}"
-                raise DataError(what, "leave one of them there")
-            of_split[named[3]] = file
-    for split, files in found.items():
+    there = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    by_split = files_by_split(there, ("train", "dev", "test"), _split_and_language)
+    for split, files in by_split.items():
         if files.keys() != {SOURCE, TARGET}:
-            there = " and ".join(file.name for file in files.values()) or "no file"
-            raise DataError(f"{folder}: {there} for {split}", f"it is to be {LAYOUT}")
-    return {split: of_line_files(files[SOURCE], files[TARGET]) for split, files in found.items()}
+            raise incomplete(folder, split, files, LAYOUT)
+    return {split: of_line_files(files[SOURCE], files[TARGET]) for split, files in by_split.items()}
+
+
+def _split_and_language(name: str) -> tuple[str, str] | None:
+    match = NAME.fullmatch(name)
+    return match and (SPLIT_NAMES[match[1]], match[3])
 
 
 def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
     """Raises DataError for files that have not one line for each line of the other."""
-    (fewer, marks), (more, other_marks) = (_marks(file) for file in (sources, targets))
-    if fewer != more:
-        named = sorted(((fewer, sources), (more, targets)), key=lambda one: one[0])
-        (less, shorter), (most, longer) = named
-        lines = f"line {most} has" if most == less + 1 else f"lines {less + 1} to {most} have"
-        what = f"{longer}: {most:,} lines, but {less:,} in {shorter.name}: {lines} no partner there"
-        raise DataError(what, "put two files of one release there")
+    (count, source_marks), (target_count, target_marks) = (_marks(file) for file in (sources, targets))
+    check_same_length({sources: count, targets: target_count})
+    parts = zip(range(0, count, PART), source_marks, target_marks, strict=True)
     return [
-        LinePairs(
-            LineFile(sources, start, marks[number]),
-            LineFile(targets, start, other_marks[number]),
-            min(PART, fewer - start),
-        )
-        for number, start in enumerate(range(0, fewer, PART))
+        LinePairs(LineFile(sources, start, mark), LineFile(targets, start, target_mark), min(PART, count - start))
+        for start, mark, target_mark in parts
     ]
 
 

@@ -9,6 +9,7 @@ published (tasks/mt/bleu.py).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -20,10 +21,11 @@ from tasks.base import Batch, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, one_of
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, Shards
-from tasks.lm.text_sources import part_name, path_identity
+from tasks.lm.text_sources import part_name
 from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
 from tasks.mt.encoding import BYTES, Cleaning, PieceEncoder, TextEncoder, TextPairSplit, Tokens
 from tasks.mt.pair_files import TARGET
+from tasks.mt.wmt_files import HUB
 from tasks.seq2seq.pairs import Piece
 from tasks.seq2seq.sequence_to_sequence import SequenceToSequence, Writer
 from tasks.workers import process_pool
@@ -71,13 +73,13 @@ class Wmt14EnDe(SequenceToSequence):
 
     def sources(self) -> dict[str, Source]:
         files = {"path": "a folder with the four archives", "complete": True}
-        hub = {"path": f"a folder with the parquet files of {wmt_files.HUB.name}", "complete": True}
+        hub = {"path": f"a folder with the parquet files of {HUB.name}", "complete": True}
         return {
             "official": Source(self._official, self._official_identity, **files),
-            "hf": Source(self._hub, self._hub_identity, **hub),
+            "hf": Source(self._hub, partial(self.identity, name=HUB.name, revision=HUB.revision), **hub),
             SLICE: Source(
                 lambda progress: pair_files.of_folder(self.path),
-                lambda: {"files": path_identity(self.path)},
+                self.identity,
                 path=pair_files.LAYOUT,
                 requires_path=True,
             ),
@@ -110,15 +112,10 @@ class Wmt14EnDe(SequenceToSequence):
         folder = self.data_root / "downloads" / "wmt14"
         return wmt_files.official(self.path, folder, self.news_commentary, progress)
 
-    def _hub_identity(self) -> dict[str, Any]:
-        if self.path is not None:
-            return {"files": path_identity(self.path)}
-        return {"name": wmt_files.HUB.name, "revision": wmt_files.HUB.revision}
-
     def _hub(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
         found = wmt_files.of_hub(self.path)
         counts = [sum(piece.count for piece in pieces) for pieces in found.values()]
-        self.check_is_complete(self.path or wmt_files.HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
+        self.check_is_complete(self.path or HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
         return found
 
     def _generated(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:

@@ -14,8 +14,9 @@ as ParaGen's sequence-to-sequence task has them. Source and inputs are padded at
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -44,6 +45,35 @@ class Piece(Protocol):
 
     def pairs(self) -> Iterator[Pair]:
         """Raises DataError."""
+
+
+def files_by_split(
+    files: Iterable[Path], splits: Iterable[str], parse: Callable[[str], tuple[str, str] | None]
+) -> dict[str, dict[str, Path]]:
+    """{split: {kind: file}}, as `parse` reads (split, kind) from a file's name. Raises DataError for two of a kind."""
+    by_split: dict[str, dict[str, Path]] = {split: {} for split in splits}
+    for file in files:
+        if parsed := parse(file.name):
+            split, kind = parsed
+            if kind in by_split[split]:
+                both = f"{file} and {by_split[split][kind].name} both are {split}'s {kind}"
+                raise DataError(both, "leave one of them there")
+            by_split[split][kind] = file
+    return by_split
+
+
+def incomplete(folder: Path, split: str, files: Mapping[str, Path], layout: str) -> DataError:
+    there = " and ".join(file.name for file in files.values()) or "no file"
+    return DataError(f"{folder}: {there} for {split}", f"it is to be {layout}")
+
+
+def check_same_length(counts: Mapping[Path, int]) -> None:
+    """Raises DataError for a file of sources and one of targets that have not as many lines."""
+    (shorter, fewer), (longer, more) = sorted(counts.items(), key=lambda item: item[1])
+    if fewer != more:
+        lines = f"line {more} has" if more == fewer + 1 else f"lines {fewer + 1} to {more} have"
+        what = f"{longer}: {more:,} lines, but {fewer:,} in {shorter.name}: {lines} no partner there"
+        raise DataError(what, "put two files of one release there")
 
 
 def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str) -> Examples | Shards:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from torchmetrics import MetricCollection
 from tasks.checks import Progress
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, Source
-from tasks.lm.text_sources import part_name, path_identity
+from tasks.lm.text_sources import part_name
 from tasks.seq2seq import vocabulary
 from tasks.seq2seq.pairs import padded
 from tasks.seq2seq.sequence_to_sequence import Pieces, SequenceToSequence, Writer
@@ -73,13 +72,12 @@ class MultiNews(SequenceToSequence):
             raise ValueError(f"cut_abstract is for source={SLICE}, not {self.source}")
 
     def sources(self) -> dict[str, Source]:
+        identity = partial(self.identity, files=[file.sha256 for file in FILES.values()])
         return {
-            "official": Source(
-                self._official, self._official_identity, path="a folder with the six files", complete=True
-            ),
+            "official": Source(self._official, identity, path="a folder with the six files", complete=True),
             SLICE: Source(
                 self._slice,
-                lambda: {"cut_abstract": self.cut_abstract, "files": path_identity(self.path)},
+                lambda: {"cut_abstract": self.cut_abstract, **self.identity()},
                 path=pair_files.LAYOUT,
                 requires_path=True,
             ),
@@ -97,11 +95,6 @@ class MultiNews(SequenceToSequence):
         """As of every task; without rouge-score the scores could not be made in the end."""
         super().check_source()
         scorer()
-
-    def _official_identity(self) -> dict[str, Any]:
-        if self.path is not None:
-            return {"files": path_identity(self.path)}
-        return {"files": [file.sha256 for file in FILES.values()]}
 
     def _official(self, progress: Progress) -> Pieces:
         if self.path is None:

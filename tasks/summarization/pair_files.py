@@ -7,19 +7,15 @@ Files are read in parts, each in the process that encodes it.
 """
 
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data_sources import one_line
 from tasks.data_task import SPLITS
-from tasks.lm.documents import not_utf8
-from tasks.seq2seq.pairs import Pair, Piece
+from tasks.seq2seq.pairs import Pair, Piece, check_same_length, files_by_split, incomplete
 from tasks.summarization.rouge import sentences
 
 PART = 2048  # lines
@@ -30,6 +26,7 @@ LAYOUT = "a folder with a .jsonl(.gz), or a .source and a .target file, of train
 WORD = re.compile(r"\w+")
 GRAM = 3  # words
 SHARE = 0.5  # of a sentence's grams that the summary has, if it is one of an abstract
+KINDS = {"jsonl": "jsonl", "target": "target", "tgt": "target"}  # of files, by the end of their names
 KEYS = ("document", "summary")
 
 
@@ -53,7 +50,7 @@ class LinePairs:
 
     def _texts(self, file: Path) -> Iterator[tuple[str, str]]:
         for number, line in itertools.islice(data_sources.lines_of(file), self.start, self.stop):
-            yield (where := f"{file}:{number}"), text_of(line, where).strip().replace(NEWLINE, "\n")
+            yield (where := f"{file}:{number}"), data_sources.decoded(line, where).strip().replace(NEWLINE, "\n")
 
 
 @dataclass(frozen=True)
@@ -72,23 +69,15 @@ class JsonLines:
     def pairs(self) -> Iterator[Pair]:
         for number, line in itertools.islice(data_sources.lines_of(self.file), self.start, self.stop):
             where = f"{self.file}:{number}"
-            document, summary = _fields(text_of(line, where), where)
+            document, summary = _fields(line, where)
             yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
 
 
 def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
     """The pairs of each split in a folder. Raises DataError."""
-    found: dict[str, dict[str, Path]] = {name: {} for name in SPLITS}
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if named := NAME.fullmatch(file.name):
-            kind = {"jsonl": "jsonl", "target": "target", "tgt": "target"}.get(named[2], "source")
-            split = SPLIT_NAMES[named[1]]
-            if kind in found[split]:
-                what = f"{file} and {found[split][kind].name} both are {split}'s {kind}"
-                raise DataError(what, "leave one of them there")
-            found[split][kind] = file
+    there = sorted(folder.iterdir()) if folder.is_dir() else ()
     made = {}
-    for split, files in found.items():
+    for split, files in files_by_split(there, SPLITS, _split_and_kind).items():
         if "jsonl" in files and len(files) == 1:
             made[split] = _of_json_lines(files["jsonl"], cut_abstract)
         elif files.keys() == {"source", "target"} and not cut_abstract:
@@ -96,21 +85,20 @@ def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
         elif files.keys() == {"source", "target"}:
             raise DataError(f"{folder}: task.cut_abstract is for .jsonl files", "set it to false")
         else:
-            there = " and ".join(file.name for file in files.values()) or "no file"
-            raise DataError(f"{folder}: {there} for {split}", f"it is to be {LAYOUT}")
+            raise incomplete(folder, split, files, LAYOUT)
     return made
+
+
+def _split_and_kind(name: str) -> tuple[str, str] | None:
+    match = NAME.fullmatch(name)
+    return match and (SPLIT_NAMES[match[1]], KINDS.get(match[2], "source"))
 
 
 def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
     """Raises DataError for files that have not one line for each line of the other."""
-    counts = [sum(1 for _ in data_sources.lines_of(file)) for file in (sources, targets)]
-    if counts[0] != counts[1]:
-        (shorter, fewer), (longer, more) = sorted(zip((sources, targets), counts, strict=True), key=lambda one: one[1])
-        first, last = fewer + 1, more
-        lines = f"line {first} has" if first == last else f"lines {first} to {last} have"
-        what = f"{longer}: {more:,} lines, but {fewer:,} in {shorter.name}: {lines} no partner there"
-        raise DataError(what, "put two files of one release there")
-    return [LinePairs(sources, targets, start, stop) for start, stop in _parts(counts[0])]
+    counts = {file: sum(1 for _ in data_sources.lines_of(file)) for file in (sources, targets)}
+    check_same_length(counts)
+    return [LinePairs(sources, targets, start, stop) for start, stop in _parts(counts[sources])]
 
 
 def _of_json_lines(file: Path, cut_abstract: bool) -> list[JsonLines]:
@@ -122,20 +110,9 @@ def _parts(count: int) -> list[tuple[int, int]]:
     return [(start, min(start + PART, count)) for start in range(0, count, PART)]
 
 
-def text_of(line: bytes, where: str) -> str:
-    """Raises DataError for bytes that are not UTF-8."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise not_utf8(where, error) from error
-
-
-def _fields(line: str, where: str) -> tuple[str, str]:
-    try:
-        found: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: no JSON ({one_line(error)[:80]})", "put the whole file there") from error
-    texts = [found.get(key) if isinstance(found, dict) else None for key in KEYS]
+def _fields(line: bytes, where: str) -> tuple[str, str]:
+    row = data_sources.json_object(line, where)
+    texts = [row.get(key) for key in KEYS]
     if wrong := [key for key, text in zip(KEYS, texts, strict=True) if not isinstance(text, str)]:
         raise DataError(f"{where}: no text {wrong[0]!r} in this line", "put the right file there")
     try:

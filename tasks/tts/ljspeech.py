@@ -31,7 +31,7 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedTask, Source
 from tasks.examples import AnyExamples, Shards, fingerprint
-from tasks.lm.text_sources import HubFiles, path_identity
+from tasks.lm.text_sources import HubFiles
 from tasks.tts import audio, clips, phonemes, synthetic_speech
 from tasks.tts.audio import LJSPEECH
 from tasks.tts.distortion import Ratio, costs, frame_distances, log_mels
@@ -93,19 +93,19 @@ class LJSpeech(CachedTask):
 
     def sources(self) -> dict[str, Source]:
         def files() -> dict[str, Any]:
-            return {"files": path_identity(self.path), **self._text_identity()}
+            return {**self.identity(), **self._text_identity()}
 
-        def published(what: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
-            return lambda: files() if self.path and self.path.is_dir() else {**what, **self._text_identity()}
+        def published(**facts: Any) -> Callable[[], dict[str, Any]]:
+            return lambda: files() if self.path and self.path.is_dir() else {**facts, **self._text_identity()}
 
         hub = {"name": HUB.name, "revision": HUB.revision}
         layout = {"held_out": self.held_out, "sentences": self.sentences, "version": synthetic_speech.VERSION}
         layout["symbols"] = " ".join(phonemes.SYMBOLS)
         return {
             "official": Source(
-                self._official, published({"sha256": clips.ARCHIVE.sha256}), path=self.release, complete=True
+                self._official, published(sha256=clips.ARCHIVE.sha256), path=self.release, complete=True
             ),
-            "hf": Source(self._hub, published(hub), path=f"a folder with the files of {HUB.name}", complete=True),
+            "hf": Source(self._hub, published(**hub), path=f"a folder with the files of {HUB.name}", complete=True),
             SLICE: Source(
                 self._slice, lambda: {**files(), "held_out": self.held_out}, path=clips.LAYOUT, requires_path=True
             ),
@@ -131,7 +131,7 @@ class LJSpeech(CachedTask):
 
     def _hub(self, progress: Progress) -> dict[str, list[clips.Clip]]:
         files = HUB.at(self.path)["all"]
-        which = {"files": path_identity(self.path)} if self.path else {"revision": HUB.revision}
+        which = self.identity(revision=HUB.revision)
         folder = clips.from_parquet(files, self.data_root / "downloads" / "lj-speech-hf", which)
         return clips.by_title(self._complete(folder))
 

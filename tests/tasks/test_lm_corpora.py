@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasks import data_sources
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS
-from tasks.lm import bookcorpus, books, openwebtext, pg19, synthetic_text, text_sources, wikitext103
+from tasks.lm import bookcorpus, books, openwebtext, pg19, synthetic_text, wikitext103
 from tasks.lm.bookcorpus import BookCorpus
 from tasks.lm.openwebtext import OpenWebText
 from tasks.lm.pg19 import PG19
@@ -315,14 +316,14 @@ def test_slimpajama_is_named_after_its_sample(tmp_path):
 def test_an_identity_follows_the_content(tmp_path, monkeypatch):
     path = folder(tmp_path / "texts", TEXTS)
     for most in (1 << 20, 10):
-        monkeypatch.setattr(text_sources, "HASHED_WHOLE", most)
-        before = text_sources.path_identity(path)
-        assert text_sources.path_identity(folder(tmp_path / f"copy{most}", TEXTS)) == before
+        monkeypatch.setattr(data_sources, "HASHED_WHOLE", most)
+        before = data_sources.path_identity(path)
+        assert data_sources.path_identity(folder(tmp_path / f"copy{most}", TEXTS)) == before
         folder(path, {"train/2.txt": TEXTS["train/2.txt"][:-1] + "!"})
-        assert text_sources.path_identity(path) != before
+        assert data_sources.path_identity(path) != before
         folder(path, TEXTS)
         (path / "test" / "2.txt").rename(path / "test" / "3.txt")
-        assert text_sources.path_identity(path) != before
+        assert data_sources.path_identity(path) != before
         (path / "test" / "3.txt").rename(path / "test" / "2.txt")
 
 

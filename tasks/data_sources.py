@@ -1,11 +1,10 @@
-"""Where published data come from: a download that resumes and is checked, an archive, a text file, two libraries.
+"""Sources of published data: downloads that resume and are verified, archives, text files, two libraries.
 
 All input is treated as hostile. Whatever is wrong becomes one DataError, in one line, that names the file, the place in
 it, and what to do. Nothing is written but the file that was asked for.
 """
 
 import contextlib
-import fcntl
 import gzip
 import hashlib
 import http.client
@@ -15,7 +14,6 @@ import logging
 import lzma
 import os
 import tarfile
-import threading
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from tasks.checks import DataError, Progress
+from tasks.files import wait_for_lock, written_whole
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
@@ -70,7 +69,7 @@ class Download:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = stack.enter_context(open(folder / f".{self.name}.lock", "wb"))
-                fcntl.flock(lock, fcntl.LOCK_EX)  # waits for another process that fetches it
+                wait_for_lock(lock)  # of another process that fetches it
                 if not file.exists():
                     self._transfer(part, progress)
                     if wrong := self._wrong(part):
@@ -96,8 +95,8 @@ class Download:
         if (size := file.stat().st_size) != self.size:
             return f"{size:,} bytes instead of {self.size:,}"
         with open(file, "rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        return None if found == self.sha256 else f"sha256 {found[:12]}... instead of {self.sha256[:12]}..."
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return None if digest == self.sha256 else f"sha256 {digest[:12]}... instead of {self.sha256[:12]}..."
 
     def _transfer(self, part: Path, progress: Progress) -> None:
         have = part.stat().st_size if part.exists() else 0
@@ -120,7 +119,7 @@ class Download:
 
 
 def identity(file: Path) -> str:
-    """sha256 of a file, hexadecimal. Of a large one it is that of its size, first and last MiB, so as not to wait.
+    """sha256 of a file, hexadecimal; for a large file that of its size, first and last MiB, which takes no time.
 
     Raises DataError.
     """
@@ -198,7 +197,7 @@ def content(stream: IO[bytes], where: str) -> bytes:
 
 
 class Unpacked(io.RawIOBase):
-    """What a gzipped file holds. OSError where that is more than a text can: a small file may unpack for hours."""
+    """The content of a gzipped file. OSError if it is too large for a text: a small file may unpack for hours."""
 
     def __init__(self, file: Path) -> None:
         self.stream = gzip.open(file, "rb")  # noqa: SIM115 - closed with this
@@ -285,29 +284,22 @@ def json_object(line: bytes, where: str) -> dict[str, Any]:
 
 def write_whole(file: Path, parts: Iterable[bytes]) -> None:
     """A file of these parts, which appears when it is whole. Raises DataError."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(unfinished, "wb") as stream:
-                stream.writelines(parts)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(unfinished, file)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with written_whole(file) as stream:
+            stream.writelines(parts)
     except OSError as error:
-        what = f"{file}: cannot write ({error.strerror or error})"
-        raise DataError(what, "set paths.data to a folder with room") from error
+        problem = f"{file}: cannot write ({error.strerror or error})"
+        raise DataError(problem, "set paths.data to a folder with room") from error
 
 
 def only_file(folder: Path, pattern: str) -> Path:
     """The one file of this pattern. Raises DataError."""
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        what = f"{len(found)} files {pattern}" if found else f"No such file, {pattern}"
-        raise DataError(f"{folder}:1: {what}", "set task.path to the folder with one of it")
-    return found[0]
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        problem = f"{len(files)} files {pattern}" if files else f"No such file, {pattern}"
+        raise DataError(f"{folder}:1: {problem}", "set task.path to the folder with one of it")
+    return files[0]
 
 
 def from_hub(name: str, revision: str, splits: Sequence[str]) -> dict[str, Any]:
@@ -318,9 +310,9 @@ def from_hub(name: str, revision: str, splits: Sequence[str]) -> dict[str, Any]:
     try:
         return {split: load_dataset(name, revision=revision, split=split) for split in splits}
     except Exception as error:  # the hub's client has dozens of its own
-        what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
+        problem = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.source=official"
-        raise DataError(what, cure) from error
+        raise DataError(problem, cure) from error
 
 
 def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
@@ -333,9 +325,9 @@ def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
     try:
         return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=list(patterns)))
     except Exception as error:  # the hub's client has dozens of its own
-        what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
+        problem = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.path to a folder with its files"
-        raise DataError(what, cure) from error
+        raise DataError(problem, cure) from error
 
 
 def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:

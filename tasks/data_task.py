@@ -1,8 +1,8 @@
-"""What all tasks on published data share: the choice of a source, the messages, the cache.
+"""The base of all tasks on published data: the choice of a source, the messages, the cache.
 
 A task lists its sources (`sources`), of which `task.source` chooses one: the published data, a library that has them,
 a part of them (`slice`), or generated ones (`synthetic`). `DataTask` checks the settings that belong to a source and
-knows what a user has to type next. `CachedTask` also keeps examples in the cache below `data_root`.
+names the next command in every error. `CachedTask` also keeps examples in the cache below `data_root`.
 """
 
 import contextlib
@@ -85,9 +85,9 @@ class DataTask(Task):
         self.path = None if self.path is None else Path(self.path).expanduser()
         self.pattern = Pattern(self.pattern)
         at_least(0, data_seed=self.data_seed)
-        known = self.sources()
-        one_of(known, source=self.source)
-        self._source = known[self.source]
+        sources = self.sources()
+        one_of(sources, source=self.source)
+        self._source = sources[self.source]
         if self.path is not None and self._source.path is None:
             raise ValueError(f"source={self.source} takes no path: task.path=null")
         self._source.check()
@@ -161,7 +161,7 @@ class CachedTask(DataTask):
     version: ClassVar[int] = 1  # part of the cache key: raise it when the same files give other examples
     cached_ids: ClassVar[int | None] = None  # ids in the cache are below this; None: they are no ids
 
-    workers: int | None = None  # processes that generate; None: one a core
+    workers: int | None = None  # processes that generate; None: one per core
 
     def __post_init__(self) -> None:
         at_least(1, workers=self.workers)
@@ -172,7 +172,7 @@ class CachedTask(DataTask):
         raise NotImplementedError
 
     def cached_sets(self) -> list[CachedSet]:
-        """What `prepare` makes, the splits first. Raises DataError."""
+        """The sets that `prepare` makes, the splits first. Raises DataError."""
         self.check_source()
         how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed}
         return [CachedSet({**how, **self._source.identity()}, self.read_source)]
@@ -194,12 +194,12 @@ class CachedTask(DataTask):
     def open(self, cached: CachedSet) -> dict[str, AnyExamples]:
         """The splits of a prepared set, verified. Raises DataError."""
         try:
-            found, _ = cache.read(self.folder(cached), cached.parameters)
+            splits, _ = cache.read(self.folder(cached), cached.parameters)
         except CacheError as error:
             raise DataError(error) from error
-        for name, split in found.items():
+        for name, split in splits.items():
             self.check_vocabulary(name, split)
-        return found
+        return splits
 
     def facts(self, cached: CachedSet) -> dict[str, dict[str, Any]]:
         """The manifest's entry of each split of a set that was opened, with the sha256 that was verified."""
@@ -209,30 +209,31 @@ class CachedTask(DataTask):
         return self.data_root / self.name / cache.key(cached.parameters)[:12]
 
     def worker_count(self, pieces: int) -> int:
-        """Processes for so many pieces of work, each of which is worth the start of one."""
+        """The number of processes for `pieces` of work, each large enough to start a process for."""
         return self.workers or max(1, min(cores(), pieces))
 
     def _make(self, cached: CachedSet, progress: Progress) -> None:
         try:
             made = cached.make(progress)
-            workers = self.worker_count(max(len(one.makers) if isinstance(one, Shards) else 1 for one in made.values()))
+            pieces = max(len(split.makers) if isinstance(split, Shards) else 1 for split in made.values())
+            workers = self.worker_count(pieces)
             cache.write(self.folder(cached), made, cached.parameters, workers=workers, progress=progress)
         except CacheError as error:
             raise DataError(error, "set paths.data to a folder with room") from error
         except BrokenProcessPool as error:
             raise DataError("a generating process died (memory?)", arguments="task.workers=1") from error
 
-    def check_vocabulary(self, split: str, found: AnyExamples) -> None:
-        """Raises DataError for an id that the vocabulary does not have."""
+    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
+        """Raises DataError for an id outside the vocabulary."""
         number = 0  # of the shard's first example
-        for shard in found.shards:
+        for shard in examples.shards:
             if self.cached_ids is not None and shard.tokens.size:
                 least, most = int(shard.tokens.min()), int(shard.tokens.max())
                 if least < 0 or most >= self.cached_ids:
-                    place = int(np.argmax((shard.tokens < 0) | (shard.tokens >= self.cached_ids)))
-                    example = number + int(np.searchsorted(shard.offsets, place, side="right")) - 1
-                    what = f"token id {shard.tokens[place]} is not from 0 to {self.cached_ids - 1}"
-                    raise DataError(f"{self.name}: {split}, example {example}: {what} (vocabulary)")
+                    position = int(np.argmax((shard.tokens < 0) | (shard.tokens >= self.cached_ids)))
+                    example = number + int(np.searchsorted(shard.offsets, position, side="right")) - 1
+                    problem = f"token id {shard.tokens[position]} is not from 0 to {self.cached_ids - 1}"
+                    raise DataError(f"{self.name}: {split}, example {example}: {problem} (vocabulary)")
             number += shard.count
 
 

@@ -95,7 +95,7 @@ class Files:
         return replace(self, complete=self.complete[:count], labels=self.labels[:count])
 
     def fingerprint(self) -> str:
-        """Of names, sizes, and the content of some files."""
+        """A sha256 of all names and sizes and of the content of some files."""
         digest = hashlib.sha256()
         for file in self.complete:
             try:
@@ -125,7 +125,7 @@ class Files:
 
 
 class PcnFiles(Files):
-    """PCN's: the views of a cloud are files, too."""
+    """PCN's files: each view of a cloud has its own."""
 
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
         return read_cloud(self._view(shape, view)), read_cloud(self.complete[shape])
@@ -169,14 +169,14 @@ def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, PcnFil
     listed = root / "PCN.json"
     listed = listed if listed.is_file() else data_sources.only_file(root, "*.json")
     categories = _categories(listed)
-    found = {}
+    splits = {}
     for split in SPLITS:
         entries = _in_turn({name: category[split] for name, category in categories.items()})
         folder = root / split / "complete"
         files = [folder / categories[name]["taxonomy_id"] / f"{model}.pcd" for name, model in entries]
         labels = _labels([name for name, _ in entries], list(categories))
-        found[split] = PcnFiles(listed, files, labels, views if split == "train" else 1)
-    return tuple(categories), found
+        splits[split] = PcnFiles(listed, files, labels, views if split == "train" else 1)
+    return tuple(categories), splits
 
 
 def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
@@ -191,13 +191,16 @@ def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[
     held = len(ordered) // 10
     names = {"train": ordered[held:], "val": ordered[:held], "test": lists["test"]}
     categories = sorted({_category(name) for some in lists.values() for name in some})
-    found = {}
+    splits = {}
     for split in SPLITS:
-        entries = _in_turn({one: [name for name in names[split] if _category(name) == one] for one in categories})
+        members: dict[str, list[str]] = {category: [] for category in categories}
+        for name in names[split]:
+            members[_category(name)].append(name)
+        entries = _in_turn(members)
         files = [root / "shapenet_pc" / name for _, name in entries]
         listed = folder / ("test.txt" if split == "test" else "train.txt")
-        found[split] = ShapeNet55Files(listed, files, _labels([one for one, _ in entries], categories))
-    return tuple(categories), found
+        splits[split] = ShapeNet55Files(listed, files, _labels([category for category, _ in entries], categories))
+    return tuple(categories), splits
 
 
 def _categories(listed: Path) -> dict[str, dict[str, Any]]:
@@ -240,13 +243,13 @@ def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:
 
 
 def _cloud_names(listed: Path) -> list[str]:
-    found = []
+    names = []
     for number, line in data_sources.lines_of(listed):
         name = line.decode(errors="replace").strip()
         if not CLOUD.fullmatch(name):
             raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy")
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def _category(name: str) -> str:

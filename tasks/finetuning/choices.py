@@ -88,8 +88,8 @@ class Choice(LabelledTexts):
 def most_shared(tokens: Tensor) -> Tensor:
     """(B, O, N) -> (B, O), the share of the different pieces behind the first `</s>` that stand before it as well."""
     rows = different_pieces(tokens.flatten(0, 1).cpu().numpy())
-    found = [len(np.intersect1d(one, other)) / max(1, len(other)) for one, other in rows]
-    return torch.tensor(found, dtype=torch.float64).view(tokens.shape[:2]).to(tokens.device)
+    shares = [len(np.intersect1d(one, other)) / max(1, len(other)) for one, other in rows]
+    return torch.tensor(shares, dtype=torch.float64).view(tokens.shape[:2]).to(tokens.device)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

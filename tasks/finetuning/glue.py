@@ -70,8 +70,8 @@ class GLUE(LabelledTexts):
         for file in files:
             for where, row in tables.parquet_table(file, self.columns):
                 label = row[self.columns[-1]]
-                known = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < self.classes
-                yield self._example(where, row, self.columns, label if known else None, label)
+                is_label = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < self.classes
+                yield self._example(where, row, self.columns, label if is_label else None, label)
 
     def _files(self) -> dict[str, Path]:
         return {split: tables.file_of(self.path, names) for split, names in FILES.items()}
@@ -86,10 +86,10 @@ class GLUE(LabelledTexts):
             yield self._example(where, row, columns, self.labels.index(label) if label in self.labels else None, label)
 
     def _example(
-        self, where: str, row: Mapping[str, Any], columns: Sequence[str], label: int | None, found: Any
+        self, where: str, row: Mapping[str, Any], columns: Sequence[str], label: int | None, given: Any
     ) -> LabelledText:
         if label is None:
-            raise DataError(f"{where}: label {str(found)[:20]!r} is none of {', '.join(self.labels)}")
+            raise DataError(f"{where}: label {str(given)[:20]!r} is none of {', '.join(self.labels)}")
         some = tuple(tables.text(row[name], name, where) for name in columns[:-1])
         return LabelledText(where, some, label)
 
@@ -99,8 +99,8 @@ class GLUE(LabelledTexts):
         def naive_bayes() -> NaiveBayes:
             return NaiveBayes(self.split("train"), self.classes, self._ngrams)
 
-        found = {**super().baselines(), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
-        return found if self.texts == 1 else {**found, "shared_tokens": self._shared_tokens}
+        baselines = {**super().baselines(), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
+        return baselines if self.texts == 1 else {**baselines, "shared_tokens": self._shared_tokens}
 
     def _ngrams(self, tokens: np.ndarray) -> np.ndarray:
         """Numbers of single tokens and of runs of NGRAM, none of them special, -1 where there is none."""

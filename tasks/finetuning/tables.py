@@ -23,20 +23,20 @@ def file_of(folder: Path, names: Sequence[str]) -> Path:
 
 def tsv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
     """Rows of a tab-separated file whose first line names its columns; quotes mean nothing. Raises DataError."""
-    places: dict[str, int] = {}
+    columns_at: dict[str, int] = {}
     width = 0
     for number, line in data_sources.lines_of(file):
         where = f"{file}:{number}"
         values = data_sources.decoded(line, where).split("\t")
         if number == 1:
-            width, places = len(values), {name.strip("\ufeff "): place for place, name in enumerate(values)}
-            require(columns, places, where)
+            width, columns_at = len(values), {name.strip("\ufeff "): column for column, name in enumerate(values)}
+            require(columns, columns_at, where)
             continue
         if len(values) != width:
-            what = f"{len(values)} columns instead of {width}"
-            raise DataError(f"{where}: {what}", "put the whole file there")
-        yield where, {name: values[places[name]] for name in columns}
-    if not places:
+            problem = f"{len(values)} columns instead of {width}"
+            raise DataError(f"{where}: {problem}", "put the whole file there")
+        yield where, {name: values[columns_at[name]] for name in columns}
+    if not columns_at:
         raise DataError(f"{file}:1: no header", "put the whole file there")
 
 
@@ -65,10 +65,10 @@ def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
         yield where, row
 
 
-def require(columns: Sequence[str], found: Mapping[str, Any] | Sequence[str], where: str) -> None:
+def require(columns: Sequence[str], names: Mapping[str, Any] | Sequence[str], where: str) -> None:
     """Raises DataError for a column that is missing."""
-    if missing := [name for name in columns if name not in found]:
-        there = ", ".join(str(name)[:20] for name in list(found)[:8])
+    if missing := [name for name in columns if name not in names]:
+        there = ", ".join(str(name)[:20] for name in list(names)[:8])
         raise DataError(f"{where}: no column {missing[0]!r} among {there}", "put the right file there")
 
 
@@ -86,14 +86,14 @@ def text(value: Any, name: str, where: str) -> str:
 def texts(values: Any, count: int, name: str, where: str) -> list[str]:
     """So many texts. Raises DataError."""
     if not isinstance(values, list) or len(values) != count:
-        found = len(values) if isinstance(values, list) else type(values).__name__
-        raise DataError(f"{where}: {found} {name}, not {count}", "put the right file there")
+        given = len(values) if isinstance(values, list) else type(values).__name__
+        raise DataError(f"{where}: {given} {name}, not {count}", "put the right file there")
     return [text(value, name, where) for value in values]
 
 
 def letter(value: Any, count: int, where: str) -> int:
     """0 for A, 1 for B, ... Raises DataError."""
-    known = "ABCDEFGH"[:count]
-    if not isinstance(value, str) or len(value) != 1 or value not in known:
-        raise DataError(f"{where}: answer {str(value)[:20]!r} is none of {', '.join(known)}")
-    return known.index(value)
+    letters = "ABCDEFGH"[:count]
+    if not isinstance(value, str) or len(value) != 1 or value not in letters:
+        raise DataError(f"{where}: answer {str(value)[:20]!r} is none of {', '.join(letters)}")
+    return letters.index(value)

@@ -112,11 +112,11 @@ class Forecasting(DataTask):
         }
         sizes = {name: len(split) for name, split in self._splits.items()}
         if short := [name for name, size in sizes.items() if not size]:
-            what = (
+            problem = (
                 f"no window of {self.seq_len} + {self.pred_len} rows in {short[0]} ({len(series.values):,} rows in all)"
             )
             where = self._file() or "the series"
-            raise DataError(f"{where}: {what}", "lower task.seq_len or task.pred_len")
+            raise DataError(f"{where}: {problem}", "lower task.seq_len or task.pred_len")
         first = f", first {self.rows:,} rows" if self.rows else ""
         origin = self.origin(complete, self.published.file.removesuffix(".csv") + first)
         return DataInfo(origin, series.content_hash, sizes)

@@ -93,7 +93,7 @@ def article_starts(lines: Iterable[bytes]) -> Iterator[tuple[int, int]]:
     """
     heading: tuple[int, int] | None = None
     blank: tuple[int, int] | None = (0, 0)
-    place = 0
+    position = 0
     for number, line in enumerate(lines):
         if number == 0:
             yield 0, 0
@@ -101,5 +101,5 @@ def article_starts(lines: Iterable[bytes]) -> Iterator[tuple[int, int]]:
         if heading is not None and is_blank and heading != (0, 0):
             yield heading
         heading = blank if blank is not None and HEADING.fullmatch(line) else None
-        blank = (place, number) if is_blank else None
-        place += len(line)
+        blank = (position, number) if is_blank else None
+        position += len(line)

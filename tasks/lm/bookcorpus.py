@@ -40,18 +40,18 @@ class BookCorpus(Corpus):
         where = self.path or f"source={self.source}"
         sentences = sum(piece.stop - piece.start for piece in rows)
         self.check_is_complete(where, [sentences], [SENTENCES], "sentences")
-        found = in_order(rows)
-        if not all(found.values()):
+        splits = in_order(rows)
+        if not all(splits.values()):
             raise DataError(f"{where}: {sentences:,} sentences in {len(rows)} parts are too few")
-        return found
+        return splits
 
 
 def in_order(rows: list[ParquetRows]) -> dict[str, list[ParquetRows]]:
     """The first pieces to train, then some to validate, the last ones to test."""
     total, done = sum(piece.stop - piece.start for piece in rows), 0
-    found: dict[str, list[ParquetRows]] = {"train": [], "val": [], "test": []}
+    splits: dict[str, list[ParquetRows]] = {"train": [], "val": [], "test": []}
     for piece in rows:
         done += piece.stop - piece.start
         left = 1 - done / total
-        found["test" if left < HELD_OUT else "val" if left < 2 * HELD_OUT else "train"].append(piece)
-    return found
+        splits["test" if left < HELD_OUT else "val" if left < 2 * HELD_OUT else "train"].append(piece)
+    return splits

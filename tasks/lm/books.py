@@ -24,7 +24,7 @@ SHOWN = 25  # books between two calls of the progress
 
 
 def listed_books(file: Path) -> list[str]:
-    """Names like `train/10.txt`, one a line. Raises DataError for a line that is none."""
+    """Names such as `train/10.txt`, one per line. Raises DataError for any other line."""
     names = file.read_text(encoding="ascii", errors="replace").split()
     for number, name in enumerate(names, 1):
         if not BOOK.fullmatch(name):

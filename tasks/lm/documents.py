@@ -58,7 +58,7 @@ def grouped(pieces: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
     """Pieces that follow each other, together no larger than `size` unless one of them is."""
     group: list[Piece] = []
     for piece in pieces:
-        if group and sum(one.size for one in group) + piece.size > size:
+        if group and sum(member.size for member in group) + piece.size > size:
             yield group
             group = []
         group.append(piece)
@@ -79,8 +79,8 @@ class Encoder:
         for batch in batches(itertools.chain.from_iterable(piece.documents() for piece in self.pieces)):
             where = batch[0].where
             if texts := [document.text for document in batch if not (document.text == "" or document.text.isspace())]:
-                found, length = encode(texts, self.tokenizer, self.reading)
-                tokens.append(found)
+                ids, length = encode(texts, self.tokenizer, self.reading)
+                tokens.append(ids)
                 lengths.append(length)
                 labels += [(len(text.split()), len(text.encode())) for text in texts]
         if not labels:
@@ -216,14 +216,14 @@ def members(file: Path, wanted: re.Pattern[str]) -> dict[str, list[Members]]:
     for name, stream in data_sources.archive(file, lambda name: wanted.fullmatch(name) is not None):
         size = len(data_sources.content(stream, f"{file}/{name}"))
         sizes.setdefault(wanted.fullmatch(name)[1], []).append((PurePosixPath(name).name, name, size))
-    found: dict[str, list[Members]] = {}
+    groups: dict[str, list[Members]] = {}
     for group, listed in sizes.items():
         singles = [Members(file, (name,), size) for _, name, size in sorted(listed)]
-        found[group] = [
-            Members(file, tuple(name for one in some for name in one.names), sum(one.size for one in some))
+        groups[group] = [
+            Members(file, tuple(name for single in some for name in single.names), sum(single.size for single in some))
             for some in grouped(singles, SHARD)
         ]
-    return found
+    return groups
 
 
 def broken_text(file: Path, error: BaseException) -> DataError:

@@ -42,11 +42,11 @@ class JsonPieces(Pieces):
 
     @functools.cached_property
     def end_id(self) -> int:
-        found = [self.opened.token_to_id(token) for token in ENDS]
-        known = [id for id in found if id is not None]
-        if not known:
+        numbers = [self.opened.token_to_id(token) for token in ENDS]
+        ids = [id for id in numbers if id is not None]
+        if not ids:
             raise DataError(f"{self.file}: no end token, one of {', '.join(ENDS)}")
-        return known[0]
+        return ids[0]
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
         """Refuse a file that cannot be used."""

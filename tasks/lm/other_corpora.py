@@ -92,7 +92,7 @@ def pieces(name: str, place: str) -> Sequence[Piece]:
 
 
 def identity(name: str, place: str) -> dict[str, Any]:
-    """What the texts follow from. Raises DataError."""
+    """The identity of the texts, a part of their cache key. Raises DataError."""
     if place == HF:
         return {"name": PUBLISHED[name][0].name, "revision": PUBLISHED[name][0].revision}
     return {"files": path_identity(Path(place).expanduser())}

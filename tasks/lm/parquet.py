@@ -77,7 +77,7 @@ def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
     """Pieces of a parquet file with a column `text`. Raises DataError."""
     import pyarrow as pa
 
-    found, first = [], 0
+    pieces, first = [], 0
     try:
         with parquet_file(file) as opened_file:
             schema, metadata = opened_file.schema_arrow, opened_file.metadata
@@ -89,7 +89,7 @@ def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
                 size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
                 parts = min(max(1, -(-size // SHARD)), max(1, group.num_rows))
                 edges = [group.num_rows * part // parts for part in range(parts + 1)]
-                found += [
+                pieces += [
                     ParquetRows(file, number, first, start, stop, size // parts, joined=joined)
                     for start, stop in itertools.pairwise(edges)
                     if start < stop
@@ -97,7 +97,7 @@ def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
                 first += group.num_rows
     except (pa.ArrowException, OSError) as error:
         raise broken_parquet(file, error) from error
-    return found
+    return pieces
 
 
 def parquet_file(file: Path) -> Any:

@@ -60,7 +60,7 @@ class SlimPajama(Corpus):
         return [*super().cached_sets(), *(self._cached(name) for name in self.corpora)]
 
     def load(self) -> DataInfo:
-        """The fingerprint is of the other corpora, too."""
+        """The fingerprint covers the other corpora as well."""
         info = super().load()
         self._others, hashes = {}, [info.fingerprint]
         for name in self.corpora:

@@ -1,4 +1,4 @@
-"""Where the corpora come from: a folder or archive of texts, parquet files of the hub, generated stories."""
+"""Sources of the corpora: a folder or archive of texts, parquet files of the hub, generated stories."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,17 +33,17 @@ class HubFiles(NamedTuple):
     patterns: Mapping[str, str]
 
     def at(self, path: Path | None) -> dict[str, list[Path]]:
-        """The files by split, in a folder that somebody names, else from the hub. Raises DataError."""
+        """The files by split, in `path` if it is given, else from the hub. Raises DataError."""
         folder = path or data_sources.files_from_hub(self.name, self.revision, list(self.patterns.values()))
-        found = {}
+        files_by_split = {}
         for split, pattern in self.patterns.items():
-            # a folder that somebody filled may lack the folders in between
+            # a folder filled by hand may lack the folders in between
             files = sorted(folder.glob(pattern)) or sorted(folder.rglob(pattern.rsplit("/", 1)[-1]))
             if not files:
                 cure = f"put the files of https://huggingface.co/datasets/{self.name} there"
                 raise DataError(f"{folder}: no {pattern}", cure)
-            found[split] = files
-        return found
+            files_by_split[split] = files
+        return files_by_split
 
     def rows(self, path: Path | None, *, joined: int | None = None) -> dict[str, list[ParquetRows]]:
         """All rows of each of its splits. Raises DataError."""
@@ -105,18 +105,18 @@ def text_splits(path: Path) -> Pieces:
 
     Raises DataError if a split has none.
     """
-    found: dict[str, list[Piece]] = {name: [] for name in SPLITS}
+    splits: dict[str, list[Piece]] = {name: [] for name in SPLITS}
     if path.is_dir():
         folder = inner_folder(path)
         for name, split in FOLDERS.items():
             files = sorted((file for end in TEXTS for file in folder.glob(f"{name}/{end}")), key=lambda file: file.name)
-            found[split] += [TextFile.at(file) for file in files]
+            splits[split] += [TextFile.at(file) for file in files]
     else:
         for name, pieces in members(path, MEMBER).items():
-            found[FOLDERS[name]] += pieces
-    if empty := [name for name in SPLITS if not found[name]]:
+            splits[FOLDERS[name]] += pieces
+    if empty := [name for name in SPLITS if not splits[name]]:
         raise DataError(f"{path}: no texts to {empty[0]}", f"it is to be {LAYOUT}")
-    return found
+    return splits
 
 
 def inner_folder(folder: Path) -> Path:
@@ -126,5 +126,5 @@ def inner_folder(folder: Path) -> Path:
 
 
 def part_name(path: Path) -> str:
-    """What a part of published data is called: its file or folder, without the ends of an archive."""
+    """The name of a part of published data: its file or folder without an archive's suffixes."""
     return ENDS.sub("", path.resolve().name)

@@ -67,7 +67,7 @@ class Tokenizer(Protocol):
         """The ids of each text, without `end_id`. Raises DataError for files that are not there."""
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of ids; `end_id` says nothing, and what is not UTF-8 becomes U+FFFD."""
+        """The text of ids. `end_id` is skipped; bytes that are not UTF-8 become U+FFFD."""
 
 
 def make(
@@ -142,14 +142,14 @@ class Pieces:
                 counts.append(len(parts))
                 yield from parts
 
-        found: list[np.ndarray] = []
+        ids: list[np.ndarray] = []
         parts = all_passages()
         while batch := list(itertools.islice(parts, BATCH)):
             encoded = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-            found += [np.array(one.ids, kind) for one in encoded]
+            ids += [np.array(encoding.ids, kind) for encoding in encoded]
         edges = [0, *itertools.accumulate(counts)]
         return [
-            np.concatenate(found[start:stop]) if stop > start + 1 else found[start]
+            np.concatenate(ids[start:stop]) if stop > start + 1 else ids[start]
             for start, stop in itertools.pairwise(edges)
         ]
 
@@ -190,8 +190,8 @@ class GPT2Pieces(Pieces):
             model = models.BPE.from_file(str(self.vocabulary), str(self.merges))
             return _byte_level(model)
         except Exception as error:  # the library has no kinds of its own
-            what = f"{self.merges}: not the merges of {self.vocabulary.name} ({one_line(error)[:120]})"
-            raise DataError(what, "put GPT-2's files there") from error
+            problem = f"{self.merges}: not the merges of {self.vocabulary.name} ({one_line(error)[:120]})"
+            raise DataError(problem, "put GPT-2's files there") from error
 
 
 @dataclass(frozen=True)
@@ -249,11 +249,11 @@ class Trained(Pieces):
         from tokenizers import Tokenizer
 
         try:
-            found = json.loads(_bytes_of(self.file).decode())
-            stored = found["tokenizer"]
-            if (found["format"], found["identity"]) != (FORMAT, self.identity):
+            content = json.loads(_bytes_of(self.file).decode())
+            stored = content["tokenizer"]
+            if (content["format"], content["identity"]) != (FORMAT, self.identity):
                 raise ValueError("it is another vocabulary")
-            if found["sha256"] != hashlib.sha256(stored.encode()).hexdigest():
+            if content["sha256"] != hashlib.sha256(stored.encode()).hexdigest():
                 raise ValueError("its content is not what was written")
             return Tokenizer.from_str(stored)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -272,19 +272,19 @@ class Trained(Pieces):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         )
         tokenizer.train_from_iterator(_first_passages(texts(), progress), trainer)
-        if (found := tokenizer.get_vocab_size()) != wanted:
-            what = f"tokenizer=bpe: the training split gives {found + 1:,} ids, not {self.vocab_size:,}"
-            raise DataError(what, arguments=f"task.vocabulary={found + 1}")
+        if (count := tokenizer.get_vocab_size()) != wanted:
+            problem = f"tokenizer=bpe: the training split gives {count + 1:,} ids, not {self.vocab_size:,}"
+            raise DataError(problem, arguments=f"task.vocabulary={count + 1}")
         return tokenizer.to_str()
 
     def _write(self, stored: str) -> None:
-        found = {
+        content = {
             "format": FORMAT,
             "identity": self.identity,
             "sha256": hashlib.sha256(stored.encode()).hexdigest(),
             "tokenizer": stored,
         }
-        data_sources.write_whole(self.file, [json.dumps(found).encode()])
+        data_sources.write_whole(self.file, [json.dumps(content).encode()])
 
 
 def passages(text: str) -> list[str]:
@@ -292,20 +292,20 @@ def passages(text: str) -> list[str]:
 
     A line break after a character that is no white space never belongs to a piece with what is before it.
     """
-    found, start = [], 0
+    parts, start = [], 0
     while len(text) - start > PASSAGE:
         cut = text.find("\n", start + PASSAGE)
         while cut > 0 and text[cut - 1].isspace():
             cut = text.find("\n", cut + 1)
         if cut < 0:
             break
-        found.append(text[start:cut])
+        parts.append(text[start:cut])
         start = cut
-    return [*found, text[start:]]
+    return [*parts, text[start:]]
 
 
 def is_uncased(pieces: Iterable[str]) -> bool:
-    """Whether no piece has an upper-case letter, but for special ones in brackets."""
+    """Whether no piece but the special ones in brackets has an upper-case letter."""
     return all(piece == piece.lower() or piece[0] + piece[-1] == "[]" for piece in pieces)
 
 
@@ -338,12 +338,12 @@ def _gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
         ids = json.loads(data[0].decode())
         whole = sorted(ids.values()) == list(range(GPT2_IDS))
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        what = f"{vocabulary}: no vocabulary ({one_line(error)[:80]})"
-        raise DataError(what, "put GPT-2's there") from error
+        problem = f"{vocabulary}: no vocabulary ({one_line(error)[:80]})"
+        raise DataError(problem, "put GPT-2's there") from error
     if not whole:
-        what = f"{vocabulary}: {len(ids):,} pieces, not GPT-2's {GPT2_IDS:,} with ids from 0 to {GPT2_IDS - 1}"
-        raise DataError(what, "put GPT-2's there")
-    identity = digest({"gpt2": [hashlib.sha256(one).hexdigest() for one in data]})
+        problem = f"{vocabulary}: {len(ids):,} pieces, not GPT-2's {GPT2_IDS:,} with ids from 0 to {GPT2_IDS - 1}"
+        raise DataError(problem, "put GPT-2's there")
+    identity = digest({"gpt2": [hashlib.sha256(content).hexdigest() for content in data]})
     return GPT2Pieces(vocabulary, merges, identity, None)
 
 
@@ -358,7 +358,7 @@ def _wordpiece(path: Path | None, folder: Path) -> WordPieces:
 
 
 def _pieces(file: Path) -> dict[str, int]:
-    """Ids of the pieces in a vocab.txt, one a line. Raises DataError."""
+    """Ids of the pieces in a vocab.txt, one per line. Raises DataError."""
     try:
         lines = [line.rstrip("\r") for line in _bytes_of(file).decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
@@ -366,8 +366,8 @@ def _pieces(file: Path) -> dict[str, int]:
     pieces = {piece: number for number, piece in enumerate(lines)}
     missing = [name for name in (UNKNOWN, SEPARATOR) if name not in pieces]
     if missing or "" in pieces or len(pieces) < len(lines):
-        what = f"no {missing[0]}" if missing else "an empty piece or one that is there twice"
-        raise DataError(f"{file}: {what} in its {len(lines):,} lines", "put BERT's vocab.txt there")
+        problem = f"no {missing[0]}" if missing else "an empty piece or one that is there twice"
+        raise DataError(f"{file}: {problem} in its {len(lines):,} lines", "put BERT's vocab.txt there")
     return pieces
 
 
@@ -391,6 +391,6 @@ def _first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
         progress("training the vocabulary (bytes read)", min(done, TRAINED_ON), TRAINED_ON)
 
 
-def digest(what: Mapping[str, Any]) -> str:
+def digest(settings: Mapping[str, Any]) -> str:
     """sha256, hexadecimal, of settings."""
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

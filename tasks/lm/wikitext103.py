@@ -55,13 +55,13 @@ class WikiText103(Corpus):
     source: str = "official"
 
     def sources(self) -> dict[str, Source]:
-        what = "a folder with wiki.valid and wiki.test, .raw or .tokens, perhaps .gz"
+        layout = "a folder with wiki.valid and wiki.test, .raw or .tokens, perhaps .gz"
         shared = super().sources()
         return {
             "official": Source(self._official, self._official_identity, path=self.release, complete=True),
             "hf": self.hub_source(HUB, self._hub),
             **shared,
-            SLICE: Source(self.read_slice, shared[SLICE].identity, path=what, requires_path=True),
+            SLICE: Source(self.read_slice, shared[SLICE].identity, path=layout, requires_path=True),
         }
 
     def read_slice(self, progress: Progress) -> Pieces:
@@ -84,8 +84,8 @@ class WikiText103(Corpus):
     def _hub(self, progress: Progress) -> Pieces:
         """The official files, put together again below `data_root`."""
         rows = HUB.rows(self.path)
-        found = [sum(piece.count for piece in rows[name]) for name in LINES]
-        self.check_is_complete(self.path or HUB.name, found, list(LINES.values()), "lines")
+        counts = [sum(piece.count for piece in rows[name]) for name in LINES]
+        self.check_is_complete(self.path or HUB.name, counts, list(LINES.values()), "lines")
         folder = self.data_root / "downloads" / "wikitext-103-hf"
         for name, pieces in rows.items():
             lines = (row.text or BLANK for piece in pieces for row in piece.documents())
@@ -97,12 +97,12 @@ class WikiText103(Corpus):
         needed = LINES if self._source.complete else ("val", "test")
         if missing := [NAMES[name] for name in needed if files[name] is None]:
             raise DataError(f"{folder}: no wiki.{missing[0]}.raw", "put it there")
-        found = {name: article_index(file) for name, file in files.items() if file is not None}
-        lines = [found[name].lines for name in found]
+        indices = {name: article_index(file) for name, file in files.items() if file is not None}
+        lines = [indices[name].lines for name in indices]
         self.check_is_complete(folder, lines, list(LINES.values()), "lines")
-        if "train" in found:
-            return {name: index.pieces() for name, index in found.items()}
-        return {**divided(found["val"]), "test": found["test"].pieces()}
+        if "train" in indices:
+            return {name: index.pieces() for name, index in indices.items()}
+        return {**divided(indices["val"]), "test": indices["test"].pieces()}
 
 
 def divided(index: ArticleIndex) -> dict[str, list[Articles]]:

@@ -56,32 +56,32 @@ class Lookup:
 class NaiveBayes:
     """`features(tokens)` gives numbers of each example's features, (B, F) int64, -1 where there is none.
 
-    They are counted in BUCKETS. A feature that the training split does not have says nothing.
+    Features are hashed into BUCKETS. A feature that is absent from the training split is ignored.
     """
 
     def __init__(self, split: Split, classes: int, features: Features):
         self.features = features
         seen, examples = np.zeros((classes, BUCKETS)), np.zeros(classes)
         for tokens, label in pieces(split):
-            found = bucket(features(tokens))
+            numbers = bucket(features(tokens))
             for number in range(classes):
-                of_class = found[label == number]
+                of_class = numbers[label == number]
                 seen[number] += np.bincount(of_class[of_class >= 0], minlength=BUCKETS)
             examples += np.bincount(label, minlength=classes)
-        known = seen.any(0)
-        smoothed = (seen + known) / (seen.sum(1, keepdims=True) + known.sum())
-        log_likelihood = np.log(smoothed, out=np.zeros_like(smoothed), where=known)
+        counted = seen.any(0)
+        smoothed = (seen + counted) / (seen.sum(1, keepdims=True) + counted.sum())
+        log_likelihood = np.log(smoothed, out=np.zeros_like(smoothed), where=counted)
         self.log_likelihood = np.concatenate([log_likelihood, np.zeros((classes, 1))], 1)  # -1: no feature
         self.log_prior = np.log((examples + PRIOR) / (examples.sum() + PRIOR * classes))
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        found = bucket(self.features(tokens.cpu().numpy()))
-        logits = np.stack([of_class[found].sum(1) for of_class in self.log_likelihood], 1) + self.log_prior
+        numbers = bucket(self.features(tokens.cpu().numpy()))
+        logits = np.stack([of_class[numbers].sum(1) for of_class in self.log_likelihood], 1) + self.log_prior
         return torch.from_numpy(logits).log_softmax(1).to(tokens.device)
 
 
 class LinearDiscriminant:
-    """Of the tokens themselves, as numbers; all examples have as many."""
+    """Reads the tokens themselves as numbers; all examples have the same length."""
 
     def __init__(self, split: Split, classes: int):
         sums, squares, examples = 0.0, 0.0, np.zeros(classes)
@@ -110,10 +110,10 @@ def bucket(features: np.ndarray) -> np.ndarray:
 def ngrams(tokens: np.ndarray, n: int, symbols: int) -> np.ndarray:
     """Ids (..., N) below `symbols`, 0 at padding -> numbers (..., N - n + 1) below symbols^n, -1 at padding."""
     length = tokens.shape[-1] - n + 1
-    found = np.zeros((*tokens.shape[:-1], max(0, length)), np.int64)
+    numbers = np.zeros((*tokens.shape[:-1], max(0, length)), np.int64)
     for start in range(n):
-        found = found * symbols + tokens[..., start : start + length]
-    whole = np.ones(found.shape, bool)
+        numbers = numbers * symbols + tokens[..., start : start + length]
+    whole = np.ones(numbers.shape, bool)
     for start in range(n):
         whole &= tokens[..., start : start + length] > 0
-    return np.where(whole, found, -1)
+    return np.where(whole, numbers, -1)

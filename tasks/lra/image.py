@@ -113,8 +113,8 @@ class Image(SequenceClassification):
         for number, row in enumerate(rows, 1):
             picture = np.asarray(row.get("img", row.get("image")))  # of the hub, of TFDS
             if picture.shape != (SIDE, SIDE, 3) or picture.dtype != np.uint8:
-                what = f"the picture is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
-                raise DataError(f"{where}:{number}: {what}")
+                problem = f"the picture is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
+                raise DataError(f"{where}:{number}: {problem}")
             colours.append(picture)
             labels.append(class_of(row.get("label"), f"{where}:{number}"))
             if not number % 1000:
@@ -122,14 +122,14 @@ class Image(SequenceClassification):
         return np.array(colours, np.uint8).reshape(-1, SIDE, SIDE, 3), np.array(labels, np.uint8)
 
     def _slice_files(self) -> dict[str, tuple[Path, list[Path]]]:
-        found = {}
+        files = {}
         for name in PUBLISHED_SPLITS:
             labels = data_sources.only_file(self.path, f"cifar10_{name}_labels.txt")
-            found[name] = labels, sorted(self.path.glob(f"cifar10_{name}_*.png"))
-            if not found[name][1]:
+            files[name] = labels, sorted(self.path.glob(f"cifar10_{name}_*.png"))
+            if not files[name][1]:
                 reason = f"No such file, cifar10_{name}_*.png"
                 raise DataError(f"{self.path}:1: {reason}", "set task.path to the folder with it")
-        return found
+        return files
 
     def _slice_identity(self) -> dict[str, Any]:
         return {
@@ -165,18 +165,18 @@ def class_of(label: Any, where: str) -> int:
 def read_archive(file: Path) -> dict[str, Pictures]:
     """Pictures of the published archive. Raises DataError."""
     wanted = {name for names in MEMBERS.values() for name in names}
-    found: dict[str, np.ndarray] = {}
+    by_member: dict[str, np.ndarray] = {}
     for member, stream in data_sources.archive(file, lambda name: name.rsplit("/", 1)[-1] in wanted):
         where = f"{file}/{member}"
         data = np.frombuffer(data_sources.content(stream, where), np.uint8)
         if not data.size or data.size % RECORD:
             raise DataError(f"{where}:1: {data.size:,} bytes are no whole number of pictures")
-        found[member.rsplit("/", 1)[-1]] = records = data.reshape(-1, RECORD)
+        by_member[member.rsplit("/", 1)[-1]] = records = data.reshape(-1, RECORD)
         for wrong in np.flatnonzero(records[:, 0] >= CLASSES)[:1]:
             class_of(int(records[wrong, 0]), f"{where}:{wrong + 1}")
-    if missing := sorted(wanted - found.keys()):
+    if missing := sorted(wanted - by_member.keys()):
         raise DataError(f"{file}: no {missing[0]} in it", f"put {ARCHIVE.url} there")
-    return {split: unpack(np.concatenate([found[name] for name in names])) for split, names in MEMBERS.items()}
+    return {split: unpack(np.concatenate([by_member[name] for name in names])) for split, names in MEMBERS.items()}
 
 
 def unpack(records: np.ndarray) -> Pictures:
@@ -185,10 +185,10 @@ def unpack(records: np.ndarray) -> Pictures:
 
 
 def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
-    """Pictures of the PNG files in their order, and their classes, one a line. Raises DataError."""
+    """Pictures of the PNG files in their order, and their classes, one per line. Raises DataError."""
     import PIL.Image
 
-    found = []
+    pictures = []
     for file in sprites:
         try:
             with PIL.Image.open(io.BytesIO(file.read_bytes()), formats=["PNG"]) as image:
@@ -198,14 +198,14 @@ def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
         rows = colours.ndim == 3 and colours.shape[1] == SIDE**2  # a picture in each, or one picture
         fits = colours.dtype == np.uint8 and (rows or colours.shape[:2] == (SIDE, SIDE)) and colours.shape[2:] == (3,)
         if not fits:
-            what = f"{colours.dtype} {colours.shape}"
-            raise DataError(f"{file}:1: {what} is no number of {SIDE} x {SIDE} colour pictures")
-        found.append(colours.reshape(-1, SIDE, SIDE, 3))
+            content = f"{colours.dtype} {colours.shape}"
+            raise DataError(f"{file}:1: {content} is no number of {SIDE} x {SIDE} colour pictures")
+        pictures.append(colours.reshape(-1, SIDE, SIDE, 3))
     numbers = [class_line(line, f"{labels}:{number}") for number, line in data_sources.lines_of(labels)]
-    count = sum(map(len, found))
+    count = sum(map(len, pictures))
     if len(numbers) != count:
         raise DataError(f"{labels}:{len(numbers)}: {len(numbers)} classes for {count} pictures")
-    return np.concatenate(found), np.array(numbers, np.uint8)
+    return np.concatenate(pictures), np.array(numbers, np.uint8)
 
 
 def class_line(line: bytes, where: str) -> int:

@@ -114,12 +114,12 @@ class ListOps(SequenceClassification):
         self._longer: dict[str, SequenceSplit] = {}
         if not sets:
             return info
-        found = {f"length_{n}": self.open(one)["test"] for n, one in zip(self.final_lengths, sets, strict=True)}
-        lengths = zip(found.items(), self.final_lengths, strict=True)
+        longer = {f"length_{n}": self.open(cached)["test"] for n, cached in zip(self.final_lengths, sets, strict=True)}
+        lengths = zip(longer.items(), self.final_lengths, strict=True)
         self._longer = {name: self.sequences(part, length) for (name, part), length in lengths}
-        sizes = info.sizes | {name: part.count for name, part in found.items()}
+        sizes = info.sizes | {name: part.count for name, part in longer.items()}
         return replace(
-            info, sizes=sizes, fingerprint=fingerprint(map(content_hash, [*self._used.values(), *found.values()]))
+            info, sizes=sizes, fingerprint=fingerprint(map(content_hash, [*self._used.values(), *longer.values()]))
         )
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:

@@ -71,9 +71,9 @@ class Pathfinder(SequenceClassification):
             end = " and an end symbol" if self.append_eos else ""
             raise ValueError(f"max_length={self.max_length} is no square picture{end}")
         changes = dict(self.design or {})
-        known = {field.name for field in dataclasses.fields(Design)} - {"size"}
-        if unknown := sorted(set(changes) - known):
-            raise ValueError(f"design.{unknown[0]} is none of {', '.join(sorted(known))}")
+        settings = {field.name for field in dataclasses.fields(Design)} - {"size"}
+        if unknown := sorted(set(changes) - settings):
+            raise ValueError(f"design.{unknown[0]} is none of {', '.join(sorted(settings))}")
         generated = self.source == GENERATED
         self.design = dataclasses.replace(self.drawn, size=self.size, **changes) if generated else None
         super().__post_init__()
@@ -116,11 +116,11 @@ class Pathfinder(SequenceClassification):
         return {"version": generator.VERSION, "tables": digest, **dataclasses.asdict(self.design), **self.sizes}
 
     def _generate(self, progress: Progress) -> dict[str, Shards]:
-        found, start = {}, 0
+        splits, start = {}, 0
         for name in ("test", "val", "train"):
-            found[name] = generator.shards(start, self.sizes[name], self.design, seed=self.data_seed)
+            splits[name] = generator.shards(start, self.sizes[name], self.design, seed=self.data_seed)
             start += self.sizes[name]
-        return found
+        return splits
 
     def _folder_identity(self) -> dict[str, Any]:
         return {"version": reader.VERSION, "size": self.size, "metadata": reader.identity(self.path)}

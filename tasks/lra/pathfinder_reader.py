@@ -27,11 +27,11 @@ EMPTY = PurePosixPath("imgs/0/sample_172.png")
 
 def metadata_files(folder: Path) -> list[Path]:
     """In the order of their batches. Raises DataError if there is none."""
-    found = sorted(folder.glob(f"{METADATA}/*.npy"), key=lambda file: (len(file.stem), file.stem))
-    if not found:
+    files = sorted(folder.glob(f"{METADATA}/*.npy"), key=lambda file: (len(file.stem), file.stem))
+    if not files:
         reason = f"No such file, {METADATA}/*.npy"
         raise DataError(f"{folder}:1: {reason}", "set task.path to a folder like pathfinder32/..._14")
-    return found
+    return files
 
 
 def identity(folder: Path) -> str:

@@ -123,8 +123,8 @@ def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
         rows[split].append((f"{where}:1", data_sources.content(stream, where), CLASSES.index(label)))
         if not done % 1000:
             progress(f"reading {file.name}", done, sum(Text.published))
-    for split, found in rows.items():
-        if not found:
+    for split, of_split in rows.items():
+        if not of_split:
             raise DataError(f"{file}: no aclImdb/{split}/*/*.txt in it", f"put {ARCHIVE.url} there")
     return rows
 

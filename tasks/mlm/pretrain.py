@@ -82,7 +82,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
             raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
 
     def sources(self) -> dict[str, Source]:
-        what = (
+        layout = (
             f"a folder with the parquet files of {bookcorpus.HUB.name} and {WIKIPEDIA.name} in {' and '.join(FOLDERS)}"
         )
         generated = Source(
@@ -91,7 +91,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
             check=lambda: at_least(1, documents=self.documents),
         )
         return {
-            "hf": Source(self._hub, self._hub_identity, path=what, complete=True),
+            "hf": Source(self._hub, self._hub_identity, path=layout, complete=True),
             **super().sources(),
             SYNTHETIC: generated,
         }
@@ -105,11 +105,11 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
             bookcorpus.HUB.rows(books, joined=bookcorpus.JOINED)["train"],
             WIKIPEDIA.rows(articles)["train"],
         ]
-        found = [sum(piece.stop - piece.start for piece in each) for each in rows]
+        counts = [sum(piece.stop - piece.start for piece in pieces) for pieces in rows]
         where = self.path or f"source={self.source}"
-        self.check_is_complete(where, found, [bookcorpus.SENTENCES, ARTICLES], "sentences and articles")
-        both = [bookcorpus.in_order(each) for each in rows]
-        return {split: [piece for each in both for piece in each[split]] for split in SPLITS}
+        self.check_is_complete(where, counts, [bookcorpus.SENTENCES, ARTICLES], "sentences and articles")
+        both = [bookcorpus.in_order(pieces) for pieces in rows]
+        return {split: [piece for pieces in both for piece in pieces[split]] for split in SPLITS}
 
     def _topics(self, progress: Progress) -> Pieces:
         few = -(-self.documents // HELD_BACK)
@@ -127,12 +127,12 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
-        found = self.open(cached)
+        examples = self.open(cached)
         hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
         pieces, end_id = self.tokens_from.vocab_size, self.tokens_from.end_id
         rows = SPECIAL_ROWS + np.arange(pieces)
         rows[end_id] = EOS  # documents end with </s>
-        self._streams = {name: TokenStream(found[name], end_id, rows) for name in SPLITS}
+        self._streams = {name: TokenStream(examples[name], end_id, rows) for name in SPLITS}
         self._splits = {name: self._blocks(name) for name in SPLITS}
         complete = self._source.complete and not any(self._limits.values())
         sizes = {name: len(split) for name, split in self._splits.items()}

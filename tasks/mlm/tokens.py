@@ -33,7 +33,7 @@ GENERATED = 64  # documents that pieces are trained on
 
 
 class PretrainingTokens:
-    """What pre-training and fine-tuning tasks have in common, whose settings are these."""
+    """The vocabulary of pre-training and fine-tuning tasks, which have these settings."""
 
     tokenizer: str
     tokenizer_path: str | Path | None
@@ -103,7 +103,7 @@ def prepare(used: Vocabulary, vocabulary_text: str | Path | None, progress: Prog
 
 
 def texts_identity(vocabulary_text: str | Path) -> dict[str, Any]:
-    """What the pieces of a `bpe` follow from. Raises DataError."""
+    """The identity of the texts that the pieces of a `bpe` are trained on. Raises DataError."""
     if vocabulary_text == SYNTHETIC:
         return {"topics": topics.VERSION, "documents": GENERATED}
     return {"texts": path_identity(existing(vocabulary_text))}

@@ -27,7 +27,7 @@ SPLIT_NAMES = {"train": "train", "valid": "dev", "val": "dev", "dev": "dev", "ne
 SPLIT_NAMES |= {"newstest2014": "test"}
 NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(\.tok)?\.({SOURCE}|{TARGET})(?:\.gz)?")
 LAYOUT = f"a folder with train, valid and test, each as .{SOURCE} and .{TARGET} (.gz; .tok.{SOURCE}: tokens)"
-HUNDREDTH = 100  # every so many-th pair of the training corpora validates
+HUNDREDTH = 100  # every 100th pair of the training corpora validates
 ROWS_AT_ONCE = 1024
 COLUMN = "translation"  # of the hub's parquet files: {"de": ..., "en": ...}
 
@@ -93,10 +93,10 @@ class RowPairs:
 
     def _pair(self, where: str, value: Any) -> Pair:
         try:
-            found = value.as_py() or {}
+            translation = value.as_py() or {}
         except UnicodeDecodeError as error:
             raise data_sources.not_utf8(where, error) from error
-        texts = [found.get(language) for language in (SOURCE, TARGET)]
+        texts = [translation.get(language) for language in (SOURCE, TARGET)]
         if None in texts:
             raise DataError(f"{where}: no text in {SOURCE if texts[0] is None else TARGET} in this row")
         return Pair(where, *(text.strip() for text in texts))
@@ -149,7 +149,7 @@ def _split_and_language(name: str) -> tuple[str, str] | None:
 
 
 def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
-    """Raises DataError for files that have not one line for each line of the other."""
+    """Raises DataError for files with different numbers of lines."""
     (count, source_marks), (target_count, target_marks) = (_marks(file) for file in (sources, targets))
     check_same_length({sources: count, targets: target_count})
     parts = zip(range(0, count, PART), source_marks, target_marks, strict=True)
@@ -169,8 +169,8 @@ def of_parquet(file: Path) -> list[RowPairs]:
             kind = schema.field(COLUMN).type if COLUMN in schema.names else None
             fields = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
             if not all(name in fields and is_text(fields[name]) for name in (SOURCE, TARGET)):
-                what = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
-                raise DataError(what, "put the right file there")
+                problem = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
+                raise DataError(problem, "put the right file there")
             counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
         raise broken_parquet(file, error) from error

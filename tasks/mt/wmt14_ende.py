@@ -66,8 +66,8 @@ class Wmt14EnDe(SequenceToSequence):
         if self.tokenizer != "subwords":
             raise ValueError(f"tokenizer={self.tokenizer}: {self.name} has subwords, of task.vocabulary or of codes")
         if self.news_commentary not in wmt_files.NEWS_COMMENTARY:
-            known = " or ".join(map(str, wmt_files.NEWS_COMMENTARY))
-            raise ValueError(f"news_commentary={self.news_commentary} is not {known}")
+            versions = " or ".join(map(str, wmt_files.NEWS_COMMENTARY))
+            raise ValueError(f"news_commentary={self.news_commentary} is not {versions}")
         self.cleaning = Cleaning(self.clean_length, self.clean_ratio)
         super().__post_init__()
 
@@ -94,7 +94,7 @@ class Wmt14EnDe(SequenceToSequence):
         return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def check_source(self) -> None:
-        """As of every task; without sacrebleu the scores could not be made in the end."""
+        """As for every task; fails early if sacrebleu, which scores the test, is missing."""
         super().check_source()
         bleu.library()
         if self.uses_moses:
@@ -113,10 +113,10 @@ class Wmt14EnDe(SequenceToSequence):
         return wmt_files.official(self.path, folder, self.news_commentary, progress)
 
     def _hub(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
-        found = wmt_files.of_hub(self.path)
-        counts = [sum(piece.count for piece in pieces) for pieces in found.values()]
+        splits = wmt_files.of_hub(self.path)
+        counts = [sum(piece.count for piece in pieces) for pieces in splits.values()]
         self.check_is_complete(self.path or HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
-        return found
+        return splits
 
     def _generated(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
         few = -(-self.pairs // 8)
@@ -139,17 +139,17 @@ class Wmt14EnDe(SequenceToSequence):
         tokens = {name: [Tokens(piece, self.uses_moses) for piece in some] for name, some in pieces.items()}
         self.vocabulary_used.prepare(lambda: self._training_texts(tokens["train"], progress), progress)
         cleaned = {"train", "val"} if self.validation == "train" else {"train"}
-        found = {}
+        examples = {}
         for name in (*SPLITS, "dev"):
             cleaning = self.cleaning if name in cleaned else None
             makers = [PieceEncoder(one, self.vocabulary_used, cleaning) for one in tokens[name]]
-            found[name] = self._made(name, pieces[name], makers)
+            examples[name] = self._made(name, pieces[name], makers)
         for name in DECODED.values():
-            found[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
-        return found
+            examples[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
+        return examples
 
     def prepare(self, progress: Progress) -> None:
-        """As of every task; a vocabulary that was lost is trained anew, also where the pairs are there."""
+        """As for every task; a lost vocabulary is trained again even if the pairs are cached."""
         super().prepare(progress)
 
         def texts() -> Iterator[str]:
@@ -159,7 +159,7 @@ class Wmt14EnDe(SequenceToSequence):
         self.vocabulary_used.prepare(texts, progress)
 
     def _pieces(self, progress: Progress) -> dict[str, Sequence[Piece]]:
-        """What the source has of `train`, `val`, `dev` and `test`. Raises DataError."""
+        """The pieces of `train`, `val`, `dev` and `test`. Raises DataError."""
         pieces = dict(self._source.read(progress))
         if self.validation == "dev":
             return pieces | {"val": pieces["dev"]}
@@ -178,7 +178,7 @@ class Wmt14EnDe(SequenceToSequence):
 
     def _training_texts(self, tokens: Sequence[Tokens], progress: Progress) -> Iterator[str]:
         """Both texts of every pair, as tokens: each process makes those of one piece at a time."""
-        total, done = sum(one.piece.count for one in tokens), 0
+        total, done = sum(piece_tokens.piece.count for piece_tokens in tokens), 0
         for texts in self._in_processes(tokens):
             done += len(texts) // 2
             progress("tokenising for the vocabulary (pairs)", done, total)
@@ -193,7 +193,7 @@ class Wmt14EnDe(SequenceToSequence):
                 yield from pool.map(methodcaller("texts"), tokens[start : start + SHARDS_AT_ONCE])
 
     def check_vocabulary(self, split: str, found: AnyExamples) -> None:
-        """As of every task; a split of texts has bytes."""
+        """As for every task; splits of texts hold bytes."""
         if not split.endswith(TEXTS):
             super().check_vocabulary(split, found)
 

@@ -59,7 +59,7 @@ SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL)
 
 
 def archives(news_commentary: int) -> dict[Download, dict[str, dict[str, str]]]:
-    """What is read of each archive: {archive: {name of a pair of files: {language: member}}}."""
+    """The members to read: {archive: {name of a pair of files: {language: member}}}."""
 
     def both(stem: str) -> dict[str, str]:
         return {language: f"{stem}.{language}" for language in (SOURCE, TARGET)}
@@ -90,11 +90,11 @@ def official(path: Path | None, folder: Path, news_commentary: int, progress: Pr
             folder,
         )
         pairs |= {name: of_line_files(written[f"{name}.{SOURCE}"], written[f"{name}.{TARGET}"]) for name in wanted}
-    found = {"dev": pairs.pop("newstest2013"), "test": pairs.pop("newstest2014")}
+    splits = {"dev": pairs.pop("newstest2013"), "test": pairs.pop("newstest2014")}
     for name, size in TEST_SIZES.items():
-        if (count := sum(piece.count for piece in found[name])) != size:
+        if (count := sum(piece.count for piece in splits[name])) != size:
             raise DataError(f"{NEWS_TESTS.name}: {count:,} pairs to {name} instead of {size:,}")
-    return {"train": list(itertools.chain.from_iterable(pairs.values())), **found}
+    return {"train": list(itertools.chain.from_iterable(pairs.values())), **splits}
 
 
 def of_hub(path: Path | None) -> dict[str, list[RowPairs]]:

@@ -68,12 +68,12 @@ def incomplete(folder: Path, split: str, files: Mapping[str, Path], layout: str)
 
 
 def check_same_length(counts: Mapping[Path, int]) -> None:
-    """Raises DataError for a file of sources and one of targets that have not as many lines."""
+    """Raises DataError if a file of sources and its file of targets have different numbers of lines."""
     (shorter, fewer), (longer, more) = sorted(counts.items(), key=lambda item: item[1])
     if fewer != more:
         lines = f"line {more} has" if more == fewer + 1 else f"lines {fewer + 1} to {more} have"
-        what = f"{longer}: {more:,} lines, but {fewer:,} in {shorter.name}: {lines} no partner there"
-        raise DataError(what, "put two files of one release there")
+        problem = f"{longer}: {more:,} lines, but {fewer:,} in {shorter.name}: {lines} no partner there"
+        raise DataError(problem, "put two files of one release there")
 
 
 def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str) -> Examples | Shards:
@@ -101,9 +101,9 @@ class Encoder:
             for pair in some:
                 if not pair.target.strip():
                     raise DataError(f"{pair.where}: an empty target", "put its text there or drop the pair")
-            found = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
-            tokens += found
-            lengths.append(np.array([len(one) for one in found]).reshape(-1, 2))
+            ids = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
+            tokens += ids
+            lengths.append(np.array([len(sequence) for sequence in ids]).reshape(-1, 2))
         of_each = np.concatenate(lengths)  # (n, 2)
         offsets = np.cumsum(np.concatenate([[0], of_each.sum(1)]), dtype=np.int64)
         joined = np.concatenate(tokens).astype(dtype(self.vocabulary.vocab_size))
@@ -162,7 +162,7 @@ def padded(rows: Iterable[np.ndarray], vocabulary: Vocabulary, value: int | None
     """Sequences as int64 (B, length of the longest one), `value` after their ends, None: padding."""
     rows = list(rows)
     value = vocabulary.padding_id if value is None else value
-    found = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
-    for place, row in zip(found, rows, strict=True):
-        place[: len(row)] = row
-    return torch.from_numpy(found)
+    array = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
+    for target, row in zip(array, rows, strict=True):
+        target[: len(row)] = row
+    return torch.from_numpy(array)

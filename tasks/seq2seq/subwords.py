@@ -43,7 +43,8 @@ class Subwords(Pieces):
         """Words with a blank between them; `<unk>` becomes a word U+FFFD."""
         from tokenizers import decoders
 
-        return decoders.BPEDecoder(suffix=END).decode(["\ufffd" + END if one == UNKNOWN else one for one in pieces])
+        words = ["\ufffd" + END if piece == UNKNOWN else piece for piece in pieces]
+        return decoders.BPEDecoder(suffix=END).decode(words)
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class TrainedSubwords(Trained, Subwords):
             end_of_word_suffix=END,
         )
         tokenizer.train_from_iterator(_repeated(words), trainer)
-        if (found := tokenizer.get_vocab_size()) != self.vocab_size:
-            what = f"tokenizer=subwords: the training split gives {found - 1:,} pieces, not {self.vocab_size - 1:,}"
-            raise DataError(what, arguments=f"task.vocabulary={found - 1}")
+        if (size := tokenizer.get_vocab_size()) != self.vocab_size:
+            problem = f"tokenizer=subwords: the training split gives {size - 1:,} pieces, not {self.vocab_size - 1:,}"
+            raise DataError(problem, arguments=f"task.vocabulary={size - 1}")
         model = json.loads(tokenizer.to_str())["model"]
         # made anew, without special tokens: nothing in a text is one
         return _tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]]).to_str()
@@ -135,8 +136,8 @@ def read_codes(file: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
             raise DataError(f"{where}: {one_line(error)}", "put subword-nmt's codes there") from error
         if number == 1:
             if text.strip() != VERSION_LINE:
-                what = f"{where}: codes of another version ({text[:40]!r}, not {VERSION_LINE!r})"
-                raise DataError(what, "learn them with subword-nmt 0.2 or later")
+                problem = f"{where}: codes of another version ({text[:40]!r}, not {VERSION_LINE!r})"
+                raise DataError(problem, "learn them with subword-nmt 0.2 or later")
             continue
         parts = text.split(" ")
         if len(parts) != 2 or not all(parts):

@@ -78,8 +78,8 @@ def make(
     """
     one_of(NAMES, tokenizer=name)
     if name == "subwords":
-        found = subwords.make(path, vocabulary, folder, follows_from)
-        return Vocabulary(found, UNKNOWN + found.vocab_size, UNKNOWN)
+        subword_pieces = subwords.make(path, vocabulary, folder, follows_from)
+        return Vocabulary(subword_pieces, UNKNOWN + subword_pieces.vocab_size, UNKNOWN)
     if path is not None and name != "bart":
         raise ValueError(f"tokenizer={name} has no files: tokenizer_path=null")
     where = {"path": path, "vocabulary": vocabulary, "folder": folder, "follows_from": follows_from}

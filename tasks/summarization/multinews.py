@@ -92,7 +92,7 @@ class MultiNews(SequenceToSequence):
         return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def check_source(self) -> None:
-        """As of every task; without rouge-score the scores could not be made in the end."""
+        """As for every task; fails early if rouge-score, which scores the test, is missing."""
         super().check_source()
         scorer()
 
@@ -103,10 +103,10 @@ class MultiNews(SequenceToSequence):
                 file.fetch(folder, progress)
         else:
             folder = self.path
-        found = pair_files.pieces(folder, cut_abstract=False)
-        counts = [sum(piece.count for piece in found[name]) for name in SPLITS]
+        splits = pair_files.pieces(folder, cut_abstract=False)
+        counts = [sum(piece.count for piece in splits[name]) for name in SPLITS]
         self.check_is_complete(folder, counts, self.published, "pairs")
-        return found
+        return splits
 
     def _slice(self, progress: Progress) -> Pieces:
         return pair_files.pieces(self.path, cut_abstract=self.cut_abstract)
@@ -136,7 +136,7 @@ class MultiNews(SequenceToSequence):
         return {"lead": lambda: partial(self.lead, self.lead_sentences())}
 
     def lead_sentences(self) -> int:
-        """As many as a training summary has, on average."""
+        """The average number of sentences of a training summary."""
         split = self.split("train")
         decode = split.vocabulary.decode
         summaries = (decode(split.pair(index)[1].tolist()) for index in range(min(len(split), MEASURED_ON)))

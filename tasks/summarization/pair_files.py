@@ -95,7 +95,7 @@ def _split_and_kind(name: str) -> tuple[str, str] | None:
 
 
 def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
-    """Raises DataError for files that have not one line for each line of the other."""
+    """Raises DataError for files with different numbers of lines."""
     counts = {file: sum(1 for _ in data_sources.lines_of(file)) for file in (sources, targets)}
     check_same_length(counts)
     return [LinePairs(sources, targets, start, stop) for start, stop in _parts(counts[sources])]
@@ -128,10 +128,10 @@ def without_abstract(document: str, summary: str) -> str:
     A sentence is the summary's if it has half of its runs of three words. For sets such as ScisummNet, whose documents
     are papers with their abstracts, which are most of the summaries.
     """
-    known, parts, last = set(_grams(summary)), sentences(document), 0
+    summary_grams, parts, last = set(_grams(summary)), sentences(document), 0
     for number, sentence in enumerate(parts):
         grams = _grams(sentence)
-        if grams and sum(gram in known for gram in grams) >= SHARE * len(grams):
+        if grams and sum(gram in summary_grams for gram in grams) >= SHARE * len(grams):
             last = number + 1
         elif number > last:
             break

@@ -60,8 +60,8 @@ def scorer() -> Any:
 def rouge(summary: str, reference: str) -> list[float]:
     """F1 x 100 of each of `NAMES`."""
     lines = ("\n".join(sentences(text)) for text in (reference, summary))
-    found = scorer().score(*lines)
-    return [100 * found[name].fmeasure for name in NAMES]
+    scores = scorer().score(*lines)
+    return [100 * scores[name].fmeasure for name in NAMES]
 
 
 class Rouge(Metric):

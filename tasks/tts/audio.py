@@ -73,18 +73,18 @@ def read(file: Path, scale: MelScale, longest: int) -> np.ndarray:
                 raise DataError(f"{file}: {sound.channels} channels, not one", "mix them down")
             count = sound.frames
             if scale.frames(count) > longest:
-                what = f"{count / scale.rate:.1f} s are more than {scale.seconds(longest):.1f} s (task.max_frames)"
-                raise DataError(f"{file}: {what}")
+                problem = f"{count / scale.rate:.1f} s are more than {scale.seconds(longest):.1f} s (task.max_frames)"
+                raise DataError(f"{file}: {problem}")
             if (cut := CUT.search(sound.extra_info)) and int(cut[1]) < UNKNOWN_SIZE:
-                what = f"{int(cut[2]):,} of {int(cut[1]):,} bytes of sound"
-                raise DataError(f"{file}: {what}", "put the whole clip there")
+                problem = f"{int(cut[2]):,} of {int(cut[1]):,} bytes of sound"
+                raise DataError(f"{file}: {problem}", "put the whole clip there")
             samples = sound.read(dtype="float32")
     except (soundfile.LibsndfileError, RuntimeError, OSError, TypeError) as error:
         reason = one_line(getattr(error, "error_string", error))[:120]
         raise DataError(f"{file}: no audio that can be read ({reason})", "put the right file there") from error
     if not len(samples) == count > scale.n_fft:
-        what = f"{len(samples):,} samples" if len(samples) == count else f"{len(samples):,} of {count:,} samples"
-        raise DataError(f"{file}: {what}, too few for a spectrogram", "put the whole clip there")
+        problem = f"{len(samples):,} samples" if len(samples) == count else f"{len(samples):,} of {count:,} samples"
+        raise DataError(f"{file}: {problem}, too few for a spectrogram", "put the whole clip there")
     if not np.isfinite(samples).all():
         raise DataError(f"{file}: a sample is no finite number")
     return samples

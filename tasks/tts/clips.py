@@ -40,7 +40,7 @@ class Clip:
 
 def read_clips(folder: Path) -> list[Clip]:
     """All clips of a folder, in the order of its list. Raises DataError."""
-    metadata, found = folder / METADATA, {}
+    metadata, clips = folder / METADATA, {}
     for number, line in lines_of(metadata):
         where = f"{metadata}:{number}"
         try:
@@ -52,17 +52,17 @@ def read_clips(folder: Path) -> list[Clip]:
         name, text = fields[0], fields[2].strip()
         if not ID.fullmatch(name):
             raise DataError(f"{where}: {name[:60]!r} is no name of a clip (letters, digits, - and _)")
-        if name in found:
+        if name in clips:
             raise DataError(f"{where}: a second clip {name}")
         if not text:
             raise DataError(f"{where}: an empty text", "put what is said there")
         files = [file for end in ENDINGS if (file := folder / "wavs" / f"{name}{end}").is_file()]
         if not files:
             raise DataError(f"{where}: no wavs/{name}.wav or .flac", "put it there")
-        found[name] = Clip(name, text, files[0], where)
-    if not found:
+        clips[name] = Clip(name, text, files[0], where)
+    if not clips:
         raise DataError(f"{metadata}:1: no clips", f"it is to be {LAYOUT}")
-    return list(found.values())
+    return list(clips.values())
 
 
 def by_title(clips: Sequence[Clip]) -> dict[str, list[Clip]]:

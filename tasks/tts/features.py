@@ -31,19 +31,19 @@ class Spectrograms:
 
     def __call__(self) -> Examples:
         audio.library("librosa")
-        found = []
+        mels = []
         for clip in self.clips:
             if isinstance(clip, Sentence):
                 samples = clip.make()[1]
                 if self.scale.frames(len(samples)) > self.longest:
-                    what = (
+                    problem = (
                         f"a generated sentence has {self.scale.frames(len(samples))} frames, more than {self.longest}"
                     )
-                    raise DataError(f"{what} (task.max_frames)")
+                    raise DataError(f"{problem} (task.max_frames)")
             else:
                 samples = audio.read(clip.file, self.scale, self.longest)
-            found.append(audio.log_mel(samples, self.scale))
-        return joined(found, np.array([[len(mel)] for mel in found], np.int32))
+            mels.append(audio.log_mel(samples, self.scale))
+        return joined(mels, np.array([[len(mel)] for mel in mels], np.int32))
 
 
 def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int, title: str) -> Shards:

@@ -1,4 +1,4 @@
-"""What a careful reader would try before a model: predictors with the interface of one.
+"""Baselines of speech: simple predictors with the interface of a model.
 
 Each is called as a model is, and `MeanFrame` and `PhonemeFrames` also speak: `synthesise(phonemes)` gives the frames.
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class MeanFrame:
-    """The mean frame of training at every place, whatever the phonemes: zeros, as frames are standardised.
+    """The mean training frame at every position, for any phonemes: zeros, since frames are standardised.
 
     `duration` is the mean number of frames of a phoneme in training, `steps` that of the steps of a clip.
     """
@@ -30,11 +30,11 @@ class MeanFrame:
         return guess, guess, stop.to(frames)
 
     def synthesise(self, phonemes: Tensor) -> tuple[list[Tensor], Tensor]:
-        """As models.generation.speech.synthesise, with so many frames as the phonemes have on average."""
+        """As models.generation.speech.synthesise, with the average number of frames per phoneme."""
         steps = ((phonemes != 0).sum(1) * self.duration / self.frames_per_step).round().long().clamp(min=1)
         lengths = (steps * self.frames_per_step).tolist()
         guess = self.frames(phonemes, max(lengths))
-        return [one[:length] for one, length in zip(guess, lengths, strict=True)], steps > 0
+        return [frames[:length] for frames, length in zip(guess, lengths, strict=True)], steps > 0
 
     def frames(self, phonemes: Tensor, count: int) -> Tensor:
         """(B, M) -> (B, count, F)."""

@@ -167,8 +167,8 @@ def read_dictionary(file: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in enumerate(data.decode("latin-1").splitlines(), 1):
         fields = line.split()
-        phonemes = [f"{one}0" if one in VOWELS else one for one in fields[2:]]
-        if not phonemes or any(one not in IDS for one in phonemes):
+        phonemes = [f"{symbol}0" if symbol in VOWELS else symbol for symbol in fields[2:]]
+        if not phonemes or any(symbol not in IDS for symbol in phonemes):
             raise DataError(f"{file}: {MEMBER}:{number}: {line[:60]!r} is no word and its phonemes")
         found.setdefault(fields[0].lower(), " ".join(phonemes))
     return found

@@ -7,7 +7,7 @@ import pytest
 
 from harness.commands.explain import explain
 from harness.config.cell import cell_of
-from harness.config.compose import compose, options, recipes
+from harness.config.compose import compose, options, pickled, recipes
 from harness.config.overrides import rewrite
 from harness.config.places import CONF, ROOT
 from harness.config.resolvers import default_protocol
@@ -15,6 +15,7 @@ from harness.config.sweep import compose_commands, expand, expand_all
 from harness.errors import UsageError
 
 ETTH1 = "task=forecasting/etth1"
+MINE = ["task=lra/mine", "budget=smoke"]
 
 
 @pytest.mark.parametrize("task", [name for name, _ in options("task")])
@@ -66,17 +67,20 @@ def test_a_task_of_ones_own_names_one_too(own):
 
 
 def test_the_file_of_a_family_may_hold_the_recipe_of_each_task(own):
+    def train():
+        pickled.cache_clear()  # the files changed
+        return compose(MINE, [str(own)]).train
+
     family = own / "protocol" / "luna" / "lra.yaml"
-    family.write_text("train: {max_steps: 5, batch_size: 2}\ntasks: {mine: {train: {max_steps: 9}}, other: {}}\n")
-    assert compose(["task=lra/mine"], [str(own)]).train.max_steps == 7, "a file of the task's own comes first"
+    family.write_text("train: {max_steps: 5, eval_every: 2}\ntasks: {mine: {train: {max_steps: 9}}, other: {}}\n")
+    assert train().max_steps == 7, "a file of the task's own comes first"
     (own / "protocol" / "luna" / "lra" / "mine.yaml").unlink()
-    cfg = compose(["task=lra/mine"], [str(own)])
-    assert (cfg.train.max_steps, cfg.train.batch_size) == (9, 2) and "tasks" not in cfg
+    assert (train().max_steps, train().eval_every) == (9, 2)
     family.write_text("train: {max_steps: 5}\ntasks: {any: {}, other: {train: {max_steps: 9}}}\n")
-    assert compose(["task=lra/mine"], [str(own)]).train.max_steps == 5
+    assert train().max_steps == 5
     family.write_text("train: {max_steps: 5}\ntasks: {other: {}}\n")
     with pytest.raises(Exception, match="Could not find"):
-        compose(["task=lra/mine"], [str(own)])
+        train()
 
 
 def test_a_task_that_the_file_of_its_family_leaves_out():

@@ -1,4 +1,4 @@
-"""What a task is: data in splits, a loss, metrics, and the predictors that a model has to beat.
+"""The interface of a task: data in splits, a loss, metrics, and the predictors that a model has to beat.
 
 The harness knows a task through this interface alone. A task never sees the trainer, the record or the attention: it
 gets a model (the backbone with the attention inside) and batches, and scores the model on the batches.
@@ -18,7 +18,7 @@ from models.attention.base import Pattern
 from tasks.checks import Progress
 
 Batch = dict[str, Tensor]
-# takes what a model takes and gives what it gives: a model, or whatever stands in its place
+# has the signature of a model: a model, or a baseline in its place
 Predictor = Callable[..., Any]
 
 
@@ -82,7 +82,7 @@ class Task(ABC):
     samples: Path | None = None  # a picture of examples that `prepare` wrote next to the data
 
     def check_source(self) -> None:
-        """Raises DataError for what only the user can give, such as a path. A run asks before it begins."""
+        """Raises DataError if a setting that only the user can give is missing, such as a path. Called before a run."""
         return
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Task(ABC):
 
     @abstractmethod
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
-        """What a careful reader would try first, by name: `last_value`, `root_operator`. Each call makes a predictor.
+        """Simple predictors by name: `last_value`, `root_operator`. Each call makes a predictor.
 
         A predictor is fitted to the loaded training split, if to anything, and then scored as a model is: once, on the
         test split. The one of `baseline_name` ignores the input; it is scored on the validation split as well.

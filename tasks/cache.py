@@ -4,6 +4,9 @@ A split is one file, or several shards that any number of processes write. Files
 final place, `.<name>.partial`, which is renamed at the end, so a reader never sees half of them. A second process that
 prepares the same data waits for the first. What a killed process leaves there is resumed shard by shard.
 
+`datasets` is no substitute: after a kill its `from_generator` starts again from the first example, it trusts the files
+that it finds, and its fingerprint covers the generator's code, so that an edited comment would make the data again.
+
 The manifest holds the parameters, the counts and a sha256 of each split's content (not of the files: Arrow's bytes
 change with its version), which does not depend on the shards. Nothing here imports torch, so that generating processes
 start fast.
@@ -11,7 +14,6 @@ start fast.
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,14 +27,14 @@ from typing import Any
 
 import numpy as np
 
+from tasks.checks import Progress
 from tasks.examples import AnyExamples, Examples, ShardedExamples, Shards, content_hash
+from tasks.files import wait_for_lock, written_whole
 from tasks.workers import process_pool
 
 FORMAT = 1  # of the folder; part of every key
 MANIFEST = "manifest.json"
 LOCK = ".lock"
-
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
 
 
 class CacheError(ValueError):
@@ -54,7 +56,7 @@ def write(
 ) -> None:
     """Put the splits (none empty) at `folder`, where only a damaged cache is replaced.
 
-    Shards are made by so many worker processes, each of which holds one at a time. Raises CacheError, what a maker
+    `workers` processes make the shards; each holds one shard at a time. Raises CacheError, what a maker
     raises, and `BrokenProcessPool` if a worker dies; finished shards stay for the next call.
     """
     partial_folder = folder.parent / f".{folder.name}.partial"
@@ -67,7 +69,8 @@ def write(
             try:
                 described = _write_splits(partial_folder, splits, workers, progress)
                 manifest = {"format": FORMAT, "parameters": dict(parameters), "splits": described}
-                _write_whole(partial_folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
+                with written_whole(partial_folder / MANIFEST) as stream:
+                    stream.write(json.dumps(manifest, indent=1, sort_keys=True).encode())
                 _install(partial_folder, folder)
             finally:
                 if all(isinstance(split, Examples) for split in splits.values()):
@@ -78,14 +81,14 @@ def write(
 
 def read(folder: Path, parameters: Mapping[str, Any]) -> tuple[dict[str, AnyExamples], dict[str, Any]]:
     """The splits, memory-mapped, and the manifest, everything verified. Raises CacheError."""
-    found = manifest(folder, parameters)
+    described = manifest(folder, parameters)
     splits = {}
     with _one_line_errors(folder):
-        for name, facts in found["splits"].items():
+        for name, facts in described["splits"].items():
             splits[name] = examples = _read_split(folder, name, facts.get("shards", 1))
             if examples.count != facts["examples"] or content_hash(examples) != facts["sha256"]:
                 raise CacheError(f"{folder / name}.arrow: damaged (its content is not what the manifest says)")
-    return splits, found
+    return splits, described
 
 
 def manifest(folder: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,13 +97,13 @@ def manifest(folder: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
     Raises CacheError.
     """
     with _one_line_errors(folder):
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if found["format"] != FORMAT or found["parameters"] != json.loads(json.dumps(dict(parameters))):
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if content["format"] != FORMAT or content["parameters"] != json.loads(json.dumps(dict(parameters))):
             raise CacheError(f"{folder / MANIFEST}: belongs to other parameters")
-        names = [file_names(name, facts.get("shards", 1)) for name, facts in found["splits"].items()]
+        names = [file_names(name, facts.get("shards", 1)) for name, facts in content["splits"].items()]
         if {file.name for file in folder.glob("*.arrow")} != {file for files in names for file in files}:
             raise CacheError(f"{folder}: damaged (its files are not those of the manifest)")
-    return found
+    return content
 
 
 def file_names(split: str, shards: int) -> list[str]:
@@ -112,7 +115,7 @@ def file_names(split: str, shards: int) -> list[str]:
 
 @contextlib.contextmanager
 def _one_line_errors(folder: Path) -> Iterator[None]:
-    """What goes wrong when a folder is read, as one line."""
+    """Turns errors of reading a folder into a CacheError of one line."""
     try:
         yield
     except FileNotFoundError as error:
@@ -139,11 +142,7 @@ def _exclusive(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise CacheError(f"{folder.parent}: cannot write there ({error.strerror})") from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
-                    raise
+            wait_for_lock(lock)
             if _is_at(lock.fileno(), folder / LOCK):
                 yield
                 return
@@ -264,13 +263,8 @@ def _write_arrow(file: Path, examples: Examples) -> None:
         labels = pa.FixedSizeListArray.from_arrays(labels, examples.labels.shape[1])
     batch = pa.record_batch({"tokens": tokens, "label": labels})
     batch = batch.replace_schema_metadata({"sha256": content_hash(examples)})
-    unfinished = file.with_suffix(f".{os.getpid()}")
-    with open(unfinished, "wb") as stream:
-        with pa.ipc.new_stream(stream, batch.schema) as writer:
-            writer.write_batch(batch)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(unfinished, file)
+    with written_whole(file) as stream, pa.ipc.new_stream(stream, batch.schema) as writer:
+        writer.write_batch(batch)
 
 
 def _read_split(folder: Path, name: str, shards: int) -> AnyExamples:
@@ -299,10 +293,3 @@ def _read_arrow(file: Path, *, verify: bool = False) -> Examples:
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CacheError(f"{file}: damaged ({' '.join(str(error).split())[:120]})") from error
     return examples
-
-
-def _write_whole(file: Path, data: bytes) -> None:
-    with open(file, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())

@@ -7,7 +7,19 @@ Progress = Callable[[str, int, int], None]
 
 
 class DataError(ValueError):
-    """Data that cannot be used. The message is one line: file, line, what is wrong, and what to do."""
+    """Data that cannot be used. The message is one line: file and line, what is wrong, and what to do.
+
+    `cure`: what to do before the next command. The task adds that command, `arguments` behind it.
+    """
+
+    def __init__(self, problem: object, cure: str = "", arguments: str = "") -> None:
+        super().__init__(str(problem), cure, arguments)  # all of `args`, so that a worker process can send it
+        self.command = ""
+
+    def __str__(self) -> str:
+        problem, cure, arguments = self.args
+        command = f"{self.command} {arguments}".strip()
+        return "; ".join(part for part in (problem, ", then ".join(filter(None, (cure, command)))) if part)
 
 
 def at_least(least: int, **values: int | None) -> None:

@@ -1,20 +1,19 @@
-"""Where published data come from: a download that resumes and is checked, an archive, a text file, two libraries.
+"""Sources of published data: downloads that resume and are verified, archives, text files, two libraries.
 
 All input is treated as hostile. Whatever is wrong becomes one DataError, in one line, that names the file, the place in
-it, and what to do (`hint` is that command). Nothing is written but the file that was asked for.
+it, and what to do. Nothing is written but the file that was asked for.
 """
 
 import contextlib
-import fcntl
 import gzip
 import hashlib
 import http.client
 import io
+import json
 import logging
 import lzma
 import os
 import tarfile
-import threading
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,12 +22,14 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from tasks.checks import DataError, Progress
+from tasks.files import wait_for_lock, written_whole
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB)"
 MIB = 1 << 20
 LONGEST_LINE = 64 * MIB
 LARGEST_MEMBER = 64 * MIB
 HASHED_WHOLE = 64 * MIB
+SAMPLE = 1 << 12  # bytes at each end of a file
 UNPACKED = 50  # times the size of a gzipped text, which takes a fifth to a third of its size
 UNPACKED_OF_ANY = 16 * MIB
 TIMEOUT_S = 60
@@ -53,49 +54,49 @@ class Download:
     def name(self) -> str:
         return self.url.rsplit("/", 1)[-1]
 
-    def at(self, copy: Path | None, folder: Path, hint: str, progress: Progress) -> Path:
+    def at(self, copy: Path | None, folder: Path, progress: Progress) -> Path:
         """The checked file: a copy that somebody names, else the one in `folder`, fetched. Raises DataError."""
         if copy is None:
-            return self.fetch(folder, hint, progress)
-        self.check(copy, hint)
+            return self.fetch(folder, progress)
+        self.check(copy)
         return copy
 
-    def fetch(self, folder: Path, hint: str, progress: Progress) -> Path:
+    def fetch(self, folder: Path, progress: Progress) -> Path:
         """The checked file in `folder`; a file that is there is kept, a part of one is resumed. Raises DataError."""
         file, part = folder / self.name, folder / f"{self.name}.part"
-        manual = f"run it again, or put that file at {file} yourself, then {hint}"
+        manual = f"run it again, or put that file at {file} yourself"
         with contextlib.ExitStack() as stack:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = stack.enter_context(open(folder / f".{self.name}.lock", "wb"))
-                fcntl.flock(lock, fcntl.LOCK_EX)  # waits for another process that fetches it
+                wait_for_lock(lock)  # of another process that fetches it
                 if not file.exists():
                     self._transfer(part, progress)
                     if wrong := self._wrong(part):
                         part.unlink()  # resuming a wrong file would never end well
-                        raise DataError(f"{self.url}: {wrong}, thrown away; {manual}")
+                        raise DataError(f"{self.url}: {wrong}, thrown away", manual)
                     os.replace(part, file)
             except (OSError, http.client.HTTPException) as error:
                 reason = one_line(error) or type(error).__name__
-                raise DataError(f"{self.url}: not fetched ({reason}); {manual}") from error
-        self.check(file, hint)
+                raise DataError(f"{self.url}: not fetched ({reason})", manual) from error
+        self.check(file)
         return file
 
-    def check(self, file: Path, hint: str) -> None:
+    def check(self, file: Path) -> None:
         """Raises DataError unless the file is the published one."""
         try:
             wrong = self._wrong(file)
         except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}; put {self.url} there, then {hint}") from error
+            raise DataError(f"{file}:1: {error.strerror}", f"put {self.url} there") from error
         if wrong:
-            raise DataError(f"{file}: {wrong}; remove it, then {hint} (from {self.url})")
+            raise DataError(f"{file}: {wrong}", f"remove it (it is {self.url})")
 
     def _wrong(self, file: Path) -> str | None:
         if (size := file.stat().st_size) != self.size:
             return f"{size:,} bytes instead of {self.size:,}"
         with open(file, "rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        return None if found == self.sha256 else f"sha256 {found[:12]}... instead of {self.sha256[:12]}..."
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return None if digest == self.sha256 else f"sha256 {digest[:12]}... instead of {self.sha256[:12]}..."
 
     def _transfer(self, part: Path, progress: Progress) -> None:
         have = part.stat().st_size if part.exists() else 0
@@ -117,8 +118,8 @@ class Download:
             raise OSError(f"it broke off after {have:,} of {self.size:,} bytes")
 
 
-def identity(file: Path, hint: str) -> str:
-    """sha256 of a file, hexadecimal. Of a large one it is that of its size, first and last MiB, so as not to wait.
+def identity(file: Path) -> str:
+    """sha256 of a file, hexadecimal; for a large file that of its size, first and last MiB, which takes no time.
 
     Raises DataError.
     """
@@ -132,15 +133,40 @@ def identity(file: Path, hint: str) -> str:
             digest.update(stream.read())
             return digest.hexdigest()
     except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}; set task.path to its folder, then {hint}") from error
+        raise DataError(f"{file}:1: {error.strerror}", "set task.path to its folder") from error
 
 
-def identities(files: Mapping[str, Path], hint: str) -> dict[str, str]:
+def identities(files: Mapping[str, Path]) -> dict[str, str]:
     """`identity` of each file. Raises DataError."""
-    return {name: identity(file, hint) for name, file in files.items()}
+    return {name: identity(file) for name, file in files.items()}
 
 
-def archive(file: Path, wanted: Callable[[str], bool], hint: str) -> Iterator[tuple[str, IO[bytes]]]:
+def path_identity(path: Path) -> str:
+    """sha256, hexadecimal, of a file, or of the files in a folder and their places there. Raises DataError.
+
+    Of large files, and of those in a large folder, size, beginning and end stand for the content, so as not to wait.
+    """
+    if not path.is_dir():
+        return identity(path)
+    try:
+        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+        sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
+        small = sum(sizes.values()) <= HASHED_WHOLE
+        contents = [identity(file) if small else _ends(file) for file in files]
+    except OSError as error:
+        raise DataError(f"{error.filename}:1: {error.strerror}") from error
+    return hashlib.sha256(json.dumps([sizes, contents], sort_keys=True).encode()).hexdigest()
+
+
+def _ends(file: Path) -> str:
+    with open(file, "rb") as stream:
+        digest = hashlib.sha256(stream.read(SAMPLE))
+        stream.seek(max(0, file.stat().st_size - SAMPLE))
+        digest.update(stream.read(SAMPLE))
+    return digest.hexdigest()
+
+
+def archive(file: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, IO[bytes]]]:
     """(name, content) of the wanted files of a tar archive, in its order; nothing is unpacked. Raises DataError.
 
     A content can be read until the next one is asked for. An archive with a name that leads out of it is refused.
@@ -150,28 +176,28 @@ def archive(file: Path, wanted: Callable[[str], bool], hint: str) -> Iterator[tu
             for member in members:
                 path = PurePosixPath(member.name)
                 if path.is_absolute() or ".." in path.parts or not member.name.isprintable():
-                    raise DataError(f"{file}: {member.name[:80]!r} in it leads out of it; do not use it, {hint}")
+                    raise DataError(f"{file}: {member.name[:80]!r} in it leads out of it", "do not use it")
                 if member.isfile() and wanted(member.name):
                     yield member.name, members.extractfile(member)
     except DataError:
         raise
     except (*BROKEN, ValueError, RecursionError, OverflowError) as error:  # tarfile raises many kinds
-        raise DataError(f"{file}: {one_line(error)[:120]}; put the whole archive there, then {hint}") from error
+        raise DataError(f"{file}: {one_line(error)[:120]}", "put the whole archive there") from error
 
 
-def content(stream: IO[bytes], where: str, hint: str) -> bytes:
+def content(stream: IO[bytes], where: str) -> bytes:
     """All of a small file. Raises DataError."""
     try:
         data = stream.read(LARGEST_MEMBER + 1)
     except BROKEN as error:
-        raise DataError(f"{where}:1: {one_line(error)}; put the whole file there, then {hint}") from error
+        raise DataError(f"{where}:1: {one_line(error)}", "put the whole file there") from error
     if len(data) > LARGEST_MEMBER:
-        raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB; put the right file there, then {hint}")
+        raise DataError(f"{where}:1: more than {LARGEST_MEMBER // MIB} MiB", "put the right file there")
     return data
 
 
 class Unpacked(io.RawIOBase):
-    """What a gzipped file holds. OSError where that is more than a text can: a small file may unpack for hours."""
+    """The content of a gzipped file. OSError if it is too large for a text: a small file may unpack for hours."""
 
     def __init__(self, file: Path) -> None:
         self.stream = gzip.open(file, "rb")  # noqa: SIM115 - closed with this
@@ -203,58 +229,80 @@ def opened(file: Path) -> IO[bytes]:
     return io.BufferedReader(Unpacked(file), MIB // 8) if file.suffix == ".gz" else open(file, "rb")
 
 
-def lines_of(file: Path, hint: str) -> Iterator[tuple[int, bytes]]:
+def opened_text(file: Path) -> IO[bytes]:
+    """As `opened`. Raises DataError."""
+    try:
+        return opened(file)
+    except OSError as error:
+        raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
+
+
+def lines_of(file: Path) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line without its end) of a (gzipped) text file. Raises DataError."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stream = stack.enter_context(opened(file))
-        except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
-        yield from lines(stream, str(file), hint)
+    with opened_text(file) as stream:
+        yield from lines(stream, str(file))
 
 
-def lines(stream: IO[bytes], where: str, hint: str) -> Iterator[tuple[int, bytes]]:
+def lines(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
     """(number from 1, line without its end) of an open file. Raises DataError for what cannot be read to its end."""
     number = 0
     try:
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
             if len(line) > LONGEST_LINE:
-                raise DataError(f"{where}:{number}: more than {LONGEST_LINE // MIB} MiB in a line; {hint}")
+                raise DataError(f"{where}:{number}: more than {LONGEST_LINE // MIB} MiB in a line")
             yield number, line.rstrip(b"\r\n")
     except BROKEN as error:
         reason = getattr(error, "strerror", None) or one_line(error)
-        raise DataError(f"{where}:{number + 1}: {reason}; put the whole file there, then {hint}") from error
+        raise DataError(f"{where}:{number + 1}: {reason}", "put the whole file there") from error
 
 
-def write_whole(file: Path, parts: Iterable[bytes], hint: str) -> None:
+def decoded(data: bytes, where: object, *, at: int = 0) -> str:
+    """The text. Raises DataError with the place in the (unzipped) file, in which the data begin at byte `at`."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(where, error, at=at) from error
+
+
+def not_utf8(where: object, error: UnicodeDecodeError, *, at: int = 0) -> DataError:
+    byte = error.object[error.start]
+    return DataError(f"{where}: byte {at + error.start} (0x{byte:02x}) is not UTF-8", "put a whole text there")
+
+
+def json_object(line: bytes, where: str) -> dict[str, Any]:
+    """The object that a line of JSON is. Raises DataError."""
+    text = decoded(line, where)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: no JSON ({one_line(error)[:80]})", "put the whole file there") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: no JSON object", "put the right file there")
+    return value
+
+
+def write_whole(file: Path, parts: Iterable[bytes]) -> None:
     """A file of these parts, which appears when it is whole. Raises DataError."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(unfinished, "wb") as stream:
-                stream.writelines(parts)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(unfinished, file)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with written_whole(file) as stream:
+            stream.writelines(parts)
     except OSError as error:
-        what = f"{file}: cannot write ({error.strerror or error})"
-        raise DataError(f"{what}; set paths.data to a folder with room, then {hint}") from error
+        problem = f"{file}: cannot write ({error.strerror or error})"
+        raise DataError(problem, "set paths.data to a folder with room") from error
 
 
-def only_file(folder: Path, pattern: str, hint: str) -> Path:
+def only_file(folder: Path, pattern: str) -> Path:
     """The one file of this pattern. Raises DataError."""
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        what = f"{len(found)} files {pattern}" if found else f"No such file, {pattern}"
-        raise DataError(f"{folder}:1: {what}; set task.path to the folder with one of it, then {hint}")
-    return found[0]
+    files = sorted(folder.glob(pattern))
+    if len(files) != 1:
+        problem = f"{len(files)} files {pattern}" if files else f"No such file, {pattern}"
+        raise DataError(f"{folder}:1: {problem}", "set task.path to the folder with one of it")
+    return files[0]
 
 
-def from_hub(name: str, revision: str, splits: Sequence[str], hint: str) -> dict[str, Any]:
+def from_hub(name: str, revision: str, splits: Sequence[str]) -> dict[str, Any]:
     """Splits of a data set of the Hugging Face hub, downloaded or from its cache. Raises DataError."""
     from datasets import load_dataset
 
@@ -262,12 +310,12 @@ def from_hub(name: str, revision: str, splits: Sequence[str], hint: str) -> dict
     try:
         return {split: load_dataset(name, revision=revision, split=split) for split in splits}
     except Exception as error:  # the hub's client has dozens of its own
-        what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
+        problem = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.source=official"
-        raise DataError(f"{what}; {cure}, then {hint}") from error
+        raise DataError(problem, cure) from error
 
 
-def files_from_hub(name: str, revision: str, patterns: Sequence[str], hint: str) -> Path:
+def files_from_hub(name: str, revision: str, patterns: Sequence[str]) -> Path:
     """A folder with the files of these patterns of a data set of the Hugging Face hub, downloaded or from its cache.
 
     Only files are fetched: no script of the data set is run. Raises DataError.
@@ -277,12 +325,12 @@ def files_from_hub(name: str, revision: str, patterns: Sequence[str], hint: str)
     try:
         return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=list(patterns)))
     except Exception as error:  # the hub's client has dozens of its own
-        what = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
+        problem = f"https://huggingface.co/datasets/{name}: {one_line(error)[:200]}"
         cure = "fetch it where there is a network (HF_HOME is its cache), or set task.path to a folder with its files"
-        raise DataError(f"{what}; {cure}, then {hint}") from error
+        raise DataError(problem, cure) from error
 
 
-def from_tfds(name: str, folder: Path, splits: Sequence[str], hint: str) -> dict[str, Any]:
+def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:
     """Splits of a TensorFlow data set, prepared below `folder` or read from there. Raises DataError.
 
     What is prepared there is read without TensorFlow; preparing it requires TensorFlow once, on any machine.
@@ -290,16 +338,16 @@ def from_tfds(name: str, folder: Path, splits: Sequence[str], hint: str) -> dict
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise DataError(f"task.source=tfds: {error}: pip install -e .[tfds], then {hint}") from error
+        raise DataError(f"task.source=tfds: {error}", "pip install -e .[tfds]") from error
     try:
         builder = tfds.builder(name, data_dir=str(folder), file_format="array_record")
         builder.download_and_prepare()
         return {split: builder.as_data_source(split) for split in splits}
     except ImportError as error:
         missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
-        raise DataError(f"tfds {name} at {folder}: {one_line(error)}: pip install {missing}, then {hint}") from error
+        raise DataError(f"tfds {name} at {folder}: {one_line(error)}", f"pip install {missing}") from error
     except Exception as error:  # TFDS has dozens of its own
-        raise DataError(f"tfds {name} at {folder}: {one_line(error)[:200]}; {hint}") from error
+        raise DataError(f"tfds {name} at {folder}: {one_line(error)[:200]}") from error
 
 
 def one_line(text: object) -> str:

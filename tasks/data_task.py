@@ -1,12 +1,14 @@
-"""What all tasks on published data share: the choice of a source, the messages, the cache.
+"""The base of all tasks on published data: the choice of a source, the messages, the cache.
 
 A task lists its sources (`sources`), of which `task.source` chooses one: the published data, a library that has them,
 a part of them (`slice`), or generated ones (`synthetic`). `DataTask` checks the settings that belong to a source and
-knows what a user has to type next. `CachedTask` also keeps examples in the cache below `data_root`.
+names the next command in every error. `CachedTask` also keeps examples in the cache below `data_root`.
 """
 
+import contextlib
+import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from tasks import cache
 from tasks.base import Split, Task
 from tasks.cache import CacheError
 from tasks.checks import DataError, Progress, at_least, one_of
+from tasks.data_sources import path_identity
 from tasks.examples import AnyExamples, Examples, Shards
 
 SPLITS = ("train", "val", "test")
@@ -43,6 +46,15 @@ class Source:
     complete: bool = False
 
 
+def _naming_the_command(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: "DataTask", *arguments: Any) -> Any:
+        with self.naming_the_command():
+            return method(self, *arguments)
+
+    return call
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class DataTask(Task):
     """A task on published data. `path` is a file or folder, for the sources that take one.
@@ -61,14 +73,21 @@ class DataTask(Task):
     pattern: Pattern | str
     data_seed: int = 0
 
+    def __init_subclass__(cls) -> None:
+        """The errors of what the harness calls name the command, in the overrides of every subclass as well."""
+        super().__init_subclass__()
+        for name in ("check_source", "prepare", "check_is_prepared", "load", "backbone_kwargs"):
+            if name in vars(cls):
+                setattr(cls, name, _naming_the_command(vars(cls)[name]))
+
     def __post_init__(self) -> None:
         self.data_root = Path(self.data_root).expanduser()
         self.path = None if self.path is None else Path(self.path).expanduser()
         self.pattern = Pattern(self.pattern)
         at_least(0, data_seed=self.data_seed)
-        known = self.sources()
-        one_of(known, source=self.source)
-        self._source = known[self.source]
+        sources = self.sources()
+        one_of(sources, source=self.source)
+        self._source = sources[self.source]
         if self.path is not None and self._source.path is None:
             raise ValueError(f"source={self.source} takes no path: task.path=null")
         self._source.check()
@@ -88,10 +107,24 @@ class DataTask(Task):
         command += [f"(it is {self.release})"] if self.path and self.release and self.source == "official" else []
         return " ".join(command)
 
+    @contextlib.contextmanager
+    def naming_the_command(self) -> Iterator[None]:
+        """A DataError that is raised inside ends with `hint`."""
+        try:
+            yield
+        except DataError as error:
+            error.command = error.command or self.hint
+            raise
+
     def check_source(self) -> None:
         if self.path is None and self._source.requires_path:
-            what = f"source={self.source} requires task.path, {self._source.path}"
-            raise DataError(f"{what}; {self.hint} task.path=...")
+            problem = f"source={self.source} requires task.path, {self._source.path}"
+            with self.naming_the_command():
+                raise DataError(problem, arguments="task.path=...")
+
+    def identity(self, **published: Any) -> dict[str, Any]:
+        """What the data follow from: the files at `path`, or without one what is published. Raises DataError."""
+        return published if self.path is None else {"files": path_identity(self.path)}
 
     def split(self, name: str) -> Any:
         if not self._splits:
@@ -102,8 +135,7 @@ class DataTask(Task):
         """Raises DataError if the source must have all published examples, and these counts are not theirs."""
         if self._source.complete and tuple(found) != tuple(published):
             counts = " instead of ".join(" + ".join(f"{n:,}" for n in numbers) for numbers in (found, published))
-            cure = f"get them all (task.source={SLICE} takes a part), then {self.hint}"
-            raise DataError(f"{where}: {counts} {what}; {cure}")
+            raise DataError(f"{where}: {counts} {what}", f"get them all (task.source={SLICE} takes a part)")
 
     def origin(self, complete: bool, part: str | None = None) -> str:
         """`DataInfo.source`; `part` names what was used of published data, the last part of `path` by default."""
@@ -129,7 +161,7 @@ class CachedTask(DataTask):
     version: ClassVar[int] = 1  # part of the cache key: raise it when the same files give other examples
     cached_ids: ClassVar[int | None] = None  # ids in the cache are below this; None: they are no ids
 
-    workers: int | None = None  # processes that generate; None: one a core
+    workers: int | None = None  # processes that generate; None: one per core
 
     def __post_init__(self) -> None:
         at_least(1, workers=self.workers)
@@ -140,7 +172,7 @@ class CachedTask(DataTask):
         raise NotImplementedError
 
     def cached_sets(self) -> list[CachedSet]:
-        """What `prepare` makes, the splits first. Raises DataError."""
+        """The sets that `prepare` makes, the splits first. Raises DataError."""
         self.check_source()
         how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed}
         return [CachedSet({**how, **self._source.identity()}, self.read_source)]
@@ -157,17 +189,17 @@ class CachedTask(DataTask):
             try:
                 cache.manifest(self.folder(cached), cached.parameters)
             except CacheError as error:
-                raise DataError(f"{error}; run: {self.hint}") from error
+                raise DataError(error) from error
 
     def open(self, cached: CachedSet) -> dict[str, AnyExamples]:
         """The splits of a prepared set, verified. Raises DataError."""
         try:
-            found, _ = cache.read(self.folder(cached), cached.parameters)
+            splits, _ = cache.read(self.folder(cached), cached.parameters)
         except CacheError as error:
-            raise DataError(f"{error}; run: {self.hint}") from error
-        for name, split in found.items():
+            raise DataError(error) from error
+        for name, split in splits.items():
             self.check_vocabulary(name, split)
-        return found
+        return splits
 
     def facts(self, cached: CachedSet) -> dict[str, dict[str, Any]]:
         """The manifest's entry of each split of a set that was opened, with the sha256 that was verified."""
@@ -177,30 +209,31 @@ class CachedTask(DataTask):
         return self.data_root / self.name / cache.key(cached.parameters)[:12]
 
     def worker_count(self, pieces: int) -> int:
-        """Processes for so many pieces of work, each of which is worth the start of one."""
+        """The number of processes for `pieces` of work, each large enough to start a process for."""
         return self.workers or max(1, min(cores(), pieces))
 
     def _make(self, cached: CachedSet, progress: Progress) -> None:
         try:
             made = cached.make(progress)
-            workers = self.worker_count(max(len(one.makers) if isinstance(one, Shards) else 1 for one in made.values()))
+            pieces = max(len(split.makers) if isinstance(split, Shards) else 1 for split in made.values())
+            workers = self.worker_count(pieces)
             cache.write(self.folder(cached), made, cached.parameters, workers=workers, progress=progress)
         except CacheError as error:
-            raise DataError(f"{error}; set paths.data to a folder with room, then {self.hint}") from error
+            raise DataError(error, "set paths.data to a folder with room") from error
         except BrokenProcessPool as error:
-            raise DataError(f"a generating process died (memory?); try task.workers=1 with {self.hint}") from error
+            raise DataError("a generating process died (memory?)", arguments="task.workers=1") from error
 
-    def check_vocabulary(self, split: str, found: AnyExamples) -> None:
-        """Raises DataError for an id that the vocabulary does not have."""
+    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
+        """Raises DataError for an id outside the vocabulary."""
         number = 0  # of the shard's first example
-        for shard in found.shards:
+        for shard in examples.shards:
             if self.cached_ids is not None and shard.tokens.size:
                 least, most = int(shard.tokens.min()), int(shard.tokens.max())
                 if least < 0 or most >= self.cached_ids:
-                    place = int(np.argmax((shard.tokens < 0) | (shard.tokens >= self.cached_ids)))
-                    example = number + int(np.searchsorted(shard.offsets, place, side="right")) - 1
-                    what = f"token id {shard.tokens[place]} is not from 0 to {self.cached_ids - 1}"
-                    raise DataError(f"{self.name}: {split}, example {example}: {what} (vocabulary); {self.hint}")
+                    position = int(np.argmax((shard.tokens < 0) | (shard.tokens >= self.cached_ids)))
+                    example = number + int(np.searchsorted(shard.offsets, position, side="right")) - 1
+                    problem = f"token id {shard.tokens[position]} is not from 0 to {self.cached_ids - 1}"
+                    raise DataError(f"{self.name}: {split}, example {example}: {problem} (vocabulary)")
             number += shard.count
 
 

@@ -15,7 +15,7 @@ class PercentCorrect(MulticlassAccuracy):
 
 
 class MeanCrossEntropy(Metric):
-    """Cross entropy in nats averaged over examples, summed in float64, whatever the sizes of the batches."""
+    """Cross entropy in nats averaged over examples, summed in float64, for batches of any size."""
 
     is_differentiable = False
     higher_is_better = False

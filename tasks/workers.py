@@ -1,4 +1,4 @@
-"""Processes that make data beside this one, and end with it."""
+"""Worker processes that make data and end with this process."""
 
 import contextlib
 import ctypes

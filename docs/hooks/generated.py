@@ -131,8 +131,9 @@ def protocols() -> str:
             continue
         lines += ["| recipe | |", "| --- | --- |"]
         for recipe in recipes:
-            place = recipe.relative_to(file.with_suffix("")).with_suffix("").as_posix()
-            lines.append(f"| `{place}` | {escaped(named(recipe)[1])} |")
+            option = recipe.relative_to(file.with_suffix("")).with_suffix("").as_posix()
+            described = comments_by_task(recipe) or {"": named(recipe)[1]}
+            lines += [f"| `{option}{task}` | {escaped(comment)} |" for task, comment in described.items()]
         lines.append("")
     return "\n".join(lines)
 
@@ -189,10 +190,17 @@ def recipes_of(task: str, default: str) -> list[str]:
     """The protocols with a recipe for a task, its default first; those that serve every task are left out."""
     family, _, name = task.partition("/")
     folders = sorted(path for path in (ROOT / "conf/protocol").iterdir() if path.is_dir())
-    found = [
-        one.name for one in folders if (one / family / f"{name}.yaml").is_file() or (one / f"{family}.yaml").is_file()
-    ]
-    return [default, *(one for one in found if one != default)]
+    names = [folder.name for folder in folders if serves(folder, family, name)]
+    return [default, *(protocol for protocol in names if protocol != default)]
+
+
+def serves(folder: Path, family: str, name: str) -> bool:
+    """Whether a protocol's folder has a file for a task, or its family's file has values for it."""
+    if (folder / family / f"{name}.yaml").is_file():
+        return True
+    if not (file := folder / f"{family}.yaml").is_file():
+        return False
+    return bool({name, "any"} & set(read(file).get("tasks", ["any"])))
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -204,6 +212,15 @@ def named(file: Path) -> tuple[str, str]:
     lines = file.read_text(encoding="utf-8").splitlines()
     comment = next((line for line in lines if line.startswith("# ") and "@package" not in line), "")
     return file.stem, comment.removeprefix("# ").strip()
+
+
+def comments_by_task(file: Path) -> dict[str, str]:
+    """{/<task>: the first comment above it} of a family's file with `tasks:`."""
+    text = file.read_text(encoding="utf-8")
+    head = r"^  # (.+)\n(?:  # .+\n)*"
+    tasks = read(file).get("tasks", [])
+    comments = {task: re.search(rf"{head}  {task}:", text, re.MULTILINE) for task in tasks}
+    return {f"/{task}": comment[1] if comment else named(file)[1] for task, comment in comments.items()}
 
 
 def text_of(place: str) -> str:

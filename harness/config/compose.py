@@ -25,7 +25,7 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from harness.config import resolvers
+from harness.config import family_files, resolvers
 from harness.config.allowed import check_trusted, guard_hydra
 from harness.config.places import CONF
 from harness.config.ranges import check_ranges
@@ -41,9 +41,14 @@ DECLARES = "declares"  # key of a model, task or backbone: see harness.config.de
 NOT_ARGUMENTS = ("name", "budgets", "protocol", DECLARES)
 
 
-@functools.cache
 def register() -> None:
     """Tell Hydra the schema, the options that have no file, the resolvers of the yamls, and what it may not build."""
+    family_files.register(folders)  # each time: Hydra loses its plugins where its singletons are put back
+    _register_once()
+
+
+@functools.cache
+def _register_once() -> None:
     store = ConfigStore.instance()
     store.store(name="schema", node=Config)
     for group, options_of_group in BUILT_IN.items():
@@ -210,7 +215,7 @@ def search_path() -> list[str]:
     if not GlobalHydra.instance().is_initialized():
         return []
     sources = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    always = {"hydra", "main", "schema"}
+    always = {"hydra", "main", "schema", family_files.PROVIDER}
     return [source.path.removeprefix("file://") for source in sources if source.provider not in always and source.path]
 
 
@@ -235,7 +240,7 @@ def options(group: str) -> Iterator[tuple[str, str]]:
 
 def file_of(group: str, name: str) -> Path:
     """The yaml of an option: the first one in `folders`. Raises FileNotFoundError."""
-    file = next(resolvers.existing(f"{group}/{name}.yaml", folders()), None)
+    file = next(family_files.existing(f"{group}/{name}.yaml", folders()), None)
     if file is None:
         raise FileNotFoundError(f"{group}/{name}.yaml in {', '.join(folders())}")
     return file
@@ -260,7 +265,8 @@ def recipes(task: str) -> list[str]:
 
 
 def has_recipe(protocol: str, task: str) -> bool:
-    return next(resolvers.existing(f"protocol/{recipe_of(protocol, task)}.yaml", folders()), None) is not None
+    option = recipe_of(protocol, task)
+    return family_files.has_option(f"protocol/{option}", folders())
 
 
 def recipe_of(protocol: str, task: str) -> str:

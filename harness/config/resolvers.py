@@ -1,10 +1,12 @@
 """What a yaml below `conf/` may compute, beside OmegaConf's own resolvers. `harness.config.compose` registers these."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+
+from harness.config.family_files import BY_TASK, contents, existing, has_option
 
 UNNAMED = "???"  # Hydra's own sign for a choice that has to be typed
 
@@ -49,7 +51,8 @@ def default_protocol(task: str, folders: Sequence[str | Path]) -> str:
 def for_task(group: str, folders: Sequence[str | Path], choices: DictConfig) -> str:
     """`${for_task:protocol}`: the option of a group that holds the choice's values for the chosen task.
 
-    For google and lra/text that is `google/lra/text`, or `google/lra` where only the family has a file.
+    For google and lra/text that is `google/lra/text`, a file or a part of `google/lra.yaml`; or `google/lra` where that
+    file holds the same values for every task.
 
     `choices`: what Hydra knows while it reads the defaults list, {group: option}; defaults that are still to be
     resolved stand in `choices.defaults`.
@@ -64,18 +67,20 @@ def option_for(group: str, choice: str, task: str, folders: Sequence[str | Path]
     Where there is none it is the choice itself: a budget whose values are for every task, a protocol without a folder.
     A protocol that has one serves the tasks in it alone, and its missing option is named.
     """
-    options = (f"{choice}/{task}", f"{choice}/{family(task)}", f"{choice}/any")
-    if found := next((option for option in options if any(existing(f"{group}/{option}.yaml", folders))), None):
-        return found
+    option, of_family, of_any = f"{choice}/{task}", f"{choice}/{family(task)}", f"{choice}/any"
+    if any(existing(f"{group}/{option}.yaml", folders)):
+        return option
+    if BY_TASK not in next(contents(f"{group}/{of_family}", folders), {BY_TASK: None}):
+        return of_family
+    if has_option(f"{group}/{option}", folders):
+        return option
+    if any(existing(f"{group}/{of_any}.yaml", folders)):
+        return of_any
     if choice == UNNAMED:
-        return options[0]
+        return option
     serves_all = group == "budget" or not any((Path(folder) / group / choice).is_dir() for folder in folders)
-    return choice if serves_all else options[0]
+    return choice if serves_all else option
 
 
 def family(task: str) -> str:
     return task.partition("/")[0]
-
-
-def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
-    return (file for folder in folders if (file := Path(folder) / path).is_file())

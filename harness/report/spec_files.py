@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from harness.config import resolvers
+from harness.config import family_files
 from harness.config.validation import parse
 from harness.errors import UsageError, did_you_mean, one_line
 from harness.records import ledger
@@ -100,7 +100,7 @@ def load_figure(
 @contextlib.contextmanager
 def _reading(name: str, conf: Folders, group: str) -> Iterator[dict[str, Any]]:
     """The keys of `<conf>/<group>/<name>.yaml` with its name; a UsageError inside the block names the file."""
-    path = next(resolvers.existing(f"{group}/{name}.yaml", _folders(conf)), None)
+    path = next(family_files.existing(f"{group}/{name}.yaml", _folders(conf)), None)
     if path is None:
         hint = did_you_mean(name, available(conf, group))
         raise UsageError(f"there is no {group} '{name}': {hint} (python run.py do=list)")
@@ -120,7 +120,7 @@ def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:
     """Column -> examples in the test split of its task, where the task's yaml says so."""
     sizes = {}
     for name, column in spec.columns.items():
-        path = next(resolvers.existing(f"task/{column.task}.yaml", _folders(conf)), None)
+        path = next(family_files.existing(f"task/{column.task}.yaml", _folders(conf)), None)
         if path is not None:
             n = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("test")
             sizes |= {name: n} if isinstance(n, int) else {}

@@ -68,19 +68,19 @@ class CompletionScores(Metric):
         self.add_state("total", torch.zeros(len(categories), len(NAMES), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.zeros(len(categories), dtype=torch.long), dist_reduce_fx="sum")
 
-    def update(self, found: Tensor, category: Tensor) -> None:
+    def update(self, values: Tensor, category: Tensor) -> None:
         """`scores` (B, 3) float64 of clouds, and their categories (B,) int64."""
         member = F.one_hot(category, len(self.categories))
-        self.total += member.double().T @ found  # no scattered sums, whose order is a GPU's
+        self.total += member.double().T @ values  # no scattered sums, whose order is a GPU's
         self.count += member.sum(0)
 
     def compute(self) -> dict[str, Tensor]:
         mean = self.total / self.count.unsqueeze(-1)
         present = self.count > 0
-        found = dict(zip(NAMES, mean[present].mean(0), strict=True))
+        values = dict(zip(NAMES, mean[present].mean(0), strict=True))
         for number in present.nonzero().flatten().tolist():
-            found |= {f"{name}/{self.categories[number]}": mean[number, i] for i, name in enumerate(NAMES)}
-        return found
+            values |= {f"{name}/{self.categories[number]}": mean[number, i] for i, name in enumerate(NAMES)}
+        return values
 
 
 def _both_ways(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

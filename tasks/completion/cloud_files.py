@@ -31,7 +31,7 @@ MEMBER_LIMIT = data_sources.LARGEST_MEMBER
 
 
 class FormatError(Exception):
-    """What is wrong in a file, and where: a line or a record."""
+    """A defect of a file and its line or record."""
 
     def __init__(self, what: str, line: int = 1, record: int | None = None):
         super().__init__(f"record {record}: {what}" if record else what)
@@ -40,7 +40,7 @@ class FormatError(Exception):
 
 @dataclass(frozen=True)
 class Header:
-    """Of a PCD: where x, y and z stand, and how many points there are. Offsets and sizes in bytes."""
+    """The header of a PCD: the fields of a point and the number of points. Offsets and sizes in bytes."""
 
     names: list[str]
     sizes: list[int]
@@ -65,25 +65,25 @@ class Header:
         return f"<f{self.sizes[self.names.index(name)]}"
 
 
-def read_cloud(file: Path, hint: str) -> np.ndarray:
+def read_cloud(file: Path) -> np.ndarray:
     """Points (n, 3) float32 of a .pcd, .npy or .npz file, n > 0. Raises DataError."""
     reader = READERS.get(file.suffix)
     if reader is None:
-        raise DataError(f"{file}:1: no cloud of points is read from a {file.suffix or 'nameless'} file; {hint}")
+        raise DataError(f"{file}:1: no cloud of points is read from a {file.suffix or 'nameless'} file")
     try:
         with open(file, "rb") as stream:
-            data = data_sources.content(stream, str(file), hint)
+            data = data_sources.content(stream, str(file))
     except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
+        raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
     try:
         points, first_line = reader(data)
         return _checked(points, first_line)
     except FormatError as error:
-        raise DataError(f"{file}:{error.line}: {error}; put the whole file there, then {hint}") from error
+        raise DataError(f"{file}:{error.line}: {error}", "put the whole file there") from error
 
 
 def lzf(data: bytes, size: int) -> bytes:
-    """What `data` is the LZF compression of, `size` bytes. Raises ValueError if it is not, without exceeding `size`."""
+    """Decompresses LZF data to `size` bytes. Raises ValueError if that is not their size, without exceeding it."""
     out, at = bytearray(), 0
     try:
         while at < len(data):
@@ -121,16 +121,16 @@ def read_pcd(data: bytes) -> tuple[np.ndarray, int | None]:
 
 def read_header(data: bytes) -> tuple[Header, bytes]:
     """The header, and what comes after. Raises FormatError."""
-    found: dict[str, tuple[int, list[str]]] = {}
+    entries: dict[str, tuple[int, list[str]]] = {}
     for number, line, rest in _header_lines(data):
         key, *values = line.split() or ["#"]
         if key.startswith("#"):
             continue
-        if key in found:
+        if key in entries:
             raise FormatError(f"a second {key}", number)
-        found[key] = number, values
+        entries[key] = number, values
         if key == "DATA":
-            return _header(found, number), data[rest:]
+            return _header(entries, number), data[rest:]
     raise FormatError(f"no DATA in the first {HEADER_LINES} lines; it is no PCD file, or a part of one")
 
 
@@ -148,12 +148,12 @@ def _header_lines(data: bytes) -> Iterator[tuple[int, str, int]]:
         start = end + 1
 
 
-def _header(found: dict[str, tuple[int, list[str]]], last: int) -> Header:
+def _header(entries: dict[str, tuple[int, list[str]]], last: int) -> Header:
     def line(key: str) -> int:
-        return found[key][0] if key in found else last
+        return entries[key][0] if key in entries else last
 
     def values(key: str, default: list[str] | None = None) -> list[str]:
-        given = found[key][1] if key in found else default
+        given = entries[key][1] if key in entries else default
         if not given:
             raise FormatError(f"no {key} in the header", line(key))
         return given
@@ -182,7 +182,7 @@ def _header(found: dict[str, tuple[int, list[str]]], last: int) -> Header:
             raise FormatError(f"{names.count(name)} fields {name}, not one", line("FIELDS"))
     width, height = (numbers(key, MOST_POINTS, ["1"])[0] for key in ("WIDTH", "HEIGHT"))
     points = numbers("POINTS", MOST_POINTS, [str(width * height)])[0]
-    if "WIDTH" in found and points != width * height:
+    if "WIDTH" in entries and points != width * height:
         raise FormatError(f"POINTS {points} are not WIDTH {width} x HEIGHT {height}", line("POINTS"))
     if not points:
         raise FormatError("zero points", line("POINTS"))
@@ -232,8 +232,8 @@ def _binary(header: Header, body: bytes) -> tuple[np.ndarray, None]:
     needed = header.points * header.stride
     if not needed <= len(body) < needed + header.stride:
         complete = len(body) // header.stride
-        what = f"{len(body):,} bytes of points instead of {needed:,} for POINTS {header.points}"
-        raise FormatError(what, header.lines, min(complete, header.points) + 1)
+        problem = f"{len(body):,} bytes of points instead of {needed:,} for POINTS {header.points}"
+        raise FormatError(problem, header.lines, min(complete, header.points) + 1)
     layout = {
         "names": ["x", "y", "z"],
         "formats": [header.number(name) for name in "xyz"],
@@ -255,10 +255,10 @@ def _compressed(header: Header, body: bytes) -> tuple[np.ndarray, None]:
         unpacked = lzf(body[8 : 8 + packed], size)
     except ValueError as error:
         raise FormatError(str(error), header.lines) from error
-    found = []
+    columns = []
     for name in "xyz":
-        found.append(np.frombuffer(unpacked, header.number(name), header.points, header.before(name) * header.points))
-    return np.stack(found, -1), None
+        columns.append(np.frombuffer(unpacked, header.number(name), header.points, header.before(name) * header.points))
+    return np.stack(columns, -1), None
 
 
 BODIES = {"ascii": _ascii, "binary": _binary, "binary_compressed": _compressed}
@@ -286,7 +286,7 @@ def read_npy(data: bytes) -> tuple[np.ndarray, None]:
 
 
 def read_npz(data: bytes) -> tuple[np.ndarray, None]:
-    """As `read_npy`, of the only array of an archive. Raises FormatError."""
+    """As `read_npy`, for an archive of a single array. Raises FormatError."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
@@ -312,8 +312,8 @@ def _checked(points: np.ndarray, first_line: int | None) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = np.ascontiguousarray(points, np.float32)
     for row in np.flatnonzero(~np.isfinite(narrow).all(1))[:1].tolist():
-        what = f"a coordinate is {points[row][~np.isfinite(narrow[row])][0]:.4g}, no finite number"
+        problem = f"a coordinate is {points[row][~np.isfinite(narrow[row])][0]:.4g}, no finite number"
         if first_line is None:
-            raise FormatError(what, record=row + 1)
-        raise FormatError(what, first_line + row)
+            raise FormatError(problem, record=row + 1)
+        raise FormatError(problem, first_line + row)
     return narrow

@@ -17,6 +17,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -56,10 +57,20 @@ class Clouds(Split):
     """One split. `batch(indices)` gives {"partial": (B, n, 3), "complete": (B, m, 3) float32, "category": (B,) int64}.
 
     `drawn`: views, chosen points and mirrors come from torch's generator.
+    `reading` is entered to read a file: its errors name the command.
     """
 
-    def __init__(self, of: Shapes, input_points: int, output_points: int, *, drawn: bool = False):
-        self.shapes, self.input_points, self.output_points, self.drawn = of, input_points, output_points, drawn
+    def __init__(
+        self,
+        shapes: Shapes,
+        input_points: int,
+        output_points: int,
+        *,
+        drawn: bool = False,
+        reading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ):
+        self.shapes, self.input_points, self.output_points = shapes, input_points, output_points
+        self.drawn, self.reading = drawn, reading
 
     def __len__(self) -> int:
         return len(self.shapes.labels)
@@ -74,7 +85,8 @@ class Clouds(Split):
         for row, i in enumerate(index):
             random = np.random.Generator(np.random.PCG64([seed, row] if self.drawn else i))
             view = int(random.integers(self.shapes.views)) if self.drawn else 0
-            seen, surface = self.shapes.pair(i, view, random)
+            with self.reading():
+                seen, surface = self.shapes.pair(i, view, random)
             partial[row] = resampled(seen, self.input_points, random)
             complete[row] = (
                 surface if len(surface) == self.output_points else resampled(surface, self.output_points, random)
@@ -131,7 +143,7 @@ class PCN(DataTask):
         self.categories: tuple[str, ...] = ()
 
     def sources(self) -> dict[str, Source]:
-        listed = {name: Source(self._listed, path=what, requires_path=True) for name, what in PATHS.items()}
+        listed = {name: Source(self._listed, path=layout, requires_path=True) for name, layout in PATHS.items()}
         listed["official"] = replace(listed["official"], complete=True)
         return {**listed, SYNTHETIC: Source(self._generated)}
 
@@ -140,20 +152,19 @@ class PCN(DataTask):
         self._look(progress)
 
     def check_is_prepared(self) -> None:
-        """As `prepare`, of a few shapes of each split."""
+        """As `prepare`, for a few shapes per split."""
         self._look(no_progress, at_most=QUICK)
 
     def load(self) -> DataInfo:
         self.check_source()
-        found = self._source.read(no_progress)
-        self._splits = {
-            name: Clouds(part, self.input_points, self.output_points, drawn=name == "train")
-            for name, part in found.items()
-        }
+        shapes = self._source.read(no_progress)
+        how = {"input_points": self.input_points, "output_points": self.output_points}
+        how["reading"] = self.naming_the_command  # files are read batch by batch
+        self._splits = {name: Clouds(part, **how, drawn=name == "train") for name, part in shapes.items()}
         if self.validation == "test":
             self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
         sizes = {name: len(split) for name, split in self._splits.items()}
-        prints = {name: part.fingerprint() for name, part in found.items()}
+        prints = {name: part.fingerprint() for name, part in shapes.items()}
         prints["val"] = prints[self.validation]
         fingerprint = hashlib.sha256("".join(prints[name] for name in SPLITS).encode()).hexdigest()
         return DataInfo(self._origin(), fingerprint, sizes)
@@ -172,9 +183,9 @@ class PCN(DataTask):
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         _, fine = model(batch["partial"])
         how = {"ignore_zeros": self.ignore_zeros, "threshold": self.f1_threshold or THRESHOLD}
-        found = scores(fine.detach(), batch["complete"], **how)
-        metrics.update(found, batch["category"])
-        return dict(zip(NAMES, found.unbind(1), strict=True))
+        distances = scores(fine.detach(), batch["complete"], **how)
+        metrics.update(distances, batch["category"])
+        return dict(zip(NAMES, distances.unbind(1), strict=True))
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
         """One cloud for all shapes, of points of training shapes; the input; the input and a reflection of it."""
@@ -190,24 +201,24 @@ class PCN(DataTask):
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Input, prediction and target of test shapes of different categories."""
 
-        from tasks.completion import plot
+        from tasks.completion import cloud_plot
 
         split = self.split("test")
-        batch = split.batch(plot.pick(split.shapes.labels))
+        batch = split.batch(cloud_plot.pick(split.shapes.labels))
         device = next(model.parameters()).device
         partial, complete = (batch[name].to(device) for name in ("partial", "complete"))
         _, fine = model(partial)
         clouds = (cloud.detach().float().cpu().numpy() for cloud in (partial, fine, complete))
         names = [self.categories[label] for label in batch["category"].tolist()]
-        return {"png": plot.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
+        return {"png": cloud_plot.draw(*clouds, names, scores(fine, complete)[:, 0].tolist())}
 
     def training_points(self) -> np.ndarray:
         """(m, 3) float32: points of the first training shapes, as many of each."""
-        of = self.split("train").shapes
+        shapes = self.split("train").shapes
         random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
-        count = min(FITTED_TO, len(of.labels), self.output_points)
-        each = -(-self.output_points // count)
-        drawn = [resampled(of.pair(shape, 0, random)[1], each, random) for shape in range(count)]
+        count = min(FITTED_TO, len(shapes.labels), self.output_points)
+        points = -(-self.output_points // count)
+        drawn = [resampled(shapes.pair(shape, 0, random)[1], points, random) for shape in range(count)]
         return resampled(np.concatenate(drawn), self.output_points, random)
 
     def best_reflection(self) -> Tensor:
@@ -215,9 +226,9 @@ class PCN(DataTask):
 
         (-1, -1, -1) is the reflection at the middle, which a shape in any pose may have.
         """
-        of = self.split("train").shapes
+        shapes = self.split("train").shapes
         random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
-        pairs = [of.pair(shape, 0, random) for shape in range(min(FITTED_TO, len(of.labels)))]
+        pairs = [shapes.pair(shape, 0, random) for shape in range(min(FITTED_TO, len(shapes.labels)))]
         few = [[resampled(cloud, FITTED_POINTS, random) for cloud in pair] for pair in pairs]
         seen, surface = torch.from_numpy(np.array(few)).unbind(1)
         signs = [torch.tensor(sign) for sign in itertools.product((1.0, -1.0), repeat=3)][1:]
@@ -235,14 +246,14 @@ class PCN(DataTask):
     def _listed(self, progress: Progress) -> dict[str, Files]:
         """The shapes of each split that are used. Raises DataError."""
         if self.source == "shapenet55":
-            self.categories, listed = shapenet55_files(self.path, self.data_seed, self.hint)
+            self.categories, listed = shapenet55_files(self.path, self.data_seed)
         else:
-            self.categories, listed = pcn_files(self.path, self.views, self.hint)
+            self.categories, listed = pcn_files(self.path, self.views)
         self._counts = {name: len(part.labels) for name, part in listed.items()}
         if empty := [name for name, count in self._counts.items() if not count]:
-            raise DataError(f"{listed[empty[0]].listed}:1: no shapes to {empty[0]}; {self.hint}")
-        found, where = [self._counts[name] for name in SPLITS], f"{listed['train'].listed}:1"
-        self.check_is_complete(where, found, list(PUBLISHED.values()), "shapes to train, val and test")
+            raise DataError(f"{listed[empty[0]].listed}:1: no shapes to {empty[0]}")
+        counts, where = [self._counts[name] for name in SPLITS], f"{listed['train'].listed}:1"
+        self.check_is_complete(where, counts, list(PUBLISHED.values()), "shapes to train, val and test")
         return {name: part.first(self.sizes[name]) for name, part in listed.items()}
 
     def _generated(self, progress: Progress) -> dict[str, SyntheticShapes]:
@@ -265,9 +276,9 @@ class PCN(DataTask):
         count = sum(self.sizes.values())
         needed = synthetic_shapes.memory(count, input_points=self.input_points, output_points=self.output_points)
         if needed > MOST_MEMORY:
-            what = f"{needed / 2**30:.1f} GiB of generated points are more than {MOST_MEMORY / 2**30:.0f}"
-            cure = f"fewer shapes or points, {self.hint} task.train=... task.output_points=..."
-            raise DataError(f"source={self.source}: {what}; {cure}")
+            problem = f"{needed / 2**30:.1f} GiB of generated points are more than {MOST_MEMORY / 2**30:.0f}"
+            fewer = "task.train=... task.output_points=..."
+            raise DataError(f"source={self.source}: {problem}", "choose fewer shapes or points", fewer)
 
     def _origin(self) -> str:
         used = all(self.sizes[name] >= count for name, count in self._counts.items())

@@ -89,14 +89,13 @@ class Files:
     listed: Path
     complete: Sequence[Path]
     labels: np.ndarray
-    hint: str
     views: int = 1
 
     def first(self, count: int) -> "Files":
         return replace(self, complete=self.complete[:count], labels=self.labels[:count])
 
     def fingerprint(self) -> str:
-        """Of names, sizes, and the content of some files."""
+        """A sha256 of all names and sizes and of the content of some files."""
         digest = hashlib.sha256()
         for file in self.complete:
             try:
@@ -106,7 +105,7 @@ class Files:
             digest.update(f"{file.parent.name}/{file.name} {size}\n".encode())
         for shape in np.linspace(0, len(self.complete) - 1, min(SAMPLED, len(self.complete)), dtype=int).tolist():
             for file in self.files(shape):
-                digest.update(data_sources.identity(file, self.hint).encode())
+                digest.update(data_sources.identity(file).encode())
         return digest.hexdigest()
 
     def files(self, shape: int) -> list[Path]:
@@ -122,14 +121,14 @@ class Files:
                 progress(f"looking for the files of {self.listed.name}", shape + 1, len(self.complete))
 
     def _missing(self, file: Path) -> DataError:
-        return DataError(f"{file}:1: No such file, but {self.listed} lists it; put it there, then {self.hint}")
+        return DataError(f"{file}:1: No such file, but {self.listed} lists it", "put it there")
 
 
 class PcnFiles(Files):
-    """PCN's: the views of a cloud are files, too."""
+    """PCN's files: each view of a cloud has its own."""
 
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
-        return read_cloud(self._view(shape, view), self.hint), read_cloud(self.complete[shape], self.hint)
+        return read_cloud(self._view(shape, view)), read_cloud(self.complete[shape])
 
     def files(self, shape: int) -> list[Path]:
         return [self.complete[shape], *(self._view(shape, view) for view in range(self.views))]
@@ -148,11 +147,11 @@ class ShapeNet55Files(Files):
 
     def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
         file = self.complete[shape]
-        cloud = read_cloud(file, self.hint)
+        cloud = read_cloud(file)
         cloud = cloud - cloud.mean(0)
         radius = np.sqrt(np.square(cloud).sum(1).max())
         if not radius > 0:
-            raise DataError(f"{file}:1: record 1: all points are one; put the right file there, then {self.hint}")
+            raise DataError(f"{file}:1: record 1: all points are one", "put the right file there")
         cloud = cloud / radius
         return crop(cloud, random), cloud
 
@@ -165,25 +164,25 @@ def crop(cloud: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return cloud[np.square(cloud - direction).sum(1).argsort()[: len(cloud) - missing]]
 
 
-def pcn_files(root: Path, views: int, hint: str) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
+def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
     """Categories, and the shapes of each split, of a folder laid out like PCN's. Raises DataError."""
     listed = root / "PCN.json"
-    listed = listed if listed.is_file() else data_sources.only_file(root, "*.json", hint)
-    categories = _categories(listed, hint)
-    found = {}
+    listed = listed if listed.is_file() else data_sources.only_file(root, "*.json")
+    categories = _categories(listed)
+    splits = {}
     for split in SPLITS:
         entries = _in_turn({name: category[split] for name, category in categories.items()})
         folder = root / split / "complete"
         files = [folder / categories[name]["taxonomy_id"] / f"{model}.pcd" for name, model in entries]
         labels = _labels([name for name, _ in entries], list(categories))
-        found[split] = PcnFiles(listed, files, labels, hint, views if split == "train" else 1)
-    return tuple(categories), found
+        splits[split] = PcnFiles(listed, files, labels, views if split == "train" else 1)
+    return tuple(categories), splits
 
 
-def shapenet55_files(root: Path, data_seed: int, hint: str) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
+def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
     """Categories, and the shapes of each split, of a folder laid out like ShapeNet-55's. Raises DataError."""
     folder = root / "ShapeNet-55" if (root / "ShapeNet-55").is_dir() else root
-    lists = {split: _cloud_names(folder / f"{split}.txt", hint) for split in ("train", "test")}
+    lists = {split: _cloud_names(folder / f"{split}.txt") for split in ("train", "test")}
 
     def place(name: str) -> bytes:
         return hashlib.blake2b(f"{data_seed}:{name}".encode(), digest_size=16).digest()
@@ -192,33 +191,34 @@ def shapenet55_files(root: Path, data_seed: int, hint: str) -> tuple[tuple[str, 
     held = len(ordered) // 10
     names = {"train": ordered[held:], "val": ordered[:held], "test": lists["test"]}
     categories = sorted({_category(name) for some in lists.values() for name in some})
-    found = {}
+    splits = {}
     for split in SPLITS:
-        entries = _in_turn({one: [name for name in names[split] if _category(name) == one] for one in categories})
+        members: dict[str, list[str]] = {category: [] for category in categories}
+        for name in names[split]:
+            members[_category(name)].append(name)
+        entries = _in_turn(members)
         files = [root / "shapenet_pc" / name for _, name in entries]
         listed = folder / ("test.txt" if split == "test" else "train.txt")
-        found[split] = ShapeNet55Files(listed, files, _labels([one for one, _ in entries], categories), hint)
-    return tuple(categories), found
+        splits[split] = ShapeNet55Files(listed, files, _labels([category for category, _ in entries], categories))
+    return tuple(categories), splits
 
 
-def _categories(listed: Path, hint: str) -> dict[str, dict[str, Any]]:
+def _categories(listed: Path) -> dict[str, dict[str, Any]]:
     """Categories by name, of a JSON list. Raises DataError."""
     try:
         with open(listed, "rb") as stream:
-            given = json.loads(data_sources.content(stream, str(listed), hint))
+            given = json.loads(data_sources.content(stream, str(listed)))
     except DataError:
         raise
     except (OSError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        raise DataError(
-            f"{listed}:{line}: no list of categories ({data_sources.one_line(error)[:80]}); {hint}"
-        ) from error
+        raise DataError(f"{listed}:{line}: no list of categories ({data_sources.one_line(error)[:80]})") from error
     if not isinstance(given, list) or not given:
-        raise DataError(f"{listed}:1: no list of categories; put PoinTr's PCN.json there, then {hint}")
+        raise DataError(f"{listed}:1: no list of categories", "put PoinTr's PCN.json there")
     found: dict[str, dict[str, Any]] = {}
     for number, category in enumerate(given, 1):
         if wrong := _wrong(category, found):
-            raise DataError(f"{listed}: category {number}: {wrong}; put PoinTr's PCN.json there, then {hint}")
+            raise DataError(f"{listed}: category {number}: {wrong}", "put PoinTr's PCN.json there")
         found[category["taxonomy_name"]] = category
     return found
 
@@ -242,14 +242,14 @@ def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _cloud_names(listed: Path, hint: str) -> list[str]:
-    found = []
-    for number, line in data_sources.lines_of(listed, hint):
+def _cloud_names(listed: Path) -> list[str]:
+    names = []
+    for number, line in data_sources.lines_of(listed):
         name = line.decode(errors="replace").strip()
         if not CLOUD.fullmatch(name):
-            raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy; {hint}")
-        found.append(name)
-    return found
+            raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy")
+        names.append(name)
+    return names
 
 
 def _category(name: str) -> str:

@@ -192,8 +192,8 @@ def generate(
     for label, maker in enumerate(MAKERS.values()):
         of_label = np.flatnonzero(made.labels == label)
         for part in (of_label[start : start + step] for start in range(0, len(of_label), step)):
-            found, normals, directions = _posed(maker, part, seed, points, views, asymmetry)
-            made.complete[part], made.pool[part] = found[:, :output_points], found[:, output_points:]
+            surface, normals, directions = _posed(maker, part, seed, points, views, asymmetry)
+            made.complete[part], made.pool[part] = surface[:, :output_points], surface[:, output_points:]
             made.normals[part], made.directions[part] = normals[:, output_points:], directions
     return made
 
@@ -216,14 +216,14 @@ def _posed(
         width[row] = draw.uniform(LEAST_WIDTH, 1)
         draw.standard_normal(out=directions[row])
         draw.random(out=u[row])
-    _, found, normals = maker(size, u)
+    _, cloud, normals = maker(size, u)
     if asymmetry:
-        found, normals = lopsided(found, normals, asymmetry)
+        cloud, normals = lopsided(cloud, normals, asymmetry)
     rotation = rotations(turn).swapaxes(1, 2)
-    found, normals = found @ rotation, normals @ rotation
-    low, high = found.min(1, keepdims=True), found.max(1, keepdims=True)
-    found = (found - (low + high) / 2) * (width / (high - low).max(2, keepdims=True))
-    return np.round(found * GRID) / GRID, normals, directions / np.linalg.norm(directions, axis=-1, keepdims=True)
+    cloud, normals = cloud @ rotation, normals @ rotation
+    low, high = cloud.min(1, keepdims=True), cloud.max(1, keepdims=True)
+    cloud = (cloud - (low + high) / 2) * (width / (high - low).max(2, keepdims=True))
+    return np.round(cloud * GRID) / GRID, normals, directions / np.linalg.norm(directions, axis=-1, keepdims=True)
 
 
 def lopsided(points: np.ndarray, normals: np.ndarray, asymmetry: float) -> tuple[np.ndarray, np.ndarray]:

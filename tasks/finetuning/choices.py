@@ -12,6 +12,7 @@ table says development set (X56). The licence of RACE allows research alone.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,13 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks import data_sources
 from tasks.base import FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
+from tasks.data_sources import identities
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
-from tasks.lm.text_sources import HubFiles, path_identity
+from tasks.lm.text_sources import HubFiles
 
 LEVELS = ("middle", "high")  # RACE's groups are 1 and 2
 
@@ -45,18 +46,11 @@ class Choice(LabelledTexts):
     file_columns: ClassVar[Sequence[str]]
 
     def sources(self) -> dict[str, Source]:
-        def hub_identity() -> dict[str, Any]:
-            where = {"revision": self.hub.revision}
-            return where if self.path is None else {"files": path_identity(self.path, self.hint)}
-
-        def identity() -> dict[str, Any]:
-            return data_sources.identities(self._files(), self.hint)
-
         layout = "a folder with " + ", ".join(names[0] for names in self.files.values())
         hub = f"a folder with the parquet files of {self.hub.name}"
         return {
-            "hf": Source(self._of_hub, hub_identity, path=hub, complete=True),
-            SLICE: Source(self._slice, identity, path=layout, requires_path=True),
+            "hf": Source(self._of_hub, partial(self.identity, revision=self.hub.revision), path=hub, complete=True),
+            SLICE: Source(self._slice, lambda: identities(self._files()), path=layout, requires_path=True),
             SYNTHETIC: self.generated(),
         }
 
@@ -71,17 +65,17 @@ class Choice(LabelledTexts):
     def _of_hub(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
         def rows(files: Sequence[Path]) -> Iterator[LabelledText]:
             for file in files:
-                for where, row in tables.parquet_table(file, self.hub_columns, self.hint):
+                for where, row in tables.parquet_table(file, self.hub_columns):
                     yield self.of_hub(where, row)
 
-        return {split: rows(files) for split, files in self.hub.at(self.path, self.hint).items()}
+        return {split: rows(files) for split, files in self.hub.at(self.path).items()}
 
     def _files(self) -> dict[str, Path]:
-        return {split: tables.file_of(self.path, names, self.hint) for split, names in self.files.items()}
+        return {split: tables.file_of(self.path, names) for split, names in self.files.items()}
 
     def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
         def rows(file: Path) -> Iterator[LabelledText]:
-            for where, row in tables.json_rows(file, self.file_columns, self.hint):
+            for where, row in tables.json_rows(file, self.file_columns):
                 yield from self.of_file(where, row)
 
         return {split: rows(file) for split, file in self._files().items()}
@@ -94,8 +88,8 @@ class Choice(LabelledTexts):
 def most_shared(tokens: Tensor) -> Tensor:
     """(B, O, N) -> (B, O), the share of the different pieces behind the first `</s>` that stand before it as well."""
     rows = different_pieces(tokens.flatten(0, 1).cpu().numpy())
-    found = [len(np.intersect1d(one, other)) / max(1, len(other)) for one, other in rows]
-    return torch.tensor(found, dtype=torch.float64).view(tokens.shape[:2]).to(tokens.device)
+    shares = [len(np.intersect1d(one, other)) / max(1, len(other)) for one, other in rows]
+    return torch.tensor(shares, dtype=torch.float64).view(tokens.shape[:2]).to(tokens.device)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -125,16 +119,16 @@ class RACE(Choice):
     def of_file(self, where: str, row: Mapping[str, Any]) -> Iterator[LabelledText]:
         lists = [row[name] for name in ("questions", "options", "answers")]
         if not all(isinstance(one, list) and len(one) == len(lists[0]) for one in lists):
-            raise DataError(f"{where}: questions, options and answers are not as many; {self.hint}")
+            raise DataError(f"{where}: questions, options and answers are not as many")
         for each in zip(*lists, strict=True):
             yield self._example(where, row["id"], row["article"], *each)
 
     def _example(self, where: str, name: Any, article: Any, question: Any, options: Any, answer: Any) -> LabelledText:
         article, question = (
-            tables.text(value, what, where, self.hint) for value, what in ((article, "article"), (question, "question"))
+            tables.text(value, what, where) for value, what in ((article, "article"), (question, "question"))
         )
-        answers = tables.texts(options, self.classes, "options", where, self.hint)
-        label = tables.letter(answer, self.classes, where, self.hint)
+        answers = tables.texts(options, self.classes, "options", where)
+        label = tables.letter(answer, self.classes, where)
         asked = [question.replace("_", one) if "_" in question else f"{question} {one}" for one in answers]
         level = next((i for i, level in enumerate(LEVELS, 1) if str(name).startswith(level)), 0)
         return LabelledText(where, (article.replace("\n", " "), *asked), label, level)
@@ -177,7 +171,7 @@ class CommonsenseQA(Choice):
         yield self._example(where, question.get("stem"), found, row["answerKey"])
 
     def _example(self, where: str, question: Any, choices: Any, answer: Any) -> LabelledText:
-        answers = tables.texts(choices, self.classes, "choices", where, self.hint)
-        label = tables.letter(answer, self.classes, where, self.hint)
-        asked = tables.text(question, "question", where, self.hint)
+        answers = tables.texts(choices, self.classes, "choices", where)
+        label = tables.letter(answer, self.classes, where)
+        asked = tables.text(question, "question", where)
         return LabelledText(where, (f"Q: {asked}", *(f"A: {one}" for one in answers)), label)

@@ -10,19 +10,20 @@ the development set that it reports (X55).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tasks import data_sources
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress
+from tasks.data_sources import identities
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.finetuning import tables
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
-from tasks.lm.text_sources import HubFiles, path_identity
-from tasks.lra.baselines import Lookup, NaiveBayes, ngrams, pieces
+from tasks.lm.text_sources import HubFiles
+from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
 from tasks.seq2seq.vocabulary import SPECIAL_ROWS
 
 NAME, REVISION = "nyu-mll/glue", "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
@@ -55,46 +56,41 @@ class GLUE(LabelledTexts):
         )
 
         def from_hub(progress: Progress) -> dict[str, Iterator[LabelledText]]:
-            files = hub.at(self.path, self.hint)
+            files = hub.at(self.path)
             return {split: self._of_hub(split, some) for split, some in files.items()}
 
-        def hub_identity() -> dict[str, Any]:
-            return {"revision": REVISION} if self.path is None else {"files": path_identity(self.path, self.hint)}
-
-        def identity() -> dict[str, Any]:
-            return data_sources.identities(self._files(), self.hint)
-
+        identity = partial(self.identity, revision=REVISION)
         return {
-            "hf": Source(from_hub, hub_identity, path=f"a folder with the parquet files of {NAME}", complete=True),
-            SLICE: Source(self._slice, identity, path=LAYOUT, requires_path=True),
+            "hf": Source(from_hub, identity, path=f"a folder with the parquet files of {NAME}", complete=True),
+            SLICE: Source(self._slice, lambda: identities(self._files()), path=LAYOUT, requires_path=True),
             SYNTHETIC: self.generated(),
         }
 
     def _of_hub(self, split: str, files: Sequence[Path]) -> Iterator[LabelledText]:
         for file in files:
-            for where, row in tables.parquet_table(file, self.columns, self.hint):
+            for where, row in tables.parquet_table(file, self.columns):
                 label = row[self.columns[-1]]
-                known = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < self.classes
-                yield self._example(where, row, self.columns, label if known else None, label)
+                is_label = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < self.classes
+                yield self._example(where, row, self.columns, label if is_label else None, label)
 
     def _files(self) -> dict[str, Path]:
-        return {split: tables.file_of(self.path, names, self.hint) for split, names in FILES.items()}
+        return {split: tables.file_of(self.path, names) for split, names in FILES.items()}
 
     def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
         return {split: self._of_file(file) for split, file in self._files().items()}
 
     def _of_file(self, file: Path) -> Iterator[LabelledText]:
         columns = self.of_slice or self.columns
-        for where, row in tables.tsv_rows(file, columns, self.hint):
+        for where, row in tables.tsv_rows(file, columns):
             label = row[columns[-1]]
             yield self._example(where, row, columns, self.labels.index(label) if label in self.labels else None, label)
 
     def _example(
-        self, where: str, row: Mapping[str, Any], columns: Sequence[str], label: int | None, found: Any
+        self, where: str, row: Mapping[str, Any], columns: Sequence[str], label: int | None, given: Any
     ) -> LabelledText:
         if label is None:
-            raise DataError(f"{where}: label {str(found)[:20]!r} is none of {', '.join(self.labels)}; {self.hint}")
-        some = tuple(tables.text(row[name], name, where, self.hint) for name in columns[:-1])
+            raise DataError(f"{where}: label {str(given)[:20]!r} is none of {', '.join(self.labels)}")
+        some = tuple(tables.text(row[name], name, where) for name in columns[:-1])
         return LabelledText(where, some, label)
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
@@ -103,8 +99,8 @@ class GLUE(LabelledTexts):
         def naive_bayes() -> NaiveBayes:
             return NaiveBayes(self.split("train"), self.classes, self._ngrams)
 
-        found = {**super().baselines(), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
-        return found if self.texts == 1 else {**found, "shared_tokens": self._shared_tokens}
+        baselines = {**super().baselines(), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
+        return baselines if self.texts == 1 else {**baselines, "shared_tokens": self._shared_tokens}
 
     def _ngrams(self, tokens: np.ndarray) -> np.ndarray:
         """Numbers of single tokens and of runs of NGRAM, none of them special, -1 where there is none."""

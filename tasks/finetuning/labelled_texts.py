@@ -1,4 +1,4 @@
-"""What fine-tuning tasks share: texts with a class, or with several answers of which one is right.
+"""The base of the fine-tuning tasks: texts with a class, or with several answers of which one is right.
 
 A model reads, as RoBERTa does (Liu et al., 2019, arXiv 1907.11692),
 
@@ -28,10 +28,10 @@ import torch
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
+from tasks.data_sources import path_identity
 from tasks.data_task import SPLITS, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, fingerprint
 from tasks.finetuning import sections
-from tasks.lm.text_sources import path_identity
 from tasks.lm.tokenizers import dtype
 from tasks.lra.one_label import OneLabel
 from tasks.mlm import tokens as token_ids
@@ -169,11 +169,11 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         settings = {"examples": self.examples, "words": self.words, "texts": self.texts, "seed": self.data_seed}
 
         def read(progress: Progress) -> dict[str, list[LabelledText]]:
-            made = sections.examples(self.path, hint=self.hint, **settings)
-            return {name: [LabelledText(*one) for one in some] for name, some in made.items()}
+            made = sections.examples(self.path, **settings)
+            return {name: [LabelledText(*example) for example in some] for name, some in made.items()}
 
         def identity() -> dict[str, Any]:
-            files = None if self.path is None else path_identity(token_ids.existing(self.path, self.hint), self.hint)
+            files = None if self.path is None else path_identity(token_ids.existing(self.path))
             return {"version": sections.VERSION, "files": files, **settings}
 
         return Source(read, identity, path="a folder or archive of texts that examples are made of")
@@ -184,35 +184,36 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
 
     def cached_sets(self) -> list[CachedSet]:
         rows = {"vocabulary": self.vocabulary_used.identity, "special": SPECIAL_ROWS}
-        return [CachedSet({**one.parameters, **rows}, one.make) for one in super().cached_sets()]
+        return [CachedSet({**cached.parameters, **rows}, cached.make) for cached in super().cached_sets()]
 
     def read_source(self, progress: Progress) -> dict[str, Examples]:
-        found = {name: list(some) for name, some in self._source.read(progress).items()}
+        examples = {name: list(some) for name, some in self._source.read(progress).items()}
         where = self.path or f"source={self.source}"
-        counts = [len(found[name]) for name in self.published]
+        counts = [len(examples[name]) for name in self.published]
         self.check_is_complete(where, counts, list(self.published.values()), f"examples ({', '.join(self.published)})")
-        if "val" not in found:
-            found |= held_out(found["train"])
-        if empty := [name for name in SPLITS if not found[name]]:
-            raise DataError(f"{where}: too few examples, none for {empty[0]}; {self.hint}")
-        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, self.hint, progress)
-        return {name: self._encoded(found[name], name, progress) for name in SPLITS}
+        if "val" not in examples:
+            examples |= held_out(examples["train"])
+        if empty := [name for name in SPLITS if not examples[name]]:
+            raise DataError(f"{where}: too few examples, none for {empty[0]}")
+        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, progress)
+        return {name: self._encoded(examples[name], name, progress) for name in SPLITS}
 
     def _encoded(self, some: Sequence[LabelledText], split: str, progress: Progress) -> Examples:
-        for one in some:
-            if len(one.texts) != self.texts or not any(text.strip() for text in one.texts):
-                what = "no word in it" if len(one.texts) == self.texts else f"{len(one.texts)} texts, not {self.texts}"
-                raise DataError(f"{one.where}: {what}; put the right file there, then {self.hint}")
-            if not 0 <= one.label < self.classes:
-                raise DataError(f"{one.where}: label {one.label} is not from 0 to {self.classes - 1}; {self.hint}")
-        texts = [text for one in some for text in one.texts]
+        for example in some:
+            if len(example.texts) != self.texts or not any(text.strip() for text in example.texts):
+                count = len(example.texts)
+                problem = "no word in it" if count == self.texts else f"{count} texts, not {self.texts}"
+                raise DataError(f"{example.where}: {problem}", "put the right file there")
+            if not 0 <= example.label < self.classes:
+                raise DataError(f"{example.where}: label {example.label} is not from 0 to {self.classes - 1}")
+        texts = [text for example in some for text in example.texts]
         ids: list[np.ndarray] = []
         for start in range(0, len(texts), BATCH):
             progress(f"{split} of {self.name}, tokens", start, len(texts))
             ids += self.vocabulary_used.encode(texts[start : start + BATCH])
         tokens = np.concatenate(ids).astype(dtype(self.vocab_size))
         offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
-        labels = np.array([(one.label, one.group) for one in some], np.uint8).repeat(self.texts, axis=0)
+        labels = np.array([(example.label, example.group) for example in some], np.uint8).repeat(self.texts, axis=0)
         return Examples(tokens, offsets, labels)
 
     def load(self) -> DataInfo:
@@ -238,7 +239,7 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
 
 
 def different_pieces(tokens: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of each row of (B, N) the different pieces before and behind its first `</s>`."""
+    """The distinct pieces before and after the first `</s>` of each row of (B, N)."""
     for row in tokens:
         end = int(np.argmax(row == EOS))
         before, behind = (np.unique(part[part >= SPECIAL_ROWS]) for part in (row[:end], row[end:]))
@@ -247,7 +248,7 @@ def different_pieces(tokens: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarra
 
 def held_out(train: Sequence[LabelledText]) -> dict[str, list[LabelledText]]:
     """`train` and `val` of training examples, each in its order."""
-    digests = [hashlib.blake2b("\0".join(one.texts).encode(), digest_size=16).digest() for one in train]
+    digests = [hashlib.blake2b("\0".join(example.texts).encode(), digest_size=16).digest() for example in train]
     chosen = set(sorted(range(len(train)), key=digests.__getitem__)[: -(-len(train) // HELD_OUT)])
     parts: Iterable[tuple[str, bool]] = (("train", False), ("val", True))
-    return {name: [one for i, one in enumerate(train) if (i in chosen) == held] for name, held in parts}
+    return {name: [example for i, example in enumerate(train) if (i in chosen) == held] for name, held in parts}

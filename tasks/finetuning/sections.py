@@ -35,28 +35,28 @@ Made = tuple[str, tuple[str, ...], int]  # where, texts, label
 
 
 def examples(
-    path: Path | None, *, examples: int, words: tuple[int, int], texts: int, seed: int, hint: str
+    path: Path | None, *, examples: int, words: tuple[int, int], texts: int, seed: int
 ) -> dict[str, list[Made]]:
     """All splits. Raises DataError for texts with fewer than `texts` + 1 sections."""
-    found = {}
-    for number, (split, parts) in enumerate(sections(path, seed, hint).items()):
+    splits = {}
+    for number, (split, parts) in enumerate(sections(path, seed).items()):
         if len(parts) <= texts:
-            what = f"{split} has {len(parts)} sections of {SECTION} words, fewer than {texts + 1}"
-            raise DataError(f"{path}: {what}; set task.path to more text, then {hint}")
+            problem = f"{split} has {len(parts)} sections of {SECTION} words, fewer than {texts + 1}"
+            raise DataError(f"{path}: {problem}", "set task.path to more text")
         count = examples if split == "train" else -(-examples // HELD_BACK)
         draws = Draws(seed, STREAM + number, range(count))
         make = pairs if texts <= 2 else continuations
         made = make(parts, draws, words, texts, generated=path is None)
-        found[split] = [(f"{split} {i}", some, label) for i, (some, label) in enumerate(made)]
-    return found
+        splits[split] = [(f"{split} {i}", some, label) for i, (some, label) in enumerate(made)]
+    return splits
 
 
-def sections(path: Path | None, seed: int, hint: str) -> dict[str, list[list[str]]]:
+def sections(path: Path | None, seed: int) -> dict[str, list[list[str]]]:
     """The words of each section of each split. Raises DataError."""
     if path is None:
         made = {"seed": seed, "halves": True}
         return {name: list(topics.sections(COUNTS[name], split=i, **made)) for i, name in enumerate(SPLITS)}
-    pieces = text_splits(path, hint)
+    pieces = text_splits(path)
     return {
         name: [
             words[start : start + SECTION]
@@ -83,9 +83,9 @@ def pairs(
     places = different(parts, draws, 2, generated)
     label = draws.integers(2, 1)[:, 0]
     starts = draws.integers(half - np.array(words) + 1, 2)
-    for (one, other), same, (first, second) in zip(places.tolist(), label.tolist(), starts.tolist(), strict=True):
-        a = passage(parts[one], first, words[0])
-        b = passage(parts[one if same else other], half + second, words[1])
+    for (section, other), same, (first, second) in zip(places.tolist(), label.tolist(), starts.tolist(), strict=True):
+        a = passage(parts[section], first, words[0])
+        b = passage(parts[section if same else other], half + second, words[1])
         yield (a, b) if texts == 2 else (f"{a} {b}",), same
 
 
@@ -101,7 +101,7 @@ def continuations(
     for chosen, right, start, others in zip(
         places.tolist(), label.tolist(), first.tolist(), starts.tolist(), strict=True
     ):
-        lines = [passage(parts[place], at, words[1]) for place, at in zip(chosen[1:], others, strict=True)]
+        lines = [passage(parts[section], at, words[1]) for section, at in zip(chosen[1:], others, strict=True)]
         lines.insert(right, passage(parts[chosen[0]], start + words[0], words[1]))
         yield (passage(parts[chosen[0]], start, words[0]), *lines), right
 

@@ -30,10 +30,10 @@ class ForecastErrors(Metric):
     def update(self, forecast: Tensor, target: Tensor, kept: Tensor) -> None:
         """forecast and target (B, P, C), kept (B) bool."""
         error = (forecast.detach().double() - target.double()).flatten(1)  # (B, P C)
-        each = torch.stack([error.square().sum(1), error.abs().sum(1), error.new_full(error.shape[:1], error.shape[1])])
-        self.sums += torch.stack([each.sum(1), (each * kept).sum(1)])
+        sums = torch.stack([error.square().sum(1), error.abs().sum(1), error.new_full(error.shape[:1], error.shape[1])])
+        self.sums += torch.stack([sums.sum(1), (sums * kept).sum(1)])
 
     def compute(self) -> dict[str, Tensor]:
         every, kept = (sums[:2] / sums[2] for sums in self.sums)
-        found = {"mse": every[0], "mae": every[1]}
-        return found | ({"mse_drop_last": kept[0], "mae_drop_last": kept[1]} if self.dropping else {})
+        means = {"mse": every[0], "mae": every[1]}
+        return means | ({"mse_drop_last": kept[0], "mae_drop_last": kept[1]} if self.dropping else {})

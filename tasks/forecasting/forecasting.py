@@ -90,7 +90,7 @@ class Forecasting(DataTask):
     def prepare(self, progress: Progress) -> None:
         self.check_source()
         if self.source == "official" and self.path is None:
-            self.published.download.fetch(self._folder, self.hint, progress)
+            self.published.download.fetch(self._folder, progress)
         self._source.read(progress)
 
     def load(self) -> DataInfo:
@@ -102,9 +102,7 @@ class Forecasting(DataTask):
         mean, deviation = standard(series.values[: borders["train"].stop])
         if not deviation.all():
             flat = series.columns[int((deviation == 0).argmax())]
-            raise DataError(
-                f"{self._file()}: {flat} never changes in the training rows; get another file, then {self.hint}"
-            )
+            raise DataError(f"{self._file()}: {flat} never changes in the training rows", "get another file")
         scaled, time = (series.values - mean) / deviation, time_features(series.times, self.time)
         column = slice(None) if self.features == "M" else [series.columns.index(self.published.target)]
         lengths = {"seq_len": self.seq_len, "label_len": self.label_len, "pred_len": self.pred_len}
@@ -114,11 +112,11 @@ class Forecasting(DataTask):
         }
         sizes = {name: len(split) for name, split in self._splits.items()}
         if short := [name for name, size in sizes.items() if not size]:
-            what = (
+            problem = (
                 f"no window of {self.seq_len} + {self.pred_len} rows in {short[0]} ({len(series.values):,} rows in all)"
             )
             where = self._file() or "the series"
-            raise DataError(f"{where}: {what}; lower task.seq_len or task.pred_len, then {self.hint}")
+            raise DataError(f"{where}: {problem}", "lower task.seq_len or task.pred_len")
         first = f", first {self.rows:,} rows" if self.rows else ""
         origin = self.origin(complete, self.published.file.removesuffix(".csv") + first)
         return DataInfo(origin, series.content_hash, sizes)
@@ -126,7 +124,7 @@ class Forecasting(DataTask):
     def check_is_prepared(self) -> None:
         file = self._file()
         if file is not None and not file.exists():
-            raise DataError(f"{file}: not there; run: {self.hint}")
+            raise DataError(f"{file}: not there")
 
     def backbone_kwargs(self) -> dict[str, object]:
         return {
@@ -175,7 +173,7 @@ class Forecasting(DataTask):
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Past, forecast and future of the target, in the first, the middle and the last test window."""
 
-        from tasks.forecasting import plot
+        from tasks.forecasting import forecast_plot
 
         split, device = self.split("test"), next(model.parameters()).device
         numbers = sorted({0, len(split) // 2, len(split) - 1})
@@ -184,7 +182,7 @@ class Forecasting(DataTask):
         lines = (
             x[..., column].float().cpu().numpy() for x in (batch["past"], batch["future"], self.forecast(model, batch))
         )
-        return {"png": plot.draw(*lines, numbers=numbers, target=self.published.target)}
+        return {"png": forecast_plot.draw(*lines, numbers=numbers, target=self.published.target)}
 
     @property
     def _folder(self) -> Path:
@@ -212,11 +210,11 @@ class Forecasting(DataTask):
         """All rows of the file. Raises DataError."""
         self.check_is_prepared()
         published, file = self.published, self._file()
-        series = read(file, published, self.hint)
+        series = read(file, published)
         if self._source.complete and series.content_hash != published.content_hash:
             what = f"{len(series.values):,} rows, not the {published.rows:,} published ones"
-            cure = f"get the published file, or take a part with task.source={SLICE}, then {self.hint}"
-            raise DataError(f"{file}: {what}; {cure}")
+            cure = f"get the published file, or take a part with task.source={SLICE}"
+            raise DataError(f"{file}: {what}", cure)
         return series
 
     def _borders(self, rows: int) -> dict[str, slice]:

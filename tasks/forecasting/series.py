@@ -46,13 +46,13 @@ class Series:
         return Series(self.times[:rows], self.values[:rows], self.columns)
 
 
-def read(file: Path, dataset: Dataset, hint: str) -> Series:
+def read(file: Path, dataset: Dataset) -> Series:
     """The columns of a data set, of a CSV file or one that is gzipped. Raises DataError."""
 
     def refuse(where: str, what: str) -> DataError:
-        return DataError(f"{file}{where}: {what}; put the published file there, then {hint}")
+        return DataError(f"{file}{where}: {what}", "put the published file there")
 
-    frame = parse(file, hint)
+    frame = parse(file)
     absent = [column for column in (DATE, *dataset.columns) if column not in frame.columns]
     if absent:
         raise refuse(":1", f"no column {absent[0]}; it has {', '.join(frame.columns)[:120] or 'none'}")
@@ -74,13 +74,13 @@ def read(file: Path, dataset: Dataset, hint: str) -> Series:
     return Series(timestamps(frame[DATE], dataset.minutes, refuse), values, dataset.columns)
 
 
-def parse(file: Path, hint: str) -> pd.DataFrame:
+def parse(file: Path) -> pd.DataFrame:
     """All cells as text. Raises DataError for what is no table."""
     try:
         with data_sources.opened(file) as stream:
-            data = data_sources.content(stream, str(file), hint)
+            data = data_sources.content(stream, str(file))
     except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror or error}; set task.path to its folder, then {hint}") from error
+        raise DataError(f"{file}:1: {error.strerror or error}", "set task.path to its folder") from error
     form = {"dtype": str, "quoting": csv.QUOTE_NONE, "skip_blank_lines": False, "keep_default_na": False}
     try:
         frame = pd.read_csv(io.BytesIO(data), na_values=[""], **form)
@@ -89,7 +89,7 @@ def parse(file: Path, hint: str) -> pd.DataFrame:
         return frame
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, ValueError) as error:
         what = " ".join(str(error).split())[:160]
-        raise DataError(f"{file}:1: not a CSV file ({what}); put the published file there, then {hint}") from error
+        raise DataError(f"{file}:1: not a CSV file ({what})", "put the published file there") from error
 
 
 def timestamps(text: pd.Series, minutes: int, refuse) -> np.ndarray:

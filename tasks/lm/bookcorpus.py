@@ -36,22 +36,22 @@ class BookCorpus(Corpus):
         return {"hf": self.hub_source(HUB, self._hub), **super().sources()}
 
     def _hub(self, progress: Progress) -> Pieces:
-        rows = HUB.rows(self.path, self.hint, joined=JOINED)["train"]
+        rows = HUB.rows(self.path, joined=JOINED)["train"]
         where = self.path or f"source={self.source}"
         sentences = sum(piece.stop - piece.start for piece in rows)
         self.check_is_complete(where, [sentences], [SENTENCES], "sentences")
-        found = in_order(rows)
-        if not all(found.values()):
-            raise DataError(f"{where}: {sentences:,} sentences in {len(rows)} parts are too few; {self.hint}")
-        return found
+        splits = in_order(rows)
+        if not all(splits.values()):
+            raise DataError(f"{where}: {sentences:,} sentences in {len(rows)} parts are too few")
+        return splits
 
 
 def in_order(rows: list[ParquetRows]) -> dict[str, list[ParquetRows]]:
     """The first pieces to train, then some to validate, the last ones to test."""
     total, done = sum(piece.stop - piece.start for piece in rows), 0
-    found: dict[str, list[ParquetRows]] = {"train": [], "val": [], "test": []}
+    splits: dict[str, list[ParquetRows]] = {"train": [], "val": [], "test": []}
     for piece in rows:
         done += piece.stop - piece.start
         left = 1 - done / total
-        found["test" if left < HELD_OUT else "val" if left < 2 * HELD_OUT else "train"].append(piece)
-    return found
+        splits["test" if left < HELD_OUT else "val" if left < 2 * HELD_OUT else "train"].append(piece)
+    return splits

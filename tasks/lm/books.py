@@ -23,23 +23,23 @@ WAITS = (1, 4, 16)  # seconds before each further attempt
 SHOWN = 25  # books between two calls of the progress
 
 
-def listed_books(file: Path, hint: str) -> list[str]:
-    """Names like `train/10.txt`, one a line. Raises DataError for a line that is none."""
+def listed_books(file: Path) -> list[str]:
+    """Names such as `train/10.txt`, one per line. Raises DataError for any other line."""
     names = file.read_text(encoding="ascii", errors="replace").split()
     for number, name in enumerate(names, 1):
         if not BOOK.fullmatch(name):
-            raise DataError(f"{file}:{number}: {name[:80]!r} is no book; remove that file, then {hint}")
+            raise DataError(f"{file}:{number}: {name[:80]!r} is no book", "remove that file")
     return names
 
 
-def fetch_books(names: Sequence[str], folder: Path, hint: str, progress: Progress, *, bucket: str = BUCKET) -> None:
+def fetch_books(names: Sequence[str], folder: Path, progress: Progress, *, bucket: str = BUCKET) -> None:
     """Each of the books below `folder`; those that are there are kept. Raises DataError."""
     missing = [name for name in names if not (folder / name).exists()]
     stop, done = threading.Event(), itertools.count(len(names) - len(missing) + 1)
 
     def work(name: str) -> None:
         if not stop.is_set():
-            fetch_book(f"{bucket}/{name}", folder / name, hint)
+            fetch_book(f"{bucket}/{name}", folder / name)
             if not (count := next(done)) % SHOWN:
                 progress("fetching books", count, len(names))
 
@@ -50,14 +50,14 @@ def fetch_books(names: Sequence[str], folder: Path, hint: str, progress: Progres
         for future in finished:
             future.result()
     except OSError as error:
-        cure = f"run it again, what is there is kept, or set task.path to a folder with all books, then {hint}"
-        raise DataError(f"{bucket}: not all books fetched to {folder} ({one_line(error)}); {cure}") from error
+        cure = "run it again, what is there is kept, or set task.path to a folder with all books"
+        raise DataError(f"{bucket}: not all books fetched to {folder} ({one_line(error)})", cure) from error
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
 
 
-def fetch_book(url: str, file: Path, hint: str) -> None:
+def fetch_book(url: str, file: Path) -> None:
     """One book, checked against the length and the MD5 that come with it.
 
     Raises OSError if it does not come, DataError if it cannot be written.
@@ -71,7 +71,7 @@ def fetch_book(url: str, file: Path, hint: str) -> None:
             if final or pause is None:
                 raise OSError(f"{url}: {one_line(error) or type(error).__name__}") from error
             time.sleep(pause)
-    write_whole(file, [data], hint)
+    write_whole(file, [data])
 
 
 def download(url: str) -> bytes:

@@ -15,13 +15,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data_sources import MIB, one_line
+from tasks.data_sources import MIB, decoded, one_line, opened_text
 from tasks.examples import Examples, Shards
 from tasks.lm.tokenizers import Tokenizer, dtype
 
@@ -46,13 +46,11 @@ class Piece(Protocol):
         """Raises DataError."""
 
 
-def shards(
-    pieces: Sequence[Piece], tokenizer: Tokenizer, *, reading: str, title: str, hint: str = "prepare it again"
-) -> Shards:
+def shards(pieces: Sequence[Piece], tokenizer: Tokenizer, *, reading: str, title: str) -> Shards:
     """A split that is not encoded yet. Raises DataError if there are no pieces."""
     if not pieces:
-        raise DataError(f"{title}: no documents; {hint}")
-    makers = [Encoder(tuple(group), tokenizer, reading, hint) for group in grouped(pieces, SHARD)]
+        raise DataError(f"{title}: no documents")
+    makers = [Encoder(tuple(group), tokenizer, reading) for group in grouped(pieces, SHARD)]
     return Shards(makers, sum(piece.count for piece in pieces), title)
 
 
@@ -60,7 +58,7 @@ def grouped(pieces: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
     """Pieces that follow each other, together no larger than `size` unless one of them is."""
     group: list[Piece] = []
     for piece in pieces:
-        if group and sum(one.size for one in group) + piece.size > size:
+        if group and sum(member.size for member in group) + piece.size > size:
             yield group
             group = []
         group.append(piece)
@@ -75,19 +73,18 @@ class Encoder:
     pieces: tuple[Piece, ...]
     tokenizer: Tokenizer
     reading: str
-    hint: str
 
     def __call__(self) -> Examples:
         tokens, lengths, labels, where = [], [], [], "nothing"
         for batch in batches(itertools.chain.from_iterable(piece.documents() for piece in self.pieces)):
             where = batch[0].where
             if texts := [document.text for document in batch if not (document.text == "" or document.text.isspace())]:
-                found, length = encode(texts, self.tokenizer, self.reading)
-                tokens.append(found)
+                ids, length = encode(texts, self.tokenizer, self.reading)
+                tokens.append(ids)
                 lengths.append(length)
                 labels += [(len(text.split()), len(text.encode())) for text in texts]
         if not labels:
-            raise DataError(f"{where}: no words in it, nor in what follows it; put a text there, then {self.hint}")
+            raise DataError(f"{where}: no words in it, nor in what follows it", "put a text there")
         offsets = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
         return Examples(np.concatenate(tokens), offsets, np.array(labels, np.int64))
 
@@ -138,21 +135,20 @@ class TextFile:
 
     file: Path
     size: int
-    hint: str
     count: int = 1
 
     @classmethod
-    def at(cls, file: Path, hint: str) -> "TextFile":
+    def at(cls, file: Path) -> "TextFile":
         """Raises DataError if there is none."""
         try:
-            return cls(file, file.stat().st_size * (UNZIPPED if file.suffix == ".gz" else 1), hint)
+            return cls(file, file.stat().st_size * (UNZIPPED if file.suffix == ".gz" else 1))
         except OSError as error:
-            raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
+            raise DataError(f"{file}:1: {error.strerror}", "put the file there") from error
 
     def documents(self) -> Iterator[Document]:
-        with opened(self.file, self.hint) as stream:
-            data = data_sources.content(stream, str(self.file), self.hint)
-        yield Document(str(self.file), decoded(data, self.file, self.hint))
+        with opened_text(self.file) as stream:
+            data = data_sources.content(stream, str(self.file))
+        yield Document(str(self.file), decoded(data, self.file))
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,6 @@ class Members:
     file: Path
     names: tuple[str, ...]
     size: int
-    hint: str
 
     @property
     def count(self) -> int:
@@ -170,15 +165,15 @@ class Members:
 
     def documents(self) -> Iterator[Document]:
         wanted, found = set(self.names), {}
-        for name, stream in data_sources.archive(self.file, wanted.__contains__, self.hint):
-            found[name] = data_sources.content(stream, f"{self.file}/{name}", self.hint)
+        for name, stream in data_sources.archive(self.file, wanted.__contains__):
+            found[name] = data_sources.content(stream, f"{self.file}/{name}")
             if len(found) == len(wanted):
                 break
         for name in self.names:
             if name not in found:
-                raise DataError(f"{self.file}: {name} is not in it any more; {self.hint}")
+                raise DataError(f"{self.file}: {name} is not in it any more")
             where = f"{self.file}/{name}"
-            yield Document(where, decoded(found.pop(name), where, self.hint))
+            yield Document(where, decoded(found.pop(name), where))
 
 
 @dataclass(frozen=True)
@@ -212,47 +207,24 @@ def cut_at_white_space(text: bytes, most: int) -> str:
     return kept.decode(errors="ignore")
 
 
-def members(file: Path, wanted: re.Pattern[str], hint: str) -> dict[str, list[Members]]:
+def members(file: Path, wanted: re.Pattern[str]) -> dict[str, list[Members]]:
     """Pieces of the text files in a tar archive, in order of their names, by the first group of `wanted`.
 
     Raises DataError.
     """
     sizes: dict[str, list[tuple[str, str, int]]] = {}
-    for name, stream in data_sources.archive(file, lambda name: wanted.fullmatch(name) is not None, hint):
-        size = len(data_sources.content(stream, f"{file}/{name}", hint))
+    for name, stream in data_sources.archive(file, lambda name: wanted.fullmatch(name) is not None):
+        size = len(data_sources.content(stream, f"{file}/{name}"))
         sizes.setdefault(wanted.fullmatch(name)[1], []).append((PurePosixPath(name).name, name, size))
-    found: dict[str, list[Members]] = {}
+    groups: dict[str, list[Members]] = {}
     for group, listed in sizes.items():
-        singles = [Members(file, (name,), size, hint) for _, name, size in sorted(listed)]
-        found[group] = [
-            Members(file, tuple(name for one in some for name in one.names), sum(one.size for one in some), hint)
+        singles = [Members(file, (name,), size) for _, name, size in sorted(listed)]
+        groups[group] = [
+            Members(file, tuple(name for single in some for name in single.names), sum(single.size for single in some))
             for some in grouped(singles, SHARD)
         ]
-    return found
+    return groups
 
 
-def opened(file: Path, hint: str) -> IO[bytes]:
-    """A (gzipped) file. Raises DataError."""
-    try:
-        return data_sources.opened(file)
-    except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror}; put the file there, then {hint}") from error
-
-
-def decoded(data: bytes, where: object, hint: str, *, at: int = 0) -> str:
-    """The text. Raises DataError with the place in the (unzipped) file, in which the data begin at byte `at`."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise not_utf8(where, error, hint, at=at) from error
-
-
-def not_utf8(where: object, error: UnicodeDecodeError, hint: str, *, at: int = 0) -> DataError:
-    found = error.object[error.start]
-    return DataError(
-        f"{where}: byte {at + error.start} (0x{found:02x}) is not UTF-8; put a whole text there, then {hint}"
-    )
-
-
-def broken_text(file: Path, error: BaseException, hint: str) -> DataError:
-    return DataError(f"{file}: {one_line(error)}; put the whole file there, then {hint}")
+def broken_text(file: Path, error: BaseException) -> DataError:
+    return DataError(f"{file}: {one_line(error)}", "put the whole file there")

@@ -26,7 +26,6 @@ class JsonPieces(Pieces):
 
     file: Path
     vocab_size: int
-    hint: str
 
     name = "json"
 
@@ -43,11 +42,11 @@ class JsonPieces(Pieces):
 
     @functools.cached_property
     def end_id(self) -> int:
-        found = [self.opened.token_to_id(token) for token in ENDS]
-        known = [id for id in found if id is not None]
-        if not known:
+        numbers = [self.opened.token_to_id(token) for token in ENDS]
+        ids = [id for id in numbers if id is not None]
+        if not ids:
             raise DataError(f"{self.file}: no end token, one of {', '.join(ENDS)}")
-        return known[0]
+        return ids[0]
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
         """Refuse a file that cannot be used."""
@@ -60,7 +59,7 @@ class JsonPieces(Pieces):
         try:
             tokenizer = Tokenizer.from_str(data.decode())
         except Exception as error:  # the library has no kinds of its own
-            raise DataError(f"{self.file}: no tokenizer ({one_line(error)[:120]}); {self.hint}") from error
+            raise DataError(f"{self.file}: no tokenizer ({one_line(error)[:120]})") from error
         highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
         if highest >= self.vocab_size:
             raise DataError(f"{self.file}: ids up to {highest}; task.vocabulary={self.vocab_size} is not more")
@@ -76,12 +75,12 @@ class JsonPieces(Pieces):
         try:
             return self.file.read_bytes()
         except OSError as error:
-            what = "put the tokenizer of the checkpoint there, or set task.tokenizer_path to its folder"
-            raise DataError(f"{self.file}: {error.strerror}; {what}, then {self.hint}") from error
+            cure = "put the tokenizer of the checkpoint there, or set task.tokenizer_path to its folder"
+            raise DataError(f"{self.file}: {error.strerror}", cure) from error
 
 
-def make(*, path: Path | None, vocabulary: int | None, hint: str) -> JsonPieces:
+def make(*, path: Path | None, vocabulary: int | None) -> JsonPieces:
     """Raises ValueError for settings that are missing."""
     if path is None or vocabulary is None:
         raise ValueError("tokenizer=json takes task.tokenizer_path, a folder with tokenizer.json, and task.vocabulary")
-    return JsonPieces(path / NAME, vocabulary, hint)
+    return JsonPieces(path / NAME, vocabulary)

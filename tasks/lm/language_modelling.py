@@ -85,8 +85,8 @@ class LanguageModelling(CachedTask):
         if any(self.targets(length) > length for length in (self.length, *self.lengths)):
             raise ValueError(f"stride={self.stride} is more than a window has tokens")
         if (self.vocabulary is None) != (self.tokenizer not in ("bpe", "json")):
-            what = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}"
-            raise ValueError(f"{what}: it belongs to bpe alone, or to json")
+            problem = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}"
+            raise ValueError(f"{problem}: it belongs to bpe alone, or to json")
         super().__post_init__()
         self._limits = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
 
@@ -103,18 +103,17 @@ class LanguageModelling(CachedTask):
         """The tokenizer. Raises DataError for files of `tokenizer_path` that are none."""
         path = None if self.tokenizer_path is None else Path(self.tokenizer_path).expanduser()
         if self.tokenizer == "json":
-            return json_tokenizer.make(path=path, vocabulary=self.vocabulary, hint=self.hint)
+            return json_tokenizer.make(path=path, vocabulary=self.vocabulary)
         return tokenizers.make(
             self.tokenizer,
             path=path,
             vocabulary=self.vocabulary,
             folder=self.data_root / "lm" / "tokenizers",
             follows_from=self.text_identity() if self.tokenizer == "bpe" else {},
-            hint=self.hint,
         )
 
     def text_identity(self) -> dict[str, Any]:
-        """What the text of the splits follows from. Raises DataError."""
+        """The settings and files that determine the text of the splits. Raises DataError."""
         how = {"source": self.source, "reader": self.version, "data_seed": self.data_seed, "bytes": self._limits}
         return {**how, **self._source.identity()}
 
@@ -125,13 +124,13 @@ class LanguageModelling(CachedTask):
 
     def read_source(self, progress: Progress) -> dict[str, Shards]:
         """The splits as shards of documents. Raises DataError."""
-        pieces = {name: self._limited(name, found) for name, found in self._source.read(progress).items()}
+        pieces = {name: self._limited(name, some) for name, some in self._source.read(progress).items()}
 
         def texts() -> Iterator[str]:
             return (document.text for piece in pieces["train"] for document in piece.documents())
 
         self.tokens_from.prepare(texts, progress)
-        how = {"reading": self.reading, "hint": self.hint}
+        how = {"reading": self.reading}
         return {name: shards(pieces[name], self.tokens_from, title=f"{name} of {self.name}", **how) for name in SPLITS}
 
     def _limited(self, split: str, pieces: Sequence[Piece]) -> Sequence[Piece]:
@@ -140,17 +139,17 @@ class LanguageModelling(CachedTask):
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
-        found = self.open(cached)
+        examples = self.open(cached)
         hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
-        documents = [found[name].count for name in SPLITS]
+        documents = [examples[name].count for name in SPLITS]
         complete = self._source.complete and not any(self._limits.values())
         if complete and self.published:
             self.check_is_complete(self.path or f"source={self.source}", documents, self.published, "documents")
         end_id, ids = self.tokens_from.end_id, None
         if self.dictionary is not None:
-            counts = TokenStream(found["train"], end_id).counts(self.tokens_from.vocab_size)
+            counts = TokenStream(examples["train"], end_id).counts(self.tokens_from.vocab_size)
             ids = dictionary_rows(counts, self.dictionary, end_id)
-        self._streams = {name: TokenStream(found[name], end_id, ids) for name in SPLITS}
+        self._streams = {name: TokenStream(examples[name], end_id, ids) for name in SPLITS}
         strides = {"train": self.length, "val": self.stride, "test": self.stride}
         self._splits = {name: self._windows(name, self.length, stride) for name, stride in strides.items()}
         if hashes["val"] == hashes["test"]:
@@ -163,8 +162,8 @@ class LanguageModelling(CachedTask):
         try:
             return WindowSplit(self._streams[split], length, stride)
         except ValueError as error:
-            cure = f"lower task.length and task.lengths, or take more text, then {self.hint}"
-            raise DataError(f"{self.name}: {split}: {error}; {cure}") from error
+            cure = "lower task.length and task.lengths, or take more text"
+            raise DataError(f"{self.name}: {split}: {error}", cure) from error
 
     @property
     def vocab_size(self) -> int:
@@ -210,15 +209,15 @@ class LanguageModelling(CachedTask):
         return [FinalEvaluation(name, split, batch_size=1) for name, split in self._longer.items()]
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
-        """Of a model with latent states: which of them each of the first test tokens takes part in."""
-        from tasks.lm import plot
+        """For a model with latent states: a picture of the states that each of the first test tokens contributes to."""
+        from tasks.lm import latent_plot
 
-        found: list[np.ndarray] = []
+        panels: list[np.ndarray] = []
 
         def look(layer: Attention, inputs: tuple[Tensor, ...]) -> None:
             probabilities = layer.latent_probabilities(inputs[0])
             if probabilities is not None:
-                found.append(probabilities[0].float().cpu().numpy())
+                panels.append(probabilities[0].float().cpu().numpy())
 
         layers = [module for module in model.modules() if isinstance(module, Attention)]
         hooks = [layer.register_forward_pre_hook(look) for layer in layers]
@@ -228,7 +227,7 @@ class LanguageModelling(CachedTask):
         finally:
             for hook in hooks:
                 hook.remove()
-        return {"png": plot.draw_latents(found)} if found else {}
+        return {"png": latent_plot.draw_latents(panels)} if panels else {}
 
 
 def dictionary_rows(counts: np.ndarray, rows: int, end_id: int) -> np.ndarray:

@@ -40,7 +40,7 @@ class OpenWebText(Corpus):
         return {"hf": self.hub_source(HUB, self._hub), **super().sources()}
 
     def _hub(self, progress: Progress) -> Pieces:
-        rows = HUB.rows(self.path, self.hint)["train"]
+        rows = HUB.rows(self.path)["train"]
         pages = sum(piece.count for piece in rows)
         self.check_is_complete(self.path or f"source={self.source}", [pages], [PAGES], "pages")
         train, val = divided(rows, held_out(pages))

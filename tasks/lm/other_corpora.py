@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import one_line
+from tasks.data_sources import one_line, path_identity
 from tasks.lm import openwebtext
 from tasks.lm.documents import Document, Piece, TextFile
-from tasks.lm.text_sources import TEXTS, HubFiles, path_identity
+from tasks.lm.text_sources import TEXTS, HubFiles
 
 HF = "hf"  # in place of a path: the published files
 PILE = HubFiles("monology/pile-uncopyrighted", "3be90335b66f24456a5d6659d9c8d208c0357119", {"test": "test.jsonl.zst"})
@@ -35,7 +35,6 @@ class JsonLines:
 
     file: Path
     size: int
-    hint: str
     count: int = 1
 
     def documents(self) -> Iterator[Document]:
@@ -47,9 +46,7 @@ class JsonLines:
                 for number, line in enumerate(iter(lambda: stream.readline(LINE), b""), 1):
                     yield Document(f"{self.file}:{number}", self._text(line, number))
         except (pa.ArrowException, OSError) as error:
-            raise DataError(
-                f"{self.file}: {one_line(error)[:160]}; put the whole file there, then {self.hint}"
-            ) from error
+            raise DataError(f"{self.file}: {one_line(error)[:160]}", "put the whole file there") from error
 
     def _text(self, line: bytes, number: int) -> str:
         try:
@@ -57,23 +54,21 @@ class JsonLines:
         except (ValueError, KeyError, TypeError, RecursionError):
             text = None
         if not isinstance(text, str):
-            raise DataError(
-                f"{self.file}:{number}: no JSON object with a text; put the right file there, then {self.hint}"
-            )
+            raise DataError(f"{self.file}:{number}: no JSON object with a text", "put the right file there")
         return text
 
 
-def pile(hint: str) -> list[Piece]:
-    return [JsonLines(file, PACKED * file.stat().st_size, hint) for file in PILE.at(None, hint)["test"]]
+def pile() -> list[Piece]:
+    return [JsonLines(file, PACKED * file.stat().st_size) for file in PILE.at(None)["test"]]
 
 
-def pages(hint: str) -> list[Piece]:
-    rows = openwebtext.HUB.rows(None, hint)["train"]
+def pages() -> list[Piece]:
+    rows = openwebtext.HUB.rows(None)["train"]
     return list(openwebtext.divided(rows, openwebtext.held_out(sum(piece.count for piece in rows)))[1])
 
 
-def tiny_stories(hint: str) -> list[Piece]:
-    return list(TINY_STORIES.rows(None, hint)["test"])
+def tiny_stories() -> list[Piece]:
+    return list(TINY_STORIES.rows(None)["test"])
 
 
 PUBLISHED: Mapping[str, tuple[HubFiles, Callable[[str], list[Piece]]]] = {
@@ -83,21 +78,21 @@ PUBLISHED: Mapping[str, tuple[HubFiles, Callable[[str], list[Piece]]]] = {
 }
 
 
-def pieces(name: str, place: str, hint: str) -> Sequence[Piece]:
+def pieces(name: str, place: str) -> Sequence[Piece]:
     """The texts of a corpus: the published ones, or a (gzipped) file or a folder of texts. Raises DataError."""
     if place == HF:
-        return PUBLISHED[name][1](hint)
+        return PUBLISHED[name][1]()
     path = Path(place).expanduser()
     if not path.is_dir():
-        return [TextFile.at(path, hint)]
+        return [TextFile.at(path)]
     files = sorted((file for end in TEXTS for file in path.glob(end)), key=lambda file: file.name)
     if not files:
-        raise DataError(f"{path}: no .txt nor .txt.gz; put the texts of {name} there, then {hint}")
-    return [TextFile.at(file, hint) for file in files]
+        raise DataError(f"{path}: no .txt nor .txt.gz", f"put the texts of {name} there")
+    return [TextFile.at(file) for file in files]
 
 
-def identity(name: str, place: str, hint: str) -> dict[str, Any]:
-    """What the texts follow from. Raises DataError."""
+def identity(name: str, place: str) -> dict[str, Any]:
+    """The identity of the texts, a part of their cache key. Raises DataError."""
     if place == HF:
         return {"name": PUBLISHED[name][0].name, "revision": PUBLISHED[name][0].revision}
-    return {"files": path_identity(Path(place).expanduser(), hint)}
+    return {"files": path_identity(Path(place).expanduser())}

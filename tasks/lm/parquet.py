@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError
-from tasks.data_sources import one_line
-from tasks.lm.documents import SHARD, Document, not_utf8
+from tasks.data_sources import not_utf8, one_line
+from tasks.lm.documents import SHARD, Document
 
 ROWS_AT_ONCE = 64
 
@@ -27,7 +27,6 @@ class ParquetRows:
     start: int
     stop: int
     size: int
-    hint: str
     only: tuple[int, ...] | None = None
     without: tuple[int, ...] = ()
     joined: int | None = None
@@ -61,44 +60,44 @@ class ParquetRows:
                             yield self._document(number, value)
                     row += len(batch)
         except (pa.ArrowException, OSError) as error:
-            raise broken_parquet(self.file, error, self.hint) from error
+            raise broken_parquet(self.file, error) from error
 
     def _document(self, number: int, value: Any) -> Document:
         where = f"{self.file}:{self.first + number + 1}"
         try:
             text = value.as_py()
         except UnicodeDecodeError as error:
-            raise not_utf8(where, error, self.hint) from error
+            raise not_utf8(where, error) from error
         if text is None:
-            raise DataError(f"{where}: no text in this row; {self.hint}")
+            raise DataError(f"{where}: no text in this row")
         return Document(where, text)
 
 
-def parquet_rows(file: Path, hint: str, *, joined: int | None = None) -> list[ParquetRows]:
+def parquet_rows(file: Path, *, joined: int | None = None) -> list[ParquetRows]:
     """Pieces of a parquet file with a column `text`. Raises DataError."""
     import pyarrow as pa
 
-    found, first = [], 0
+    pieces, first = [], 0
     try:
         with parquet_file(file) as opened_file:
             schema, metadata = opened_file.schema_arrow, opened_file.metadata
             if "text" not in schema.names or not is_text(schema.field("text").type):
-                raise DataError(f"{file}: no column text with strings; put the right file there, then {hint}")
+                raise DataError(f"{file}: no column text with strings", "put the right file there")
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
                 columns = [group.column(i) for i in range(group.num_columns)]
                 size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "text")
                 parts = min(max(1, -(-size // SHARD)), max(1, group.num_rows))
                 edges = [group.num_rows * part // parts for part in range(parts + 1)]
-                found += [
-                    ParquetRows(file, number, first, start, stop, size // parts, hint, joined=joined)
+                pieces += [
+                    ParquetRows(file, number, first, start, stop, size // parts, joined=joined)
                     for start, stop in itertools.pairwise(edges)
                     if start < stop
                 ]
                 first += group.num_rows
     except (pa.ArrowException, OSError) as error:
-        raise broken_parquet(file, error, hint) from error
-    return found
+        raise broken_parquet(file, error) from error
+    return pieces
 
 
 def parquet_file(file: Path) -> Any:
@@ -113,5 +112,5 @@ def is_text(kind: Any) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def broken_parquet(file: Path, error: Exception, hint: str) -> DataError:
-    return DataError(f"{file}: {one_line(error)[:160]}; put the whole file there, then {hint}")
+def broken_parquet(file: Path, error: Exception) -> DataError:
+    return DataError(f"{file}: {one_line(error)[:160]}", "put the whole file there")

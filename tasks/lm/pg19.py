@@ -8,13 +8,14 @@ words is more than 1 % away from theirs is refused; the numbers themselves stand
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tasks.checks import DataError, Progress
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS, Source
 from tasks.lm.books import fetch_books, listed_books
-from tasks.lm.text_sources import LAYOUT, Corpus, HubFiles, Pieces, path_identity, text_splits
+from tasks.lm.text_sources import LAYOUT, Corpus, HubFiles, Pieces, text_splits
 
 BOOKS = {"train": 28_602, "val": 50, "test": 100}
 WORDS = {"train": 1_973_136_207, "val": 3_007_061, "test": 6_966_499}
@@ -50,8 +51,9 @@ class PG19(Corpus):
     source: str = "official"
 
     def sources(self) -> dict[str, Source]:
+        identity = partial(self.identity, lists=[listed.sha256 for listed in LISTS])
         return {
-            "official": Source(self._official, self._official_identity, path=LAYOUT, complete=True),
+            "official": Source(self._official, identity, path=LAYOUT, complete=True),
             "hf": self.hub_source(HUB, self._hub),
             **super().sources(),
         }
@@ -68,25 +70,20 @@ class PG19(Corpus):
             words = facts["label_sums"][0]
             if limited[name] is None and abs(words - WORDS[name]) > TOLERANCE * WORDS[name]:
                 what = f"{name} has {words:,} words, {WORDS[name]:,} are published"
-                cure = f"fetch the books again to another paths.data (task.source=slice takes a part), then {self.hint}"
-                raise DataError(f"{self.path or self.source}: {what}; {cure}")
-
-    def _official_identity(self) -> dict[str, Any]:
-        if self.path is not None:
-            return {"files": path_identity(self.path, self.hint)}
-        return {"lists": [listed.sha256 for listed in LISTS]}
+                cure = "fetch the books again to another paths.data (task.source=slice takes a part)"
+                raise DataError(f"{self.path or self.source}: {what}", cure)
 
     def _official(self, progress: Progress) -> Pieces:
         folder = self.path
         if folder is None:
             folder = self.data_root / "downloads" / "pg19"
-            files = [listed.fetch(folder, self.hint, progress) for listed in LISTS]
-            names = [name for file in files for name in listed_books(file, self.hint)]
-            fetch_books(names, folder, self.hint, progress)
-        return self._checked(text_splits(folder, self.hint))
+            files = [listed.fetch(folder, progress) for listed in LISTS]
+            names = [name for file in files for name in listed_books(file)]
+            fetch_books(names, folder, progress)
+        return self._checked(text_splits(folder))
 
     def _hub(self, progress: Progress) -> Pieces:
-        return self._checked(HUB.rows(self.path, self.hint))
+        return self._checked(HUB.rows(self.path))
 
     def _checked(self, found: Pieces) -> Mapping[str, Any]:
         books = [sum(piece.count for piece in found[name]) for name in SPLITS]

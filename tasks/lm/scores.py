@@ -37,10 +37,10 @@ class TextScores(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         tokens, words, bytes_ = counts = self.counts.double()
-        found = {
+        values = {
             "ppl": (self.nats / tokens).clamp(max=LARGEST).exp(),
             "word_ppl": (self.nats / words).clamp(max=LARGEST).exp(),
             "bits_per_byte": self.nats / (math.log(2) * bytes_),
             "loss": self.nats / tokens,
         }
-        return found | dict(zip(("tokens", "words", "bytes"), counts, strict=True))
+        return values | dict(zip(("tokens", "words", "bytes"), counts, strict=True))

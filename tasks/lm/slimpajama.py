@@ -54,13 +54,13 @@ class SlimPajama(Corpus):
         return super().origin(False, "slimpajama_6b" if self.source == "hf" and self.path is None else part)
 
     def _hub(self, progress: Progress) -> Pieces:
-        return HUB.rows(self.path, self.hint)
+        return HUB.rows(self.path)
 
     def cached_sets(self) -> list[CachedSet]:
         return [*super().cached_sets(), *(self._cached(name) for name in self.corpora)]
 
     def load(self) -> DataInfo:
-        """The fingerprint is of the other corpora, too."""
+        """The fingerprint covers the other corpora as well."""
         info = super().load()
         self._others, hashes = {}, [info.fingerprint]
         for name in self.corpora:
@@ -78,13 +78,13 @@ class SlimPajama(Corpus):
         return [*super().final_evaluations(), *others]
 
     def _cached(self, name: str) -> CachedSet:
-        source = other_corpora.identity(name, self.corpora[name], self.hint)
+        source = other_corpora.identity(name, self.corpora[name])
         how = {"corpus": name, "reader": self.version, "bytes": self.test_bytes}
         tokens = {"tokenizer": self.tokens_from.identity, "reading": self.reading}
         return CachedSet({**how, **source, **tokens}, partial(self._read, name))
 
     def _read(self, name: str, progress: Progress) -> dict[str, Shards]:
-        pieces = other_corpora.pieces(name, self.corpora[name], self.hint)
+        pieces = other_corpora.pieces(name, self.corpora[name])
         limited = pieces if self.test_bytes is None else [FirstBytes(tuple(pieces), self.test_bytes)]
-        how = {"reading": self.reading, "hint": self.hint}
+        how = {"reading": self.reading}
         return {"test": shards(limited, self.tokens_from, title=f"{name}, test", **how)}

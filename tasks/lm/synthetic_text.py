@@ -62,8 +62,8 @@ def check(documents: int, document_bytes: int, names: int, distance: int) -> Non
         raise ValueError(f"names={names} is not between 1 and {len(NAMES)}")
     most = document_bytes - 2 * LONGEST * (names + 2)
     if not 0 <= distance <= most:
-        what = f"document_bytes={document_bytes}, names={names}"
-        raise ValueError(f"distance={distance} is not between 0 and {most}: {what}")
+        settings = f"document_bytes={document_bytes}, names={names}"
+        raise ValueError(f"distance={distance} is not between 0 and {most}: {settings}")
 
 
 @dataclass(frozen=True)
@@ -102,19 +102,19 @@ class Stories:
     ) -> Iterator[str]:
         """Sentences. Person i is introduced at about i * step; the question comes `distance` and a delay later."""
         asked: list[tuple[int, int]] = []  # (not before this byte, person)
-        place, introduced, fillers = 0, 0, iter(filler)
-        while introduced < len(people) or asked or place < self.document_bytes:
-            if asked and min(asked)[0] <= place:
+        position, introduced, fillers = 0, 0, iter(filler)
+        while introduced < len(people) or asked or position < self.document_bytes:
+            if asked and min(asked)[0] <= position:
                 asked.remove(due := min(asked))
                 sentence = QUESTION.format(*people[due[1]])
-            elif introduced < len(people) and introduced * step <= place:
+            elif introduced < len(people) and introduced * step <= position:
                 sentence = INTRODUCTION.format(*people[introduced])
-                asked.append((place + len(sentence) + self.distance + delays[introduced], introduced))
+                asked.append((position + len(sentence) + self.distance + delays[introduced], introduced))
                 introduced += 1
             else:
                 chosen = zip(FILLER, next(fillers), strict=True)
                 sentence = FILLER_SENTENCE.format(*(words[number] for words, number in chosen))
-            place += len(sentence)
+            position += len(sentence)
             yield sentence
 
 

@@ -1,7 +1,5 @@
-"""Where the corpora come from: a folder or archive of texts, parquet files of the hub, generated stories."""
+"""Sources of the corpora: a folder or archive of texts, parquet files of the hub, generated stories."""
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,6 @@ from typing import Any, NamedTuple
 
 from tasks import data_sources
 from tasks.checks import DataError, Progress
-from tasks.data_sources import HASHED_WHOLE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, Source
 from tasks.lm import synthetic_text
 from tasks.lm.documents import Piece, TextFile, members
@@ -25,7 +22,6 @@ MEMBER = re.compile(rf"(?:[^/]+/)*({'|'.join(FOLDERS)})/[^/]+\.txt")
 TEXTS = ("*.txt", "*.txt.gz")
 LAYOUT = "a folder or tar archive with train/, validation/ and test/ of .txt files, one document each"
 ENDS = re.compile(r"(\.(tar|tgz|zip|gz|bz2|xz))+$")
-SAMPLE = 1 << 12  # bytes at each end of a file
 HELD_BACK = 8  # training stories for each one that validates, and each one that tests
 
 
@@ -36,24 +32,24 @@ class HubFiles(NamedTuple):
     revision: str
     patterns: Mapping[str, str]
 
-    def at(self, path: Path | None, hint: str) -> dict[str, list[Path]]:
-        """The files by split, in a folder that somebody names, else from the hub. Raises DataError."""
-        folder = path or data_sources.files_from_hub(self.name, self.revision, list(self.patterns.values()), hint)
-        found = {}
+    def at(self, path: Path | None) -> dict[str, list[Path]]:
+        """The files by split, in `path` if it is given, else from the hub. Raises DataError."""
+        folder = path or data_sources.files_from_hub(self.name, self.revision, list(self.patterns.values()))
+        files_by_split = {}
         for split, pattern in self.patterns.items():
-            # a folder that somebody filled may lack the folders in between
+            # a folder filled by hand may lack the folders in between
             files = sorted(folder.glob(pattern)) or sorted(folder.rglob(pattern.rsplit("/", 1)[-1]))
             if not files:
-                what = f"{folder}: no {pattern}; put the files of https://huggingface.co/datasets/{self.name} there"
-                raise DataError(f"{what}, then {hint}")
-            found[split] = files
-        return found
+                cure = f"put the files of https://huggingface.co/datasets/{self.name} there"
+                raise DataError(f"{folder}: no {pattern}", cure)
+            files_by_split[split] = files
+        return files_by_split
 
-    def rows(self, path: Path | None, hint: str, *, joined: int | None = None) -> dict[str, list[ParquetRows]]:
+    def rows(self, path: Path | None, *, joined: int | None = None) -> dict[str, list[ParquetRows]]:
         """All rows of each of its splits. Raises DataError."""
-        files = self.at(path, hint)
+        files = self.at(path)
         return {
-            split: [piece for file in some for piece in parquet_rows(file, hint, joined=joined)]
+            split: [piece for file in some for piece in parquet_rows(file, joined=joined)]
             for split, some in files.items()
         }
 
@@ -72,9 +68,8 @@ class Corpus(LanguageModelling):
     distance: int = 2048
 
     def sources(self) -> dict[str, Source]:
-        identity = partial(path_identity, self.path, self.hint)
         return {
-            SLICE: Source(self.read_slice, lambda: {"files": identity()}, path=LAYOUT, requires_path=True),
+            SLICE: Source(self.read_slice, self.identity, path=LAYOUT, requires_path=True),
             SYNTHETIC: Source(
                 self._generated,
                 lambda: {"version": synthetic_text.VERSION, "documents": self.documents, **self._story()},
@@ -84,15 +79,11 @@ class Corpus(LanguageModelling):
 
     def hub_source(self, files: HubFiles, read: Any, *, complete: bool = True) -> Source:
         """The files of the hub, or of `path`; `read` gives the pieces of their splits."""
-
-        def identity() -> dict[str, Any]:
-            fetched = {"name": files.name, "revision": files.revision}
-            return fetched if self.path is None else {"files": path_identity(self.path, self.hint)}
-
+        identity = partial(self.identity, name=files.name, revision=files.revision)
         return Source(read, identity, path=f"a folder with the parquet files of {files.name}", complete=complete)
 
     def read_slice(self, progress: Progress) -> Pieces:
-        return text_splits(self.path, self.hint)
+        return text_splits(self.path)
 
     def origin(self, complete: bool, part: str | None = None) -> str:
         return super().origin(complete, part or (self.path and part_name(self.path)))
@@ -109,23 +100,23 @@ class Corpus(LanguageModelling):
         }
 
 
-def text_splits(path: Path, hint: str) -> Pieces:
+def text_splits(path: Path) -> Pieces:
     """Pieces of the texts in a folder or tar archive, one document a file, in order of the files' names.
 
     Raises DataError if a split has none.
     """
-    found: dict[str, list[Piece]] = {name: [] for name in SPLITS}
+    splits: dict[str, list[Piece]] = {name: [] for name in SPLITS}
     if path.is_dir():
         folder = inner_folder(path)
         for name, split in FOLDERS.items():
             files = sorted((file for end in TEXTS for file in folder.glob(f"{name}/{end}")), key=lambda file: file.name)
-            found[split] += [TextFile.at(file, hint) for file in files]
+            splits[split] += [TextFile.at(file) for file in files]
     else:
-        for name, pieces in members(path, MEMBER, hint).items():
-            found[FOLDERS[name]] += pieces
-    if empty := [name for name in SPLITS if not found[name]]:
-        raise DataError(f"{path}: no texts to {empty[0]}; it is to be {LAYOUT}, then {hint}")
-    return found
+        for name, pieces in members(path, MEMBER).items():
+            splits[FOLDERS[name]] += pieces
+    if empty := [name for name in SPLITS if not splits[name]]:
+        raise DataError(f"{path}: no texts to {empty[0]}", f"it is to be {LAYOUT}")
+    return splits
 
 
 def inner_folder(folder: Path) -> Path:
@@ -134,31 +125,6 @@ def inner_folder(folder: Path) -> Path:
     return inside[0] if len(inside) == 1 and inside[0].is_dir() and inside[0].name not in FOLDERS else folder
 
 
-def path_identity(path: Path, hint: str) -> str:
-    """sha256, hexadecimal, of a file, or of the files in a folder and their places there. Raises DataError.
-
-    Of large files, and of those in a large folder, size, beginning and end stand for the content, so as not to wait.
-    """
-    if not path.is_dir():
-        return data_sources.identity(path, hint)
-    try:
-        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        sizes = {str(file.relative_to(path)): file.stat().st_size for file in files}
-        small = sum(sizes.values()) <= HASHED_WHOLE
-        contents = [data_sources.identity(file, hint) if small else _ends(file) for file in files]
-    except OSError as error:
-        raise DataError(f"{error.filename}:1: {error.strerror}; {hint}") from error
-    return hashlib.sha256(json.dumps([sizes, contents], sort_keys=True).encode()).hexdigest()
-
-
-def _ends(file: Path) -> str:
-    with open(file, "rb") as stream:
-        digest = hashlib.sha256(stream.read(SAMPLE))
-        stream.seek(max(0, file.stat().st_size - SAMPLE))
-        digest.update(stream.read(SAMPLE))
-    return digest.hexdigest()
-
-
 def part_name(path: Path) -> str:
-    """What a part of published data is called: its file or folder, without the ends of an archive."""
+    """The name of a part of published data: its file or folder without an archive's suffixes."""
     return ENDS.sub("", path.resolve().name)

@@ -67,7 +67,7 @@ class Tokenizer(Protocol):
         """The ids of each text, without `end_id`. Raises DataError for files that are not there."""
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of ids; `end_id` says nothing, and what is not UTF-8 becomes U+FFFD."""
+        """The text of ids. `end_id` is skipped; bytes that are not UTF-8 become U+FFFD."""
 
 
 def make(
@@ -77,7 +77,6 @@ def make(
     vocabulary: int | None = None,
     folder: Path,
     follows_from: Mapping[str, Any],
-    hint: str,
 ) -> Tokenizer:
     """A tokenizer by name. `path` is a folder with the files of one; without it they are kept in `folder`.
 
@@ -92,13 +91,13 @@ def make(
     if name == "bytes":
         return Bytes()
     if name == "gpt2":
-        return _gpt2(path, folder / "gpt2", hint)
+        return _gpt2(path, folder / "gpt2")
     if name == "wordpiece":
-        return _wordpiece(path, folder / "bert-base-cased", hint)
+        return _wordpiece(path, folder / "bert-base-cased")
     at_least(BYTE_IDS + 1, vocabulary=vocabulary)
     settings = {"bpe": FORMAT, "ids": vocabulary, "least": LEAST_COUNT, "bytes": TRAINED_ON, "from": follows_from}
     identity = digest(settings)
-    return Trained(vocabulary, identity, folder / f"bpe-{vocabulary}-{identity[:12]}.json", hint)
+    return Trained(vocabulary, identity, folder / f"bpe-{vocabulary}-{identity[:12]}.json")
 
 
 def dtype(vocab_size: int) -> type[np.integer]:
@@ -143,14 +142,14 @@ class Pieces:
                 counts.append(len(parts))
                 yield from parts
 
-        found: list[np.ndarray] = []
+        ids: list[np.ndarray] = []
         parts = all_passages()
         while batch := list(itertools.islice(parts, BATCH)):
             encoded = tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-            found += [np.array(one.ids, kind) for one in encoded]
+            ids += [np.array(encoding.ids, kind) for encoding in encoded]
         edges = [0, *itertools.accumulate(counts)]
         return [
-            np.concatenate(found[start:stop]) if stop > start + 1 else found[start]
+            np.concatenate(ids[start:stop]) if stop > start + 1 else ids[start]
             for start, stop in itertools.pairwise(edges)
         ]
 
@@ -171,7 +170,6 @@ class GPT2Pieces(Pieces):
     vocabulary: Path
     merges: Path
     identity: str
-    hint: str
     downloads: Path | None  # the folder that the files are fetched to
 
     name = "gpt2"
@@ -181,19 +179,19 @@ class GPT2Pieces(Pieces):
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
         if self.downloads is not None:
             for file in GPT2:
-                file.fetch(self.downloads, self.hint, progress)
+                file.fetch(self.downloads, progress)
 
     def open(self) -> Any:
         from tokenizers import models
 
         for file in (self.vocabulary, self.merges):
-            _bytes_of(file, self.hint)
+            _bytes_of(file)
         try:
             model = models.BPE.from_file(str(self.vocabulary), str(self.merges))
             return _byte_level(model)
         except Exception as error:  # the library has no kinds of its own
-            what = f"{self.merges}: not the merges of {self.vocabulary.name} ({one_line(error)[:120]})"
-            raise DataError(f"{what}; put GPT-2's files there, then {self.hint}") from error
+            problem = f"{self.merges}: not the merges of {self.vocabulary.name} ({one_line(error)[:120]})"
+            raise DataError(problem, "put GPT-2's files there") from error
 
 
 @dataclass(frozen=True)
@@ -202,19 +200,18 @@ class WordPieces(Pieces):
     vocab_size: int
     end_id: int
     identity: str
-    hint: str
     downloads: Path | None
 
     name = "wordpiece"
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
         if self.downloads is not None:
-            BERT.fetch(self.downloads, self.hint, progress)
+            BERT.fetch(self.downloads, progress)
 
     def open(self) -> Any:
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-        pieces = _pieces(self.vocabulary, self.hint)
+        pieces = _pieces(self.vocabulary)
         model = models.WordPiece(pieces, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD)
         tokenizer = Tokenizer(model)
         lower = is_uncased(pieces)
@@ -236,7 +233,6 @@ class Trained(Pieces):
     vocab_size: int
     identity: str
     file: Path
-    hint: str
 
     name = "bpe"
 
@@ -253,17 +249,17 @@ class Trained(Pieces):
         from tokenizers import Tokenizer
 
         try:
-            found = json.loads(_bytes_of(self.file, self.hint).decode())
-            stored = found["tokenizer"]
-            if (found["format"], found["identity"]) != (FORMAT, self.identity):
+            content = json.loads(_bytes_of(self.file).decode())
+            stored = content["tokenizer"]
+            if (content["format"], content["identity"]) != (FORMAT, self.identity):
                 raise ValueError("it is another vocabulary")
-            if found["sha256"] != hashlib.sha256(stored.encode()).hexdigest():
+            if content["sha256"] != hashlib.sha256(stored.encode()).hexdigest():
                 raise ValueError("its content is not what was written")
             return Tokenizer.from_str(stored)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{self.file}: damaged ({one_line(error)[:120]}); remove it, then {self.hint}") from error
+            raise DataError(f"{self.file}: damaged ({one_line(error)[:120]})", "remove it") from error
 
     def _train(self, texts: Callable[[], Iterable[str]], progress: Progress) -> str:
         from tokenizers import models, pre_tokenizers, trainers
@@ -276,19 +272,19 @@ class Trained(Pieces):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         )
         tokenizer.train_from_iterator(_first_passages(texts(), progress), trainer)
-        if (found := tokenizer.get_vocab_size()) != wanted:
-            what = f"tokenizer=bpe: the training split gives {found + 1:,} ids, not {self.vocab_size:,}"
-            raise DataError(f"{what}; {self.hint} task.vocabulary={found + 1}")
+        if (count := tokenizer.get_vocab_size()) != wanted:
+            problem = f"tokenizer=bpe: the training split gives {count + 1:,} ids, not {self.vocab_size:,}"
+            raise DataError(problem, arguments=f"task.vocabulary={count + 1}")
         return tokenizer.to_str()
 
     def _write(self, stored: str) -> None:
-        found = {
+        content = {
             "format": FORMAT,
             "identity": self.identity,
             "sha256": hashlib.sha256(stored.encode()).hexdigest(),
             "tokenizer": stored,
         }
-        data_sources.write_whole(self.file, [json.dumps(found).encode()], self.hint)
+        data_sources.write_whole(self.file, [json.dumps(content).encode()])
 
 
 def passages(text: str) -> list[str]:
@@ -296,20 +292,20 @@ def passages(text: str) -> list[str]:
 
     A line break after a character that is no white space never belongs to a piece with what is before it.
     """
-    found, start = [], 0
+    parts, start = [], 0
     while len(text) - start > PASSAGE:
         cut = text.find("\n", start + PASSAGE)
         while cut > 0 and text[cut - 1].isspace():
             cut = text.find("\n", cut + 1)
         if cut < 0:
             break
-        found.append(text[start:cut])
+        parts.append(text[start:cut])
         start = cut
-    return [*found, text[start:]]
+    return [*parts, text[start:]]
 
 
 def is_uncased(pieces: Iterable[str]) -> bool:
-    """Whether no piece has an upper-case letter, but for special ones in brackets."""
+    """Whether no piece but the special ones in brackets has an upper-case letter."""
     return all(piece == piece.lower() or piece[0] + piece[-1] == "[]" for piece in pieces)
 
 
@@ -328,59 +324,59 @@ def _byte_level(model: Any) -> Any:
     return tokenizer
 
 
-def _gpt2(path: Path | None, folder: Path, hint: str) -> GPT2Pieces:
+def _gpt2(path: Path | None, folder: Path) -> GPT2Pieces:
     if path is None:
         identity = digest({"gpt2": [file.sha256 for file in GPT2]})
-        return GPT2Pieces(folder / GPT2[0].name, folder / GPT2[1].name, identity, hint, folder)
+        return GPT2Pieces(folder / GPT2[0].name, folder / GPT2[1].name, identity, folder)
     there = [names for names in GPT2_NAMES if all((path / name).is_file() for name in names)]
     if not there:
         names = " or ".join(" and ".join(pair) for pair in GPT2_NAMES)
-        raise DataError(f"{path}: no {names} there; set task.tokenizer_path to GPT-2's folder, or null, then {hint}")
+        raise DataError(f"{path}: no {names} there", "set task.tokenizer_path to GPT-2's folder, or null")
     vocabulary, merges = (path / name for name in there[0])
-    data = [_bytes_of(file, hint) for file in (vocabulary, merges)]
+    data = [_bytes_of(file) for file in (vocabulary, merges)]
     try:
         ids = json.loads(data[0].decode())
         whole = sorted(ids.values()) == list(range(GPT2_IDS))
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        what = f"{vocabulary}: no vocabulary ({one_line(error)[:80]})"
-        raise DataError(f"{what}; put GPT-2's there, then {hint}") from error
+        problem = f"{vocabulary}: no vocabulary ({one_line(error)[:80]})"
+        raise DataError(problem, "put GPT-2's there") from error
     if not whole:
-        what = f"{vocabulary}: {len(ids):,} pieces, not GPT-2's {GPT2_IDS:,} with ids from 0 to {GPT2_IDS - 1}"
-        raise DataError(f"{what}; put GPT-2's there, then {hint}")
-    identity = digest({"gpt2": [hashlib.sha256(one).hexdigest() for one in data]})
-    return GPT2Pieces(vocabulary, merges, identity, hint, None)
+        problem = f"{vocabulary}: {len(ids):,} pieces, not GPT-2's {GPT2_IDS:,} with ids from 0 to {GPT2_IDS - 1}"
+        raise DataError(problem, "put GPT-2's there")
+    identity = digest({"gpt2": [hashlib.sha256(content).hexdigest() for content in data]})
+    return GPT2Pieces(vocabulary, merges, identity, None)
 
 
-def _wordpiece(path: Path | None, folder: Path, hint: str) -> WordPieces:
+def _wordpiece(path: Path | None, folder: Path) -> WordPieces:
     if path is None:
         identity = digest({"wordpiece": BERT.sha256})
-        return WordPieces(folder / BERT.name, BERT_IDS, BERT_END, identity, hint, folder)
+        return WordPieces(folder / BERT.name, BERT_IDS, BERT_END, identity, folder)
     file = path / BERT.name
-    pieces = _pieces(file, hint)
-    identity = digest({"wordpiece": hashlib.sha256(_bytes_of(file, hint)).hexdigest()})
-    return WordPieces(file, len(pieces), pieces[SEPARATOR], identity, hint, None)
+    pieces = _pieces(file)
+    identity = digest({"wordpiece": hashlib.sha256(_bytes_of(file)).hexdigest()})
+    return WordPieces(file, len(pieces), pieces[SEPARATOR], identity, None)
 
 
-def _pieces(file: Path, hint: str) -> dict[str, int]:
-    """Ids of the pieces in a vocab.txt, one a line. Raises DataError."""
+def _pieces(file: Path) -> dict[str, int]:
+    """Ids of the pieces in a vocab.txt, one per line. Raises DataError."""
     try:
-        lines = [line.rstrip("\r") for line in _bytes_of(file, hint).decode().removesuffix("\n").split("\n")]
+        lines = [line.rstrip("\r") for line in _bytes_of(file).decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8; put BERT's vocab.txt there, then {hint}") from error
+        raise DataError(f"{file}: byte {error.start} is not UTF-8", "put BERT's vocab.txt there") from error
     pieces = {piece: number for number, piece in enumerate(lines)}
     missing = [name for name in (UNKNOWN, SEPARATOR) if name not in pieces]
     if missing or "" in pieces or len(pieces) < len(lines):
-        what = f"no {missing[0]}" if missing else "an empty piece or one that is there twice"
-        raise DataError(f"{file}: {what} in its {len(lines):,} lines; put BERT's vocab.txt there, then {hint}")
+        problem = f"no {missing[0]}" if missing else "an empty piece or one that is there twice"
+        raise DataError(f"{file}: {problem} in its {len(lines):,} lines", "put BERT's vocab.txt there")
     return pieces
 
 
-def _bytes_of(file: Path, hint: str) -> bytes:
+def _bytes_of(file: Path) -> bytes:
     try:
         with open(file, "rb") as stream:
-            return data_sources.content(stream, str(file), hint)
+            return data_sources.content(stream, str(file))
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}; {hint} fetches it, or set task.tokenizer_path") from error
+        raise DataError(f"{file}: {error.strerror}", "set task.tokenizer_path, or fetch it") from error
 
 
 def _first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
@@ -395,6 +391,6 @@ def _first_passages(texts: Iterable[str], progress: Progress) -> Iterator[str]:
         progress("training the vocabulary (bytes read)", min(done, TRAINED_ON), TRAINED_ON)
 
 
-def digest(what: Mapping[str, Any]) -> str:
+def digest(settings: Mapping[str, Any]) -> str:
     """sha256, hexadecimal, of settings."""
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -17,7 +17,7 @@ from tasks.checks import DataError, Progress
 from tasks.data_sources import BROKEN, MIB, Download, one_line, write_whole
 from tasks.data_task import SLICE, Source
 from tasks.lm.articles import ArticleIndex, Articles, article_index
-from tasks.lm.text_sources import Corpus, HubFiles, Pieces, path_identity
+from tasks.lm.text_sources import Corpus, HubFiles, Pieces
 
 LINES = {"train": 1_801_350, "val": 3_760, "test": 4_358}
 NAMES = {"train": "train", "val": "valid", "test": "test"}  # of the splits in file names
@@ -55,13 +55,13 @@ class WikiText103(Corpus):
     source: str = "official"
 
     def sources(self) -> dict[str, Source]:
-        what = "a folder with wiki.valid and wiki.test, .raw or .tokens, perhaps .gz"
+        layout = "a folder with wiki.valid and wiki.test, .raw or .tokens, perhaps .gz"
         shared = super().sources()
         return {
             "official": Source(self._official, self._official_identity, path=self.release, complete=True),
             "hf": self.hub_source(HUB, self._hub),
             **shared,
-            SLICE: Source(self.read_slice, shared[SLICE].identity, path=what, requires_path=True),
+            SLICE: Source(self.read_slice, shared[SLICE].identity, path=layout, requires_path=True),
         }
 
     def read_slice(self, progress: Progress) -> Pieces:
@@ -69,7 +69,7 @@ class WikiText103(Corpus):
 
     def _official_identity(self) -> dict[str, Any]:
         if self.path is not None and self.path.is_dir():
-            return {"files": path_identity(self.path, self.hint)}
+            return self.identity()
         return {"sha256": ZIP.sha256}
 
     def _official(self, progress: Progress) -> Pieces:
@@ -77,39 +77,39 @@ class WikiText103(Corpus):
             return self._articles(self.path)
         folder = self.data_root / "downloads"
         if self.path is not None:
-            ZIP.check(self.path, self.hint)
-        file = self.path or fetched(folder, self.hint, progress)
-        return self._articles(unpacked(file, folder / "wikitext-103-raw", self.hint))
+            ZIP.check(self.path)
+        file = self.path or fetched(folder, progress)
+        return self._articles(unpacked(file, folder / "wikitext-103-raw"))
 
     def _hub(self, progress: Progress) -> Pieces:
         """The official files, put together again below `data_root`."""
-        rows = HUB.rows(self.path, self.hint)
-        found = [sum(piece.count for piece in rows[name]) for name in LINES]
-        self.check_is_complete(self.path or HUB.name, found, list(LINES.values()), "lines")
+        rows = HUB.rows(self.path)
+        counts = [sum(piece.count for piece in rows[name]) for name in LINES]
+        self.check_is_complete(self.path or HUB.name, counts, list(LINES.values()), "lines")
         folder = self.data_root / "downloads" / "wikitext-103-hf"
         for name, pieces in rows.items():
             lines = (row.text or BLANK for piece in pieces for row in piece.documents())
-            write_whole(folder / f"wiki.{NAMES[name]}.raw", (line.encode() for line in lines), self.hint)
+            write_whole(folder / f"wiki.{NAMES[name]}.raw", (line.encode() for line in lines))
         return self._articles(folder)
 
     def _articles(self, folder: Path) -> Pieces:
         files = {name: text_file(folder, file) for name, file in NAMES.items()}
         needed = LINES if self._source.complete else ("val", "test")
         if missing := [NAMES[name] for name in needed if files[name] is None]:
-            raise DataError(f"{folder}: no wiki.{missing[0]}.raw; put it there, then {self.hint}")
-        found = {name: article_index(file, self.hint) for name, file in files.items() if file is not None}
-        lines = [found[name].lines for name in found]
+            raise DataError(f"{folder}: no wiki.{missing[0]}.raw", "put it there")
+        indices = {name: article_index(file) for name, file in files.items() if file is not None}
+        lines = [indices[name].lines for name in indices]
         self.check_is_complete(folder, lines, list(LINES.values()), "lines")
-        if "train" in found:
-            return {name: index.pieces() for name, index in found.items()}
-        return {**divided(found["val"], self.hint), "test": found["test"].pieces()}
+        if "train" in indices:
+            return {name: index.pieces() for name, index in indices.items()}
+        return {**divided(indices["val"]), "test": indices["test"].pieces()}
 
 
-def divided(index: ArticleIndex, hint: str) -> dict[str, list[Articles]]:
+def divided(index: ArticleIndex) -> dict[str, list[Articles]]:
     """`train` and `val` of the articles of one file: the last tenth validates. Raises DataError for fewer than two."""
     first = len(index.starts) - max(1, len(index.starts) // HELD_BACK)
     if not first:
-        raise DataError(f"{index.file}: one article, too few to train and to validate; {hint}")
+        raise DataError(f"{index.file}: one article, too few to train and to validate")
     return {"train": index.pieces(0, first), "val": index.pieces(first)}
 
 
@@ -119,14 +119,14 @@ def text_file(folder: Path, split: str) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def fetched(folder: Path, hint: str, progress: Progress) -> Path:
+def fetched(folder: Path, progress: Progress) -> Path:
     """The archive, from the authors' place or, if it is not there, from its mirror. Raises DataError."""
     with contextlib.suppress(DataError):
-        return ZIP.fetch(folder, hint, progress)
-    return MIRROR.fetch(folder, hint, progress)
+        return ZIP.fetch(folder, progress)
+    return MIRROR.fetch(folder, progress)
 
 
-def unpacked(file: Path, folder: Path, hint: str) -> Path:
+def unpacked(file: Path, folder: Path) -> Path:
     """The three texts of the archive, below `folder`; those that are there whole are kept. Raises DataError."""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -136,7 +136,7 @@ def unpacked(file: Path, folder: Path, hint: str) -> Path:
                 there = folder / name
                 if not there.is_file() or there.stat().st_size != member.file_size:
                     with archive.open(member) as stream:
-                        write_whole(there, iter(lambda stream=stream: stream.read(MIB), b""), hint)
+                        write_whole(there, iter(lambda stream=stream: stream.read(MIB), b""))
     except (zipfile.BadZipFile, KeyError, *BROKEN) as error:
-        raise DataError(f"{file}: {one_line(error)[:120]}; put {ZIP.url} there, then {hint}") from error
+        raise DataError(f"{file}: {one_line(error)[:120]}", f"put {ZIP.url} there") from error
     return folder

@@ -37,22 +37,17 @@ class TokenStream:
     def __len__(self) -> int:
         return int(self._edges[-1])
 
-    @property
-    def words_and_bytes(self) -> np.ndarray:
-        """int64 (2,): of the whole stream."""
-        return self._counts[-1]
-
     def tokens(self, start: int, stop: int) -> np.ndarray:
         """int64 (stop - start,): tokens start..stop; those before the stream are end tokens."""
-        found = np.full(stop - start, self.before, np.int64)
+        tokens = np.full(stop - start, self.before, np.int64)
         first = int(np.searchsorted(self._edges, max(start, 0), side="right")) - 1
         for shard, edge in zip(self._shards[first:], self._edges[first:-1].tolist(), strict=True):
             if edge >= stop:
                 break
             here, there = max(start, edge, 0), min(stop, edge + len(shard))
             part = shard[here - edge : there - edge]
-            found[here - start : there - start] = part if self.ids is None else self.ids[part]
-        return found
+            tokens[here - start : there - start] = part if self.ids is None else self.ids[part]
+        return tokens
 
     def words_and_bytes_ending_in(self, start: int, stop: int) -> np.ndarray:
         """int64 (2,): words and bytes of the documents whose last token is in start..stop."""

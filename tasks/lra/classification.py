@@ -1,4 +1,4 @@
-"""What LRA's tasks on published data share: examples through the cache, padded batches, accuracy, the chance level.
+"""The base of LRA's tasks on published data: examples through the cache, padded batches, accuracy, the chance level.
 
 A task says where its examples come from (`sources`), what their tokens are, and how many the paper has; the rest is
 here. Our readings:
@@ -6,7 +6,7 @@ here. Our readings:
 - Accuracy is 100 x correct / all examples. `drop_remainder` leaves out the last incomplete batch of so many, as the
   published code did (at most 255 of 10,000 images).
 - Where the data have no validation split, a tenth of the training examples is held out. Which one is a function of
-  their content and `data_seed` alone, so it is the same whatever the data were fetched from. The published code asks
+  their content and `data_seed` alone, so it is the same for every source of the data. The published code asks
   the test split instead (X11), or takes a tenth without a seed.
 
     n examples, B batch, N length
@@ -88,7 +88,7 @@ class SequenceSplit(Split):
         end = self.eos is not None
         length = self._lengths[row]
         tokens = np.zeros((len(row), length.max(initial=0) + end), np.int64)
-        # one copy a row: several times faster than one gather of all positions
+        # one copy per row is several times faster than one gather of all positions
         for target, number, count in zip(tokens, row.tolist(), length.tolist(), strict=True):
             target[:count] = self.examples.tokens_of(number)[:count]
             target[:count] += self.shift
@@ -139,8 +139,8 @@ class SequenceClassification(OneLabel):
 
     def path_source(self, read: Callable, identity: Callable, *, official: bool = False, **options: Any) -> Source:
         """A source that is read from `path`."""
-        what = self.release if official else "a folder laid out like the official one, or a part"
-        return Source(read, identity, path=what, **{"requires_path": True, **options})
+        description = self.release if official else "a folder laid out like the official one, or a part"
+        return Source(read, identity, path=description, **{"requires_path": True, **options})
 
     def generated(self, generator: Generator, **settings: Any) -> Source:
         """The source that `generator` is with these settings."""
@@ -159,11 +159,11 @@ class SequenceClassification(OneLabel):
         """
 
         def from_hub(progress: Progress) -> dict[str, Any]:
-            data = data_sources.from_hub(*hub, PUBLISHED_SPLITS, self.hint)
+            data = data_sources.from_hub(*hub, PUBLISHED_SPLITS)
             return {name: read(rows, f"hf {hub[0]} {name}", progress) for name, rows in data.items()}
 
         def from_tfds(progress: Progress) -> dict[str, Any]:
-            data = data_sources.from_tfds(tfds, self.path or self.data_root / "tfds", PUBLISHED_SPLITS, self.hint)
+            data = data_sources.from_tfds(tfds, self.path or self.data_root / "tfds", PUBLISHED_SPLITS)
             return {name: read(rows, f"tfds {tfds} {name}", progress) for name, rows in data.items()}
 
         return {
@@ -175,25 +175,25 @@ class SequenceClassification(OneLabel):
         made = with_validation(self._source.read(progress), self.data_seed)
         where = self.path or f"source={self.source}"
         if empty := [name for name, split in made.items() if not split.count]:
-            raise DataError(f"{where}: too few examples, none for {empty[0]}; {self.hint}")
+            raise DataError(f"{where}: too few examples, none for {empty[0]}")
         self.check_is_complete(where, self._counts(made), self.published, "examples to train and test")
         return made
 
     def load(self) -> DataInfo:
-        found = self.open(self.cached_sets()[0])
-        complete = self._counts(found) == self.published
-        found = self.select_splits(found)
-        all_used = all(self.sizes[name] >= found[name].count // self.per_example for name in SPLITS)
-        self._used = used = {name: self._cut(name, found[name]) for name in SPLITS}
+        splits = self.open(self.cached_sets()[0])
+        complete = self._counts(splits) == self.published
+        splits = self.select_splits(splits)
+        all_used = all(self.sizes[name] >= splits[name].count // self.per_example for name in SPLITS)
+        self._used = used = {name: self._cut(name, splits[name]) for name in SPLITS}
         self._splits = {name: self.sequences(part, self.max_length) for name, part in used.items()}
-        if found["val"] is found["test"] and used["val"].count == used["test"].count:
+        if splits["val"] is splits["test"] and used["val"].count == used["test"].count:
             self._splits["val"] = self._splits["test"]  # one object, which is scored once and known for what it is
         sizes = {name: len(split) for name, split in self._splits.items()}
         return DataInfo(self.origin(complete and all_used), fingerprint(map(content_hash, used.values())), sizes)
 
-    def select_splits(self, found: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
+    def select_splits(self, splits: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
         """The splits as the task uses them, of those that the cache holds."""
-        return found
+        return splits
 
     def sequences(self, examples: AnyExamples, max_length: int) -> SequenceSplit:
         return SequenceSplit(examples, max_length, shift=self.shift, eos=self.eos, per_example=self.per_example)

@@ -26,8 +26,8 @@ from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
 from tasks.lra import synthetic_image
-from tasks.lra.baselines import LinearDiscriminant
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
+from tasks.lra.classifiers import LinearDiscriminant
 
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -105,40 +105,40 @@ class Image(SequenceClassification):
         return replace(pictures, identity=lambda: {"max_length": self.max_length, **pictures.identity()}, read=read)
 
     def _official(self, progress: Progress) -> dict[str, Pictures]:
-        file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)
-        return read_archive(file, self.hint)
+        file = ARCHIVE.at(self.path, self.data_root / "downloads", progress)
+        return read_archive(file)
 
     def _library(self, rows: Sequence[Mapping[str, Any]], where: str, progress: Progress) -> Pictures:
         colours, labels = [], []
         for number, row in enumerate(rows, 1):
             picture = np.asarray(row.get("img", row.get("image")))  # of the hub, of TFDS
             if picture.shape != (SIDE, SIDE, 3) or picture.dtype != np.uint8:
-                what = f"the picture is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
-                raise DataError(f"{where}:{number}: {what}; {self.hint}")
+                problem = f"the picture is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
+                raise DataError(f"{where}:{number}: {problem}")
             colours.append(picture)
-            labels.append(class_of(row.get("label"), f"{where}:{number}", self.hint))
+            labels.append(class_of(row.get("label"), f"{where}:{number}"))
             if not number % 1000:
                 progress(f"reading {where}", number, max(number, len(rows)))
         return np.array(colours, np.uint8).reshape(-1, SIDE, SIDE, 3), np.array(labels, np.uint8)
 
     def _slice_files(self) -> dict[str, tuple[Path, list[Path]]]:
-        found = {}
+        files = {}
         for name in PUBLISHED_SPLITS:
-            labels = data_sources.only_file(self.path, f"cifar10_{name}_labels.txt", self.hint)
-            found[name] = labels, sorted(self.path.glob(f"cifar10_{name}_*.png"))
-            if not found[name][1]:
+            labels = data_sources.only_file(self.path, f"cifar10_{name}_labels.txt")
+            files[name] = labels, sorted(self.path.glob(f"cifar10_{name}_*.png"))
+            if not files[name][1]:
                 reason = f"No such file, cifar10_{name}_*.png"
-                raise DataError(f"{self.path}:1: {reason}; set task.path to the folder with it, then {self.hint}")
-        return found
+                raise DataError(f"{self.path}:1: {reason}", "set task.path to the folder with it")
+        return files
 
     def _slice_identity(self) -> dict[str, Any]:
         return {
-            name: [data_sources.identity(file, self.hint) for file in (labels, *sprites)]
+            name: [data_sources.identity(file) for file in (labels, *sprites)]
             for name, (labels, sprites) in self._slice_files().items()
         }
 
     def _slice(self, progress: Progress) -> dict[str, Pictures]:
-        return {name: read_sprites(*files, self.hint) for name, files in self._slice_files().items()}
+        return {name: read_sprites(*files) for name, files in self._slice_files().items()}
 
 
 def grey(colours: np.ndarray) -> np.ndarray:
@@ -155,28 +155,28 @@ def to_sequences(colours: np.ndarray, labels: np.ndarray, length: int) -> Exampl
     return Examples(levels.astype(np.uint8).ravel(), np.arange(len(colours) + 1) * length, labels)
 
 
-def class_of(label: Any, where: str, hint: str) -> int:
+def class_of(label: Any, where: str) -> int:
     """Raises DataError for what is no class."""
     if isinstance(label, bool) or label not in range(CLASSES):
-        raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, ..., {CLASSES - 1}; {hint}")
+        raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, ..., {CLASSES - 1}")
     return int(label)
 
 
-def read_archive(file: Path, hint: str) -> dict[str, Pictures]:
+def read_archive(file: Path) -> dict[str, Pictures]:
     """Pictures of the published archive. Raises DataError."""
     wanted = {name for names in MEMBERS.values() for name in names}
-    found: dict[str, np.ndarray] = {}
-    for member, stream in data_sources.archive(file, lambda name: name.rsplit("/", 1)[-1] in wanted, hint):
+    by_member: dict[str, np.ndarray] = {}
+    for member, stream in data_sources.archive(file, lambda name: name.rsplit("/", 1)[-1] in wanted):
         where = f"{file}/{member}"
-        data = np.frombuffer(data_sources.content(stream, where, hint), np.uint8)
+        data = np.frombuffer(data_sources.content(stream, where), np.uint8)
         if not data.size or data.size % RECORD:
-            raise DataError(f"{where}:1: {data.size:,} bytes are no whole number of pictures; {hint}")
-        found[member.rsplit("/", 1)[-1]] = records = data.reshape(-1, RECORD)
+            raise DataError(f"{where}:1: {data.size:,} bytes are no whole number of pictures")
+        by_member[member.rsplit("/", 1)[-1]] = records = data.reshape(-1, RECORD)
         for wrong in np.flatnonzero(records[:, 0] >= CLASSES)[:1]:
-            class_of(int(records[wrong, 0]), f"{where}:{wrong + 1}", hint)
-    if missing := sorted(wanted - found.keys()):
-        raise DataError(f"{file}: no {missing[0]} in it; put {ARCHIVE.url} there, then {hint}")
-    return {split: unpack(np.concatenate([found[name] for name in names])) for split, names in MEMBERS.items()}
+            class_of(int(records[wrong, 0]), f"{where}:{wrong + 1}")
+    if missing := sorted(wanted - by_member.keys()):
+        raise DataError(f"{file}: no {missing[0]} in it", f"put {ARCHIVE.url} there")
+    return {split: unpack(np.concatenate([by_member[name] for name in names])) for split, names in MEMBERS.items()}
 
 
 def unpack(records: np.ndarray) -> Pictures:
@@ -184,33 +184,31 @@ def unpack(records: np.ndarray) -> Pictures:
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), records[:, 0].copy()
 
 
-def read_sprites(labels: Path, sprites: list[Path], hint: str) -> Pictures:
-    """Pictures of the PNG files in their order, and their classes, one a line. Raises DataError."""
+def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
+    """Pictures of the PNG files in their order, and their classes, one per line. Raises DataError."""
     import PIL.Image
 
-    found = []
+    pictures = []
     for file in sprites:
         try:
             with PIL.Image.open(io.BytesIO(file.read_bytes()), formats=["PNG"]) as image:
                 colours = np.asarray(image)
         except Exception as error:  # a decoder raises what it likes
-            raise DataError(
-                f"{file}:1: no PNG ({data_sources.one_line(error)[:80]}); put it there whole, {hint}"
-            ) from error
+            raise DataError(f"{file}:1: no PNG ({data_sources.one_line(error)[:80]})", "put it there whole") from error
         rows = colours.ndim == 3 and colours.shape[1] == SIDE**2  # a picture in each, or one picture
         fits = colours.dtype == np.uint8 and (rows or colours.shape[:2] == (SIDE, SIDE)) and colours.shape[2:] == (3,)
         if not fits:
-            what = f"{colours.dtype} {colours.shape}"
-            raise DataError(f"{file}:1: {what} is no number of {SIDE} x {SIDE} colour pictures; {hint}")
-        found.append(colours.reshape(-1, SIDE, SIDE, 3))
-    numbers = [class_line(line, f"{labels}:{number}", hint) for number, line in data_sources.lines_of(labels, hint)]
-    count = sum(map(len, found))
+            content = f"{colours.dtype} {colours.shape}"
+            raise DataError(f"{file}:1: {content} is no number of {SIDE} x {SIDE} colour pictures")
+        pictures.append(colours.reshape(-1, SIDE, SIDE, 3))
+    numbers = [class_line(line, f"{labels}:{number}") for number, line in data_sources.lines_of(labels)]
+    count = sum(map(len, pictures))
     if len(numbers) != count:
-        raise DataError(f"{labels}:{len(numbers)}: {len(numbers)} classes for {count} pictures; {hint}")
-    return np.concatenate(found), np.array(numbers, np.uint8)
+        raise DataError(f"{labels}:{len(numbers)}: {len(numbers)} classes for {count} pictures")
+    return np.concatenate(pictures), np.array(numbers, np.uint8)
 
 
-def class_line(line: bytes, where: str, hint: str) -> int:
+def class_line(line: bytes, where: str) -> int:
     """The class number of a line. Raises DataError."""
     text = line.decode(errors="replace")
-    return class_of(int(text) if len(text) == 1 and text in "0123456789" else text, where, hint)
+    return class_of(int(text) if len(text) == 1 and text in "0123456789" else text, where)

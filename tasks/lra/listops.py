@@ -30,10 +30,10 @@ from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import Examples, content_hash, fingerprint
 from tasks.lra import listops_generator as generator
-from tasks.lra.baselines import Lookup
+from tasks.lra.byte_tokens import pack_bytes
 from tasks.lra.classification import SequenceClassification, SequenceSplit, split_off
+from tasks.lra.classifiers import Lookup
 from tasks.lra.listops_generator import Grammar
-from tasks.tokenizers import pack_bytes
 
 GENERATED, OFFICIAL = "generated", "official"
 PAPER = {"train": 96_000, "val": 2_000, "test": 2_000}
@@ -94,7 +94,7 @@ class ListOps(SequenceClassification):
         try:
             return generator.generate(count, grammar, seed=self.data_seed, workers=workers, progress=progress)
         except ValueError as error:
-            raise DataError(f"{error}; ask for fewer or widen the bounds, then {self.hint}") from error
+            raise DataError(error, "ask for fewer or widen the bounds") from error
 
     def longer(self, length: int) -> Grammar:
         """That of a final evaluation: more tokens than any training example, half of `length` at least."""
@@ -114,12 +114,12 @@ class ListOps(SequenceClassification):
         self._longer: dict[str, SequenceSplit] = {}
         if not sets:
             return info
-        found = {f"length_{n}": self.open(one)["test"] for n, one in zip(self.final_lengths, sets, strict=True)}
-        lengths = zip(found.items(), self.final_lengths, strict=True)
+        longer = {f"length_{n}": self.open(cached)["test"] for n, cached in zip(self.final_lengths, sets, strict=True)}
+        lengths = zip(longer.items(), self.final_lengths, strict=True)
         self._longer = {name: self.sequences(part, length) for (name, part), length in lengths}
-        sizes = info.sizes | {name: part.count for name, part in found.items()}
+        sizes = info.sizes | {name: part.count for name, part in longer.items()}
         return replace(
-            info, sizes=sizes, fingerprint=fingerprint(map(content_hash, [*self._used.values(), *found.values()]))
+            info, sizes=sizes, fingerprint=fingerprint(map(content_hash, [*self._used.values(), *longer.values()]))
         )
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
@@ -139,18 +139,18 @@ class ListOps(SequenceClassification):
         return {"all": plain if plain.exists() else plain.with_suffix(".tsv.gz")}
 
     def _identity(self) -> dict[str, Any]:
-        return data_sources.identities(self._files(), self.hint)
+        return data_sources.identities(self._files())
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
-        return {name: read_tsv(file, self.hint, progress, header=True) for name, file in self._files().items()}
+        return {name: read_tsv(file, progress, header=True) for name, file in self._files().items()}
 
     def _slice(self, progress: Progress) -> dict[str, Examples]:
         file = self._files()["all"]
-        examples = read_tsv(file, self.hint, progress, header=False)
+        examples = read_tsv(file, progress, header=False)
         tenth = examples.count // 10
         if not tenth:
             few = f"{examples.count} examples cannot be split 80/10/10"
-            raise DataError(f"{file}:{examples.count}: {few}; give ten or more, then {self.hint}")
+            raise DataError(f"{file}:{examples.count}: {few}", "give ten or more")
         # the file is sorted by length
         bits = np.random.PCG64(np.random.SeedSequence([self.data_seed]))
         order = np.argsort(bits.random_raw(examples.count), kind="stable")
@@ -184,7 +184,7 @@ def root_on_digits(tokens: np.ndarray) -> np.ndarray:
     return 11 * root + value
 
 
-def read_tsv(file: Path, hint: str, progress: Progress, *, header: bool) -> Examples:
+def read_tsv(file: Path, progress: Progress, *, header: bool) -> Examples:
     """Expressions and labels of a (gzipped) text file: `Source TAB Target` with header, or `label TAB expression`.
 
     Every label is checked against the evaluator. Raises DataError, naming file and line.
@@ -192,21 +192,19 @@ def read_tsv(file: Path, hint: str, progress: Progress, *, header: bool) -> Exam
 
     def rows() -> Iterator[tuple[bytes, int]]:
         number = 0
-        for number, line in data_sources.lines_of(file, hint):
+        for number, line in data_sources.lines_of(file):
             if number == 1 and header:
                 if line != b"Source\tTarget":
-                    raise DataError(
-                        f"{file}:1: the header is not 'Source TAB Target'; put LRA's file there, then {hint}"
-                    )
+                    raise DataError(f"{file}:1: the header is not 'Source TAB Target'", "put LRA's file there")
                 continue
             try:
                 yield example(line, label_first=not header)
             except ValueError as error:
-                raise DataError(f"{file}:{number}: {error}; put the whole file there, then {hint}") from None
+                raise DataError(f"{file}:{number}: {error}", "put the whole file there") from None
             if not number % 1000:
                 progress(f"reading {file.name}", number, max(number, PAPER["train"]))
         if number <= header:
-            raise DataError(f"{file}:1: no examples; put the whole file there, then {hint}")
+            raise DataError(f"{file}:1: no examples", "put the whole file there")
 
     return pack_bytes(rows())
 

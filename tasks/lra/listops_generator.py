@@ -25,12 +25,13 @@ import contextlib
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from tasks.checks import Progress
 from tasks.examples import Examples, join
 from tasks.workers import process_pool
 
@@ -41,7 +42,6 @@ PAD, FIRST_DIGIT, FIRST_OPERATOR, END_ID, UNKNOWN = 0, 1, 11, 15, 16
 SYMBOLS = ("<pad>", *map(str, range(10)), *OPERATORS, END)  # by id
 IDS = {symbol: i for i, symbol in enumerate(SYMBOLS) if i != PAD}
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
 PATIENCE = 200  # blocks without a new example after which the grammar counts as exhausted
 ROOTS = 8192  # roots drawn in a block; the stream of examples depends on it
 SHORTEST = 4  # tokens of the smallest operator node: operator, two digits, end
@@ -103,21 +103,6 @@ def parse(text: str) -> bytes:
         return bytes(map(IDS.__getitem__, text.replace("(", " ").replace(")", " ").split()))
     except KeyError as error:
         raise ValueError(f"unknown token {error.args[0][:20]!r}") from None
-
-
-def format_expression(tokens: Sequence[int]) -> str:
-    """LRA's text form of token ids: each argument, and the end, closes one of the parentheses before its operator."""
-    open_operators: list[list[str]] = [[]]
-    for token in map(int, tokens):
-        if token == END_ID:
-            operator, *parts = open_operators.pop()
-            parts = [f" {part} )" for part in (*parts, END)]
-            open_operators[-1].append("( " * len(parts) + operator + "".join(parts))
-        elif token < FIRST_OPERATOR:
-            open_operators[-1].append(SYMBOLS[token])
-        else:
-            open_operators.append([SYMBOLS[token]])
-    return " ".join(open_operators[0])
 
 
 def evaluate(tokens: Sequence[int]) -> int:

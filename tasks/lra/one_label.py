@@ -10,7 +10,7 @@ from torchmetrics import MetricCollection
 
 from tasks.base import Batch, Predictor
 from tasks.data_task import CachedTask
-from tasks.lra.baselines import Lookup
+from tasks.lra.classifiers import Lookup
 from tasks.metrics import accuracy_and_loss
 
 

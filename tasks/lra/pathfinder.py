@@ -31,8 +31,8 @@ from tasks.lra import pathfinder_generator as generator
 from tasks.lra import pathfinder_reader as reader
 from tasks.lra import pathfinder_samples as samples
 from tasks.lra import pathfinder_tables as tables
-from tasks.lra.baselines import Lookup
 from tasks.lra.classification import SequenceClassification, shuffled_by_content, split_off
+from tasks.lra.classifiers import Lookup
 from tasks.lra.pathfinder_design import LRA, PATHX, Design
 
 GENERATED, OFFICIAL = "generated", "official"
@@ -71,9 +71,9 @@ class Pathfinder(SequenceClassification):
             end = " and an end symbol" if self.append_eos else ""
             raise ValueError(f"max_length={self.max_length} is no square picture{end}")
         changes = dict(self.design or {})
-        known = {field.name for field in dataclasses.fields(Design)} - {"size"}
-        if unknown := sorted(set(changes) - known):
-            raise ValueError(f"design.{unknown[0]} is none of {', '.join(sorted(known))}")
+        settings = {field.name for field in dataclasses.fields(Design)} - {"size"}
+        if unknown := sorted(set(changes) - settings):
+            raise ValueError(f"design.{unknown[0]} is none of {', '.join(sorted(settings))}")
         generated = self.source == GENERATED
         self.design = dataclasses.replace(self.drawn, size=self.size, **changes) if generated else None
         super().__post_init__()
@@ -96,7 +96,7 @@ class Pathfinder(SequenceClassification):
         except DataError:
             raise
         except ValueError as error:
-            raise DataError(f"{error}; change task.design, then {self.hint}") from error
+            raise DataError(error, "change task.design") from error
         [cached] = self.cached_sets()
         self.samples = self.folder(cached) / "samples.png"
         if not self.samples.exists():
@@ -116,22 +116,22 @@ class Pathfinder(SequenceClassification):
         return {"version": generator.VERSION, "tables": digest, **dataclasses.asdict(self.design), **self.sizes}
 
     def _generate(self, progress: Progress) -> dict[str, Shards]:
-        found, start = {}, 0
+        splits, start = {}, 0
         for name in ("test", "val", "train"):
-            found[name] = generator.shards(start, self.sizes[name], self.design, seed=self.data_seed)
+            splits[name] = generator.shards(start, self.sizes[name], self.design, seed=self.data_seed)
             start += self.sizes[name]
-        return found
+        return splits
 
     def _folder_identity(self) -> dict[str, Any]:
-        return {"version": reader.VERSION, "size": self.size, "metadata": reader.identity(self.path, self.hint)}
+        return {"version": reader.VERSION, "size": self.size, "metadata": reader.identity(self.path)}
 
     def _read(self, progress: Progress) -> dict[str, Examples]:
         # the easier folders are no reproduction of the paper's numbers
         contour = self.drawn.contour_length if self.source == OFFICIAL else None
-        pictures = reader.read(self.path, self.size, self.hint, progress, contour)
+        pictures = reader.read(self.path, self.size, progress, contour)
         tenth = pictures.count // 10
         if not tenth:
-            raise DataError(f"{self.path}:{pictures.count}: too few pictures to split 80/10/10; give ten, {self.hint}")
+            raise DataError(f"{self.path}:{pictures.count}: too few pictures to split 80/10/10", "give ten")
         return split_off(shuffled_by_content(pictures, self.data_seed), tenth, tenth)
 
     def origin(self, complete: bool, part: str | None = None) -> str:

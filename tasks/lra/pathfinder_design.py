@@ -1,4 +1,4 @@
-"""What Pathfinder images show: LRA's Pathfinder-32, its Path-X, and whatever else the generator can draw."""
+"""The design of Pathfinder images: LRA's Pathfinder-32, its Path-X, and any other that the generator can draw."""
 
 import math
 from dataclasses import dataclass

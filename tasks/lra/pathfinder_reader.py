@@ -25,57 +25,57 @@ LARGEST_PICTURE = 1 << 20  # bytes of a file
 EMPTY = PurePosixPath("imgs/0/sample_172.png")
 
 
-def metadata_files(folder: Path, hint: str) -> list[Path]:
+def metadata_files(folder: Path) -> list[Path]:
     """In the order of their batches. Raises DataError if there is none."""
-    found = sorted(folder.glob(f"{METADATA}/*.npy"), key=lambda file: (len(file.stem), file.stem))
-    if not found:
+    files = sorted(folder.glob(f"{METADATA}/*.npy"), key=lambda file: (len(file.stem), file.stem))
+    if not files:
         reason = f"No such file, {METADATA}/*.npy"
-        raise DataError(f"{folder}:1: {reason}; set task.path to a folder like pathfinder32/..._14, then {hint}")
-    return found
+        raise DataError(f"{folder}:1: {reason}", "set task.path to a folder like pathfinder32/..._14")
+    return files
 
 
-def identity(folder: Path, hint: str) -> str:
+def identity(folder: Path) -> str:
     """sha256, hexadecimal, of all metadata; the pictures themselves are too many to be read again at every start.
 
     Raises DataError.
     """
     digest = hashlib.sha256()
-    for file in metadata_files(folder, hint):
-        digest.update(f"{file.name} {data_sources.identity(file, hint)} ".encode())
+    for file in metadata_files(folder):
+        digest.update(f"{file.name} {data_sources.identity(file)} ".encode())
     return digest.hexdigest()
 
 
-def read(folder: Path, size: int, hint: str, progress: Progress, contour: int | None = None) -> Examples:
+def read(folder: Path, size: int, progress: Progress, contour: int | None = None) -> Examples:
     """All pictures (size, size), row by row, in the order of the metadata. Raises DataError.
 
     `contour`: how many dashes a path must have; None: any number.
     """
-    files = metadata_files(folder, hint)
-    rows = [row for file in files for row in _rows(file, hint, contour)]
+    files = metadata_files(folder)
+    rows = [row for file in files for row in _rows(file, contour)]
     pixels, labels, seen = np.empty((len(rows), size, size), np.uint8), bytearray(), set()
     for number, (where, path, label) in enumerate(rows, 1):
         if path in seen:
-            raise DataError(f"{where}: {path} is listed twice; put LRA's folder there, then {hint}")
+            raise DataError(f"{where}: {path} is listed twice", "put LRA's folder there")
         seen.add(path)
         picture = _picture(folder / path, size)
         if isinstance(picture, np.ndarray):
             pixels[len(labels)] = picture
             labels.append(label)
         elif path != EMPTY or picture != NOTHING:
-            raise DataError(f"{where}: {folder / path}: {picture}; put LRA's folder there, then {hint}")
+            raise DataError(f"{where}: {folder / path}: {picture}", "put LRA's folder there")
         if not number % 1000:
             progress(f"reading {folder.name}", number, len(rows))
     count = len(labels)
     return Examples(pixels[:count].reshape(-1), np.arange(count + 1) * size**2, np.frombuffer(labels, np.uint8))
 
 
-def _rows(file: Path, hint: str, contour: int | None) -> Iterator[tuple[str, PurePosixPath, int]]:
+def _rows(file: Path, contour: int | None) -> Iterator[tuple[str, PurePosixPath, int]]:
     """(file and row, picture's path in the folder, label). Raises DataError."""
-    for number, line in data_sources.lines_of(file, hint):
+    for number, line in data_sources.lines_of(file):
         try:
             yield f"{file}:{number}", *_row(line, contour)
         except ValueError as error:
-            raise DataError(f"{file}:{number}: {error}; put LRA's folder there, then {hint}") from None
+            raise DataError(f"{file}:{number}: {error}", "put LRA's folder there") from None
 
 
 def _row(line: bytes, contour: int | None) -> tuple[PurePosixPath, int]:

@@ -27,9 +27,9 @@ from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
 from tasks.lra import synthetic_pairs, synthetic_text
-from tasks.lra.baselines import Lookup, NaiveBayes, ngrams, pieces
+from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import SequenceClassification
-from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
+from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams, pieces
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
@@ -87,8 +87,8 @@ class Retrieval(SequenceClassification):
         return {**super().baselines(), "most_cited": most_cited, "same_bytes": self._same_bytes}
 
     def _same_bytes(self) -> Lookup:
-        found = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
-        share, label = (np.concatenate(column) for column in zip(*found, strict=True))
+        batches = [(shared(tokens, self.vocab_size), label) for tokens, label in pieces(self.split("train"), FIT_ON)]
+        share, label = (np.concatenate(column) for column in zip(*batches, strict=True))
         edges = np.quantile(share, np.arange(1, LEVELS) / LEVELS)  # levels of equally many pairs
         counts = np.zeros((LEVELS, self.classes))
         np.add.at(counts, (np.searchsorted(edges, share), label), 1)
@@ -100,25 +100,25 @@ class Retrieval(SequenceClassification):
 
     def _identity(self) -> dict[str, Any]:
         files = {"archive": self.path} if self.path.is_file() else self._files()
-        return data_sources.identities(files, self.hint)
+        return data_sources.identities(files)
 
     def _read(self, progress: Progress) -> dict[str, Examples]:
         if not self.path.is_file():
             return {
-                name: pack_bytes(texts(data_sources.lines_of(file, self.hint), str(file), self.hint, progress))
+                name: pack_bytes(texts(data_sources.lines_of(file), str(file), progress))
                 for name, file in self._files().items()
             }
-        found = {}
+        splits = {}
         names = {file: name for name, file in FILES.items()}
-        for member, stream in data_sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names, self.hint):
+        for member, stream in data_sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names):
             where = f"{self.path}/{member}"
-            lines = data_sources.lines(stream, where, self.hint)
-            found[names[member.rsplit("/", 1)[-1]]] = pack_bytes(texts(lines, where, self.hint, progress))
-            if len(found) == len(FILES):
+            lines = data_sources.lines(stream, where)
+            splits[names[member.rsplit("/", 1)[-1]]] = pack_bytes(texts(lines, where, progress))
+            if len(splits) == len(FILES):
                 break  # gigabytes of other tasks' files may follow
-        if missing := [file for name, file in FILES.items() if name not in found]:
-            raise DataError(f"{self.path}: no {missing[0]} in it; {self.hint}")
-        return found
+        if missing := [file for name, file in FILES.items() if name not in splits]:
+            raise DataError(f"{self.path}: no {missing[0]} in it")
+        return splits
 
 
 def text_numbers(tokens: np.ndarray) -> np.ndarray:
@@ -129,21 +129,21 @@ def text_numbers(tokens: np.ndarray) -> np.ndarray:
 
 def shared(tokens: np.ndarray, symbols: int) -> np.ndarray:
     """Pairs (B, 2, N) -> (B,), the n-grams that both texts have as a share of those that either has (Jaccard)."""
-    found = []
+    shares = []
     for first, second in ngrams(tokens, NGRAM, symbols):
-        one, other = np.unique(first[first >= 0]), np.unique(second[second >= 0])
-        both = len(np.intersect1d(one, other, assume_unique=True))
-        found.append(both / max(1, len(one) + len(other) - both))
-    return np.array(found)
+        first_ngrams, second_ngrams = np.unique(first[first >= 0]), np.unique(second[second >= 0])
+        both = len(np.intersect1d(first_ngrams, second_ngrams, assume_unique=True))
+        shares.append(both / max(1, len(first_ngrams) + len(second_ngrams) - both))
+    return np.array(shares)
 
 
-def texts(lines: Iterator[tuple[int, bytes]], where: str, hint: str, progress: Progress) -> Iterator[tuple[bytes, int]]:
+def texts(lines: Iterator[tuple[int, bytes]], where: str, progress: Progress) -> Iterator[tuple[bytes, int]]:
     """(first KEPT bytes, label) of the two texts of each line. Raises DataError."""
     for number, line in lines:
         try:
             first, second, label = pair(line)
         except ValueError as error:
-            raise DataError(f"{where}:{number}: {error}; {hint}") from error
+            raise DataError(f"{where}:{number}: {error}") from error
         yield first[:KEPT], label
         yield second[:KEPT], label
         if not number % 1000:

@@ -14,8 +14,8 @@ import numpy as np
 from tasks.checks import Progress
 from tasks.examples import Examples
 from tasks.lra import synthetic_text
+from tasks.lra.byte_tokens import pack_bytes
 from tasks.lra.random_stream import RandomStream
-from tasks.tokenizers import pack_bytes
 
 VERSION = 4  # part of the cache key: raise it when the same seed gives other examples
 

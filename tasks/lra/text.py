@@ -10,7 +10,6 @@ Our readings:
   (X11): what such a recipe selects is selected on test, and all 25,000 reviews train. By default a tenth is held out.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples, ShardedExamples
 from tasks.lra import synthetic_text
-from tasks.lra.baselines import NaiveBayes, ngrams
+from tasks.lra.byte_tokens import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
-from tasks.tokenizers import BYTE_SHIFT, BYTE_SYMBOLS, pack_bytes
+from tasks.lra.classifiers import NaiveBayes, ngrams
 
 ARCHIVE = Download(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -95,65 +94,58 @@ class Text(SequenceClassification):
         return {**super().baselines(), f"byte_{NGRAM}gram_naive_bayes": byte_ngrams}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
-        file = ARCHIVE.at(self.path, self.data_root / "downloads", self.hint, progress)
-        return {name: self._pack(rows) for name, rows in archive_rows(file, self.hint, progress).items()}
+        file = ARCHIVE.at(self.path, self.data_root / "downloads", progress)
+        return {name: self._pack(rows) for name, rows in archive_rows(file, progress).items()}
 
     def _library(self, rows: Iterable[Mapping[str, Any]], where: str, progress: Progress) -> Examples:
         return self._pack((f"{where}:{i}", row.get("text"), row.get("label")) for i, row in enumerate(rows, 1))
 
     def _pack(self, rows: Iterable[Row]) -> Examples:
-        return pack_bytes(reviews(rows, self.hint))
+        return pack_bytes(reviews(rows))
 
     def _slice_files(self) -> dict[str, Path]:
-        return {name: data_sources.only_file(self.path, f"imdb_{name}*.jsonl*", self.hint) for name in PUBLISHED_SPLITS}
+        return {name: data_sources.only_file(self.path, f"imdb_{name}*.jsonl*") for name in PUBLISHED_SPLITS}
 
     def _slice_identity(self) -> dict[str, Any]:
-        return data_sources.identities(self._slice_files(), self.hint)
+        return data_sources.identities(self._slice_files())
 
     def _slice(self, progress: Progress) -> dict[str, Examples]:
-        return {name: self._pack(json_rows(file, self.hint)) for name, file in self._slice_files().items()}
+        return {name: self._pack(json_rows(file)) for name, file in self._slice_files().items()}
 
 
-def archive_rows(file: Path, hint: str, progress: Progress) -> dict[str, list[Row]]:
+def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
     """`train` and `test` of the published archive. Raises DataError."""
     rows: dict[str, list[Row]] = {name: [] for name in PUBLISHED_SPLITS}
-    members = data_sources.archive(file, lambda name: MEMBER.fullmatch(name) is not None, hint)
+    members = data_sources.archive(file, lambda name: MEMBER.fullmatch(name) is not None)
     for done, (name, stream) in enumerate(members):
         split, label = MEMBER.fullmatch(name).groups()
         where = f"{file}/{name}"
-        rows[split].append((f"{where}:1", data_sources.content(stream, where, hint), CLASSES.index(label)))
+        rows[split].append((f"{where}:1", data_sources.content(stream, where), CLASSES.index(label)))
         if not done % 1000:
             progress(f"reading {file.name}", done, sum(Text.published))
-    for split, found in rows.items():
-        if not found:
-            raise DataError(f"{file}: no aclImdb/{split}/*/*.txt in it; put {ARCHIVE.url} there, then {hint}")
+    for split, of_split in rows.items():
+        if not of_split:
+            raise DataError(f"{file}: no aclImdb/{split}/*/*.txt in it", f"put {ARCHIVE.url} there")
     return rows
 
 
-def json_rows(file: Path, hint: str) -> Iterator[Row]:
+def json_rows(file: Path) -> Iterator[Row]:
     """Texts and labels of a (gzipped) file of JSON lines. Raises DataError."""
-    for number, line in data_sources.lines_of(file, hint):
+    for number, line in data_sources.lines_of(file):
         where = f"{file}:{number}"
-        try:
-            row = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where}: byte {error.start + 1} is not UTF-8; {hint}") from error
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: no JSON ({data_sources.one_line(error)[:80]}); {hint}") from error
-        if not isinstance(row, dict):
-            raise DataError(f"{where}: no JSON object with text and label; {hint}")
+        row = data_sources.json_object(line, where)
         yield where, row.get("text"), row.get("label")
 
 
-def reviews(rows: Iterable[Row], hint: str) -> Iterator[tuple[bytes, int]]:
+def reviews(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
     """(bytes, label) of rows. Raises DataError."""
     for where, text, label in rows:
         try:
             data = review(text)
         except ValueError as error:
-            raise DataError(f"{where}: {error}; {hint}") from error
+            raise DataError(f"{where}: {error}") from error
         if isinstance(label, bool) or label not in range(len(CLASSES)):
-            raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, 1; {hint}")
+            raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, 1")
         yield data, int(label)
 
 

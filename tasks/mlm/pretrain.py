@@ -27,7 +27,7 @@ from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import Shards, fingerprint
 from tasks.lm import bookcorpus
-from tasks.lm.text_sources import HELD_BACK, Corpus, HubFiles, Pieces, path_identity
+from tasks.lm.text_sources import HELD_BACK, Corpus, HubFiles, Pieces
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lm.windows import TokenStream
 from tasks.mlm import tokens as token_ids
@@ -82,7 +82,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
             raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
 
     def sources(self) -> dict[str, Source]:
-        what = (
+        layout = (
             f"a folder with the parquet files of {bookcorpus.HUB.name} and {WIKIPEDIA.name} in {' and '.join(FOLDERS)}"
         )
         generated = Source(
@@ -91,27 +91,25 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
             check=lambda: at_least(1, documents=self.documents),
         )
         return {
-            "hf": Source(self._hub, self._hub_identity, path=what, complete=True),
+            "hf": Source(self._hub, self._hub_identity, path=layout, complete=True),
             **super().sources(),
             SYNTHETIC: generated,
         }
 
     def _hub_identity(self) -> dict[str, Any]:
-        if self.path is not None:
-            return {"files": path_identity(self.path, self.hint)}
-        return {files.name: files.revision for files in (bookcorpus.HUB, WIKIPEDIA)}
+        return self.identity(**{files.name: files.revision for files in (bookcorpus.HUB, WIKIPEDIA)})
 
     def _hub(self, progress: Progress) -> Pieces:
         books, articles = (self.path and self.path / name for name in FOLDERS)
         rows = [
-            bookcorpus.HUB.rows(books, self.hint, joined=bookcorpus.JOINED)["train"],
-            WIKIPEDIA.rows(articles, self.hint)["train"],
+            bookcorpus.HUB.rows(books, joined=bookcorpus.JOINED)["train"],
+            WIKIPEDIA.rows(articles)["train"],
         ]
-        found = [sum(piece.stop - piece.start for piece in each) for each in rows]
+        counts = [sum(piece.stop - piece.start for piece in pieces) for pieces in rows]
         where = self.path or f"source={self.source}"
-        self.check_is_complete(where, found, [bookcorpus.SENTENCES, ARTICLES], "sentences and articles")
-        both = [bookcorpus.in_order(each) for each in rows]
-        return {split: [piece for each in both for piece in each[split]] for split in SPLITS}
+        self.check_is_complete(where, counts, [bookcorpus.SENTENCES, ARTICLES], "sentences and articles")
+        both = [bookcorpus.in_order(pieces) for pieces in rows]
+        return {split: [piece for pieces in both for piece in pieces[split]] for split in SPLITS}
 
     def _topics(self, progress: Progress) -> Pieces:
         few = -(-self.documents // HELD_BACK)
@@ -124,17 +122,17 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         return self.vocabulary_used.pieces
 
     def read_source(self, progress: Progress) -> dict[str, Shards]:
-        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, self.hint, progress)
+        token_ids.prepare(self.vocabulary_used, self.vocabulary_text, progress)
         return super().read_source(progress)
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
-        found = self.open(cached)
+        examples = self.open(cached)
         hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
         pieces, end_id = self.tokens_from.vocab_size, self.tokens_from.end_id
         rows = SPECIAL_ROWS + np.arange(pieces)
         rows[end_id] = EOS  # documents end with </s>
-        self._streams = {name: TokenStream(found[name], end_id, rows) for name in SPLITS}
+        self._streams = {name: TokenStream(examples[name], end_id, rows) for name in SPLITS}
         self._splits = {name: self._blocks(name) for name in SPLITS}
         complete = self._source.complete and not any(self._limits.values())
         sizes = {name: len(split) for name, split in self._splits.items()}
@@ -147,8 +145,8 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
                 return Blocks(stream, self.length)
             return MaskedBlocks(stream, self.length, seed=self.data_seed, split=SPLITS.index(split), **self._masking())
         except ValueError as error:
-            cure = f"lower task.length, or take more text, then {self.hint}"
-            raise DataError(f"{self.name}: {split}: {error}; {cure}") from error
+            cure = "lower task.length, or take more text"
+            raise DataError(f"{self.name}: {split}: {error}", cure) from error
 
     def _masking(self) -> dict[str, int]:
         """Arguments of `drawn`. The end token is no piece that a text has."""

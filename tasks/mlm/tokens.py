@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tasks.checks import DataError, Progress, one_of
+from tasks.data_sources import path_identity
 from tasks.data_task import SYNTHETIC
 from tasks.lm import tokenizers
 from tasks.lm.documents import Piece
-from tasks.lm.text_sources import path_identity, text_splits
+from tasks.lm.text_sources import text_splits
 from tasks.mlm import topics
 from tasks.seq2seq.vocabulary import BART_ROWS, SPECIAL_ROWS, Vocabulary
 
@@ -32,14 +33,13 @@ GENERATED = 64  # documents that pieces are trained on
 
 
 class PretrainingTokens:
-    """What pre-training and fine-tuning tasks have in common, whose settings are these."""
+    """The vocabulary of pre-training and fine-tuning tasks, which have these settings."""
 
     tokenizer: str
     tokenizer_path: str | Path | None
     vocabulary: int | None
     vocabulary_text: str | Path | None
     data_root: Path
-    hint: str
 
     @cached_property
     def vocabulary_used(self) -> Vocabulary:
@@ -50,7 +50,6 @@ class PretrainingTokens:
             vocabulary=self.vocabulary,
             vocabulary_text=self.vocabulary_text,
             data_root=self.data_root,
-            hint=self.hint,
         )
 
     @property
@@ -75,7 +74,6 @@ def make(
     vocabulary: int | None,
     vocabulary_text: str | Path | None,
     data_root: Path,
-    hint: str,
 ) -> Vocabulary:
     """The vocabulary of these settings. Its pieces are kept below `data_root`. Raises DataError."""
     pieces = tokenizers.make(
@@ -83,8 +81,7 @@ def make(
         path=None if path is None else Path(path).expanduser(),
         vocabulary=vocabulary,
         folder=data_root / "lm" / "tokenizers",
-        follows_from=texts_identity(vocabulary_text, hint) if tokenizer == "bpe" else {},
-        hint=hint,
+        follows_from=texts_identity(vocabulary_text) if tokenizer == "bpe" else {},
     )
     return Vocabulary(pieces, rows(tokenizer, vocabulary))
 
@@ -95,21 +92,21 @@ def rows(tokenizer: str, vocabulary: int | None) -> int:
     return SPECIAL_ROWS + pieces
 
 
-def prepare(used: Vocabulary, vocabulary_text: str | Path | None, hint: str, progress: Progress) -> None:
+def prepare(used: Vocabulary, vocabulary_text: str | Path | None, progress: Progress) -> None:
     """Fetch the pieces, or train them on the training texts at `vocabulary_text`. Raises DataError."""
     texts: Sequence[Piece] = []
     if vocabulary_text == SYNTHETIC:
         texts = topics.documents(GENERATED, seed=0, split=0)
     elif vocabulary_text is not None:
-        texts = text_splits(existing(vocabulary_text, hint), hint)["train"]
+        texts = text_splits(existing(vocabulary_text))["train"]
     used.prepare(lambda: (document.text for piece in texts for document in piece.documents()), progress)
 
 
-def texts_identity(vocabulary_text: str | Path, hint: str) -> dict[str, Any]:
-    """What the pieces of a `bpe` follow from. Raises DataError."""
+def texts_identity(vocabulary_text: str | Path) -> dict[str, Any]:
+    """The identity of the texts that the pieces of a `bpe` are trained on. Raises DataError."""
     if vocabulary_text == SYNTHETIC:
         return {"topics": topics.VERSION, "documents": GENERATED}
-    return {"texts": path_identity(existing(vocabulary_text, hint), hint)}
+    return {"texts": path_identity(existing(vocabulary_text))}
 
 
 def mask_id(used: Vocabulary) -> int:
@@ -117,9 +114,9 @@ def mask_id(used: Vocabulary) -> int:
     return used.vocab_size - 1
 
 
-def existing(path: str | Path, hint: str) -> Path:
+def existing(path: str | Path) -> Path:
     """Raises DataError for a file or folder that is not there."""
     path = Path(path).expanduser()
     if not path.exists():
-        raise DataError(f"{path}: not there; set task.vocabulary_text to the text of the pre-training, then {hint}")
+        raise DataError(f"{path}: not there", "set task.vocabulary_text to the text of the pre-training")
     return path

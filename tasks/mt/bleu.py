@@ -33,7 +33,7 @@ def library() -> Any:
     try:
         import sacrebleu
     except ImportError as error:
-        raise DataError(f"BLEU: {error}: pip install -e .[mt]") from error
+        raise DataError(f"BLEU: {error}", "pip install -e .[mt]") from error
     return sacrebleu
 
 
@@ -44,7 +44,7 @@ def _scorer(kind: str) -> Any:
 
 
 def signature() -> str:
-    """What `sacrebleu` says of how it counts, its version included."""
+    """`sacrebleu`'s signature: its settings and version."""
     _scorer("sacrebleu").corpus_score(["a"], [["a"]])  # it knows the number of references from its last score
     return str(_scorer("sacrebleu").get_signature())
 
@@ -58,14 +58,14 @@ def counts(kind: str, text: str, reference: str) -> list[int]:
 def bleu(kind: str, summed: Sequence[int]) -> float:
     """BLEU from 0 to 100 of summed counts."""
     summed = [int(value) for value in summed]
-    found = library().BLEU.compute_bleu(
+    score = library().BLEU.compute_bleu(
         correct=summed[:GRAMS],
         total=summed[GRAMS : 2 * GRAMS],
         sys_len=summed[-2],
         ref_len=summed[-1],
         smooth_method=KINDS[kind][1],
     )
-    return found.score
+    return score.score
 
 
 @lru_cache(maxsize=1)

@@ -37,7 +37,7 @@ class Cleaning:
             raise ValueError(f"clean_length={self.longest} and clean_ratio={self.ratio} are not at least 1")
 
     def keeps(self, source: int, target: int) -> bool:
-        """Of the numbers of pieces."""
+        """Whether a pair of these numbers of pieces is kept."""
         fewer, more = sorted((source, target))
         return fewer >= 1 and more <= self.longest and more <= self.ratio * fewer
 
@@ -67,17 +67,15 @@ class PieceEncoder:
     tokens: Tokens
     vocabulary: Vocabulary
     cleaning: Cleaning | None
-    hint: str
 
     def __call__(self) -> Examples:
         kept: list[np.ndarray] = []
         pairs = iter(self.tokens.pairs())
         while some := list(itertools.islice(pairs, BATCH)):
-            found = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
-            for pair, source, target in zip(some, found[::2], found[1::2], strict=True):
+            ids = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
+            for pair, source, target in zip(some, ids[::2], ids[1::2], strict=True):
                 if self.cleaning is None and not len(target):
-                    what = f"{pair.where}: an empty target; put its text there or drop the pair"
-                    raise DataError(f"{what}, {self.hint}")
+                    raise DataError(f"{pair.where}: an empty target", "put its text there or drop the pair")
                 if self.cleaning is None or self.cleaning.keeps(len(source), len(target)):
                     kept += [source, target]
         return joined(kept, dtype(self.vocabulary.vocab_size))
@@ -94,7 +92,7 @@ class TextEncoder:
         return joined(BYTES.encode(pairs), np.uint16)
 
 
-BYTES = vocabulary.make("bytes", folder=Path(), follows_from={}, hint="")  # of texts
+BYTES = vocabulary.make("bytes", folder=Path(), follows_from={})  # of texts
 
 
 def joined(rows: Sequence[np.ndarray], kind: type[np.integer]) -> Examples:

@@ -17,7 +17,7 @@ def _of(language: str) -> tuple[Any, Any, Any]:
     try:
         from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
     except ImportError as error:
-        raise DataError(f"Moses' tokens: {error}: pip install -e .[mt]") from error
+        raise DataError(f"Moses' tokens: {error}", "pip install -e .[mt]") from error
     normaliser = MosesPunctNormalizer(lang=language, post_remove_control_chars=True)
     return normaliser, MosesTokenizer(lang=language), MosesDetokenizer(lang=language)
 

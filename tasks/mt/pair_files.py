@@ -17,10 +17,9 @@ from typing import Any
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.lm.documents import not_utf8
 from tasks.lm.parquet import broken_parquet, is_text, parquet_file
 from tasks.mt import moses
-from tasks.seq2seq.pairs import Pair, Piece
+from tasks.seq2seq.pairs import Pair, Piece, check_same_length, files_by_split, incomplete
 
 SOURCE, TARGET = "en", "de"
 PART = 8192  # lines
@@ -28,7 +27,7 @@ SPLIT_NAMES = {"train": "train", "valid": "dev", "val": "dev", "dev": "dev", "ne
 SPLIT_NAMES |= {"newstest2014": "test"}
 NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(\.tok)?\.({SOURCE}|{TARGET})(?:\.gz)?")
 LAYOUT = f"a folder with train, valid and test, each as .{SOURCE} and .{TARGET} (.gz; .tok.{SOURCE}: tokens)"
-HUNDREDTH = 100  # every so many-th pair of the training corpora validates
+HUNDREDTH = 100  # every 100th pair of the training corpora validates
 ROWS_AT_ONCE = 1024
 COLUMN = "translation"  # of the hub's parquet files: {"de": ..., "en": ...}
 
@@ -40,27 +39,19 @@ class LineFile:
     file: Path
     start: int
     offset: int
-    hint: str
 
     def texts(self, count: int) -> Iterator[tuple[str, str]]:
         """(file:line, text) of so many lines. Raises DataError."""
         language = TARGET if f".{TARGET}" in self.file.suffixes else SOURCE
-        try:
-            stream = data_sources.opened(self.file)
-        except OSError as error:
-            raise DataError(f"{self.file}:1: {error.strerror}; put the file there, then {self.hint}") from error
-        with stream:
+        with data_sources.opened_text(self.file) as stream:
             try:
                 stream.seek(self.offset)
             except data_sources.BROKEN as error:
-                raise DataError(f"{self.file}: {data_sources.one_line(error)}; {self.hint}") from error
-            lines = data_sources.lines(stream, str(self.file), self.hint)
+                raise DataError(f"{self.file}: {data_sources.one_line(error)}") from error
+            lines = data_sources.lines(stream, str(self.file))
             for number, line in itertools.islice(lines, count):
                 where = f"{self.file}:{self.start + number}"
-                try:
-                    text = line.decode()
-                except UnicodeDecodeError as error:
-                    raise not_utf8(where, error, self.hint) from error
+                text = data_sources.decoded(line, where)
                 yield where, moses.detokenise(text, language) if ".tok" in self.file.suffixes else text.strip()
 
 
@@ -86,7 +77,6 @@ class RowPairs:
     group: int
     first: int
     count: int
-    hint: str
 
     def pairs(self) -> Iterator[Pair]:
         import pyarrow as pa
@@ -99,16 +89,16 @@ class RowPairs:
                         number += 1
                         yield self._pair(f"{self.file}:{number}", value)
         except (pa.ArrowException, OSError) as error:
-            raise broken_parquet(self.file, error, self.hint) from error
+            raise broken_parquet(self.file, error) from error
 
     def _pair(self, where: str, value: Any) -> Pair:
         try:
-            found = value.as_py() or {}
+            translation = value.as_py() or {}
         except UnicodeDecodeError as error:
-            raise not_utf8(where, error, self.hint) from error
-        texts = [found.get(language) for language in (SOURCE, TARGET)]
+            raise data_sources.not_utf8(where, error) from error
+        texts = [translation.get(language) for language in (SOURCE, TARGET)]
         if None in texts:
-            raise DataError(f"{where}: no text in {SOURCE if texts[0] is None else TARGET} in this row; {self.hint}")
+            raise DataError(f"{where}: no text in {SOURCE if texts[0] is None else TARGET} in this row")
         return Pair(where, *(text.strip() for text in texts))
 
 
@@ -143,43 +133,33 @@ def held_out(pieces: Sequence[Piece], at_once: int = 64) -> tuple[list[Piece], l
     return train, validate
 
 
-def of_folder(folder: Path, hint: str) -> dict[str, list[LinePairs]]:
+def of_folder(folder: Path) -> dict[str, list[LinePairs]]:
     """The pairs of `train`, `dev` and `test` in a folder and those below it. Raises DataError."""
-    found: dict[str, dict[str, Path]] = {"train": {}, "dev": {}, "test": {}}
-    for file in sorted(folder.rglob("*")):
-        if (named := NAME.fullmatch(file.name)) and file.is_file():
-            of_split = found[SPLIT_NAMES[named[1]]]
-            if named[3] in of_split:
-                what = f"{file} and {of_split[named[3]].name} both are {SPLIT_NAMES[named[1]]}'s {named[3]}"
-                raise DataError(f"{what}; leave one of them there, then {hint}")
-            of_split[named[3]] = file
-    for split, files in found.items():
+    there = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    by_split = files_by_split(there, ("train", "dev", "test"), _split_and_language)
+    for split, files in by_split.items():
         if files.keys() != {SOURCE, TARGET}:
-            there = " and ".join(file.name for file in files.values()) or "no file"
-            raise DataError(f"{folder}: {there} for {split}; it is to be {LAYOUT}, then {hint}")
-    return {split: of_line_files(files[SOURCE], files[TARGET], hint) for split, files in found.items()}
+            raise incomplete(folder, split, files, LAYOUT)
+    return {split: of_line_files(files[SOURCE], files[TARGET]) for split, files in by_split.items()}
 
 
-def of_line_files(sources: Path, targets: Path, hint: str) -> list[LinePairs]:
-    """Raises DataError for files that have not one line for each line of the other."""
-    (fewer, marks), (more, other_marks) = (_marks(file, hint) for file in (sources, targets))
-    if fewer != more:
-        named = sorted(((fewer, sources), (more, targets)), key=lambda one: one[0])
-        (less, shorter), (most, longer) = named
-        lines = f"line {most} has" if most == less + 1 else f"lines {less + 1} to {most} have"
-        what = f"{longer}: {most:,} lines, but {less:,} in {shorter.name}: {lines} no partner there"
-        raise DataError(f"{what}; put two files of one release there, then {hint}")
+def _split_and_language(name: str) -> tuple[str, str] | None:
+    match = NAME.fullmatch(name)
+    return match and (SPLIT_NAMES[match[1]], match[3])
+
+
+def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
+    """Raises DataError for files with different numbers of lines."""
+    (count, source_marks), (target_count, target_marks) = (_marks(file) for file in (sources, targets))
+    check_same_length({sources: count, targets: target_count})
+    parts = zip(range(0, count, PART), source_marks, target_marks, strict=True)
     return [
-        LinePairs(
-            LineFile(sources, start, marks[number], hint),
-            LineFile(targets, start, other_marks[number], hint),
-            min(PART, fewer - start),
-        )
-        for number, start in enumerate(range(0, fewer, PART))
+        LinePairs(LineFile(sources, start, mark), LineFile(targets, start, target_mark), min(PART, count - start))
+        for start, mark, target_mark in parts
     ]
 
 
-def of_parquet(file: Path, hint: str) -> list[RowPairs]:
+def of_parquet(file: Path) -> list[RowPairs]:
     """Raises DataError for a file without the column."""
     import pyarrow as pa
 
@@ -189,19 +169,18 @@ def of_parquet(file: Path, hint: str) -> list[RowPairs]:
             kind = schema.field(COLUMN).type if COLUMN in schema.names else None
             fields = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
             if not all(name in fields and is_text(fields[name]) for name in (SOURCE, TARGET)):
-                what = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
-                raise DataError(f"{what}; put the right file there, then {hint}")
+                problem = f"{file}: no column {COLUMN} with texts {SOURCE} and {TARGET}"
+                raise DataError(problem, "put the right file there")
             counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
-        raise broken_parquet(file, error, hint) from error
+        raise broken_parquet(file, error) from error
     firsts = itertools.accumulate(counts, initial=0)
     return [
-        RowPairs(file, number, first, count, hint)
-        for number, (first, count) in enumerate(zip(firsts, counts, strict=False))
+        RowPairs(file, number, first, count) for number, (first, count) in enumerate(zip(firsts, counts, strict=False))
     ]
 
 
-def _marks(file: Path, hint: str) -> tuple[int, list[int]]:
+def _marks(file: Path) -> tuple[int, list[int]]:
     """The number of lines of a file, and the byte at which each part of them begins. Raises DataError."""
     count, at, marks = 0, 0, []
     try:
@@ -211,8 +190,8 @@ def _marks(file: Path, hint: str) -> tuple[int, list[int]]:
                     marks.append(at)
                 count, at = count + 1, at + len(line)
                 if len(line) > data_sources.LONGEST_LINE:
-                    raise DataError(f"{file}:{count}: more than {data_sources.LONGEST_LINE} bytes in a line; {hint}")
+                    raise DataError(f"{file}:{count}: more than {data_sources.LONGEST_LINE} bytes in a line")
     except data_sources.BROKEN as error:
         reason = getattr(error, "strerror", None) or data_sources.one_line(error)
-        raise DataError(f"{file}:{count + 1}: {reason}; put the whole file there, then {hint}") from error
+        raise DataError(f"{file}:{count + 1}: {reason}", "put the whole file there") from error
     return count, marks

@@ -31,7 +31,7 @@ HOMONYMS = 8  # verbs 0, ..., 7 look like nouns 0, ..., 7
 
 
 def _words(first: str, second: str) -> list[str]:
-    return [one + other for other in second.split(",") for one in first.split()]
+    return [stem + end for end in second.split(",") for stem in first.split()]
 
 
 SOURCE_NOUNS = _words("bar dol fen gim hal jor kep lun", "a,ek,ip,os")

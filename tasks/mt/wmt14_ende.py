@@ -9,6 +9,7 @@ published (tasks/mt/bleu.py).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -20,10 +21,11 @@ from tasks.base import Batch, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, one_of
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, Shards
-from tasks.lm.text_sources import part_name, path_identity
+from tasks.lm.text_sources import part_name
 from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
 from tasks.mt.encoding import BYTES, Cleaning, PieceEncoder, TextEncoder, TextPairSplit, Tokens
 from tasks.mt.pair_files import TARGET
+from tasks.mt.wmt_files import HUB
 from tasks.seq2seq.pairs import Piece
 from tasks.seq2seq.sequence_to_sequence import SequenceToSequence, Writer
 from tasks.workers import process_pool
@@ -64,20 +66,20 @@ class Wmt14EnDe(SequenceToSequence):
         if self.tokenizer != "subwords":
             raise ValueError(f"tokenizer={self.tokenizer}: {self.name} has subwords, of task.vocabulary or of codes")
         if self.news_commentary not in wmt_files.NEWS_COMMENTARY:
-            known = " or ".join(map(str, wmt_files.NEWS_COMMENTARY))
-            raise ValueError(f"news_commentary={self.news_commentary} is not {known}")
+            versions = " or ".join(map(str, wmt_files.NEWS_COMMENTARY))
+            raise ValueError(f"news_commentary={self.news_commentary} is not {versions}")
         self.cleaning = Cleaning(self.clean_length, self.clean_ratio)
         super().__post_init__()
 
     def sources(self) -> dict[str, Source]:
         files = {"path": "a folder with the four archives", "complete": True}
-        hub = {"path": f"a folder with the parquet files of {wmt_files.HUB.name}", "complete": True}
+        hub = {"path": f"a folder with the parquet files of {HUB.name}", "complete": True}
         return {
             "official": Source(self._official, self._official_identity, **files),
-            "hf": Source(self._hub, self._hub_identity, **hub),
+            "hf": Source(self._hub, partial(self.identity, name=HUB.name, revision=HUB.revision), **hub),
             SLICE: Source(
-                lambda progress: pair_files.of_folder(self.path, self.hint),
-                lambda: {"files": path_identity(self.path, self.hint)},
+                lambda progress: pair_files.of_folder(self.path),
+                self.identity,
                 path=pair_files.LAYOUT,
                 requires_path=True,
             ),
@@ -92,7 +94,7 @@ class Wmt14EnDe(SequenceToSequence):
         return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def check_source(self) -> None:
-        """As of every task; without sacrebleu the scores could not be made in the end."""
+        """As for every task; fails early if sacrebleu, which scores the test, is missing."""
         super().check_source()
         bleu.library()
         if self.uses_moses:
@@ -108,18 +110,13 @@ class Wmt14EnDe(SequenceToSequence):
 
     def _official(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
         folder = self.data_root / "downloads" / "wmt14"
-        return wmt_files.official(self.path, folder, self.news_commentary, self.hint, progress)
-
-    def _hub_identity(self) -> dict[str, Any]:
-        if self.path is not None:
-            return {"files": path_identity(self.path, self.hint)}
-        return {"name": wmt_files.HUB.name, "revision": wmt_files.HUB.revision}
+        return wmt_files.official(self.path, folder, self.news_commentary, progress)
 
     def _hub(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
-        found = wmt_files.of_hub(self.path, self.hint)
-        counts = [sum(piece.count for piece in pieces) for pieces in found.values()]
-        self.check_is_complete(self.path or wmt_files.HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
-        return found
+        splits = wmt_files.of_hub(self.path)
+        counts = [sum(piece.count for piece in pieces) for pieces in splits.values()]
+        self.check_is_complete(self.path or HUB.name, counts, wmt_files.HUB_PAIRS, "pairs")
+        return splits
 
     def _generated(self, progress: Progress) -> Mapping[str, Sequence[Piece]]:
         few = -(-self.pairs // 8)
@@ -142,17 +139,17 @@ class Wmt14EnDe(SequenceToSequence):
         tokens = {name: [Tokens(piece, self.uses_moses) for piece in some] for name, some in pieces.items()}
         self.vocabulary_used.prepare(lambda: self._training_texts(tokens["train"], progress), progress)
         cleaned = {"train", "val"} if self.validation == "train" else {"train"}
-        found = {}
+        examples = {}
         for name in (*SPLITS, "dev"):
             cleaning = self.cleaning if name in cleaned else None
-            makers = [PieceEncoder(one, self.vocabulary_used, cleaning, self.hint) for one in tokens[name]]
-            found[name] = self._made(name, pieces[name], makers)
+            makers = [PieceEncoder(one, self.vocabulary_used, cleaning) for one in tokens[name]]
+            examples[name] = self._made(name, pieces[name], makers)
         for name in DECODED.values():
-            found[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
-        return found
+            examples[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
+        return examples
 
     def prepare(self, progress: Progress) -> None:
-        """As of every task; a vocabulary that was lost is trained anew, also where the pairs are there."""
+        """As for every task; a lost vocabulary is trained again even if the pairs are cached."""
         super().prepare(progress)
 
         def texts() -> Iterator[str]:
@@ -162,7 +159,7 @@ class Wmt14EnDe(SequenceToSequence):
         self.vocabulary_used.prepare(texts, progress)
 
     def _pieces(self, progress: Progress) -> dict[str, Sequence[Piece]]:
-        """What the source has of `train`, `val`, `dev` and `test`. Raises DataError."""
+        """The pieces of `train`, `val`, `dev` and `test`. Raises DataError."""
         pieces = dict(self._source.read(progress))
         if self.validation == "dev":
             return pieces | {"val": pieces["dev"]}
@@ -172,16 +169,16 @@ class Wmt14EnDe(SequenceToSequence):
     def _made(self, name: str, pieces: Sequence[Piece], makers: Sequence[Callable[[], Examples]]) -> Examples | Shards:
         title = f"{name} of {self.name}"
         if not (count := sum(piece.count for piece in pieces)):
-            raise DataError(f"{title}: no pairs; {self.hint}")
+            raise DataError(f"{title}: no pairs")
         if len(makers) > 1:
             return Shards(makers, count, title)
         if not (made := makers[0]()).count:
-            raise DataError(f"{title}: task.clean_length and task.clean_ratio leave no pair of {count:,}; {self.hint}")
+            raise DataError(f"{title}: task.clean_length and task.clean_ratio leave no pair of {count:,}")
         return made
 
     def _training_texts(self, tokens: Sequence[Tokens], progress: Progress) -> Iterator[str]:
         """Both texts of every pair, as tokens: each process makes those of one piece at a time."""
-        total, done = sum(one.piece.count for one in tokens), 0
+        total, done = sum(piece_tokens.piece.count for piece_tokens in tokens), 0
         for texts in self._in_processes(tokens):
             done += len(texts) // 2
             progress("tokenising for the vocabulary (pairs)", done, total)
@@ -196,7 +193,7 @@ class Wmt14EnDe(SequenceToSequence):
                 yield from pool.map(methodcaller("texts"), tokens[start : start + SHARDS_AT_ONCE])
 
     def check_vocabulary(self, split: str, found: AnyExamples) -> None:
-        """As of every task; a split of texts has bytes."""
+        """As for every task; splits of texts hold bytes."""
         if not split.endswith(TEXTS):
             super().check_vocabulary(split, found)
 

@@ -59,7 +59,7 @@ SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL)
 
 
 def archives(news_commentary: int) -> dict[Download, dict[str, dict[str, str]]]:
-    """What is read of each archive: {archive: {name of a pair of files: {language: member}}}."""
+    """The members to read: {archive: {name of a pair of files: {language: member}}}."""
 
     def both(stem: str) -> dict[str, str]:
         return {language: f"{stem}.{language}" for language in (SOURCE, TARGET)}
@@ -75,52 +75,44 @@ def archives(news_commentary: int) -> dict[Download, dict[str, dict[str, str]]]:
     }
 
 
-def official(
-    path: Path | None, folder: Path, news_commentary: int, hint: str, progress: Progress
-) -> dict[str, list[LinePairs]]:
+def official(path: Path | None, folder: Path, news_commentary: int, progress: Progress) -> dict[str, list[LinePairs]]:
     """The pairs of `train`, `dev` and `test`; `path` is a folder with the four archives, else they are fetched.
 
     Raises DataError.
     """
     pairs: dict[str, list[LinePairs]] = {}
     for archive, wanted in archives(news_commentary).items():
-        file = archive.at(None if path is None else path / archive.name, folder, hint, progress)
+        file = archive.at(None if path is None else path / archive.name, folder, progress)
         progress(f"reading {archive.name}", 0, 1)
         written = _members(
             file,
             {f"{name}.{lang}": member for name, both in wanted.items() for lang, member in both.items()},
             folder,
-            hint,
         )
-        pairs |= {
-            name: of_line_files(written[f"{name}.{SOURCE}"], written[f"{name}.{TARGET}"], hint) for name in wanted
-        }
-    found = {"dev": pairs.pop("newstest2013"), "test": pairs.pop("newstest2014")}
+        pairs |= {name: of_line_files(written[f"{name}.{SOURCE}"], written[f"{name}.{TARGET}"]) for name in wanted}
+    splits = {"dev": pairs.pop("newstest2013"), "test": pairs.pop("newstest2014")}
     for name, size in TEST_SIZES.items():
-        if (count := sum(piece.count for piece in found[name])) != size:
-            raise DataError(f"{NEWS_TESTS.name}: {count:,} pairs to {name} instead of {size:,}; {hint}")
-    return {"train": list(itertools.chain.from_iterable(pairs.values())), **found}
+        if (count := sum(piece.count for piece in splits[name])) != size:
+            raise DataError(f"{NEWS_TESTS.name}: {count:,} pairs to {name} instead of {size:,}")
+    return {"train": list(itertools.chain.from_iterable(pairs.values())), **splits}
 
 
-def of_hub(path: Path | None, hint: str) -> dict[str, list[RowPairs]]:
+def of_hub(path: Path | None) -> dict[str, list[RowPairs]]:
     """The same of the hub's parquet files. Raises DataError."""
-    return {
-        name: [piece for file in files for piece in of_parquet(file, hint)]
-        for name, files in HUB.at(path, hint).items()
-    }
+    return {name: [piece for file in files for piece in of_parquet(file)] for name, files in HUB.at(path).items()}
 
 
-def _members(file: Path, wanted: Mapping[str, str], folder: Path, hint: str) -> dict[str, Path]:
+def _members(file: Path, wanted: Mapping[str, str], folder: Path) -> dict[str, Path]:
     """Files of an archive as files of `folder`, named by the keys. What is there already is not read again."""
     written = {name: folder / name for name in wanted}
     missing = {member: name for name, member in wanted.items() if not written[name].exists()}
     if missing:
-        for member, stream in data_sources.archive(file, lambda name: name.removeprefix("./") in missing, hint):
+        for member, stream in data_sources.archive(file, lambda name: name.removeprefix("./") in missing):
             member = member.removeprefix("./")
-            lines = _segments(stream, f"{file}:{member}", hint) if member.endswith(".sgm") else _blocks(stream)
-            data_sources.write_whole(written[missing.pop(member)], lines, hint)
+            lines = _segments(stream, f"{file}:{member}") if member.endswith(".sgm") else _blocks(stream)
+            data_sources.write_whole(written[missing.pop(member)], lines)
     if missing:
-        raise DataError(f"{file}: no {min(missing)} in it; put the published archive there, then {hint}")
+        raise DataError(f"{file}: no {min(missing)} in it", "put the published archive there")
     return written
 
 
@@ -128,8 +120,8 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
     return iter(lambda: stream.read(MIB), b"")
 
 
-def _segments(stream: IO[bytes], where: str, hint: str) -> Iterator[bytes]:
+def _segments(stream: IO[bytes], where: str) -> Iterator[bytes]:
     """The texts between <seg> and </seg>, a line each."""
-    text = data_sources.content(stream, where, hint).decode(errors="replace")
+    text = data_sources.content(stream, where).decode(errors="replace")
     for segment in SEGMENT.findall(text):
         yield (" ".join(html.unescape(segment).split()) + "\n").encode()

@@ -1,4 +1,4 @@
-"""What all probes share: examples generated as they are read, the loss and the score of the tokens that are asked for.
+"""The base of all probes: examples generated as they are read, the loss and the score of the tokens that are asked for.
 
 An example is a sequence of facts and a sequence of queries; some queries have an answer, a token. The probe's own file
 says how they are made. Every pattern asks the same questions of the same examples:
@@ -246,7 +246,7 @@ class Probe(Task):
         return scores
 
     def settings(self) -> dict[str, Any]:
-        """What the examples follow from."""
+        """The settings that determine the examples."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
         return {"version": self.version, **{key: own[key] for key in sorted(own.keys() - {"data_root", "pattern"})}}
 

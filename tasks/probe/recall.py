@@ -47,8 +47,8 @@ class Recall(Probe):
         if self.half - 1 < self.pairs:
             raise ValueError(f"vocabulary={self.vocabulary} has {self.half - 1} keys, fewer than pairs={self.pairs}")
         if self.length < 2 * (self.pairs + self.asked):
-            what = f"pairs={self.pairs} and queries={self.asked}"
-            raise ValueError(f"length={self.length} has no room for {what}: each takes 2 tokens")
+            problem = f"pairs={self.pairs} and queries={self.asked}"
+            raise ValueError(f"length={self.length} has no room for {problem}: each takes 2 tokens")
         super().__post_init__()
 
     @property

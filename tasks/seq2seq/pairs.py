@@ -14,8 +14,9 @@ as ParaGen's sequence-to-sequence task has them. Source and inputs are padded at
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -46,11 +47,40 @@ class Piece(Protocol):
         """Raises DataError."""
 
 
-def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str, hint: str) -> Examples | Shards:
+def files_by_split(
+    files: Iterable[Path], splits: Iterable[str], parse: Callable[[str], tuple[str, str] | None]
+) -> dict[str, dict[str, Path]]:
+    """{split: {kind: file}}, as `parse` reads (split, kind) from a file's name. Raises DataError for two of a kind."""
+    by_split: dict[str, dict[str, Path]] = {split: {} for split in splits}
+    for file in files:
+        if parsed := parse(file.name):
+            split, kind = parsed
+            if kind in by_split[split]:
+                both = f"{file} and {by_split[split][kind].name} both are {split}'s {kind}"
+                raise DataError(both, "leave one of them there")
+            by_split[split][kind] = file
+    return by_split
+
+
+def incomplete(folder: Path, split: str, files: Mapping[str, Path], layout: str) -> DataError:
+    there = " and ".join(file.name for file in files.values()) or "no file"
+    return DataError(f"{folder}: {there} for {split}", f"it is to be {layout}")
+
+
+def check_same_length(counts: Mapping[Path, int]) -> None:
+    """Raises DataError if a file of sources and its file of targets have different numbers of lines."""
+    (shorter, fewer), (longer, more) = sorted(counts.items(), key=lambda item: item[1])
+    if fewer != more:
+        lines = f"line {more} has" if more == fewer + 1 else f"lines {fewer + 1} to {more} have"
+        problem = f"{longer}: {more:,} lines, but {fewer:,} in {shorter.name}: {lines} no partner there"
+        raise DataError(problem, "put two files of one release there")
+
+
+def encoded(pieces: Sequence[Piece], vocabulary: Vocabulary, *, title: str) -> Examples | Shards:
     """A split: of one piece its examples, of several shards that are still to be made. Raises DataError for no pair."""
-    makers = [Encoder(piece, vocabulary, hint) for piece in pieces if piece.count]
+    makers = [Encoder(piece, vocabulary) for piece in pieces if piece.count]
     if not makers:
-        raise DataError(f"{title}: no pairs; {hint}")
+        raise DataError(f"{title}: no pairs")
     if len(makers) == 1:
         return makers[0]()
     return Shards(makers, sum(piece.count for piece in pieces), title)
@@ -62,7 +92,6 @@ class Encoder:
 
     piece: Piece
     vocabulary: Vocabulary
-    hint: str
 
     def __call__(self) -> Examples:
         tokens: list[np.ndarray] = []
@@ -71,10 +100,10 @@ class Encoder:
         while some := list(itertools.islice(pairs, BATCH)):
             for pair in some:
                 if not pair.target.strip():
-                    raise DataError(f"{pair.where}: an empty target; put its text there or drop the pair, {self.hint}")
-            found = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
-            tokens += found
-            lengths.append(np.array([len(one) for one in found]).reshape(-1, 2))
+                    raise DataError(f"{pair.where}: an empty target", "put its text there or drop the pair")
+            ids = self.vocabulary.encode([text for pair in some for text in (pair.source, pair.target)])
+            tokens += ids
+            lengths.append(np.array([len(sequence) for sequence in ids]).reshape(-1, 2))
         of_each = np.concatenate(lengths)  # (n, 2)
         offsets = np.cumsum(np.concatenate([[0], of_each.sum(1)]), dtype=np.int64)
         joined = np.concatenate(tokens).astype(dtype(self.vocabulary.vocab_size))
@@ -133,7 +162,7 @@ def padded(rows: Iterable[np.ndarray], vocabulary: Vocabulary, value: int | None
     """Sequences as int64 (B, length of the longest one), `value` after their ends, None: padding."""
     rows = list(rows)
     value = vocabulary.padding_id if value is None else value
-    found = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
-    for place, row in zip(found, rows, strict=True):
-        place[: len(row)] = row
-    return torch.from_numpy(found)
+    array = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
+    for target, row in zip(array, rows, strict=True):
+        target[: len(row)] = row
+    return torch.from_numpy(array)

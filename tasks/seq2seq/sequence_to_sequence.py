@@ -107,8 +107,8 @@ class SequenceToSequence(CachedTask):
             raise ValueError(f"smoothing={self.smoothing} is not from 0 to less than 1")
         if (self.vocabulary is None) == self.trains_vocabulary:
             files = "" if self.tokenizer_path is None else f" and tokenizer_path={self.tokenizer_path}"
-            what = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}{files}"
-            raise ValueError(f"{what}: it belongs to bpe alone, and to subwords without a file of codes")
+            problem = f"vocabulary={self.vocabulary} with tokenizer={self.tokenizer}{files}"
+            raise ValueError(f"{problem}: it belongs to bpe alone, and to subwords without a file of codes")
         self.how = Search(
             bos_id=vocabulary.BOS,
             eos_id=vocabulary.EOS,
@@ -148,7 +148,6 @@ class SequenceToSequence(CachedTask):
             vocabulary=self.vocabulary,
             folder=self.data_root / "lm" / "tokenizers",
             follows_from={"pairs": self._text_identity()} if self.trains_vocabulary else {},
-            hint=self.hint,
         )
 
     def _text_identity(self) -> dict[str, Any]:
@@ -177,27 +176,24 @@ class SequenceToSequence(CachedTask):
             return (text for piece in pieces["train"] for pair in piece.pairs() for text in (pair.source, pair.target))
 
         self.vocabulary_used.prepare(texts, progress)
-        return {
-            name: encoded(pieces[name], self.vocabulary_used, title=f"{name} of {self.name}", hint=self.hint)
-            for name in SPLITS
-        }
+        return {name: encoded(pieces[name], self.vocabulary_used, title=f"{name} of {self.name}") for name in SPLITS}
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
-        found = self.open(cached)
+        examples = self.open(cached)
         hashes = {name: facts["sha256"] for name, facts in self.facts(cached).items()}
-        counts = [found[name].count for name in SPLITS]
+        counts = [examples[name].count for name in SPLITS]
         if self.published:
             self.check_is_complete(self.path or f"source={self.source}", counts, self.published, "pairs")
         lengths = {"source_length": self.source_length, "target_length": self.target_length}
-        self._splits = {name: PairSplit(found[name], self.vocabulary_used, **lengths) for name in SPLITS}
-        self._splits |= self.decoded_splits(found, lengths)
+        self._splits = {name: PairSplit(examples[name], self.vocabulary_used, **lengths) for name in SPLITS}
+        self._splits |= self.decoded_splits(examples, lengths)
         sizes = {name: len(split) for name, split in self._splits.items()}
         return DataInfo(self.origin(self._source.complete), fingerprint(hashes[name] for name in SPLITS), sizes)
 
-    def decoded_splits(self, found: Mapping[str, AnyExamples], lengths: Mapping[str, int]) -> dict[str, PairSplit]:
+    def decoded_splits(self, examples: Mapping[str, AnyExamples], lengths: Mapping[str, int]) -> dict[str, PairSplit]:
         """The splits of evaluations that decode, from the cached ones."""
-        decoded = found["test"].part(0, min(found["test"].count, self.decoded or found["test"].count))
+        decoded = examples["test"].part(0, min(examples["test"].count, self.decoded or examples["test"].count))
         return {"decoded": PairSplit(decoded, self.vocabulary_used, **lengths, references=True)}
 
     def backbone_kwargs(self) -> dict[str, object]:

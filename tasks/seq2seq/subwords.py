@@ -43,7 +43,8 @@ class Subwords(Pieces):
         """Words with a blank between them; `<unk>` becomes a word U+FFFD."""
         from tokenizers import decoders
 
-        return decoders.BPEDecoder(suffix=END).decode(["\ufffd" + END if one == UNKNOWN else one for one in pieces])
+        words = ["\ufffd" + END if piece == UNKNOWN else piece for piece in pieces]
+        return decoders.BPEDecoder(suffix=END).decode(words)
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,12 @@ class Codes(Subwords):
     file: Path
     vocab_size: int
     identity: str
-    hint: str
 
     def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
         """The file is there."""
 
     def open(self) -> Any:
-        pieces, merges = read_codes(self.file, self.hint)
+        pieces, merges = read_codes(self.file)
         return _tokenizer(pieces, merges)
 
 
@@ -99,60 +99,58 @@ class TrainedSubwords(Trained, Subwords):
             end_of_word_suffix=END,
         )
         tokenizer.train_from_iterator(_repeated(words), trainer)
-        if (found := tokenizer.get_vocab_size()) != self.vocab_size:
-            what = f"tokenizer=subwords: the training split gives {found - 1:,} pieces, not {self.vocab_size - 1:,}"
-            raise DataError(f"{what}; {self.hint} task.vocabulary={found - 1}")
+        if (size := tokenizer.get_vocab_size()) != self.vocab_size:
+            problem = f"tokenizer=subwords: the training split gives {size - 1:,} pieces, not {self.vocab_size - 1:,}"
+            raise DataError(problem, arguments=f"task.vocabulary={size - 1}")
         model = json.loads(tokenizer.to_str())["model"]
         # made anew, without special tokens: nothing in a text is one
         return _tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]]).to_str()
 
 
-def make(
-    path: Path | None, vocabulary: int | None, folder: Path, follows_from: Mapping[str, Any], hint: str
-) -> Subwords:
+def make(path: Path | None, vocabulary: int | None, folder: Path, follows_from: Mapping[str, Any]) -> Subwords:
     """Codes of a file `path`, or `vocabulary` pieces trained on what `follows_from` says.
 
     Raises ValueError for a vocabulary below 2, DataError for a file that has no codes.
     """
     if path is not None:
-        pieces, _ = read_codes(path, hint)
-        identity = digest({"subwords": data_sources.identity(path, hint)})
-        return Codes(path, len(pieces), identity, hint)
+        pieces, _ = read_codes(path)
+        identity = digest({"subwords": data_sources.identity(path)})
+        return Codes(path, len(pieces), identity)
     at_least(2, vocabulary=vocabulary)
     settings = {"format": FORMAT, "pieces": vocabulary, "letters": LETTERS, "least": LEAST_COUNT}
     identity = digest({"subwords": settings, "from": follows_from})
-    return TrainedSubwords(vocabulary + 1, identity, folder / f"subwords-{vocabulary}-{identity[:12]}.json", hint)
+    return TrainedSubwords(vocabulary + 1, identity, folder / f"subwords-{vocabulary}-{identity[:12]}.json")
 
 
 @lru_cache(maxsize=4)
-def read_codes(file: Path, hint: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def read_codes(file: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """(number of each piece, merges in order) of a file of codes. Raises DataError."""
     merges: list[tuple[str, str]] = []
     letters: dict[str, None] = {}
     made: dict[str, None] = {}
-    for number, line in data_sources.lines_of(file, hint):
+    for number, line in data_sources.lines_of(file):
         where = f"{file}:{number}"
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
-            raise DataError(f"{where}: {one_line(error)}; put subword-nmt's codes there, then {hint}") from error
+            raise DataError(f"{where}: {one_line(error)}", "put subword-nmt's codes there") from error
         if number == 1:
             if text.strip() != VERSION_LINE:
-                what = f"{where}: codes of another version ({text[:40]!r}, not {VERSION_LINE!r})"
-                raise DataError(f"{what}; learn them with subword-nmt 0.2 or later, then {hint}")
+                problem = f"{where}: codes of another version ({text[:40]!r}, not {VERSION_LINE!r})"
+                raise DataError(problem, "learn them with subword-nmt 0.2 or later")
             continue
         parts = text.split(" ")
         if len(parts) != 2 or not all(parts):
-            raise DataError(f"{where}: {text[:60]!r} is not two pieces with a blank between; {hint}")
+            raise DataError(f"{where}: {text[:60]!r} is not two pieces with a blank between")
         for part in parts:
             if len(part.removesuffix(END)) == 1:
                 letters[part.removesuffix(END)] = None
             elif part not in made:
-                raise DataError(f"{where}: joins {part[:40]!r}, which no line above makes; {hint}")
+                raise DataError(f"{where}: joins {part[:40]!r}, which no line above makes")
         made[parts[0] + parts[1]] = None
         merges.append((parts[0], parts[1]))
     if not merges:
-        raise DataError(f"{file}: no merges; put subword-nmt's codes there, then {hint}")
+        raise DataError(f"{file}: no merges", "put subword-nmt's codes there")
     pieces = [UNKNOWN, *itertools.chain.from_iterable((letter, letter + END) for letter in letters), *made]
     return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}, merges
 

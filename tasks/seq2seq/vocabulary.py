@@ -69,7 +69,6 @@ def make(
     vocabulary: int | None = None,
     folder: Path,
     follows_from: Mapping[str, Any],
-    hint: str,
 ) -> Vocabulary:
     """A vocabulary by name. `path` is a folder with GPT-2's files, for `bart`; without it they are kept in `folder`.
 
@@ -79,10 +78,10 @@ def make(
     """
     one_of(NAMES, tokenizer=name)
     if name == "subwords":
-        found = subwords.make(path, vocabulary, folder, follows_from, hint)
-        return Vocabulary(found, UNKNOWN + found.vocab_size, UNKNOWN)
+        subword_pieces = subwords.make(path, vocabulary, folder, follows_from)
+        return Vocabulary(subword_pieces, UNKNOWN + subword_pieces.vocab_size, UNKNOWN)
     if path is not None and name != "bart":
         raise ValueError(f"tokenizer={name} has no files: tokenizer_path=null")
-    where = {"path": path, "vocabulary": vocabulary, "folder": folder, "follows_from": follows_from, "hint": hint}
+    where = {"path": path, "vocabulary": vocabulary, "folder": folder, "follows_from": follows_from}
     pieces = tokenizers.make("gpt2" if name == "bart" else name, **where)
     return Vocabulary(pieces, BART_ROWS if name == "bart" else SPECIAL_ROWS + pieces.vocab_size)

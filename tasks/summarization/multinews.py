@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from torchmetrics import MetricCollection
 from tasks.checks import Progress
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, Source
-from tasks.lm.text_sources import part_name, path_identity
+from tasks.lm.text_sources import part_name
 from tasks.seq2seq import vocabulary
 from tasks.seq2seq.pairs import padded
 from tasks.seq2seq.sequence_to_sequence import Pieces, SequenceToSequence, Writer
@@ -73,13 +72,12 @@ class MultiNews(SequenceToSequence):
             raise ValueError(f"cut_abstract is for source={SLICE}, not {self.source}")
 
     def sources(self) -> dict[str, Source]:
+        identity = partial(self.identity, files=[file.sha256 for file in FILES.values()])
         return {
-            "official": Source(
-                self._official, self._official_identity, path="a folder with the six files", complete=True
-            ),
+            "official": Source(self._official, identity, path="a folder with the six files", complete=True),
             SLICE: Source(
                 self._slice,
-                lambda: {"cut_abstract": self.cut_abstract, "files": path_identity(self.path, self.hint)},
+                lambda: {"cut_abstract": self.cut_abstract, **self.identity()},
                 path=pair_files.LAYOUT,
                 requires_path=True,
             ),
@@ -94,29 +92,24 @@ class MultiNews(SequenceToSequence):
         return super().origin(complete, part or (self.path and part_name(self.path)))
 
     def check_source(self) -> None:
-        """As of every task; without rouge-score the scores could not be made in the end."""
+        """As for every task; fails early if rouge-score, which scores the test, is missing."""
         super().check_source()
         scorer()
-
-    def _official_identity(self) -> dict[str, Any]:
-        if self.path is not None:
-            return {"files": path_identity(self.path, self.hint)}
-        return {"files": [file.sha256 for file in FILES.values()]}
 
     def _official(self, progress: Progress) -> Pieces:
         if self.path is None:
             folder = self.data_root / "downloads" / "multinews"
             for file in FILES.values():
-                file.fetch(folder, self.hint, progress)
+                file.fetch(folder, progress)
         else:
             folder = self.path
-        found = pair_files.pieces(folder, cut_abstract=False, hint=self.hint)
-        counts = [sum(piece.count for piece in found[name]) for name in SPLITS]
+        splits = pair_files.pieces(folder, cut_abstract=False)
+        counts = [sum(piece.count for piece in splits[name]) for name in SPLITS]
         self.check_is_complete(folder, counts, self.published, "pairs")
-        return found
+        return splits
 
     def _slice(self, progress: Progress) -> Pieces:
-        return pair_files.pieces(self.path, cut_abstract=self.cut_abstract, hint=self.hint)
+        return pair_files.pieces(self.path, cut_abstract=self.cut_abstract)
 
     def _sizes(self) -> dict[str, int]:
         return {"facts": self.document_facts, "announced": self.announced, "articles": self.articles}
@@ -143,7 +136,7 @@ class MultiNews(SequenceToSequence):
         return {"lead": lambda: partial(self.lead, self.lead_sentences())}
 
     def lead_sentences(self) -> int:
-        """As many as a training summary has, on average."""
+        """The average number of sentences of a training summary."""
         split = self.split("train")
         decode = split.vocabulary.decode
         summaries = (decode(split.pair(index)[1].tolist()) for index in range(min(len(split), MEASURED_ON)))

@@ -7,19 +7,15 @@ Files are read in parts, each in the process that encodes it.
 """
 
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.data_sources import one_line
 from tasks.data_task import SPLITS
-from tasks.lm.documents import not_utf8
-from tasks.seq2seq.pairs import Pair, Piece
+from tasks.seq2seq.pairs import Pair, Piece, check_same_length, files_by_split, incomplete
 from tasks.summarization.rouge import sentences
 
 PART = 2048  # lines
@@ -30,6 +26,7 @@ LAYOUT = "a folder with a .jsonl(.gz), or a .source and a .target file, of train
 WORD = re.compile(r"\w+")
 GRAM = 3  # words
 SHARE = 0.5  # of a sentence's grams that the summary has, if it is one of an abstract
+KINDS = {"jsonl": "jsonl", "target": "target", "tgt": "target"}  # of files, by the end of their names
 KEYS = ("document", "summary")
 
 
@@ -41,7 +38,6 @@ class LinePairs:
     targets: Path
     start: int
     stop: int
-    hint: str
 
     @property
     def count(self) -> int:
@@ -53,8 +49,8 @@ class LinePairs:
             yield Pair(where, source, target)
 
     def _texts(self, file: Path) -> Iterator[tuple[str, str]]:
-        for number, line in itertools.islice(data_sources.lines_of(file, self.hint), self.start, self.stop):
-            yield (where := f"{file}:{number}"), text_of(line, where, self.hint).strip().replace(NEWLINE, "\n")
+        for number, line in itertools.islice(data_sources.lines_of(file), self.start, self.stop):
+            yield (where := f"{file}:{number}"), data_sources.decoded(line, where).strip().replace(NEWLINE, "\n")
 
 
 @dataclass(frozen=True)
@@ -65,85 +61,64 @@ class JsonLines:
     start: int
     stop: int
     cut_abstract: bool
-    hint: str
 
     @property
     def count(self) -> int:
         return self.stop - self.start
 
     def pairs(self) -> Iterator[Pair]:
-        for number, line in itertools.islice(data_sources.lines_of(self.file, self.hint), self.start, self.stop):
+        for number, line in itertools.islice(data_sources.lines_of(self.file), self.start, self.stop):
             where = f"{self.file}:{number}"
-            document, summary = _fields(text_of(line, where, self.hint), where, self.hint)
+            document, summary = _fields(line, where)
             yield Pair(where, without_abstract(document, summary) if self.cut_abstract else document, summary)
 
 
-def pieces(folder: Path, *, cut_abstract: bool, hint: str) -> dict[str, list[Piece]]:
+def pieces(folder: Path, *, cut_abstract: bool) -> dict[str, list[Piece]]:
     """The pairs of each split in a folder. Raises DataError."""
-    found: dict[str, dict[str, Path]] = {name: {} for name in SPLITS}
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if named := NAME.fullmatch(file.name):
-            kind = {"jsonl": "jsonl", "target": "target", "tgt": "target"}.get(named[2], "source")
-            split = SPLIT_NAMES[named[1]]
-            if kind in found[split]:
-                what = f"{file} and {found[split][kind].name} both are {split}'s {kind}"
-                raise DataError(f"{what}; leave one of them there, then {hint}")
-            found[split][kind] = file
+    there = sorted(folder.iterdir()) if folder.is_dir() else ()
     made = {}
-    for split, files in found.items():
+    for split, files in files_by_split(there, SPLITS, _split_and_kind).items():
         if "jsonl" in files and len(files) == 1:
-            made[split] = _of_json_lines(files["jsonl"], cut_abstract, hint)
+            made[split] = _of_json_lines(files["jsonl"], cut_abstract)
         elif files.keys() == {"source", "target"} and not cut_abstract:
-            made[split] = of_line_files(files["source"], files["target"], hint)
+            made[split] = of_line_files(files["source"], files["target"])
         elif files.keys() == {"source", "target"}:
-            raise DataError(f"{folder}: task.cut_abstract is for .jsonl files; set it to false, then {hint}")
+            raise DataError(f"{folder}: task.cut_abstract is for .jsonl files", "set it to false")
         else:
-            there = " and ".join(file.name for file in files.values()) or "no file"
-            raise DataError(f"{folder}: {there} for {split}; it is to be {LAYOUT}, then {hint}")
+            raise incomplete(folder, split, files, LAYOUT)
     return made
 
 
-def of_line_files(sources: Path, targets: Path, hint: str) -> list[LinePairs]:
-    """Raises DataError for files that have not one line for each line of the other."""
-    counts = [sum(1 for _ in data_sources.lines_of(file, hint)) for file in (sources, targets)]
-    if counts[0] != counts[1]:
-        (shorter, fewer), (longer, more) = sorted(zip((sources, targets), counts, strict=True), key=lambda one: one[1])
-        first, last = fewer + 1, more
-        lines = f"line {first} has" if first == last else f"lines {first} to {last} have"
-        what = f"{longer}: {more:,} lines, but {fewer:,} in {shorter.name}: {lines} no partner there"
-        raise DataError(f"{what}; put two files of one release there, then {hint}")
-    return [LinePairs(sources, targets, start, stop, hint) for start, stop in _parts(counts[0])]
+def _split_and_kind(name: str) -> tuple[str, str] | None:
+    match = NAME.fullmatch(name)
+    return match and (SPLIT_NAMES[match[1]], KINDS.get(match[2], "source"))
 
 
-def _of_json_lines(file: Path, cut_abstract: bool, hint: str) -> list[JsonLines]:
-    count = sum(1 for _ in data_sources.lines_of(file, hint))
-    return [JsonLines(file, start, stop, cut_abstract, hint) for start, stop in _parts(count)]
+def of_line_files(sources: Path, targets: Path) -> list[LinePairs]:
+    """Raises DataError for files with different numbers of lines."""
+    counts = {file: sum(1 for _ in data_sources.lines_of(file)) for file in (sources, targets)}
+    check_same_length(counts)
+    return [LinePairs(sources, targets, start, stop) for start, stop in _parts(counts[sources])]
+
+
+def _of_json_lines(file: Path, cut_abstract: bool) -> list[JsonLines]:
+    count = sum(1 for _ in data_sources.lines_of(file))
+    return [JsonLines(file, start, stop, cut_abstract) for start, stop in _parts(count)]
 
 
 def _parts(count: int) -> list[tuple[int, int]]:
     return [(start, min(start + PART, count)) for start in range(0, count, PART)]
 
 
-def text_of(line: bytes, where: str, hint: str) -> str:
-    """Raises DataError for bytes that are not UTF-8."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise not_utf8(where, error, hint) from error
-
-
-def _fields(line: str, where: str, hint: str) -> tuple[str, str]:
-    try:
-        found: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: no JSON ({one_line(error)[:80]}); put the whole file there, then {hint}") from error
-    texts = [found.get(key) if isinstance(found, dict) else None for key in KEYS]
+def _fields(line: bytes, where: str) -> tuple[str, str]:
+    row = data_sources.json_object(line, where)
+    texts = [row.get(key) for key in KEYS]
     if wrong := [key for key, text in zip(KEYS, texts, strict=True) if not isinstance(text, str)]:
-        raise DataError(f"{where}: no text {wrong[0]!r} in this line; put the right file there, then {hint}")
+        raise DataError(f"{where}: no text {wrong[0]!r} in this line", "put the right file there")
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair, as JSON may spell it
-        raise DataError(f"{where}: half a character (\\u{ord(error.object[error.start]):x}); {hint}") from error
+        raise DataError(f"{where}: half a character (\\u{ord(error.object[error.start]):x})") from error
     return texts[0], texts[1]
 
 
@@ -153,10 +128,10 @@ def without_abstract(document: str, summary: str) -> str:
     A sentence is the summary's if it has half of its runs of three words. For sets such as ScisummNet, whose documents
     are papers with their abstracts, which are most of the summaries.
     """
-    known, parts, last = set(_grams(summary)), sentences(document), 0
+    summary_grams, parts, last = set(_grams(summary)), sentences(document), 0
     for number, sentence in enumerate(parts):
         grams = _grams(sentence)
-        if grams and sum(gram in known for gram in grams) >= SHARE * len(grams):
+        if grams and sum(gram in summary_grams for gram in grams) >= SHARE * len(grams):
             last = number + 1
         elif number > last:
             break

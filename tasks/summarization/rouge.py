@@ -51,7 +51,7 @@ def scorer() -> Any:
         from absl import logging  # it comes with rouge-score
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError as error:
-        raise DataError(f"ROUGE: {error}: pip install -e .[summarization]") from error
+        raise DataError(f"ROUGE: {error}", "pip install -e .[summarization]") from error
     # it closes what was sys.stderr when it was imported, if that is another file by then: of a notebook, of a test
     logging.get_absl_handler().python_handler.stream = sys.__stderr__
     return RougeScorer(list(NAMES), use_stemmer=True)
@@ -60,8 +60,8 @@ def scorer() -> Any:
 def rouge(summary: str, reference: str) -> list[float]:
     """F1 x 100 of each of `NAMES`."""
     lines = ("\n".join(sentences(text)) for text in (reference, summary))
-    found = scorer().score(*lines)
-    return [100 * found[name].fmeasure for name in NAMES]
+    scores = scorer().score(*lines)
+    return [100 * scores[name].fmeasure for name in NAMES]
 
 
 class Rouge(Metric):

@@ -52,43 +52,41 @@ class MelScale:
 LJSPEECH = MelScale(rate=22_050, n_fft=1024, hop=256, mels=80, low=20.0, high=8000.0)
 
 
-def library(name: str, hint: str) -> Any:
+def library(name: str) -> Any:
     """`librosa` or `soundfile`, imported. Raises DataError that says how to get it."""
     import importlib
 
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:  # soundfile raises OSError without its C library
-        raise DataError(f"{one_line(error)}: pip install -e .[speech], then {hint}") from error
+        raise DataError(one_line(error), "pip install -e .[speech]") from error
 
 
-def read(file: Path, scale: MelScale, longest: int, hint: str) -> np.ndarray:
+def read(file: Path, scale: MelScale, longest: int) -> np.ndarray:
     """(n,) float32 in [-1, 1] of a file with one channel, of at most `longest` frames. Raises DataError."""
-    soundfile = library("soundfile", hint)
+    soundfile = library("soundfile")
     try:
         with soundfile.SoundFile(file) as sound:
             if sound.samplerate != scale.rate:
-                raise DataError(f"{file}: {sound.samplerate} samples a second, not {scale.rate}; resample it, {hint}")
+                raise DataError(f"{file}: {sound.samplerate} samples a second, not {scale.rate}", "resample it")
             if sound.channels != 1:
-                raise DataError(f"{file}: {sound.channels} channels, not one; mix them down, then {hint}")
+                raise DataError(f"{file}: {sound.channels} channels, not one", "mix them down")
             count = sound.frames
             if scale.frames(count) > longest:
-                what = f"{count / scale.rate:.1f} s are more than {scale.seconds(longest):.1f} s (task.max_frames)"
-                raise DataError(f"{file}: {what}; {hint}")
+                problem = f"{count / scale.rate:.1f} s are more than {scale.seconds(longest):.1f} s (task.max_frames)"
+                raise DataError(f"{file}: {problem}")
             if (cut := CUT.search(sound.extra_info)) and int(cut[1]) < UNKNOWN_SIZE:
-                what = f"{int(cut[2]):,} of {int(cut[1]):,} bytes of sound"
-                raise DataError(f"{file}: {what}; put the whole clip there, then {hint}")
+                problem = f"{int(cut[2]):,} of {int(cut[1]):,} bytes of sound"
+                raise DataError(f"{file}: {problem}", "put the whole clip there")
             samples = sound.read(dtype="float32")
     except (soundfile.LibsndfileError, RuntimeError, OSError, TypeError) as error:
         reason = one_line(getattr(error, "error_string", error))[:120]
-        raise DataError(
-            f"{file}: no audio that can be read ({reason}); put the right file there, then {hint}"
-        ) from error
+        raise DataError(f"{file}: no audio that can be read ({reason})", "put the right file there") from error
     if not len(samples) == count > scale.n_fft:
-        what = f"{len(samples):,} samples" if len(samples) == count else f"{len(samples):,} of {count:,} samples"
-        raise DataError(f"{file}: {what}, too few for a spectrogram; put the whole clip there, then {hint}")
+        problem = f"{len(samples):,} samples" if len(samples) == count else f"{len(samples):,} of {count:,} samples"
+        raise DataError(f"{file}: {problem}, too few for a spectrogram", "put the whole clip there")
     if not np.isfinite(samples).all():
-        raise DataError(f"{file}: a sample is no finite number; {hint}")
+        raise DataError(f"{file}: a sample is no finite number")
     return samples
 
 

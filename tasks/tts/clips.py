@@ -38,31 +38,31 @@ class Clip:
     where: str
 
 
-def read_clips(folder: Path, hint: str) -> list[Clip]:
+def read_clips(folder: Path) -> list[Clip]:
     """All clips of a folder, in the order of its list. Raises DataError."""
-    metadata, found = folder / METADATA, {}
-    for number, line in lines_of(metadata, hint):
+    metadata, clips = folder / METADATA, {}
+    for number, line in lines_of(metadata):
         where = f"{metadata}:{number}"
         try:
             fields = line.decode("utf-8").split("|")
         except UnicodeDecodeError as error:
-            raise DataError(f"{where}: no UTF-8 text; {hint}") from error
+            raise DataError(f"{where}: no UTF-8 text") from error
         if len(fields) != 3:
-            raise DataError(f"{where}: {len(fields)} fields instead of id|text|text as words; {hint}")
+            raise DataError(f"{where}: {len(fields)} fields instead of id|text|text as words")
         name, text = fields[0], fields[2].strip()
         if not ID.fullmatch(name):
-            raise DataError(f"{where}: {name[:60]!r} is no name of a clip (letters, digits, - and _); {hint}")
-        if name in found:
-            raise DataError(f"{where}: a second clip {name}; {hint}")
+            raise DataError(f"{where}: {name[:60]!r} is no name of a clip (letters, digits, - and _)")
+        if name in clips:
+            raise DataError(f"{where}: a second clip {name}")
         if not text:
-            raise DataError(f"{where}: an empty text; put what is said there, then {hint}")
+            raise DataError(f"{where}: an empty text", "put what is said there")
         files = [file for end in ENDINGS if (file := folder / "wavs" / f"{name}{end}").is_file()]
         if not files:
-            raise DataError(f"{where}: no wavs/{name}.wav or .flac; put it there, then {hint}")
-        found[name] = Clip(name, text, files[0], where)
-    if not found:
-        raise DataError(f"{metadata}:1: no clips; it is to be {LAYOUT}, then {hint}")
-    return list(found.values())
+            raise DataError(f"{where}: no wavs/{name}.wav or .flac", "put it there")
+        clips[name] = Clip(name, text, files[0], where)
+    if not clips:
+        raise DataError(f"{metadata}:1: no clips", f"it is to be {LAYOUT}")
+    return list(clips.values())
 
 
 def by_title(clips: Sequence[Clip]) -> dict[str, list[Clip]]:
@@ -73,46 +73,46 @@ def by_title(clips: Sequence[Clip]) -> dict[str, list[Clip]]:
     return found
 
 
-def last_held_out(clips: Sequence[Clip], count: int, where: object, hint: str) -> dict[str, list[Clip]]:
+def last_held_out(clips: Sequence[Clip], count: int, where: object) -> dict[str, list[Clip]]:
     """The last `count` clips to test, as many before them to validate, the others to train. Raises DataError."""
     first = len(clips) - 2 * count
     if first < 1:
-        raise DataError(f"{where}: {len(clips)} clips, too few to hold out twice {count}; set task.held_out, {hint}")
+        raise DataError(f"{where}: {len(clips)} clips, too few to hold out twice {count}", "set task.held_out")
     return {"train": list(clips[:first]), "val": list(clips[first:-count]), "test": list(clips[-count:])}
 
 
-def unpacked(file: Path, folder: Path, hint: str, progress: Progress) -> Path:
+def unpacked(file: Path, folder: Path, progress: Progress) -> Path:
     """The folder that the archive of LJSpeech unpacks to, below `folder`. Raises DataError."""
     identity, target = {"sha256": ARCHIVE.sha256}, folder / FOLDER
     if not is_whole(target, identity):
         done = 0
-        for name, stream in archive(file, lambda name: name.startswith(f"{FOLDER}/"), hint):
+        for name, stream in archive(file, lambda name: name.startswith(f"{FOLDER}/")):
             part = name.removeprefix(f"{FOLDER}/")
             if part == METADATA or re.fullmatch(rf"wavs/{ID.pattern}\.wav", part):
-                write_whole(target / part, [content(stream, f"{file}: {name}", hint)], hint)
+                write_whole(target / part, [content(stream, f"{file}: {name}")])
                 done += 1
                 progress("unpacking LJSpeech", min(done, CLIPS), CLIPS)
-        write_whole(target / WHOLE, [json.dumps(identity).encode()], hint)
+        write_whole(target / WHOLE, [json.dumps(identity).encode()])
     return target
 
 
-def from_parquet(files: Sequence[Path], folder: Path, identity: Mapping[str, str], hint: str) -> Path:
+def from_parquet(files: Sequence[Path], folder: Path, identity: Mapping[str, str]) -> Path:
     """A folder of clips of the hub's parquet files, columns id, audio and normalized_text. Raises DataError."""
     if not is_whole(folder, identity):
         lines = []
         for file in files:
-            for row, (name, text, data) in enumerate(parquet_clips(file, hint), 1):
+            for row, (name, text, data) in enumerate(parquet_clips(file), 1):
                 if not (isinstance(name, str) and ID.fullmatch(name) and isinstance(text, str) and data):
-                    raise DataError(f"{file}: row {row} is no clip with id, text and sound; fetch it again, {hint}")
+                    raise DataError(f"{file}: row {row} is no clip with id, text and sound", "fetch it again")
                 end = ".flac" if data[:4] == b"fLaC" else ".wav"
-                write_whole(folder / "wavs" / f"{name}{end}", [data], hint)
+                write_whole(folder / "wavs" / f"{name}{end}", [data])
                 lines.append(f"{name}||{' '.join(text.replace('|', ' ').split())}\n")
-        write_whole(folder / METADATA, [line.encode() for line in sorted(lines)], hint)
-        write_whole(folder / WHOLE, [json.dumps(dict(identity)).encode()], hint)
+        write_whole(folder / METADATA, [line.encode() for line in sorted(lines)])
+        write_whole(folder / WHOLE, [json.dumps(dict(identity)).encode()])
     return folder
 
 
-def parquet_clips(file: Path, hint: str) -> Iterator[tuple[str, str, bytes]]:
+def parquet_clips(file: Path) -> Iterator[tuple[str, str, bytes]]:
     """(id, text, bytes of the sound) of each row. Raises DataError."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -122,16 +122,16 @@ def parquet_clips(file: Path, hint: str) -> Iterator[tuple[str, str, bytes]]:
             names = opened.schema_arrow.names
             text = next((name for name in ("normalized_text", "normalised_text", "text") if name in names), None)
             if text is None or not {"id", "audio"} <= set(names):
-                raise DataError(f"{file}: columns {', '.join(names)[:80]}, not id, audio and normalized_text; {hint}")
+                raise DataError(f"{file}: columns {', '.join(names)[:80]}, not id, audio and normalized_text")
             for batch in opened.iter_batches(32, columns=["id", "audio", text]):
                 for row in batch.to_pylist():
                     sound = row["audio"]
                     data = sound.get("bytes") if isinstance(sound, dict) else None
                     if data and len(data) > 64 * MIB:
-                        raise DataError(f"{file}: a sound of more than 64 MiB; {hint}")
+                        raise DataError(f"{file}: a sound of more than 64 MiB")
                     yield row["id"], row[text], data
     except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: {one_line(error)[:120]}; fetch it again, then {hint}") from error
+        raise DataError(f"{file}: {one_line(error)[:120]}", "fetch it again") from error
 
 
 def is_whole(folder: Path, identity: Mapping[str, str]) -> bool:

@@ -28,29 +28,28 @@ class Spectrograms:
     clips: tuple[Clip | Sentence, ...]
     scale: MelScale
     longest: int
-    hint: str
 
     def __call__(self) -> Examples:
-        audio.library("librosa", self.hint)
-        found = []
+        audio.library("librosa")
+        mels = []
         for clip in self.clips:
             if isinstance(clip, Sentence):
                 samples = clip.make()[1]
                 if self.scale.frames(len(samples)) > self.longest:
-                    what = (
+                    problem = (
                         f"a generated sentence has {self.scale.frames(len(samples))} frames, more than {self.longest}"
                     )
-                    raise DataError(f"{what} (task.max_frames); {self.hint}")
+                    raise DataError(f"{problem} (task.max_frames)")
             else:
-                samples = audio.read(clip.file, self.scale, self.longest, self.hint)
-            found.append(audio.log_mel(samples, self.scale))
-        return joined(found, np.array([[len(mel)] for mel in found], np.int32))
+                samples = audio.read(clip.file, self.scale, self.longest)
+            mels.append(audio.log_mel(samples, self.scale))
+        return joined(mels, np.array([[len(mel)] for mel in mels], np.int32))
 
 
-def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int, title: str, hint: str) -> Shards:
+def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int, title: str) -> Shards:
     """The spectrograms of a split, to be made."""
     parts = [tuple(clips[start : start + SHARD]) for start in range(0, len(clips), SHARD)]
-    return Shards([Spectrograms(part, scale, longest, hint) for part in parts], len(clips), title)
+    return Shards([Spectrograms(part, scale, longest) for part in parts], len(clips), title)
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Texts:
         return self.examples
 
 
-def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longest: int, hint: str) -> Shards:
+def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longest: int) -> Shards:
     """Phonemes of a split; labels are the words that each of `WAYS` gave. Raises DataError."""
     ids, words = [], []
     for clip in clips:
@@ -71,11 +70,11 @@ def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longe
             where, found = "a generated sentence", clip.make()[0]
             words.append((int((found == IDS[GAP]).sum()), 0, 0))
         else:
-            where, spoken = clip.where, phonemizer(clip.text, clip.where, hint)
+            where, spoken = clip.where, phonemizer(clip.text, clip.where)
             found = spoken.ids
             words.append(spoken.words)
         if len(found) > longest:
-            raise DataError(f"{where}: {len(found)} phonemes are more than {longest} (task.max_phonemes); {hint}")
+            raise DataError(f"{where}: {len(found)} phonemes are more than {longest} (task.max_phonemes)")
         ids.append(found)
     return Shards([Texts(joined(ids, np.array(words, np.int32)))], len(ids), "phonemes")
 

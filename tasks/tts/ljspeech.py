@@ -4,7 +4,7 @@ The test gives a model the true past (`mcd_forced`, `msd_forced`): its frames st
 distances are those of MCD and MSD (tasks/tts/distortion.py) of the log-mels themselves. Nothing is warped and no
 vocoder takes part, so that a score takes milliseconds and depends on nothing but the model. The further evaluation
 `free_running` is the published one: the model hears itself, Griffin-Lim makes sound of its frames and of the true ones,
-and MCD and MSD compare the two. A model of little training that is left alone says nothing that could be ranked.
+and MCD and MSD compare the two. The free-running speech of a model with little training is too poor to rank.
 
 Our readings:
 - Frames are cut to whole steps of `frames_per_step`, as published; the rest, 3 frames at most, is left out.
@@ -31,12 +31,12 @@ from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedTask, Source
 from tasks.examples import AnyExamples, Shards, fingerprint
-from tasks.lm.text_sources import HubFiles, path_identity
+from tasks.lm.text_sources import HubFiles
 from tasks.tts import audio, clips, phonemes, synthetic_speech
 from tasks.tts.audio import LJSPEECH
-from tasks.tts.baselines import LastFrame, MeanFrame, PhonemeFrames
 from tasks.tts.distortion import Ratio, costs, frame_distances, log_mels
 from tasks.tts.features import TEXT, spectrograms, texts
+from tasks.tts.frame_predictors import LastFrame, MeanFrame, PhonemeFrames
 from tasks.tts.synthetic_speech import Sentence
 from tasks.tts.utterances import Utterances, moments, real
 
@@ -93,19 +93,19 @@ class LJSpeech(CachedTask):
 
     def sources(self) -> dict[str, Source]:
         def files() -> dict[str, Any]:
-            return {"files": path_identity(self.path, self.hint), **self._text_identity()}
+            return {**self.identity(), **self._text_identity()}
 
-        def published(what: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
-            return lambda: files() if self.path and self.path.is_dir() else {**what, **self._text_identity()}
+        def published(**facts: Any) -> Callable[[], dict[str, Any]]:
+            return lambda: files() if self.path and self.path.is_dir() else {**facts, **self._text_identity()}
 
         hub = {"name": HUB.name, "revision": HUB.revision}
         layout = {"held_out": self.held_out, "sentences": self.sentences, "version": synthetic_speech.VERSION}
         layout["symbols"] = " ".join(phonemes.SYMBOLS)
         return {
             "official": Source(
-                self._official, published({"sha256": clips.ARCHIVE.sha256}), path=self.release, complete=True
+                self._official, published(sha256=clips.ARCHIVE.sha256), path=self.release, complete=True
             ),
-            "hf": Source(self._hub, published(hub), path=f"a folder with the files of {HUB.name}", complete=True),
+            "hf": Source(self._hub, published(**hub), path=f"a folder with the files of {HUB.name}", complete=True),
             SLICE: Source(
                 self._slice, lambda: {**files(), "held_out": self.held_out}, path=clips.LAYOUT, requires_path=True
             ),
@@ -113,8 +113,8 @@ class LJSpeech(CachedTask):
         }
 
     def _text_identity(self) -> dict[str, Any]:
-        found = phonemes.espeak()
-        others = "letters" if found is None else f"phonemizer {found[1]}"
+        phonemizer = phonemes.espeak()
+        others = "letters" if phonemizer is None else f"phonemizer {phonemizer[1]}"
         limits = {
             "max_frames": self.max_frames,
             "max_phonemes": self.max_phonemes,
@@ -125,24 +125,24 @@ class LJSpeech(CachedTask):
     def _official(self, progress: Progress) -> dict[str, list[clips.Clip]]:
         downloads, folder = self.data_root / "downloads", self.path
         if folder is None or not folder.is_dir():
-            file = clips.ARCHIVE.at(self.path, downloads, self.hint, progress)
-            folder = clips.unpacked(file, downloads, self.hint, progress)
+            file = clips.ARCHIVE.at(self.path, downloads, progress)
+            folder = clips.unpacked(file, downloads, progress)
         return clips.by_title(self._complete(folder))
 
     def _hub(self, progress: Progress) -> dict[str, list[clips.Clip]]:
-        files = HUB.at(self.path, self.hint)["all"]
-        which = {"files": path_identity(self.path, self.hint)} if self.path else {"revision": HUB.revision}
-        folder = clips.from_parquet(files, self.data_root / "downloads" / "lj-speech-hf", which, self.hint)
+        files = HUB.at(self.path)["all"]
+        which = self.identity(revision=HUB.revision)
+        folder = clips.from_parquet(files, self.data_root / "downloads" / "lj-speech-hf", which)
         return clips.by_title(self._complete(folder))
 
     def _complete(self, folder: Path) -> list[clips.Clip]:
-        found = clips.read_clips(folder, self.hint)
-        self.check_is_complete(folder, [len(found)], [clips.CLIPS], "clips")
-        return found
+        all_clips = clips.read_clips(folder)
+        self.check_is_complete(folder, [len(all_clips)], [clips.CLIPS], "clips")
+        return all_clips
 
     def _slice(self, progress: Progress) -> dict[str, list[clips.Clip]]:
-        found = clips.read_clips(self.path, self.hint)
-        return clips.last_held_out(found, self.held_out, self.path / clips.METADATA, self.hint)
+        all_clips = clips.read_clips(self.path)
+        return clips.last_held_out(all_clips, self.held_out, self.path / clips.METADATA)
 
     def _generated(self, progress: Progress) -> dict[str, list[Sentence]]:
         counts = {"train": self.sentences, "val": self.held_out, "test": self.held_out}
@@ -152,14 +152,14 @@ class LJSpeech(CachedTask):
         }
 
     def read_source(self, progress: Progress) -> dict[str, Shards]:
-        found, phonemizer = self._source.read(progress), None
+        splits, phonemizer = self._source.read(progress), None
         if self.source != SYNTHETIC:
-            file = phonemes.CMUDICT.at(self.dictionary, self.data_root / "downloads", self.hint, progress)
-            known = phonemes.espeak()
-            phonemizer = phonemes.Phonemizer(phonemes.read_dictionary(file, self.hint), known and known[0])
+            file = phonemes.CMUDICT.at(self.dictionary, self.data_root / "downloads", progress)
+            espeak = phonemes.espeak()
+            phonemizer = phonemes.Phonemizer(phonemes.read_dictionary(file), espeak and espeak[0])
         title = f"features of {self.name}"
-        written = {name + TEXT: texts(found[name], phonemizer, self.max_phonemes, self.hint) for name in SPLITS}
-        heard = {name: spectrograms(found[name], self.scale, self.max_frames, title, self.hint) for name in SPLITS}
+        written = {name + TEXT: texts(splits[name], phonemizer, self.max_phonemes) for name in SPLITS}
+        heard = {name: spectrograms(splits[name], self.scale, self.max_frames, title) for name in SPLITS}
         return heard | written
 
     def check_vocabulary(self, split: str, found: AnyExamples) -> None:
@@ -168,17 +168,17 @@ class LJSpeech(CachedTask):
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
-        found, facts = self.open(cached), self.facts(cached)
+        examples, facts = self.open(cached), self.facts(cached)
         self._splits = {
-            name: Utterances(found[name], found[name + TEXT], self.scale, self.frames_per_step) for name in SPLITS
+            name: Utterances(examples[name], examples[name + TEXT], self.scale, self.frames_per_step) for name in SPLITS
         }
-        mean, std = moments(found["train"], self.scale.mels)
-        seen = np.bincount(found[f"train{TEXT}"].tokens, minlength=len(phonemes.SYMBOLS)) > 0
+        mean, std = moments(examples["train"], self.scale.mels)
+        seen = np.bincount(examples[f"train{TEXT}"].tokens, minlength=len(phonemes.SYMBOLS)) > 0
         for name, split in self._splits.items():
             split.mean, split.std, split.seen = mean, std, seen
             if not split.frame_counts.all():
-                what = f"a clip has fewer frames than a step, {self.frames_per_step}"
-                raise DataError(f"{self.name}: {name}: {what}; lower task.frames_per_step, then {self.hint}")
+                problem = f"a clip has fewer frames than a step, {self.frames_per_step}"
+                raise DataError(f"{self.name}: {name}: {problem}", "lower task.frames_per_step")
         self._references.clear()
         self._splits["free_running"] = self._splits["test"]
         sizes = {name: len(split) for name, split in self._splits.items()}
@@ -223,7 +223,7 @@ class LJSpeech(CachedTask):
         return total + (entropy * (number < steps)).sum(1) / steps[:, 0]
 
     def metrics(self) -> MetricCollection:
-        """Of frames given the true past; `by_dictionary`, ... are the shares of words in percent."""
+        """Metrics of frames given the true past; `by_dictionary`, ... are shares of words in percent."""
         forced = {name: Ratio(name, "frames") for name in ("mcd_forced", "msd_forced", "loss")}
         shares = {name: Ratio(name, "words", 100.0) for name in SHARES}
         return MetricCollection({**forced, **shares}, compute_groups=False)
@@ -243,14 +243,14 @@ class LJSpeech(CachedTask):
         return {name: total / frames * batch["weight"] for name, total in sums.items()}
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
-        known = self.baselines()
+        baselines = self.baselines()
         return [
             FinalEvaluation(
                 "free_running",
                 self.split("free_running"),
                 metrics=self.spoken_metrics,
                 score=self.score_spoken,
-                baselines={name: known[name] for name in ("mean_frame", "phoneme_frames")},
+                baselines={name: baselines[name] for name in ("mean_frame", "phoneme_frames")},
             )
         ]
 
@@ -275,7 +275,7 @@ class LJSpeech(CachedTask):
         return scores | {"stopped": stopped.double()}
 
     def speak(self, model: Predictor, batch: Batch) -> tuple[list[Tensor], Tensor]:
-        """Frames (T, F) of each clip, standardised, and whether it stopped, (B,): a baseline has a way of its own."""
+        """Frames (T, F) of each clip, standardised, and whether it stopped, (B,). A baseline has its own method."""
         if hasattr(model, "synthesise"):
             return model.synthesise(batch["phonemes"])
         return synthesise(model, batch["phonemes"], seeds=batch["seeds"], max_steps=self.max_steps)
@@ -325,17 +325,17 @@ class LJSpeech(CachedTask):
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """The shortest test clip: spectrograms, an alignment, what is said, and the first seconds of both sounds."""
-        from tasks.tts import plot
+        from tasks.tts import speech_plot
 
         split, device = self.split("test"), next(model.parameters()).device
         batch = {name: x.to(device) for name, x in split.batch([int(split.frame_counts.argmin())]).items()}
         _, forced, _ = self.predict(model, batch)
         spoken, _ = self.speak(model, batch)
         weights = model.alignments(batch["phonemes"], batch["frames"], seeds=batch["seeds"])[:, 0].float().cpu().numpy()
-        layer, head = plot.sharpest(weights)
+        layer, head = speech_plot.sharpest(weights)
         pictures = {"true": batch["frames"][0], "given the true past": forced[0], "by itself": spoken[0]}
         said = phonemes.spelled(batch["phonemes"][0].tolist())
-        figure = plot.draw(
+        figure = speech_plot.draw(
             {name: frames.float().cpu().numpy() * split.std + split.mean for name, frames in pictures.items()},
             weights[layer, head],
             [phonemes.SYMBOLS[number] for number in batch["phonemes"][0].tolist()],

@@ -91,14 +91,14 @@ class Phonemizer:
         self.dictionary, self.espeak = dictionary, espeak
         self.others: dict[str, tuple[str, int]] = {}  # words that were looked up elsewhere
 
-    def __call__(self, text: str, where: str, hint: str) -> Phonemes:
+    def __call__(self, text: str, where: str) -> Phonemes:
         """Raises DataError for a text without words, or with digits."""
         plain = unicodedata.normalize("NFKD", text.replace("’", "'")).lower()
         plain = "".join(character for character in plain if not unicodedata.combining(character))
         if digits := re.search(r"\d+", plain):
-            raise DataError(f"{where}: {digits.group()[:20]!r} in a text; write numbers as words, then {hint}")
+            raise DataError(f"{where}: {digits.group()[:20]!r} in a text", "write numbers as words")
         if not re.search("[a-z]", plain):
-            raise DataError(f"{where}: a text without words; put what is said there, then {hint}")
+            raise DataError(f"{where}: a text without words", "put what is said there")
         symbols, counts = [], [0, 0, 0]
         for token in WORD.findall(plain):
             if token in PUNCTUATION:
@@ -155,23 +155,21 @@ def espeak() -> tuple[Callable[[str], str], str] | None:
     return lambda word: backend.phonemize([word], separator=separator, strip=True)[0], phonemizer.__version__
 
 
-def read_dictionary(file: Path, hint: str) -> dict[str, str]:
+def read_dictionary(file: Path) -> dict[str, str]:
     """{word in lower case: phonemes} of CMUdict's archive, the first of several pronunciations. Raises DataError."""
     try:
         with zipfile.ZipFile(file) as archive, archive.open(MEMBER) as stream:
             data = stream.read(LARGEST + 1)
     except (*BROKEN, zipfile.BadZipFile, KeyError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"{file}: {one_line(error)[:120]}; put {CMUDICT.url} there, then {hint}") from error
+        raise DataError(f"{file}: {one_line(error)[:120]}", f"put {CMUDICT.url} there") from error
     if len(data) > LARGEST:
-        raise DataError(
-            f"{file}: {MEMBER} in it is more than {LARGEST >> 20} MiB; put {CMUDICT.url} there, then {hint}"
-        )
+        raise DataError(f"{file}: {MEMBER} in it is more than {LARGEST >> 20} MiB", f"put {CMUDICT.url} there")
     found: dict[str, str] = {}
     for number, line in enumerate(data.decode("latin-1").splitlines(), 1):
         fields = line.split()
-        phonemes = [f"{one}0" if one in VOWELS else one for one in fields[2:]]
-        if not phonemes or any(one not in IDS for one in phonemes):
-            raise DataError(f"{file}: {MEMBER}:{number}: {line[:60]!r} is no word and its phonemes; {hint}")
+        phonemes = [f"{symbol}0" if symbol in VOWELS else symbol for symbol in fields[2:]]
+        if not phonemes or any(symbol not in IDS for symbol in phonemes):
+            raise DataError(f"{file}: {MEMBER}:{number}: {line[:60]!r} is no word and its phonemes")
         found.setdefault(fields[0].lower(), " ".join(phonemes))
     return found
 

@@ -70,11 +70,11 @@ class Sentence:
 def voices() -> list[tuple[int, np.ndarray, np.ndarray]]:
     """(frames, harmonics, their levels) of each phoneme of `SPOKEN`."""
     random = np.random.Generator(np.random.PCG64(VERSION))
-    found = []
+    spoken = []
     for symbol in SPOKEN:
         vowel = symbol[-1].isdigit()
         count = int(random.integers(2, 4)) if vowel else 1
         numbers = random.choice(np.arange(1, 13), count, replace=False)
         levels = random.uniform(0.4, 1.0, count) * (1.0 if vowel else 0.3)
-        found.append((int(random.integers(5, 10) if vowel else random.integers(2, 5)), numbers, levels))
-    return found
+        spoken.append((int(random.integers(5, 10) if vowel else random.integers(2, 5)), numbers, levels))
+    return spoken

@@ -7,7 +7,7 @@ import pytest
 
 from harness.commands.explain import explain
 from harness.config.cell import cell_of
-from harness.config.compose import compose, options, recipes
+from harness.config.compose import compose, options, pickled, recipes
 from harness.config.overrides import rewrite
 from harness.config.places import CONF, ROOT
 from harness.config.resolvers import default_protocol
@@ -15,6 +15,7 @@ from harness.config.sweep import compose_commands, expand, expand_all
 from harness.errors import UsageError
 
 ETTH1 = "task=forecasting/etth1"
+MINE = ["task=lra/mine", "budget=smoke"]
 
 
 @pytest.mark.parametrize("task", [name for name, _ in options("task")])
@@ -63,6 +64,30 @@ def test_a_task_of_ones_own_names_one_too(own):
     cfg = compose(["task=lra/mine", "budget=smoke"], [str(own)])
     assert (cfg.protocol.name, cfg.train.max_steps) == ("luna", 7)
     assert cfg.train.batch_size == 3, "what the budget has for the family"
+
+
+def test_the_file_of_a_family_may_hold_the_recipe_of_each_task(own):
+    def train():
+        pickled.cache_clear()  # the files changed
+        return compose(MINE, [str(own)]).train
+
+    family = own / "protocol" / "luna" / "lra.yaml"
+    family.write_text("train: {max_steps: 5, eval_every: 2}\ntasks: {mine: {train: {max_steps: 9}}, other: {}}\n")
+    assert train().max_steps == 7, "a file of the task's own comes first"
+    (own / "protocol" / "luna" / "lra" / "mine.yaml").unlink()
+    assert (train().max_steps, train().eval_every) == (9, 2)
+    family.write_text("train: {max_steps: 5}\ntasks: {any: {}, other: {train: {max_steps: 9}}}\n")
+    assert train().max_steps == 5
+    family.write_text("train: {max_steps: 5}\ntasks: {other: {}}\n")
+    with pytest.raises(Exception, match="Could not find"):
+        train()
+
+
+def test_a_task_that_the_file_of_its_family_leaves_out():
+    assert "luna" in recipes("lra/text") and "luna" not in recipes("lra/pathx")
+    with pytest.raises(Exception, match="Could not find") as error:
+        compose(["task=lra/pathx", "protocol=luna"])
+    assert "protocol 'luna' has no recipe for task 'lra/pathx'" in explain(error.value, [])
 
 
 def test_a_task_that_names_none(own):

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from tasks.lm import tokenizers
 from tasks.lm.documents import Document
 
-HINT = "python run.py do=prepare task=lm/pg19"
 BYTES = tokenizers.Bytes()
 
 

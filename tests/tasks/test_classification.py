@@ -10,8 +10,8 @@ from tasks import cache, data_task
 from tasks.checks import DataError
 from tasks.examples import ShardedExamples
 from tasks.lra import classification
+from tasks.lra.byte_tokens import pack_bytes
 from tasks.lra.text import Text
-from tasks.tokenizers import pack_bytes
 from tests.helpers.tasks import no_progress, one_line
 
 SMALL = {"source": "synthetic", "max_length": 128, "distance": 32, "train": 60, "val": 20, "test": 31}

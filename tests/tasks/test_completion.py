@@ -6,7 +6,7 @@ import torch
 
 from models.attention.base import Pattern
 from tasks.checks import DataError
-from tasks.completion import plot
+from tasks.completion import cloud_plot
 from tasks.completion.chamfer import NAMES, chamfer_l1
 from tasks.completion.pcn import PCN, resampled
 from tests.helpers.completion import SMALL, equal, loaded, points
@@ -212,14 +212,14 @@ def test_a_picture_shows_shapes_of_four_categories(tmp_path):
 
 def test_a_picture_has_as_many_rows_as_there_are_shapes(tmp_path):
     assert len(loaded(tmp_path, test=2).artifacts(Copy())["png"].axes) == 6
-    assert plot.pick(np.array([0, 1, 0, 1, 0])) == [0, 1, 2, 3]
-    assert plot.pick(np.arange(8)) == [0, 2, 5, 7]
+    assert cloud_plot.pick(np.array([0, 1, 0, 1, 0])) == [0, 1, 2, 3]
+    assert cloud_plot.pick(np.arange(8)) == [0, 2, 5, 7]
 
 
 def test_the_camera_sees_what_is_missing():
     whole = points(3, 500)
     for direction in np.eye(3):
-        camera = plot.camera_of(whole[whole @ direction > 0], whole)
+        camera = cloud_plot.camera_of(whole[whole @ direction > 0], whole)
         assert camera @ camera.T == pytest.approx(np.eye(3), abs=1e-6)
         assert np.linalg.det(camera) == pytest.approx(1)
         assert camera[2] @ -direction > 0

@@ -19,7 +19,6 @@ from tasks.checks import DataError
 from tasks.data_sources import Download
 from tests.helpers.tasks import no_progress, one_line, tar
 
-HINT = "python run.py do=prepare task=lra/text"
 BODY = bytes(range(256)) * 5000
 
 
@@ -62,10 +61,10 @@ def download(server):
 
 def test_fetched_once_and_checked(download, server, tmp_path):
     calls = []
-    file = download.fetch(tmp_path / "new", HINT, lambda *call: calls.append(call))
+    file = download.fetch(tmp_path / "new", lambda *call: calls.append(call))
     assert file == tmp_path / "new" / "data.tar.gz" and file.read_bytes() == BODY
     assert calls[-1] == ("fetching data.tar.gz", len(BODY), len(BODY))
-    assert download.fetch(tmp_path / "new", HINT, no_progress) == file
+    assert download.fetch(tmp_path / "new", no_progress) == file
     assert server.starts == [0], "what is there is not fetched again"
     assert sorted(path.name for path in file.parent.iterdir()) == [".data.tar.gz.lock", "data.tar.gz"]
 
@@ -74,12 +73,12 @@ def test_fetched_once_and_checked(download, server, tmp_path):
 def test_goes_on_where_it_broke_off(download, server, tmp_path, mode, starts):
     server.mode = "breaks off"
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path, HINT, no_progress)
-    one_line(error, download.url, "broke off after", f"of {len(BODY):,} bytes", tmp_path / "data.tar.gz", HINT)
+        download.fetch(tmp_path, no_progress)
+    one_line(error, download.url, "broke off after", f"of {len(BODY):,} bytes", tmp_path / "data.tar.gz")
     assert (tmp_path / "data.tar.gz.part").stat().st_size == len(BODY) // 3
     assert not (tmp_path / "data.tar.gz").exists()
     server.mode = mode
-    assert download.fetch(tmp_path, HINT, no_progress).read_bytes() == BODY
+    assert download.fetch(tmp_path, no_progress).read_bytes() == BODY
     assert server.starts == starts
 
 
@@ -87,50 +86,50 @@ def test_goes_on_where_it_broke_off(download, server, tmp_path, mode, starts):
 def test_the_wrong_file_is_thrown_away(download, server, tmp_path, mode, reason):
     server.mode = mode
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path, HINT, no_progress)
-    one_line(error, download.url, reason, "thrown away", HINT)
+        download.fetch(tmp_path, no_progress)
+    one_line(error, download.url, reason, "thrown away")
     assert [path.name for path in tmp_path.iterdir()] == [".data.tar.gz.lock"]
     server.mode = "good"
-    assert download.fetch(tmp_path, HINT, no_progress).read_bytes() == BODY
+    assert download.fetch(tmp_path, no_progress).read_bytes() == BODY
 
 
 def test_a_wrong_beginning_is_not_gone_on_with(download, tmp_path):
     (tmp_path / "data.tar.gz.part").write_bytes(b"x" * 1000)
     with pytest.raises(DataError, match="thrown away"):
-        download.fetch(tmp_path, HINT, no_progress)
-    assert download.fetch(tmp_path, HINT, no_progress).read_bytes() == BODY
+        download.fetch(tmp_path, no_progress)
+    assert download.fetch(tmp_path, no_progress).read_bytes() == BODY
     (tmp_path / "data.tar.gz").unlink()
     (tmp_path / "data.tar.gz.part").write_bytes(BODY * 2)
-    assert download.fetch(tmp_path, HINT, no_progress).read_bytes() == BODY
+    assert download.fetch(tmp_path, no_progress).read_bytes() == BODY
 
 
 def test_what_cannot_be_fetched_says_what_to_do(download, server, tmp_path):
     server.mode = "missing"
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path, HINT, no_progress)
-    one_line(error, download.url, "404", tmp_path / "data.tar.gz", HINT)
+        download.fetch(tmp_path, no_progress)
+    one_line(error, download.url, "404", tmp_path / "data.tar.gz")
     nowhere = Download("http://127.0.0.1:9/data.tar.gz", 1, "00")
     with pytest.raises(DataError) as error:
-        nowhere.fetch(tmp_path, HINT, no_progress)
-    one_line(error, nowhere.url, "not fetched", HINT)
+        nowhere.fetch(tmp_path, no_progress)
+    one_line(error, nowhere.url, "not fetched")
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path / "file", HINT, no_progress)
-    one_line(error, download.url, "not fetched", HINT)
+        download.fetch(tmp_path / "file", no_progress)
+    one_line(error, download.url, "not fetched")
 
 
 def test_a_copy_that_was_put_there_is_checked(download, server, tmp_path):
     (tmp_path / "data.tar.gz").write_bytes(BODY[:-1])
     with pytest.raises(DataError) as error:
-        download.fetch(tmp_path, HINT, no_progress)
-    one_line(error, tmp_path / "data.tar.gz", f"{len(BODY) - 1:,} bytes instead of {len(BODY):,}", HINT)
+        download.fetch(tmp_path, no_progress)
+    one_line(error, tmp_path / "data.tar.gz", f"{len(BODY) - 1:,} bytes instead of {len(BODY):,}")
     (tmp_path / "data.tar.gz").write_bytes(BODY[:-1] + b"x")
     with pytest.raises(DataError) as error:
-        download.check(tmp_path / "data.tar.gz", HINT)
-    one_line(error, tmp_path / "data.tar.gz", "sha256", download.url, HINT)
+        download.check(tmp_path / "data.tar.gz")
+    one_line(error, tmp_path / "data.tar.gz", "sha256", download.url)
     with pytest.raises(DataError) as error:
-        download.check(tmp_path / "nothing", HINT)
-    one_line(error, tmp_path / "nothing", ":1: No such file", HINT)
+        download.check(tmp_path / "nothing")
+    one_line(error, tmp_path / "nothing", ":1: No such file")
     assert server.starts == []
 
 
@@ -139,7 +138,7 @@ def test_two_that_fetch_at_once(download, server, tmp_path):
 
     def fetch():
         try:
-            files.append(download.fetch(tmp_path, HINT, no_progress).read_bytes())
+            files.append(download.fetch(tmp_path, no_progress).read_bytes())
         except Exception as error:
             errors.append(error)
 
@@ -155,13 +154,13 @@ def test_two_that_fetch_at_once(download, server, tmp_path):
 
 
 def everything(file):
-    return {name: stream.read() for name, stream in data_sources.archive(file, lambda name: True, HINT)}
+    return {name: stream.read() for name, stream in data_sources.archive(file, lambda name: True)}
 
 
 def test_archive_gives_what_is_wanted(tmp_path):
     file = tar(tmp_path / "a.tar.gz", {"x/1.txt": b"one", "x/2.txt": b"two", "y": b""})
     assert everything(file) == {"x/1.txt": b"one", "x/2.txt": b"two", "y": b""}
-    assert [name for name, _ in data_sources.archive(file, lambda name: name.endswith("2.txt"), HINT)] == ["x/2.txt"]
+    assert [name for name, _ in data_sources.archive(file, lambda name: name.endswith("2.txt"))] == ["x/2.txt"]
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"], "nothing is unpacked"
 
 
@@ -170,7 +169,7 @@ def test_archive_that_leads_out_is_refused(tmp_path, name):
     file = tar(tmp_path / "a.tar.gz", {name: b"bad", "x/1.txt": b"one"})
     with pytest.raises(DataError) as error:
         everything(file)
-    one_line(error, file, "leads out of it", HINT)
+    one_line(error, file, "leads out of it")
 
 
 def test_links_are_no_files(tmp_path):
@@ -193,9 +192,9 @@ def test_broken_archives(tmp_path, kind):
     elif kind != "missing":
         file.write_bytes({"cut": data[: len(data) // 2], "no archive": b"<html>" * 999, "empty": b""}[kind])
     with pytest.raises(DataError) as error:
-        for name, stream in data_sources.archive(file, lambda name: True, HINT):
-            data_sources.content(stream, f"{file}/{name}", HINT)
-    one_line(error, file, HINT)
+        for name, stream in data_sources.archive(file, lambda name: True):
+            data_sources.content(stream, f"{file}/{name}")
+    one_line(error, file)
 
 
 @pytest.mark.parametrize("extra", [{"GNU.sparse.map": "x,y"}, {"GNU.sparse.size": "abc"}])
@@ -207,14 +206,14 @@ def test_headers_that_make_no_sense(tmp_path, extra):
         archive.addfile(entry)
     with pytest.raises(DataError) as error:
         everything(file)
-    one_line(error, file, HINT)
+    one_line(error, file)
 
 
 def test_a_member_that_is_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(data_sources, "LARGEST_MEMBER", 10)
-    assert data_sources.content(io.BytesIO(b"x" * 10), "there", HINT) == b"x" * 10
+    assert data_sources.content(io.BytesIO(b"x" * 10), "there") == b"x" * 10
     with pytest.raises(DataError, match="there:1: more than"):
-        data_sources.content(io.BytesIO(b"x" * 11), "there", HINT)
+        data_sources.content(io.BytesIO(b"x" * 11), "there")
 
 
 # text files
@@ -224,7 +223,7 @@ def test_lines_with_their_numbers(tmp_path):
     (tmp_path / "a").write_bytes(b"one\r\n\ntwo")
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\r\n\ntwo"))
     for name in ("a", "a.gz"):
-        assert list(data_sources.lines_of(tmp_path / name, HINT)) == [(1, b"one"), (2, b""), (3, b"two")]
+        assert list(data_sources.lines_of(tmp_path / name)) == [(1, b"one"), (2, b""), (3, b"two")]
 
 
 @pytest.mark.parametrize("kind", ["cut", "no gzip", "missing", "checksum"])
@@ -236,14 +235,14 @@ def test_broken_text_files(tmp_path, kind):
     if kind != "missing":
         file.write_bytes({"cut": data[:-100], "no gzip": b"one\n"}.get(kind, data))
     with pytest.raises(DataError) as error:
-        list(data_sources.lines_of(file, HINT))
-    one_line(error, f"{file}:", HINT)
+        list(data_sources.lines_of(file))
+    one_line(error, f"{file}:")
 
 
 def test_a_line_without_an_end(monkeypatch):
     monkeypatch.setattr(data_sources, "LONGEST_LINE", 10)
     with pytest.raises(DataError, match="there:2: more than"):
-        list(data_sources.lines(io.BytesIO(b"0123456789"[:9] + b"\n" + b"x" * 99), "there", HINT))
+        list(data_sources.lines(io.BytesIO(b"0123456789"[:9] + b"\n" + b"x" * 99), "there"))
 
 
 def test_identity_sees_changes(tmp_path, monkeypatch):
@@ -253,22 +252,22 @@ def test_identity_sees_changes(tmp_path, monkeypatch):
         monkeypatch.setattr(data_sources, "HASHED_WHOLE", whole)
         for data in (b"x" * 1000, b"y" + b"x" * 999, b"x" * 999 + b"y", b"x" * 1001):
             file.write_bytes(data)
-            seen.add((whole, data_sources.identity(file, HINT)))
-            assert data_sources.identity(file, HINT) in {name for _, name in seen}
+            seen.add((whole, data_sources.identity(file)))
+            assert data_sources.identity(file) in {name for _, name in seen}
     assert len(seen) == 8
     with pytest.raises(DataError, match=":1: No such file"):
-        data_sources.identity(tmp_path / "b", HINT)
+        data_sources.identity(tmp_path / "b")
 
 
 def test_the_one_file_of_a_pattern(tmp_path):
     for name in ("imdb_train.jsonl", "other"):
         (tmp_path / name).write_text("")
-    assert data_sources.only_file(tmp_path, "imdb_train*", HINT).name == "imdb_train.jsonl"
+    assert data_sources.only_file(tmp_path, "imdb_train*").name == "imdb_train.jsonl"
     (tmp_path / "imdb_train.jsonl.gz").write_text("")
     for pattern, reason in (("imdb_train*", "2 files"), ("imdb_test*", "No such file")):
         with pytest.raises(DataError) as error:
-            data_sources.only_file(tmp_path, pattern, HINT)
-        one_line(error, tmp_path, reason, pattern, HINT)
+            data_sources.only_file(tmp_path, pattern)
+        one_line(error, tmp_path, reason, pattern)
 
 
 # libraries
@@ -282,8 +281,8 @@ def test_the_hub_says_no_in_one_line(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
     with pytest.raises(DataError) as error:
-        data_sources.from_hub("stanfordnlp/imdb", "e628", ("train",), HINT)
-    one_line(error, "https://huggingface.co/datasets/stanfordnlp/imdb", "Couldn't reach", HINT)
+        data_sources.from_hub("stanfordnlp/imdb", "e628", ("train",))
+    one_line(error, "https://huggingface.co/datasets/stanfordnlp/imdb", "Couldn't reach")
 
 
 def builder_that(raises):
@@ -294,21 +293,21 @@ def builder_that(raises):
 
 
 def test_tfds_is_an_extra(monkeypatch, tmp_path):
-    ask = functools.partial(data_sources.from_tfds, "imdb_reviews", tmp_path, ("train",), HINT)
+    ask = functools.partial(data_sources.from_tfds, "imdb_reviews", tmp_path, ("train",))
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(DataError) as error:
         ask()
-    one_line(error, "pip install -e .[tfds],", HINT)
+    one_line(error, "pip install -e .[tfds]")
     for raises, part in (
-        (ModuleNotFoundError("No module named\n'tensorflow'", name="tensorflow"), "pip install -e .[tfds-tf],"),
-        (ModuleNotFoundError("No module named 'etils'", name="etils"), "'etils': pip install etils,"),
+        (ModuleNotFoundError("No module named\n'tensorflow'", name="tensorflow"), "pip install -e .[tfds-tf]"),
+        (ModuleNotFoundError("No module named 'etils'", name="etils"), "'etils'; pip install etils"),
         (RuntimeError("checksums\ndiffer"), "checksums differ"),
     ):
         module = types.SimpleNamespace(builder=builder_that(raises))
         monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
         with pytest.raises(DataError) as error:
             ask()
-        one_line(error, "tfds imdb_reviews", tmp_path, part, HINT)
+        one_line(error, "tfds imdb_reviews", tmp_path, part)
 
 
 def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path):
@@ -317,13 +316,13 @@ def test_a_small_file_that_unpacks_to_many_lines_is_refused_soon(tmp_path):
     file = tmp_path / "basic_train.tsv.gz"
     file.write_bytes(gzip.compress(b"Source\tTarget\n" + b"1\t1\n" * 6_000_000, 1))
     readers = (
-        lambda: deque(data_sources.lines_of(file, "H"), maxlen=0),
+        lambda: deque(data_sources.lines_of(file), maxlen=0),
         lambda: data_sources.opened(file).read(),
-        lambda: pair_files._marks(file, "H"),
+        lambda: pair_files._marks(file),
     )
     for read in readers:
         with pytest.raises((DataError, OSError), match=r"unpacks to more than \d\d MiB"):
             read()
     held = gzip.compress(b"\n".join(hashlib.sha256(b"%d" % i).hexdigest().encode() for i in range(400_000)))
     file.write_bytes(held)  # 26 MB of text that is no bomb
-    assert sum(1 for _ in data_sources.lines_of(file, "H")) == 400_000
+    assert sum(1 for _ in data_sources.lines_of(file)) == 400_000

@@ -283,7 +283,7 @@ def places(text: str) -> list[tuple[str, int]]:
 
 
 def test_pairs_are_of_one_section_or_of_two(tmp_path):
-    how = {"words": (24, 20), "texts": 2, "seed": 0, "hint": ""}
+    how = {"words": (24, 20), "texts": 2, "seed": 0}
     made = sections.examples(books(tmp_path), examples=400, **how)
     assert {name: len(some) for name, some in made.items()} == {"train": 400, "val": 50, "test": 50}
     for _, (a, b), label in made["train"]:
@@ -303,7 +303,7 @@ def test_pairs_are_of_one_section_or_of_two(tmp_path):
 
 
 def test_one_line_continues(tmp_path):
-    made = sections.examples(books(tmp_path), examples=400, words=(30, 10), texts=5, seed=0, hint="")
+    made = sections.examples(books(tmp_path), examples=400, words=(30, 10), texts=5, seed=0)
     right = []
     for _, (text, *lines), label in made["train"]:
         (book, last), starts = places(text)[-1], [places(line)[0] for line in lines]
@@ -325,7 +325,7 @@ def topics_of(text: str) -> dict[int, set[int]]:
 
 @pytest.mark.parametrize(("texts", "words"), [(2, (24, 24)), (5, (64, 24)), (6, (24, 12))])
 def test_generated_texts_are_on_one_topic_each_and_share_no_word_of_it(texts, words):
-    for split, some in sections.examples(None, examples=80, words=words, texts=texts, seed=0, hint="").items():
+    for split, some in sections.examples(None, examples=80, words=words, texts=texts, seed=0).items():
         for _, (first, *others), label in some:
             ((topic, halves),), lines = topics_of(first).items(), [list(topics_of(other).items()) for other in others]
             assert halves == {0} and all(len(line) == 1 and line[0][1] == {1} for line in lines), split

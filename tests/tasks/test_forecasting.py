@@ -275,7 +275,7 @@ def test_data_that_cannot_be(tmp_path, options, said):
 def test_every_published_series_is_read_from_its_download(tmp_path):
     """The downloads are those files, or differ from them in a column that is not read."""
     for dataset in DATASETS.values():
-        series = read(REAL / f"{dataset.file}.gz", dataset, "")
+        series = read(REAL / f"{dataset.file}.gz", dataset)
         assert series.content_hash == dataset.content_hash and len(series.values) == dataset.rows
         data = gzip.decompress((REAL / f"{dataset.file}.gz").read_bytes())
         if dataset.ignored:
@@ -284,5 +284,5 @@ def test_every_published_series_is_read_from_its_download(tmp_path):
             data = ("\n".join(numbered) + "\n").encode()
         file = tmp_path / dataset.file
         file.write_bytes(data)
-        dataset.download.check(file, "")
-        assert read(file, dataset, "").content_hash == dataset.content_hash
+        dataset.download.check(file)
+        assert read(file, dataset).content_hash == dataset.content_hash

@@ -311,6 +311,6 @@ def test_real_slice(tmp_path):
     info = task.load()
     assert (info.source, info.sizes) == ("slice:lra_image", {"train": 3600, "val": 400, "test": 2000})
     assert 8 < baseline_scores(task)["acc"] < 12
-    files = image.read_sprites(*task._slice_files()["train"], "")
+    files = image.read_sprites(*task._slice_files()["train"])
     assert files[0][0, 0, 0].tolist() == [59, 62, 63], "the first pixel of CIFAR-10"
     assert files[1][:8].tolist() == [6, 9, 9, 4, 1, 1, 2, 7]

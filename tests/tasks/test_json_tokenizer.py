@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 
 def made(folder, vocabulary=10):
-    return json_tokenizer.make(path=folder, vocabulary=vocabulary, hint="prepare")
+    return json_tokenizer.make(path=folder, vocabulary=vocabulary)
 
 
 def test_ids(folder):
@@ -71,4 +71,4 @@ def test_more_ids_than_rows(folder):
 @pytest.mark.parametrize("settings", [{"path": None, "vocabulary": 3}, {"vocabulary": None}, {"vocabulary": 0}])
 def test_settings_that_are_missing(folder, settings):
     with pytest.raises(ValueError):
-        json_tokenizer.make(**{"path": folder, "vocabulary": 3, "hint": "prepare", **settings})
+        json_tokenizer.make(**{"path": folder, "vocabulary": 3, **settings})

@@ -13,8 +13,8 @@ from tasks.checks import DataError
 from tasks.examples import content_hash
 from tasks.lra import listops
 from tasks.lra.listops import ListOps
-from tasks.lra.listops_generator import evaluate, format_expression, parse
-from tests.helpers.listops import NEXT, loaded, small
+from tasks.lra.listops_generator import evaluate, parse
+from tests.helpers.listops import NEXT, format_expression, loaded, small
 from tests.helpers.tasks import baseline_scores, no_progress, one_line
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_listops"

@@ -16,8 +16,9 @@ from scipy import stats
 
 from tasks.examples import Examples, content_hash, join
 from tasks.lra import listops_generator as generator
-from tasks.lra.listops_generator import Grammar, evaluate, format_expression, generate, generate_block, parse
+from tasks.lra.listops_generator import Grammar, evaluate, generate, generate_block, parse
 from tests.helpers import listops_naive
+from tests.helpers.listops import format_expression
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 GOLDEN = SHARED / "golden" / "listops_expressions.tsv"

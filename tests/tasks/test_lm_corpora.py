@@ -11,17 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tasks import data_sources
 from tasks.checks import DataError
 from tasks.data_sources import Download
 from tasks.data_task import SPLITS
-from tasks.lm import bookcorpus, books, openwebtext, pg19, synthetic_text, text_sources, wikitext103
+from tasks.lm import bookcorpus, books, openwebtext, pg19, synthetic_text, wikitext103
 from tasks.lm.bookcorpus import BookCorpus
 from tasks.lm.openwebtext import OpenWebText
 from tasks.lm.pg19 import PG19
 from tasks.lm.slimpajama import SlimPajama
 from tasks.lm.wikitext103 import WikiText103
 from tests.helpers.tasks import never, no_progress, one_line, tar
-from tests.helpers.texts import HINT, folder, parquet, text_of, texts_of
+from tests.helpers.texts import folder, parquet, text_of, texts_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 CORPORA = [PG19, WikiText103, OpenWebText, BookCorpus, SlimPajama]
@@ -177,36 +178,36 @@ NAMES = [f"train/{number}.txt" for number in range(60)]
 def test_books_are_fetched_once_and_kept(bucket, tmp_path):
     bucket.mode = "missing"
     with pytest.raises(DataError) as error:
-        books.fetch_books(NAMES, tmp_path, HINT, no_progress, bucket=bucket.url)
-    one_line(error, bucket.url, "404", tmp_path, "what is there is kept", HINT)
+        books.fetch_books(NAMES, tmp_path, no_progress, bucket=bucket.url)
+    one_line(error, bucket.url, "404", tmp_path, "what is there is kept")
     kept = {file.name for file in (tmp_path / "train").iterdir()}
     assert "7.txt" not in kept and len(kept) < 60
     bucket.mode, bucket.asked, calls = "busy", [], []
-    books.fetch_books(NAMES, tmp_path, HINT, lambda *call: calls.append(call), bucket=bucket.url)
+    books.fetch_books(NAMES, tmp_path, lambda *call: calls.append(call), bucket=bucket.url)
     assert len(set(bucket.asked)) == 60 - len(kept) and len(bucket.asked) == 3 * (60 - len(kept))
     assert {file.name: file.read_text() for file in (tmp_path / "train").iterdir()} == {
         name.split("/")[1]: f"/{name}" * 3 for name in NAMES
     }
     assert calls and calls[-1] == ("fetching books", 50, 60)
-    books.fetch_books(NAMES, tmp_path, HINT, never, bucket=bucket.url)
+    books.fetch_books(NAMES, tmp_path, never, bucket=bucket.url)
 
 
 @pytest.mark.parametrize(("mode", "reason"), [("wrong", "MD5"), ("short", "5 bytes came, 36 were announced")])
 def test_a_book_that_is_not_whole_is_not_kept(bucket, tmp_path, mode, reason):
     bucket.mode = mode
     with pytest.raises(DataError) as error:
-        books.fetch_books(NAMES[:2], tmp_path, HINT, no_progress, bucket=bucket.url)
-    one_line(error, bucket.url, reason, HINT)
+        books.fetch_books(NAMES[:2], tmp_path, no_progress, bucket=bucket.url)
+    one_line(error, bucket.url, reason)
     assert not list(tmp_path.rglob("*.txt"))
 
 
 def test_a_list_of_books_names_only_books(tmp_path):
     (tmp_path / "list.txt").write_text("train/1.txt\ntest/22.txt\n")
-    assert books.listed_books(tmp_path / "list.txt", HINT) == ["train/1.txt", "test/22.txt"]
+    assert books.listed_books(tmp_path / "list.txt") == ["train/1.txt", "test/22.txt"]
     (tmp_path / "list.txt").write_text("train/1.txt\ntrain/../../x.txt\n")
     with pytest.raises(DataError) as error:
-        books.listed_books(tmp_path / "list.txt", HINT)
-    one_line(error, f"{tmp_path}/list.txt:2", "is no book", HINT)
+        books.listed_books(tmp_path / "list.txt")
+    one_line(error, f"{tmp_path}/list.txt:2", "is no book")
 
 
 def wikitext(monkeypatch):
@@ -249,8 +250,8 @@ def test_wikitext_is_the_same_from_everywhere(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="bytes instead of"):
         task(WikiText103, tmp_path / "new", path=tmp_path / "w.zip").prepare(no_progress)
     with pytest.raises(DataError) as error:
-        wikitext103.unpacked(plain / "wiki.test.raw", tmp_path / "new", HINT)
-    one_line(error, plain, "zip", HINT)
+        wikitext103.unpacked(plain / "wiki.test.raw", tmp_path / "new")
+    one_line(error, plain, "zip")
     (plain / "wiki.train.raw").write_text(texts["train"] + "\n")
     with pytest.raises(DataError, match=r"instead of .* lines"):
         task(WikiText103, tmp_path / "new", path=plain).prepare(no_progress)
@@ -315,14 +316,14 @@ def test_slimpajama_is_named_after_its_sample(tmp_path):
 def test_an_identity_follows_the_content(tmp_path, monkeypatch):
     path = folder(tmp_path / "texts", TEXTS)
     for most in (1 << 20, 10):
-        monkeypatch.setattr(text_sources, "HASHED_WHOLE", most)
-        before = text_sources.path_identity(path, HINT)
-        assert text_sources.path_identity(folder(tmp_path / f"copy{most}", TEXTS), HINT) == before
+        monkeypatch.setattr(data_sources, "HASHED_WHOLE", most)
+        before = data_sources.path_identity(path)
+        assert data_sources.path_identity(folder(tmp_path / f"copy{most}", TEXTS)) == before
         folder(path, {"train/2.txt": TEXTS["train/2.txt"][:-1] + "!"})
-        assert text_sources.path_identity(path, HINT) != before
+        assert data_sources.path_identity(path) != before
         folder(path, TEXTS)
         (path / "test" / "2.txt").rename(path / "test" / "3.txt")
-        assert text_sources.path_identity(path, HINT) != before
+        assert data_sources.path_identity(path) != before
         (path / "test" / "3.txt").rename(path / "test" / "2.txt")
 
 

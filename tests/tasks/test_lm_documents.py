@@ -17,7 +17,7 @@ from tasks.lm.documents import Document, Encoder, TextFile, shards
 from tasks.lm.parquet import parquet_rows
 from tasks.lm.text_sources import MEMBER, text_splits
 from tests.helpers.tasks import one_line, tar
-from tests.helpers.texts import BYTES, HINT, Deadly, folder, parquet, text_of, texts_of
+from tests.helpers.texts import BYTES, Deadly, folder, parquet, text_of, texts_of
 
 TEXTS = {"train/10.txt": "Ten words.\nÆ", "train/9.txt": " nine  ", "validation/1.txt": "one", "test/2.txt": "two\n"}
 WIKI = (
@@ -29,13 +29,13 @@ WIKI = (
 
 
 def encoded(pieces, reading="packed", tokenizer=BYTES):
-    made = shards(pieces, tokenizer, reading=reading, title="train", hint=HINT)
+    made = shards(pieces, tokenizer, reading=reading, title="train")
     return join(make() for make in made.makers)
 
 
 def files(tmp_path, texts):
     folder(tmp_path, {f"{number}.txt": text for number, text in enumerate(texts)})
-    return [TextFile.at(tmp_path / f"{number}.txt", HINT) for number in range(len(texts))]
+    return [TextFile.at(tmp_path / f"{number}.txt") for number in range(len(texts))]
 
 
 def test_a_document_is_closed_and_counted(tmp_path):
@@ -59,7 +59,7 @@ def test_texts_without_a_word_are_left_out_and_a_split_of_them_is_refused(tmp_pa
     assert [text_of(found, i) for i in range(2)] == ["a", "b"] and found.count == 2
     with pytest.raises(DataError) as error:
         encoded(files(tmp_path / "empty", ["", "\n"]))
-    one_line(error, "empty/0.txt", "no words in it", HINT)
+    one_line(error, "empty/0.txt", "no words in it")
     with pytest.raises(DataError, match="train: no documents"):
         encoded([])
 
@@ -76,7 +76,7 @@ def test_small_batches_change_nothing(tmp_path, monkeypatch):
 
 def test_pieces_are_grouped_by_size(monkeypatch):
     monkeypatch.setattr(documents, "SHARD", 100)
-    pieces = [documents.Members(None, (str(i),), size, HINT) for i, size in enumerate([40, 60, 1, 300, 99, 1, 1])]
+    pieces = [documents.Members(None, (str(i),), size) for i, size in enumerate([40, 60, 1, 300, 99, 1, 1])]
     groups = [make.pieces for make in shards(pieces, BYTES, reading="packed", title="").makers]
     assert [[one.size for one in group] for group in groups] == [[40, 60], [1], [300], [99, 1], [1]]
 
@@ -136,7 +136,7 @@ def test_folders_and_archives_give_the_same_documents(tmp_path):
         tar(tmp_path / "a.tar.gz", {f"pg19/{name}": texts[name] for name in reversed(texts)} | {"pg19/x.csv": b"x"}),
     ]
     for path in folders:
-        found = text_splits(path, HINT)
+        found = text_splits(path)
         assert {name: texts_of(pieces) for name, pieces in found.items()} == {
             "train": [TEXTS["train/10.txt"], TEXTS["train/9.txt"]],  # in the order of names, as characters
             "val": ["one"],
@@ -144,14 +144,14 @@ def test_folders_and_archives_give_the_same_documents(tmp_path):
         }
         assert sum(piece.count for piece in found["train"]) == 2
     with pytest.raises(DataError) as error:
-        text_splits(folder(tmp_path / "part", {"train/1.txt": "a", "test/1.txt": "b"}), HINT)
-    one_line(error, tmp_path / "part", "no texts to val", HINT)
+        text_splits(folder(tmp_path / "part", {"train/1.txt": "a", "test/1.txt": "b"}))
+    one_line(error, tmp_path / "part", "no texts to val")
 
 
 def test_an_archive_is_read_in_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "SHARD", 15)
     texts = {f"a/train/{number}.txt": f"text {number} {'x' * number}".encode() for number in range(7)}
-    pieces = documents.members(tar(tmp_path / "a.tar", texts), MEMBER, HINT)["train"]
+    pieces = documents.members(tar(tmp_path / "a.tar", texts), MEMBER)["train"]
     assert len(pieces) > 2 and all(piece.size <= 15 for piece in pieces)
     assert texts_of(pieces) == [text.decode() for text in texts.values()]
 
@@ -159,8 +159,8 @@ def test_an_archive_is_read_in_parts(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["../train/1.txt", "/train/1.txt", "a/../../train/1.txt"])
 def test_an_archive_that_leads_out_of_itself_is_refused(tmp_path, name):
     with pytest.raises(DataError) as error:
-        text_splits(tar(tmp_path / "a.tar.gz", {"train/1.txt": b"a", name: b"b"}), HINT)
-    one_line(error, tmp_path / "a.tar.gz", "leads out of it", HINT)
+        text_splits(tar(tmp_path / "a.tar.gz", {"train/1.txt": b"a", name: b"b"}))
+    one_line(error, tmp_path / "a.tar.gz", "leads out of it")
 
 
 def test_invalid_utf8_is_named_by_file_and_byte(tmp_path):
@@ -170,14 +170,14 @@ def test_invalid_utf8_is_named_by_file_and_byte(tmp_path):
     whole = {f"{split}/1.txt": b"a" for split in ("train", "val", "test")}
     archive = tar(tmp_path / "a.tar", whole | {"train/2.txt": bad})
     for pieces, where, byte in (
-        ([TextFile.at(tmp_path / "bad.txt", HINT)], tmp_path / "bad.txt", 4),
-        ([TextFile.at(tmp_path / "bad.txt.gz", HINT)], tmp_path / "bad.txt.gz", 4),
-        (text_splits(archive, HINT)["train"], f"{archive}/train/2.txt", 4),
-        (article_index(tmp_path / "wiki.raw", HINT).pieces(size=1), tmp_path / "wiki.raw", wiki.index(b"\xc3\xc3")),
+        ([TextFile.at(tmp_path / "bad.txt")], tmp_path / "bad.txt", 4),
+        ([TextFile.at(tmp_path / "bad.txt.gz")], tmp_path / "bad.txt.gz", 4),
+        (text_splits(archive)["train"], f"{archive}/train/2.txt", 4),
+        (article_index(tmp_path / "wiki.raw").pieces(size=1), tmp_path / "wiki.raw", wiki.index(b"\xc3\xc3")),
     ):
         with pytest.raises(DataError) as error:
             encoded(pieces)
-        one_line(error, f"{where}: byte {byte} (0x", "is not UTF-8", HINT)
+        one_line(error, f"{where}: byte {byte} (0x", "is not UTF-8")
 
 
 def test_a_file_that_is_cut_off_is_one_line(tmp_path):
@@ -187,37 +187,37 @@ def test_a_file_that_is_cut_off_is_one_line(tmp_path):
         tmp_path, {"cut.txt.gz": zipped[:-40], "no.txt.gz": b"text", "cut.parquet": rows[:-40], "no.parquet": b"x" * 99}
     )
     for read, name in (
-        (lambda: encoded([TextFile.at(tmp_path / "cut.txt.gz", HINT)]), "cut.txt.gz"),
-        (lambda: encoded([TextFile.at(tmp_path / "no.txt.gz", HINT)]), "no.txt.gz"),
-        (lambda: article_index(tmp_path / "cut.txt.gz", HINT), "cut.txt.gz"),
-        (lambda: parquet_rows(tmp_path / "cut.parquet", HINT), "cut.parquet"),
-        (lambda: parquet_rows(tmp_path / "no.parquet", HINT), "no.parquet"),
-        (lambda: parquet_rows(tmp_path / "missing.parquet", HINT), "missing.parquet"),
-        (lambda: TextFile.at(tmp_path / "missing.txt", HINT), "missing.txt"),
+        (lambda: encoded([TextFile.at(tmp_path / "cut.txt.gz")]), "cut.txt.gz"),
+        (lambda: encoded([TextFile.at(tmp_path / "no.txt.gz")]), "no.txt.gz"),
+        (lambda: article_index(tmp_path / "cut.txt.gz"), "cut.txt.gz"),
+        (lambda: parquet_rows(tmp_path / "cut.parquet"), "cut.parquet"),
+        (lambda: parquet_rows(tmp_path / "no.parquet"), "no.parquet"),
+        (lambda: parquet_rows(tmp_path / "missing.parquet"), "missing.parquet"),
+        (lambda: TextFile.at(tmp_path / "missing.txt"), "missing.txt"),
     ):
         with pytest.raises(DataError) as error:
             read()
-        one_line(error, tmp_path / name, HINT)
-    pieces = parquet_rows(tmp_path / "rows.parquet", HINT)
+        one_line(error, tmp_path / name)
+    pieces = parquet_rows(tmp_path / "rows.parquet")
     end = int.from_bytes(rows[-8:-4], "little") + 8
     (tmp_path / "rows.parquet").write_bytes(b"\xff" * (len(rows) - end) + rows[-end:])
     with pytest.raises(DataError) as error:
         encoded(pieces)
-    one_line(error, tmp_path / "rows.parquet", HINT)
+    one_line(error, tmp_path / "rows.parquet")
 
 
 def test_rows_are_documents_however_they_are_cut(tmp_path, monkeypatch):
     texts = [f"row {number} é" for number in range(11)]
     file = parquet(tmp_path / "rows.parquet", texts, rows=6)
-    assert [(piece.group, piece.first, piece.count) for piece in parquet_rows(file, HINT)] == [(0, 0, 6), (1, 6, 5)]
+    assert [(piece.group, piece.first, piece.count) for piece in parquet_rows(file)] == [(0, 0, 6), (1, 6, 5)]
     for size in (1, 40, 1 << 20):
         monkeypatch.setattr("tasks.lm.parquet.SHARD", size)
-        pieces = parquet_rows(file, HINT)
+        pieces = parquet_rows(file)
         found = [document for piece in pieces for document in piece.documents()]
         assert found == [Document(f"{file}:{number}", text) for number, text in enumerate(texts, 1)]
     assert len({(piece.group, piece.start) for piece in pieces}) == 2
     monkeypatch.setattr("tasks.lm.parquet.SHARD", 1 << 20)
-    joined = parquet_rows(file, HINT, joined=4)
+    joined = parquet_rows(file, joined=4)
     assert sum(piece.count for piece in joined) == 4
     assert texts_of(joined) == [
         "".join(f"{text}\n" for text in some) for some in (texts[:4], texts[4:6], texts[6:10], texts[10:])
@@ -235,22 +235,22 @@ def test_rows_are_documents_however_they_are_cut(tmp_path, monkeypatch):
 def test_rows_that_are_no_texts_are_one_line(tmp_path, texts, options, reason):
     file = parquet(tmp_path / "rows.parquet", texts, **options)
     with pytest.raises(DataError) as error:
-        encoded(parquet_rows(file, HINT))
-    one_line(error, file, reason, HINT)
+        encoded(parquet_rows(file))
+    one_line(error, file, reason)
 
 
 def test_a_row_with_invalid_utf8_is_named(tmp_path):
     file = parquet(tmp_path / "rows.parquet", pa.array([b"fine", b"ab\xff"]).view(pa.string()))
     with pytest.raises(DataError) as error:
-        encoded(parquet_rows(file, HINT))
-    one_line(error, f"{file}:2: byte 2 (0xff) is not UTF-8", HINT)
+        encoded(parquet_rows(file))
+    one_line(error, f"{file}:2: byte 2 (0xff) is not UTF-8")
 
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_articles_begin_at_headings_between_blank_lines(tmp_path, zipped):
     file = tmp_path / ("wiki.raw.gz" if zipped else "wiki.raw")
     file.write_bytes(gzip.compress(WIKI) if zipped else WIKI)
-    index = article_index(file, HINT)
+    index = article_index(file)
     assert (index.lines, index.size, len(index.starts)) == (WIKI.count(b"\n"), len(WIKI), 2)
     expected = [WIKI[: WIKI.index(b" \n = Gull")].decode(), WIKI[WIKI.index(b" \n = Gull") :].decode()]
     for size in (1, len(WIKI)):
@@ -264,7 +264,7 @@ def test_articles_begin_at_headings_between_blank_lines(tmp_path, zipped):
 def test_what_stands_before_the_first_heading_is_not_lost(tmp_path, start):
     file = tmp_path / "wiki.raw"
     file.write_bytes(start + WIKI)
-    index = article_index(file, HINT)
+    index = article_index(file)
     assert len(index.starts) == 2 + bool(start) and "".join(texts_of(index.pieces(size=1))).encode() == start + WIKI
 
 
@@ -285,7 +285,7 @@ def test_an_encoder_holds_no_more_than_its_batches(monkeypatch, tmp_path):
         vocab_size, end_id = 257, 256
         encode = staticmethod(lambda texts: seen.append(f"encode {texts[0][-1]}") or BYTES.encode(texts))
 
-    assert Encoder((Watched(),), Tokenizer(), "packed", HINT)().count == 3
+    assert Encoder((Watched(),), Tokenizer(), "packed")().count == 3
     assert seen == [f"{verb} {number}" for number in range(3) for verb in ("read", "encode")]
 
 
@@ -297,6 +297,6 @@ def test_many_lines_of_nothing_are_quick(tmp_path):
 def test_pieces_can_be_sent_to_other_processes(tmp_path):
     file = parquet(tmp_path / "rows.parquet", ["a", "b"])
     folder(tmp_path, {"wiki.raw": WIKI})
-    every = [*parquet_rows(file, HINT), *article_index(tmp_path / "wiki.raw", HINT).pieces()]
+    every = [*parquet_rows(file), *article_index(tmp_path / "wiki.raw").pieces()]
     again = pickle.loads(pickle.dumps(every))
     assert again == every and texts_of(again) == texts_of(every)

@@ -15,7 +15,6 @@ from tasks.checks import DataError
 from tasks.lm import tokenizers
 from tests.helpers.tasks import never, no_progress, one_line
 
-HINT = "python run.py do=prepare task=lm/pg19"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "tokenizers"
 GPT2, BERT = SHARED / "gpt2", SHARED / "bert-base-uncased"
 needs_gpt2 = pytest.mark.skipif(not GPT2.is_dir(), reason="no GPT-2 vocabulary here")
@@ -36,7 +35,7 @@ SMALL = ["[UNK]", "[SEP]", "the", "The", "##re", "a", "##n", "##an", "ban", "##a
 
 
 def make(name, tmp_path, **options):
-    return tokenizers.make(name, folder=tmp_path, hint=HINT, **{"follows_from": {"text": "here"}, **options})
+    return tokenizers.make(name, folder=tmp_path, **{"follows_from": {"text": "here"}, **options})
 
 
 def trained(tmp_path, vocabulary=300, texts=(TEXT,) * 3, **options):
@@ -165,12 +164,12 @@ def test_bert_cased_is_the_default_vocabulary(tmp_path):
     assert (tokenizer.vocab_size, tokenizer.end_id) == (28_996, 102)
     with pytest.raises(DataError) as error:
         tokenizer.encode(["a"])
-    one_line(error, tmp_path / "bert-base-cased" / "vocab.txt", "No such file", HINT)
+    one_line(error, tmp_path / "bert-base-cased" / "vocab.txt", "No such file")
     (tmp_path / "bert-base-cased").mkdir()
     vocabulary(tmp_path / "bert-base-cased", SMALL)
     with pytest.raises(DataError) as error:
         tokenizer.prepare(never, no_progress)
-    one_line(error, "bert-base-cased/vocab.txt", "bytes instead of 213,450", HINT)
+    one_line(error, "bert-base-cased/vocab.txt", "bytes instead of 213,450")
 
 
 @needs_gpt2
@@ -190,7 +189,7 @@ def test_fetched_files_are_checked_and_known_by_their_content(tmp_path):
     (tmp_path / "gpt2" / "vocab.bpe").write_bytes(b"#version: 0.2\n")
     with pytest.raises(DataError) as error:
         default.prepare(never, no_progress)
-    one_line(error, tmp_path / "gpt2" / "vocab.bpe", "14 bytes instead of 456,318", HINT)
+    one_line(error, tmp_path / "gpt2" / "vocab.bpe", "14 bytes instead of 456,318")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +211,7 @@ def test_wrong_files_of_gpt2_are_one_line(tmp_path, file, content, reason):
         (tmp_path / file).write_bytes(content)
     with pytest.raises(DataError) as error:
         make("gpt2", tmp_path, path=tmp_path).encode(["a"])
-    one_line(error, tmp_path, reason, HINT)
+    one_line(error, tmp_path, reason)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def test_wrong_files_of_word_pieces_are_one_line(tmp_path, content, reason):
         (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(DataError) as error:
         make("wordpiece", tmp_path, path=tmp_path)
-    one_line(error, tmp_path / "vocab.txt", reason, HINT)
+    one_line(error, tmp_path / "vocab.txt", reason)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +273,7 @@ def test_training_reads_a_bounded_part(tmp_path, monkeypatch):
 def test_training_fails_in_one_line(tmp_path):
     with pytest.raises(DataError) as error:
         trained(tmp_path, vocabulary=5000)
-    one_line(error, "the training split gives 3", "ids, not 5,000", HINT)
+    one_line(error, "the training split gives 3", "ids, not 5,000")
 
     def broken():
         yield TEXT
@@ -286,7 +285,7 @@ def test_training_fails_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError) as error:
         trained(tmp_path / "file")
-    one_line(error, tmp_path / "file", "cannot write", "paths.data", HINT)
+    one_line(error, tmp_path / "file", "cannot write", "paths.data")
 
 
 def test_a_damaged_vocabulary_is_one_line(tmp_path):
@@ -298,7 +297,7 @@ def test_a_damaged_vocabulary_is_one_line(tmp_path):
         found.file.write_text(broken)
         with pytest.raises(DataError) as error:
             found.prepare(never, no_progress)
-        one_line(error, found.file, "damaged", "remove it", HINT)
+        one_line(error, found.file, "damaged", "remove it")
     other = make("bpe", tmp_path, vocabulary=300, follows_from={"other": 1})
     other.file.write_text(good)
     with pytest.raises(DataError, match="another vocabulary"):

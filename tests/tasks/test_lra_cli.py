@@ -54,7 +54,7 @@ def cut_gzip(folder: Path) -> Path:
 BROKEN = {
     "text slice: bad label": (lambda at: reviews(at, REVIEW + '{"text": "x", "label": 7}'), "@/imdb_train.jsonl:2: "),
     "text slice: cut": (lambda at: reviews(at, REVIEW * 2 + REVIEW[:9]), "@/imdb_train.jsonl:3: no JSON"),
-    "text slice: invalid UTF-8": (lambda at: reviews(at, b'{"text": "\xff"}'), "@/imdb_train.jsonl:1: byte 11"),
+    "text slice: invalid UTF-8": (lambda at: reviews(at, b'{"text": "\xff"}'), "@/imdb_train.jsonl:1: byte 10"),
     "text slice: missing": (lambda at: at, "@:1: No such file"),
     "text official: wrong checksum": (
         lambda at: texts(at, {"aclImdb_v1.tar.gz": "<html>"}) / "aclImdb_v1.tar.gz",

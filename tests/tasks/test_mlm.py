@@ -149,10 +149,10 @@ def test_pieces_follow_from_the_text_alone(tmp_path):
     bpe = {"tokenizer": "bpe", "vocabulary": 300, "vocabulary_text": folder}
     loaded = task(tmp_path, path=folder, **bpe)
     loaded.prepare(no_progress)
-    where = {"path": None, "data_root": tmp_path / "data", "hint": ""}
+    where = {"path": None, "data_root": tmp_path / "data"}
     other = token_ids.make("bpe", vocabulary=300, vocabulary_text=str(folder), **where)
     files = list((tmp_path / "data" / "lm" / "tokenizers").iterdir())
-    token_ids.prepare(other, folder, "", no_progress)
+    token_ids.prepare(other, folder, no_progress)
     assert len(files) == 1 and list((tmp_path / "data" / "lm" / "tokenizers").iterdir()) == files
     assert other.identity == loaded.vocabulary_used.identity and other.vocab_size == loaded.vocab_size == 304
     assert token_ids.mask_id(other) == 303
@@ -187,7 +187,7 @@ def test_pieces_of_generated_documents_are_their_words(tmp_path):
 
 @pytest.mark.skipif(not GPT2.is_dir(), reason="no GPT-2 files")
 def test_gpt2_has_robertas_rows():
-    used = token_ids.make("gpt2", path=GPT2, vocabulary=None, vocabulary_text=None, data_root=Path("none"), hint="")
+    used = token_ids.make("gpt2", path=GPT2, vocabulary=None, vocabulary_text=None, data_root=Path("none"))
     assert used.vocab_size == token_ids.rows("gpt2", None) == 50_265 and token_ids.mask_id(used) == 50_264
     assert used.encode(["Hello world"])[0].tolist() == [FIRST + 15496, FIRST + 995]
 

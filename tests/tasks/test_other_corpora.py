@@ -10,7 +10,7 @@ from tasks.checks import DataError
 from tasks.lm import openwebtext, other_corpora, text_sources
 from tasks.lm.slimpajama import SlimPajama
 from tests.helpers.tasks import no_progress, one_line
-from tests.helpers.texts import HINT, folder, parquet, text_of
+from tests.helpers.texts import folder, parquet, text_of
 
 TEXTS = {f"{name}/1.txt": f"{name} text " * 9 for name in ("train", "validation", "test")}
 
@@ -77,9 +77,7 @@ def test_published_files(tmp_path, monkeypatch):
     (hub / "pile").mkdir()
     json_lines(hub / "pile" / "test.jsonl.zst", "first\nsecond line", "ünï")
     names = {"roneneldan/TinyStories": "tiny", "Skylion007/openwebtext": "pages", "monology/pile-uncopyrighted": "pile"}
-    monkeypatch.setattr(
-        text_sources.data_sources, "files_from_hub", lambda name, revision, patterns, hint: hub / names[name]
-    )
+    monkeypatch.setattr(text_sources.data_sources, "files_from_hub", lambda name, revision, patterns: hub / names[name])
     monkeypatch.setattr(openwebtext, "HELD_OUT", 0.5)
     one, _ = prepared(tmp_path, corpora=dict.fromkeys(other_corpora.PUBLISHED, "hf"))
     found = {name: one.open(one._cached(name))["test"] for name in one.corpora}
@@ -102,7 +100,7 @@ def test_broken_json_lines(tmp_path, content, message):
     with pa.output_stream(str(tmp_path / "x.zst"), compression="zstd") as stream:
         stream.write(content)
     with pytest.raises(DataError, match=message) as caught:
-        list(other_corpora.JsonLines(tmp_path / "x.zst", 1, HINT).documents())
+        list(other_corpora.JsonLines(tmp_path / "x.zst", 1).documents())
     one_line(caught)
 
 
@@ -110,10 +108,10 @@ def test_a_file_that_is_cut(tmp_path):
     path = json_lines(tmp_path / "x.zst", *(str(number) * 1000 for number in range(99)))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"x\.zst"):
-        list(other_corpora.JsonLines(path, 1, HINT).documents())
+        list(other_corpora.JsonLines(path, 1).documents())
     path.write_bytes(b"no zstd")
     with pytest.raises(DataError, match="put the whole file there"):
-        list(other_corpora.JsonLines(path, 1, HINT).documents())
+        list(other_corpora.JsonLines(path, 1).documents())
 
 
 def test_refusals(tmp_path):

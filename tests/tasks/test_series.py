@@ -11,7 +11,6 @@ from tasks.forecasting.series import read
 from tests.helpers.tasks import mutations, one_line
 
 HOURLY = DATASETS["etth1"]
-HINT = "python run.py do=prepare task=forecasting/etth1"
 
 
 def good_lines(rows=30):
@@ -70,16 +69,16 @@ def test_what_is_broken_is_named_with_its_row(tmp_path, kind, zipped):
         data, file = file.read_bytes(), tmp_path / "ETTh1.csv.gz"
         file.write_bytes(gzip.compress(data))
     with pytest.raises(DataError) as error:
-        read(file, HOURLY, HINT)
-    one_line(error, str(file), said, HINT)
+        read(file, HOURLY)
+    one_line(error, str(file), said)
 
 
 def test_what_is_no_file_of_text(tmp_path):
     for name, data in {"ETTh1.csv": b"\xff\xfe\x00\x01" * 50, "ETTh1.csv.gz": b"no gzip"}.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError) as error:
-            read(tmp_path / name, HOURLY, HINT)
-        one_line(error, name, HINT)
+            read(tmp_path / name, HOURLY)
+        one_line(error, name)
 
 
 def test_a_truncated_archive(tmp_path):
@@ -87,13 +86,13 @@ def test_a_truncated_archive(tmp_path):
     file = tmp_path / "ETTh1.csv.gz"
     file.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError) as error:
-        read(file, HOURLY, HINT)
-    one_line(error, str(file), HINT)
+        read(file, HOURLY)
+    one_line(error, str(file))
 
 
 def test_copies_of_the_same_numbers_are_one_content(tmp_path):
     lines = good_lines()
-    plain = read(written(tmp_path / "a.csv", lines), HOURLY, HINT)
+    plain = read(written(tmp_path / "a.csv", lines), HOURLY)
     (tmp_path / "b.csv").write_bytes("\r\n".join(lines).encode())
     american = [lines[0]]
     for line in lines[1:]:
@@ -101,9 +100,9 @@ def test_copies_of_the_same_numbers_are_one_content(tmp_path):
         (year, month, day), clock = date.split(" ")[0].split("-"), date.split(" ")[1][:5]
         american.append(f"{int(month)}/{int(day)}/{year} {clock},{rest}")
     for file in (tmp_path / "b.csv", written(tmp_path / "c.csv", american)):
-        assert read(file, HOURLY, HINT).content_hash == plain.content_hash
+        assert read(file, HOURLY).content_hash == plain.content_hash
     changed = with_cell(lines, 9, 2, "7.5")
-    assert read(written(tmp_path / "d.csv", changed), HOURLY, HINT).content_hash != plain.content_hash
+    assert read(written(tmp_path / "d.csv", changed), HOURLY).content_hash != plain.content_hash
 
 
 def test_bytes_broken_at_random_are_read_or_refused_in_one_line(tmp_path):
@@ -111,8 +110,8 @@ def test_bytes_broken_at_random_are_read_or_refused_in_one_line(tmp_path):
     for broken in mutations("\n".join(good_lines()).encode(), 300):
         file.write_bytes(broken)
         try:
-            read(file, HOURLY, HINT)
+            read(file, HOURLY)
         except DataError as error:
-            assert "\n" not in str(error) and str(error).startswith(str(file)) and HINT in str(error)
+            assert "\n" not in str(error) and str(error).startswith(str(file))
             refused += 1
     assert refused > 150

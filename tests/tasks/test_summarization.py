@@ -60,7 +60,7 @@ def texts(loaded: MultiNews, split: str) -> list[tuple[str, str]]:
 
 # pairs
 
-VOCABULARY = vocabulary.make("bytes", folder=Path("none"), follows_from={}, hint="")
+VOCABULARY = vocabulary.make("bytes", folder=Path("none"), follows_from={})
 
 
 def split_of(*pairs: tuple[str, str], source_length: int = 6, target_length: int = 5, **more) -> PairSplit:
@@ -96,7 +96,7 @@ def test_a_text_comes_back(name):
     if name == "bart" and not GPT2.is_dir():
         pytest.skip("no GPT-2 files")
     path = GPT2 if name == "bart" else None
-    used = vocabulary.make(name, path=path, folder=Path("none"), follows_from={}, hint="")
+    used = vocabulary.make(name, path=path, folder=Path("none"), follows_from={})
     used = pickle.loads(pickle.dumps(used))
     ids = used.encode([TEXT, ""])
     assert used.decode(ids[0].tolist()) == TEXT and len(ids[1]) == 0 and used.decode([]) == ""
@@ -132,7 +132,7 @@ def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch):
     folder, found = line_files(tmp_path / "files"), []
     for part in (1000, 3):
         monkeypatch.setattr(pair_files, "PART", part)
-        pieces = pair_files.pieces(folder, cut_abstract=False, hint="")["train"]
+        pieces = pair_files.pieces(folder, cut_abstract=False)["train"]
         assert [piece.count for piece in pieces] == ([4] if part == 1000 else [3, 1])
         found.append([pair for piece in pieces for pair in piece.pairs()])
     assert found[0] == found[1] and found[0][2].where == f"{folder / 'train.target'}:3"
@@ -158,7 +158,7 @@ def test_wrong_lines_are_one_line(tmp_path, changed, parts):
     [
         (b'{"document": "a"', ["set_train.jsonl.gz:2: no JSON"]),
         (b"[" * 100_000, ["set_train.jsonl.gz:2: no JSON"]),
-        (b'["a", "b"]', [":2: no text 'document'"]),
+        (b'["a", "b"]', [":2: no JSON object"]),
         (b'{"document": "a", "summary": 3}', [":2: no text 'summary'"]),
         (b'{"document": "a\\ud800", "summary": "b"}', [":2: half a character (\\ud800)"]),
         (b'{"document": "a", "summary": " \\n"}', [":2: an empty target"]),

@@ -50,7 +50,7 @@ def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch, end):
         data = "".join(f"{line} {language}\r\n" for line in lines).encode()
         (tmp_path / f"train.{language}{end}").write_bytes(gzip.compress(data) if end else data)
     monkeypatch.setattr(pair_files, "PART", 4)
-    pieces = pair_files.of_line_files(*(tmp_path / f"train.{one}{end}" for one in ("en", "de")), "")
+    pieces = pair_files.of_line_files(*(tmp_path / f"train.{one}{end}" for one in ("en", "de")))
     assert [piece.count for piece in pieces] == [4, 4, 2]
     found = [pair for piece in map(pickle.loads, map(pickle.dumps, pieces)) for pair in piece.pairs()]
     assert [pair.source for pair in found] == [f"{line} en" for line in lines]
@@ -62,7 +62,7 @@ def test_files_of_tokens_are_texts_again(tmp_path):
     for language, text in (("en", b"It &apos;s a test ; see ( this ) .\n"), ("de", b"Ein Test ; siehe ( dies ) .\n")):
         (folder / f"train.{language}").unlink()
         (folder / f"train.tok.{language}.gz").write_bytes(gzip.compress(text * 4))
-    pairs = [pair for piece in pair_files.of_folder(folder, "")["train"] for pair in piece.pairs()]
+    pairs = [pair for piece in pair_files.of_folder(folder)["train"] for pair in piece.pairs()]
     assert pairs[0][1:] == ("It's a test; see (this).", "Ein Test; siehe (dies).")
 
 

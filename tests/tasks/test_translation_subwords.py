@@ -37,7 +37,7 @@ def codes(file: Path, *lines: str) -> Path:
 
 
 def of_codes(path: Path):
-    used = vocabulary.make("subwords", path=path, folder=Path("none"), follows_from={}, hint="do it")
+    used = vocabulary.make("subwords", path=path, folder=Path("none"), follows_from={})
     return pickle.loads(pickle.dumps(used))
 
 
@@ -83,7 +83,7 @@ def test_wrong_codes_are_one_line(tmp_path, lines, parts):
     file = codes(tmp_path / "codes", *lines)
     with pytest.raises(DataError) as error:
         of_codes(file)
-    one_line(error, file, *parts, "do it")
+    one_line(error, file, *parts)
     found = task(tmp_path, path=files(tmp_path / "files"), vocabulary=None, tokenizer_path=file)
     refuses(found, *parts)
 

@@ -14,7 +14,7 @@ from models.backbones.transformer_tts import TransformerTTS
 from tasks.checks import DataError
 from tasks.tts import audio, distortion
 from tasks.tts.audio import LJSPEECH
-from tasks.tts.baselines import LastFrame
+from tasks.tts.frame_predictors import LastFrame
 from tasks.tts.ljspeech import LJSpeech
 from tasks.tts.phonemes import IDS, SYMBOLS
 from tasks.tts.synthetic_speech import SCALE, Sentence
@@ -240,7 +240,7 @@ def flatness(samples, rate, low=100.0, high=4000.0):
 @pytest.mark.skipif(not SLICE.exists(), reason="no shared data")
 def test_a_clip_that_is_synthesised_again_is_speech():
     """No silence and no noise: as tonal as the clip itself, in the band of speech, and as loud from frame to frame."""
-    clip = audio.read(SLICE / "LJSpeech-1.1" / "wavs" / "LJ001-0002.flac", LJSPEECH, 1200, "")
+    clip = audio.read(SLICE / "LJSpeech-1.1" / "wavs" / "LJ001-0002.flac", LJSPEECH, 1200)
     true = audio.log_mel(clip, LJSPEECH)
     again = audio.to_samples(true, LJSPEECH, 0)
     noise = np.random.default_rng(0).normal(size=len(again)).astype(np.float32) * clip.std()

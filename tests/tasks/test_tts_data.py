@@ -170,12 +170,12 @@ def test_too_few_clips_and_a_wrong_dictionary_are_one_line(tmp_path, dictionary)
         with zipfile.ZipFile(other, "w") as archive:
             archive.writestr(phonemes.MEMBER, text)
         with pytest.raises(DataError) as error:
-            phonemes.read_dictionary(other, "do this")
-        one_line(error, "cmudict/cmudict:1", what, "do this")
+            phonemes.read_dictionary(other)
+        one_line(error, "cmudict/cmudict:1", what)
     other.write_bytes(b"PK")
     with pytest.raises(DataError) as error:
-        phonemes.read_dictionary(other, "do this")
-    one_line(error, "other.zip", "do this")
+        phonemes.read_dictionary(other)
+    one_line(error, "other.zip")
 
 
 def test_broken_sounds_and_lists_are_refused_in_one_line(tmp_path, dictionary):
@@ -255,7 +255,7 @@ def test_parquet_files_give_the_same_clips(tmp_path, dictionary, monkeypatch):
 
 def test_words_that_the_dictionary_lacks():
     known = {"hello": "HH AH0 L OW1", "world": "W ER1 L D"}
-    spoken = Phonemizer(known)("‘Hello’ (wörld): cheese—phrases…", "here", "do")
+    spoken = Phonemizer(known)("‘Hello’ (wörld): cheese—phrases…", "here")
     assert spelled(spoken.ids) == "HH AH0 L OW1 | W ER1 L D | CH IY1 S | F R AE1 S EH1 S | . . ."
     assert spoken.words == (2, 0, 2)
     assert by_letters("shipping") == "SH IH1 P IH1 NG" and by_letters("quite") == "K W IH1 T"
@@ -294,13 +294,13 @@ def test_phonemizer_is_asked_as_its_documentation_says(monkeypatch):
 @pytest.mark.skipif(not SLICE.exists(), reason="no shared data")
 def test_the_published_dictionary_and_the_slice(tmp_path):
     file = SLICE / "cmudict.zip"
-    phonemes.CMUDICT.check(file, "do")
-    known = phonemes.read_dictionary(file, "do")
+    phonemes.CMUDICT.check(file)
+    known = phonemes.read_dictionary(file)
     assert len(known) == 123_455 and known["read"] == "R EH1 D" and len(phonemes.SYMBOLS) == 79
-    speak, found = Phonemizer(known), clips.read_clips(SLICE / "LJSpeech-1.1", "do")
-    words = np.sum([speak(clip.text, clip.where, "do").words for clip in found], 0)
+    speak, found = Phonemizer(known), clips.read_clips(SLICE / "LJSpeech-1.1")
+    words = np.sum([speak(clip.text, clip.where).words for clip in found], 0)
     assert len(found) == 120 and words[0] / words.sum() > 0.97
-    parts = clips.last_held_out(found, 10, "there", "do")
+    parts = clips.last_held_out(found, 10, "there")
     assert [len(parts[name]) for name in ("train", "val", "test")] == [100, 10, 10]
 
 

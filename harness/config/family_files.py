@@ -1,0 +1,97 @@
+"""The recipes of a family's tasks in one yaml: `conf/protocol/luna/lra.yaml` holds the values that its tasks share and,
+below `tasks:`, those of each task (`any`: of every task that is not named).
+
+Hydra finds the option `protocol/luna/lra/image` there as if it were a file: `register` adds a source of configurations.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+
+BY_TASK = "tasks"
+PROVIDER = "families"  # of the source, in Hydra's search path
+
+Folders = Sequence[str | Path]
+
+
+def register(folders: Callable[[], Folders]) -> None:
+    """Let Hydra look into the files of families. `folders`: those of configuration; the first one wins."""
+    for plugin in _plugins(folders):
+        Plugins.instance().register(plugin)
+
+
+@functools.cache
+def _plugins(folders: Callable[[], Folders]) -> tuple[type[ConfigSource], type[SearchPathPlugin]]:
+
+    class FamilyFiles(ConfigSource):
+        @staticmethod
+        def scheme() -> str:
+            return PROVIDER
+
+        def load_config(self, config_path: str) -> ConfigResult:
+            return ConfigResult(
+                self.provider, self.path, values_in_family(config_path, folders()), header={"package": None}
+            )
+
+        def is_config(self, config_path: str) -> bool:
+            return values_in_family(config_path, folders()) is not None
+
+        def is_group(self, config_path: str) -> bool:
+            return False
+
+        def available(self) -> bool:
+            return True
+
+        def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+            return []
+
+    class FamilySearchPath(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            search_path.append(PROVIDER, f"{PROVIDER}://")
+
+    return FamilyFiles, FamilySearchPath
+
+
+def has_option(option: str, folders: Folders) -> bool:
+    """Whether `protocol/luna/lra/image` is a file, or part of the family's file."""
+    return any(existing(f"{option}.yaml", folders)) or values_in_family(option, folders) is not None
+
+
+def values_in_family(option: str, folders: Folders) -> DictConfig | None:
+    """`protocol/luna/lra/image`: the values in `luna/lra.yaml`; None without them, or with a file of the task."""
+    if option.count("/") != 3 or any(existing(f"{option}.yaml", folders)):
+        return None
+    family, _, name = option.rpartition("/")
+    values = (values_of(content, name) for content in contents(family, folders))
+    return next((task_values for task_values in values if task_values is not None), None)
+
+
+def contents(option: str, folders: Folders) -> Iterator[dict[str, Any]]:
+    """The yaml `protocol/luna/lra` of every folder, interpolations as they are written."""
+    return (_parsed(file, file.stat().st_mtime_ns) for file in existing(f"{option}.yaml", folders))
+
+
+def values_of(content: Mapping[str, Any], name: str) -> DictConfig | None:
+    """What the tasks of a family share, overridden by a task's own values; None where `tasks:` leaves it out."""
+    shared = {key: value for key, value in content.items() if key != BY_TASK}
+    by_task = content.get(BY_TASK, {"any": {}})
+    key = next((key for key in (name, "any") if key in by_task), None)
+    return None if key is None else OmegaConf.merge(shared, by_task[key] or {})
+
+
+def existing(path: str, folders: Iterable[str | Path]) -> Iterator[Path]:
+    return (file for folder in folders if (file := Path(folder) / path).is_file())
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(file: Path, modified_ns: int) -> dict[str, Any]:
+    """A yaml, parsed once while it stays as it is."""
+    return OmegaConf.to_container(OmegaConf.load(file))

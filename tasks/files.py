@@ -1,0 +1,35 @@
+"""Files that appear whole, and locks that processes wait for. Nothing here imports torch."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system without locks
+
+
+@contextlib.contextmanager
+def written_whole(file: Path) -> Iterator[IO[bytes]]:
+    """A stream whose content becomes the file once it is on disk; an error or a kill leaves the file as it was."""
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with open(unfinished, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(unfinished, file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def wait_for_lock(stream: IO[bytes]) -> None:
+    """Lock an open file until it is closed; the lock of a killed process ends with it."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise

@@ -1,0 +1,119 @@
+"""Classifiers that are fitted in closed form, for comparison: a table, naive Bayes, linear discriminants.
+
+Each is fitted to the training split once and then takes tokens, as a model does, and gives log-probabilities (B, K).
+
+    Lookup              p(class | key), where a function of the tokens gives a key to each example
+    NaiveBayes          p(class) prod_i p(feature_i | class), with one more of each feature in each class (Laplace)
+    LinearDiscriminant  classes that are normally distributed about means of their own with one covariance (Fisher)
+
+    B examples, N length, K classes, F features
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.base import Split
+
+PRIOR = 1.0  # examples that a key is given besides its own, with classes as frequent as in the whole split
+PIECE = 1000  # examples read at once
+SHRINKAGE = 0.2  # of the covariance, towards the same variance in all directions
+BUCKETS = 1 << 22  # of features that are too many to count one by one
+
+Features = Callable[[np.ndarray], np.ndarray]  # of tokens (B, N), or (B, 2, N) of pairs
+
+
+def pieces(split: Split, most: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Tokens and labels of the first `most` examples of a split, some at a time."""
+    count = min(len(split), most or len(split))
+    for start in range(0, count, PIECE):
+        batch = split.batch(range(start, min(start + PIECE, count)))
+        yield batch["tokens"].numpy(), batch["label"].numpy()
+
+
+class Lookup:
+    """The class that is most frequent with an example's key, a number below `keys`. `counts` is (keys, K)."""
+
+    def __init__(self, counts: np.ndarray, key: Features):
+        self.key = key
+        prior = (counts.sum(0) + PRIOR) / (counts.sum() + PRIOR * counts.shape[1])
+        smoothed = counts + PRIOR * prior
+        self.log_probability = torch.from_numpy(np.log(smoothed / smoothed.sum(1, keepdims=True)))  # (keys, K)
+
+    @classmethod
+    def fitted(cls, split: Split, classes: int, keys: int, key: Features, most: int | None = None) -> "Lookup":
+        counts = np.zeros((keys, classes))
+        for tokens, label in pieces(split, most):
+            np.add.at(counts, (key(tokens), label), 1)
+        return cls(counts, key)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        return self.log_probability[self.key(tokens.cpu().numpy())].to(tokens.device)
+
+
+class NaiveBayes:
+    """`features(tokens)` gives numbers of each example's features, (B, F) int64, -1 where there is none.
+
+    Features are hashed into BUCKETS. A feature that is absent from the training split is ignored.
+    """
+
+    def __init__(self, split: Split, classes: int, features: Features):
+        self.features = features
+        seen, examples = np.zeros((classes, BUCKETS)), np.zeros(classes)
+        for tokens, label in pieces(split):
+            numbers = bucket(features(tokens))
+            for number in range(classes):
+                of_class = numbers[label == number]
+                seen[number] += np.bincount(of_class[of_class >= 0], minlength=BUCKETS)
+            examples += np.bincount(label, minlength=classes)
+        counted = seen.any(0)
+        smoothed = (seen + counted) / (seen.sum(1, keepdims=True) + counted.sum())
+        log_likelihood = np.log(smoothed, out=np.zeros_like(smoothed), where=counted)
+        self.log_likelihood = np.concatenate([log_likelihood, np.zeros((classes, 1))], 1)  # -1: no feature
+        self.log_prior = np.log((examples + PRIOR) / (examples.sum() + PRIOR * classes))
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        numbers = bucket(self.features(tokens.cpu().numpy()))
+        logits = np.stack([of_class[numbers].sum(1) for of_class in self.log_likelihood], 1) + self.log_prior
+        return torch.from_numpy(logits).log_softmax(1).to(tokens.device)
+
+
+class LinearDiscriminant:
+    """Reads the tokens themselves as numbers; all examples have the same length."""
+
+    def __init__(self, split: Split, classes: int):
+        sums, squares, examples = 0.0, 0.0, np.zeros(classes)
+        for tokens, label in pieces(split):
+            x, member = tokens.astype(np.float64), np.eye(classes)[label]
+            sums, squares, examples = sums + member.T @ x, squares + x.T @ x, examples + member.sum(0)
+        mean = sums / np.maximum(1, examples)[:, None]  # (K, N)
+        covariance = (squares - (mean * examples[:, None]).T @ mean) / examples.sum()
+        variance = np.trace(covariance) / len(covariance) or 1.0
+        covariance = (1 - SHRINKAGE) * covariance + SHRINKAGE * variance * np.eye(len(covariance))
+        weight = np.linalg.solve(covariance, mean.T)  # (N, K)
+        prior = np.log((examples + PRIOR) / (examples.sum() + PRIOR * classes))
+        self.weight, self.bias = torch.from_numpy(weight), torch.from_numpy(prior - (mean.T * weight).sum(0) / 2)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        weight, bias = self.weight.to(tokens.device), self.bias.to(tokens.device)
+        return (tokens.double() @ weight + bias).log_softmax(1)
+
+
+def bucket(features: np.ndarray) -> np.ndarray:
+    """Numbers below BUCKETS, -1 as it is: the middle of a product with a large odd number (Fibonacci hashing)."""
+    mixed = (features.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - BUCKETS.bit_length() + 1)
+    return np.where(features < 0, -1, mixed.astype(np.int64))
+
+
+def ngrams(tokens: np.ndarray, n: int, symbols: int) -> np.ndarray:
+    """Ids (..., N) below `symbols`, 0 at padding -> numbers (..., N - n + 1) below symbols^n, -1 at padding."""
+    length = tokens.shape[-1] - n + 1
+    numbers = np.zeros((*tokens.shape[:-1], max(0, length)), np.int64)
+    for start in range(n):
+        numbers = numbers * symbols + tokens[..., start : start + length]
+    whole = np.ones(numbers.shape, bool)
+    for start in range(n):
+        whole &= tokens[..., start : start + length] > 0
+    return np.where(whole, numbers, -1)

@@ -21,6 +21,7 @@ FLOORS = (
     *("tasks", "harness.errors", "harness.progress"),
     *("harness.config", "harness.records", "harness.training"),
     *("harness.report.stats", "harness.report.render", "harness.report.spec", "harness.report.scores"),
+    *("harness.report.pages", "harness.report.plots", "harness.report.spec_files", "harness.report.site"),
     *("harness.report", "harness.bench", "harness.launch", "harness.commands"),
     "longhaul",
     "run",

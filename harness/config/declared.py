@@ -10,6 +10,7 @@ Planning and reading records ask for these, so they are data: no module of a tas
 number and are no part of a cell's identity.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from typing import Annotated, Any
 from omegaconf import OmegaConf
 from pydantic import Field, Strict
 
-from harness.config.compose import DECLARES, option_config
+from harness.config.compose import DECLARES, file_of, folders, option_config
 from harness.config.ranges import NAME
 from harness.config.validation import StrictModel, TupleOf, parse
 
@@ -48,22 +49,29 @@ def declared(part: Mapping[str, Any], where: str = "") -> Declared:
     return declaration.model_copy(update={"paths": PATHS | declaration.paths})
 
 
-def score_range(task: str, score: str) -> Range:
-    """The least and the greatest value of a task's score. `acc/length_2x` is an `acc`.
+def score_range(limits: Mapping[str, Limits], score: str) -> Range:
+    """The least and the greatest value of a score, from `declared_scores`. `acc/length_2x` is an `acc`.
 
-    There is no limit where none is declared, and for a task without a yaml. Raises UsageError for a broken declaration.
+    There is no limit where none is declared.
     """
-    limits = declared_scores(task).get(score.partition("/")[0], (None, None))
-    return tuple(bound if limit is None else limit for limit, bound in zip(limits, (-INFINITY, INFINITY), strict=True))
+    bounds = limits.get(score.partition("/")[0], (None, None))
+    return tuple(bound if limit is None else limit for limit, bound in zip(bounds, (-INFINITY, INFINITY), strict=True))
 
 
 def declared_scores(task: str) -> Mapping[str, Limits]:
+    """The limits of a task's scores; empty for a task without a yaml. Raises UsageError for a broken declaration."""
     if not NAME.fullmatch(task):
         return {}
     try:
-        return SCORES | declared(option_config("task", task), f"task={task}: ").scores
+        return _scores_in(task, tuple(folders()), file_of("task", task).stat().st_mtime_ns)
     except FileNotFoundError:
         return {}
+
+
+@functools.lru_cache(maxsize=256)
+def _scores_in(task: str, folders: tuple[str, ...], changed_ns: int) -> Mapping[str, Limits]:
+    """Read once per version of the yaml: thousands of records ask for the same tasks."""
+    return SCORES | declared(option_config("task", task), f"task={task}: ").scores
 
 
 def map_paths(part: Mapping[str, Any], change: Callable[[str], Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from harness.config.cell import flatten, identity
-from harness.config.declared import PERCENT, score_range
+from harness.config.declared import PERCENT, Limits, declared_scores, score_range
 from harness.records.schema import KNOWN_WHEN_DONE, Record, ScoresEntry
 
 Problems = Iterator[str]
@@ -138,9 +138,9 @@ def selection(record: Record) -> Problems:
 
 def metrics(record: Record) -> Problems:
     """Scores are possible, complete once a cell is done, and the same wherever they stand."""
-    task = record.cell.task
+    limits = declared_scores(record.cell.task)
     for name, evaluation in record.evaluations.items():
-        yield from (f"evaluations.{name}.metrics.{problem}" for problem in impossible(evaluation.metrics or {}, task))
+        yield from (f"evaluations.{name}.metrics.{problem}" for problem in impossible(evaluation.metrics or {}, limits))
     if record.status != "done" or record.metrics is None or record.metric is None:
         return
     for point in ("best", "last"):
@@ -151,7 +151,7 @@ def metrics(record: Record) -> Problems:
             yield f"{path}: of step {evaluated.step}, but there were {record.steps}"
         by_name = scores.model_extra
         yield from (f"{path}.{name}: null, with status done" for name, score in by_name.items() if score is None)
-        yield from (f"{path}.{problem}" for problem in impossible(by_name, task))
+        yield from (f"{path}.{problem}" for problem in impossible(by_name, limits))
         if path.endswith(".val") and record.metric.name not in by_name:
             yield f"{path}.{record.metric.name}: missing, but metric.name is {record.metric.name}"
     chosen = record.metrics.last if record.selection.rule == "last" else record.metrics.best
@@ -162,10 +162,10 @@ def metrics(record: Record) -> Problems:
         yield f"evaluations.test.n: {test.n}, but {chosen.test.n} at the chosen step"
 
 
-def impossible(scores: Mapping[str, float | None], task: str) -> Problems:
+def impossible(scores: Mapping[str, float | None], limits: Mapping[str, Limits]) -> Problems:
     """Scores outside the range that the task declares."""
     for name, score in scores.items():
-        least, greatest = score_range(task, name)
+        least, greatest = score_range(limits, name)
         if score is None or least - ROUNDING <= score <= greatest + ROUNDING:
             continue
         if (least, greatest) == PERCENT:

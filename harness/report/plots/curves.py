@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
-from harness.config.declared import PERCENT, score_range
+from harness.config.declared import PERCENT, declared_scores, score_range
 from harness.errors import UsageError
 from harness.records import collect
 from harness.records.named import run_parts
@@ -170,7 +170,7 @@ def _metric(entries: Mapping[str, Any]) -> Metric:
 def _first_metric(table: Mapping[str, Any], config: Mapping[str, Any]) -> Metric:
     """Of a task without a record. Percentages are better higher, all else lower."""
     name = next(key for key in table if key.startswith("val/")).removeprefix("val/")
-    return name, score_range(config.get("task", {}).get("name", ""), name) == PERCENT
+    return name, score_range(declared_scores(config.get("task", {}).get("name", "")), name) == PERCENT
 
 
 def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -67,12 +67,12 @@ def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, m
     monkeypatch.setattr(Task, "artifacts", noisy)
     torch.manual_seed(3)
     assert cell("rerun=all").state == "done"
-    found = files(tmp_path)
-    assert found[".png"] == found[".json"].with_suffix(".png") and set(found) == {*PLAIN, ".png"}
-    assert found[".png"].read_bytes()[:4] == b"\x89PNG"
-    drawn = json.loads(found[".json"].read_text())
+    paths = files(tmp_path)
+    assert paths[".png"] == paths[".json"].with_suffix(".png") and set(paths) == {*PLAIN, ".png"}
+    assert paths[".png"].read_bytes()[:4] == b"\x89PNG"
+    drawn = json.loads(paths[".json"].read_text())
     assert all(plain[key] == drawn[key] for key in ("metrics", "weights_sha256", "config", "selection"))
-    assert drawn["artifacts"] == {found[".png"].name: sha256(found[".png"].read_bytes()).hexdigest()}
+    assert drawn["artifacts"] == {paths[".png"].name: sha256(paths[".png"].read_bytes()).hexdigest()}
 
 
 def test_artifacts_that_fail_lose_no_record(cell, tmp_path, monkeypatch, capsys):
@@ -189,8 +189,8 @@ def kept(tmp_path, record, drawn=("png",)):
 
 def shown(tmp_path, asked, records):
     page = tmp_path / "tables" / "lavo" / "page.md"
-    found = pictures_of(select(frame(records), asked), asked, tmp_path / "records", page)
-    return [(one.heading, one.caption) for one in found]
+    pictures = pictures_of(select(frame(records), asked), asked, tmp_path / "records", page)
+    return [(picture.heading, picture.caption) for picture in pictures]
 
 
 def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
@@ -255,6 +255,8 @@ def test_sounds_and_texts_are_linked_beside_the_picture_or_without_one(tmp_path)
     text_only, both = pictures_of(select(frame(records), T11), T11, tmp_path / "records", page)
     assert text_only.link is None and list(text_only.files) == ["summaries.txt"]
     assert both.link.endswith(".png") and list(both.files) == ["predicted.wav", "true.wav"]
-    assert all((page.parent / file).resolve().is_file() for one in (text_only, both) for file in one.files.values())
+    assert all(
+        (page.parent / file).resolve().is_file() for pictures in (text_only, both) for file in pictures.files.values()
+    )
     lines = "\n".join(_pictures([text_only, both]))
     assert lines.count("![") == 1 and lines.count("[summaries.txt](") == lines.count("[predicted.wav](") == 1

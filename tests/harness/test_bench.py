@@ -38,7 +38,7 @@ def bench(places, tmp_path, monkeypatch):
     monkeypatch.setattr(bench_command, "kernels", lambda call, device: [])  # a profile takes longer than all of this
 
     def composed(*overrides):
-        folders = [f"paths.{each}={tmp_path / each}" for each in ("bench", "figures", "site")]
+        folders = [f"paths.{name}={tmp_path / name}" for name in ("bench", "figures", "site")]
         typed = [*SMALL, *overrides]
         return compose([*places, *folders, *typed]), typed
 
@@ -172,7 +172,7 @@ def test_refusals(bench, override, says):
 
 def test_lists_of_bench_are_no_sweep():
     typed = ["do=bench", "model=a,b", "lengths=1,2", "what=[forward]", "model.window=3"]
-    found = [
+    commands = [
         "do=bench",
         "bench.models=[a,b]",
         "model=a",
@@ -180,7 +180,7 @@ def test_lists_of_bench_are_no_sweep():
         "bench.what=[forward]",
         "model.window=3",
     ]
-    assert bench_lists(typed) == found
+    assert bench_lists(typed) == commands
     assert bench_lists(["model=a,b"]) == ["model=a,b"]
 
 
@@ -208,8 +208,8 @@ def test_candidates_alternate_and_disturbed_samples_are_taken_again(monkeypatch)
 def test_disturbed_samples_are_counted_when_no_retry_is_left(monkeypatch):
     busy = iter(range(0, 10**6, 5))
     monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: float(next(busy)))
-    found = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, min_sample_s=0.0)["a"]
-    assert found.disturbed == 3
+    timed = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, min_sample_s=0.0)["a"]
+    assert timed.disturbed == 3
 
 
 @pytest.mark.parametrize(("cold_samples", "kept", "calls"), [(2, 0, 5), (5, 2, 6)])
@@ -219,8 +219,8 @@ def test_samples_that_took_new_memory_are_taken_again_as_often_as_there_are_roun
     made = []
     monkeypatch.setattr(timing, "new_memory_s", lambda: 10.0 * min(len(made), cold_samples))
     settings = {"device": CPU, "rounds": 3, "min_sample_s": 0.0, "warm": False, "seconds": {"a": 1.0}}
-    found = timing.time_alternating({"a": lambda: made.append("a")}, **settings, retry_cold=True)["a"]
-    assert (len(found.samples), found.cold, len(made)) == (3, kept, calls)
+    timed = timing.time_alternating({"a": lambda: made.append("a")}, **settings, retry_cold=True)["a"]
+    assert (len(timed.samples), timed.cold, len(made)) == (3, kept, calls)
     made.clear()
     assert timing.time_alternating({"a": lambda: made.append("a")}, **settings)["a"].cold == 0 and len(made) == 3
 

@@ -68,7 +68,7 @@ def test_a_step_of_a_recipe_is_loss_gradients_and_update(places):
     before = [parameter.detach().clone() for parameter in built.model.parameters()]
     timed = recipe.prepare("train", 24)
     timed.call()
-    weights, buffers = (sum(x.nbytes for x in of) for of in (built.model.parameters(), built.model.buffers()))
+    weights, buffers = (sum(x.nbytes for x in tensors) for tensors in (built.model.parameters(), built.model.buffers()))
     steps = 4 * len(before)  # AdamW's counters, a float each
     assert timed.resident() * 2**20 == 4 * weights + buffers + steps, "weights, gradients and AdamW's two moments"
     again = recipe.built(24)
@@ -105,8 +105,8 @@ def test_a_setting_takes_the_place_of_the_length(places):
     axis = ["bench.axis=model.latents", "bench.axis_values=[16,8]", "bench.lengths=[16]", "bench.rounds=1"]
     sizes = ["bench.dim=16", "bench.heads=2", "trainer=cpu"]
     measured = measure(*composed(places, "model=latte", "bench.models=[latte]", *axis, *sizes))
-    found = [(p["model"], p["value"]) for p in measured["points"]]
-    assert found == [(model, value) for value in (8, 16) for model in ("latte", "vanilla")]
+    measured_points = [(p["model"], p["value"]) for p in measured["points"]]
+    assert measured_points == [(model, value) for value in (8, 16) for model in ("latte", "vanilla")]
     assert bench_tables.grid(measured, dict(bench_tables.measures(measured))["forward"])[0][1:3] == ["8", "16"]
     assert of_run(Run(what="forward", lengths=(16,), axis="model.latents", values=(8, 16)), {"m": measured}) == [
         measured
@@ -164,7 +164,7 @@ def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
         faults[name].append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
     cfg = compose([*places, "bench.rounds=1"])
-    prepare = {name: lambda what, length, name=name: bench_measure.Timed(partial(call, name)) for name in faults}
+    prepare = {name: lambda work, length, name=name: bench_measure.Timed(partial(call, name)) for name in faults}
     monkeypatch.setattr(timing, "other_cpu_s", lambda pids: 0.0)
     points = bench_measure.measure_points(cfg, "forward", [1], prepare, CPU, Progress(silent=True))
     assert [len(point["samples"]) for point in points] == [1, 1] and all(120 < p["memory_mb"] < 140 for p in points)
@@ -176,8 +176,8 @@ def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
 
 def test_a_known_long_call_is_not_made_to_learn_how_long_it_is():
     made = []
-    found = timing.time_alternating({"a": lambda: made.append(1)}, device=CPU, rounds=2, warm=False, seconds={"a": 9.0})
-    assert found["a"].calls == 1 and len(made) == 2
+    timed = timing.time_alternating({"a": lambda: made.append(1)}, device=CPU, rounds=2, warm=False, seconds={"a": 9.0})
+    assert timed["a"].calls == 1 and len(made) == 2
 
 
 def test_the_operators_of_a_call_are_named():
@@ -194,8 +194,8 @@ def test_a_call_that_would_not_fit_is_not_made(places):
 
 def test_a_reason_that_all_models_share_is_one_line():
     short, long = "extrapolated: n^1.00 from 8", "extrapolated: n^2.00 from 8"
-    found = [("a", 16, short), ("b", 16, short), ("a", 32, short), ("b", 32, long), ("a", 8, "ok"), ("b", 8, "ok")]
-    points = [{"model": model, "length": length, "status": status} for model, length, status in found]
+    outcomes = [("a", 16, short), ("b", 16, short), ("a", 32, short), ("b", 32, long), ("a", 8, "ok"), ("b", 8, "ok")]
+    points = [{"model": model, "length": length, "status": status} for model, length, status in outcomes]
     lines = bench_tables.reasons({"models": {"a": {}, "b": {}}, "points": points})
     assert lines == [f"all models at 16: {short}", f"a at 32: {short}", f"b at 32: {long}"]
 
@@ -258,7 +258,7 @@ def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys
     assert list(measured["models"]) == ["Transformer", "Linformer"], "the reference stands beside every row"
     run = load_table("luna/t2", CONF, PAPER).runs["train"]
     assert of_run(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
-    sizes = {key: int(value) for key, value in (each.split("=") for each in SMALL)}
+    sizes = {key: int(value) for key, value in (override.split("=") for override in SMALL)}
     assert of_run(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
     assert "Forward and backward" in capsys.readouterr().out
 
@@ -268,5 +268,5 @@ def test_every_measured_entry_loads_and_sets_keys_that_there_are():
     assert set(tables) >= {"luna/t2", "lavo/t10", "lavo/t2_costs", "latte/t8", "latte/t9"}
     specs = [load_table(name, CONF, PAPER) for name in tables] + [load_figure("latte/f10", CONF, PAPER)]
     keys = {key for spec in specs for run in spec.runs.values() for key in run.set if key.startswith("bench.")}
-    known = {f"bench.{key}" for key in compose().bench}
-    assert keys <= known and specs[-1].runs["causal"].axis == "model.latents"
+    bench_keys = {f"bench.{key}" for key in compose().bench}
+    assert keys <= bench_keys and specs[-1].runs["causal"].axis == "model.latents"

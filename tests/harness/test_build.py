@@ -27,10 +27,10 @@ def test_slow_parameters_have_their_rate_and_no_decay(overrides, names):
     recipe = ["protocol=luna", "backbone.layers=2", "train.optimizer.lr=2", "train.optimizer.weight_decay=3"]
     built = build(compose([*S5, *recipe, *overrides]))
     optimizer = built.optimizer(parameter_groups(built.model))
-    common, own = optimizer.param_groups
-    assert (common["lr"], common["weight_decay"]) == (2, 3) and (own["lr"], own["weight_decay"]) == (0.5, 0)
+    common, separate = optimizer.param_groups
+    assert (common["lr"], common["weight_decay"]) == (2, 3) and (separate["lr"], separate["weight_decay"]) == (0.5, 0)
     slow = [p for name, p in built.model.named_parameters() if name.rpartition(".")[2] in names]
-    assert len(slow) == 2 * len(names) and [id(p) for p in own["params"]] == [id(p) for p in slow]
+    assert len(slow) == 2 * len(names) and [id(p) for p in separate["params"]] == [id(p) for p in slow]
     every = [id(p) for group in optimizer.param_groups for p in group["params"]]
     assert len(every) == len(set(every)) and set(every) == {id(p) for p in built.model.parameters()}
 

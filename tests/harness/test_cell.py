@@ -80,8 +80,8 @@ def test_changes_name_what_is_not_the_recipe():
         "model.window": [8, 4],
         "train.optimizer.lr": [1e-4, 0.5],
     }
-    own = ["model=custom", "model.name=mine", "model._target_=pkg.Mine", "+model.size=3"]
-    assert changed(*own) == {}
+    custom_model = ["model=custom", "model.name=mine", "model._target_=pkg.Mine", "+model.size=3"]
+    assert changed(*custom_model) == {}
 
 
 def test_what_follows_from_a_configuration_is_no_change_of_its_own():
@@ -118,10 +118,12 @@ def test_a_class_that_conf_names_is_known_by_its_name_alone():
     paths = [path for path in sorted(CONF.rglob("*.yaml")) if path.relative_to(CONF).parts[0] != "figure"]  # of no cell
     files = [OmegaConf.to_container(OmegaConf.load(path)) for path in paths]
     schema = OmegaConf.to_container(OmegaConf.structured(Config), enum_to_str=True)
-    own = {target for target in targets([*files, schema]) if target.startswith(("models.", "tasks.", "harness."))}
-    assert len(own) > 50
+    our_targets = {
+        target for target in targets([*files, schema]) if target.startswith(("models.", "tasks.", "harness."))
+    }
+    assert len(our_targets) > 50
     names = {}
-    for target in sorted(own):
+    for target in sorted(our_targets):
         assert names.setdefault(canonical({"_target_": target})["_target_"], target) == target
 
 

@@ -140,9 +140,9 @@ def test_a_full_disk_leaves_the_checkpoint_of_before(tmp_path, monkeypatch):
 # damage to a run
 
 
-def flip(path: Path, place: int = -1000) -> None:
+def flip(path: Path, offset: int = -1000) -> None:
     data = bytearray(path.read_bytes())
-    data[place] ^= 4
+    data[offset] ^= 4
     path.write_bytes(data)
 
 

@@ -78,7 +78,7 @@ def test_a_row_that_was_run_is_not_counted():
     spec = load_table("latte/t2", CONF, PAPER)
     asked = []
 
-    def count(of, column, rows):
+    def count(spec, column, rows):
         asked.append((column, list(rows)))
         return [], ()
 

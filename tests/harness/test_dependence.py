@@ -24,8 +24,8 @@ TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name != "custom"]
 RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 # language models differ by protocol, not by corpus
-RECIPES = [each for each in RECIPES if not each[1].startswith("lm/") or each in LANGUAGE_MODELS]
-RECIPES = [each for each in RECIPES if not each[1].startswith(("glue/", "qa/")) or each[1] in FINETUNED]
+RECIPES = [recipe for recipe in RECIPES if not recipe[1].startswith("lm/") or recipe in LANGUAGE_MODELS]
+RECIPES = [recipe for recipe in RECIPES if not recipe[1].startswith(("glue/", "qa/")) or recipe[1] in FINETUNED]
 GOOGLE = [task for protocol, task in RECIPES if protocol == "google"]
 # of a batch, what models are called with, in this order, and what of it has to matter
 INPUTS = ("tokens", "partial", "past", "past_time", "future_time", "source", "inputs", "phonemes", "frames")
@@ -140,7 +140,7 @@ def unseen_of(name, model, batch):
         output = output[0]
     change = (output[1:] - output[:1]).flatten(1).abs().amax(1)
     assert torch.isfinite(change).all()
-    return {place for place, size in zip(places, change.tolist(), strict=True) if size < NOISE}
+    return {position for position, size in zip(places, change.tolist(), strict=True) if size < NOISE}
 
 
 def changed(x):

@@ -35,8 +35,8 @@ def train(*overrides):
 
 def records(tmp_path):
     """(of the first cell, of the one that starts from it)"""
-    found = [record.read(path) for path in (tmp_path / "records").rglob("*.json")]
-    return sorted(found, key=lambda entries: len(entries["depends_on"]))
+    written = [record.read(path) for path in (tmp_path / "records").rglob("*.json")]
+    return sorted(written, key=lambda entries: len(entries["depends_on"]))
 
 
 def weights(tmp_path, entries):
@@ -93,7 +93,7 @@ def test_serialized_cells_hand_over_weights_too(typed, tmp_path):
     assert (waiting.state, waiting.code) == ("waiting", 2) and "not done" in waiting.detail
     assert run_cell(first).state == run_cell(second).state == "done"
     entries = records(tmp_path)
-    assert [each["cell"]["id"] for each in entries] == ids
+    assert [record_entries["cell"]["id"] for record_entries in entries] == ids
     assert entries[1]["depends_on"][0]["weights_sha256"] == entries[0]["tested_weights_sha256"]
 
 

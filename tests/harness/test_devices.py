@@ -84,16 +84,20 @@ def test_two_devices_train_what_one_trains(alone, trainer):
     assert shared["metrics"]["best"]["test"]["loss"] == pytest.approx(
         record["metrics"]["best"]["test"]["loss"], rel=1e-5
     )
-    losses = [np.load(next((place / "records").rglob("*.npz")))["test/loss"] for place in (folder, alone[0])]
+    losses = [np.load(next((output / "records").rglob("*.npz")))["test/loss"] for output in (folder, alone[0])]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4), "scores of two devices are in another order"
 
 
 @pytest.mark.slow
 def test_two_devices_train_updates_of_so_many_tokens(alone):
     folder, tokens = alone[0].parent / "tokens", ["train.batch_tokens=640", "train.max_steps=20"]
-    one = run(folder / "one", *tokens)
-    two = run(folder / "two", *tokens, TWO)
-    assert (one["tokens"], one["examples"], one["cell"]) == (two["tokens"], two["examples"], two["cell"])
+    alone_record = run(folder / "one", *tokens)
+    shared_record = run(folder / "two", *tokens, TWO)
+    assert (alone_record["tokens"], alone_record["examples"], alone_record["cell"]) == (
+        shared_record["tokens"],
+        shared_record["examples"],
+        shared_record["cell"],
+    )
     for ours, theirs in zip(curve(folder / "two"), curve(folder / "one"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
 
@@ -104,12 +108,14 @@ def test_two_devices_translate_every_sentence_once(tmp_path):
     translation = ["task=mt/wmt14_ende", "protocol=luna", "backbone.activation_dropout=0.0", "task.decoded=16"]
     translation += ["train.max_steps=4", "train.eval_every=4", "train.eval_batch_size=5"]
     folders = [tmp_path / name for name in ("one", "two")]
-    one, two = (run(folder, *translation, *more) for folder, more in zip(folders, ((), (TWO,)), strict=True))
+    alone_record, shared_record = (
+        run(folder, *translation, *more) for folder, more in zip(folders, ((), (TWO,)), strict=True)
+    )
     scores = [np.load(next((folder / "records").rglob("*.npz"))) for folder in folders]
     for name in ("decoded", "decoded_dev", "decoded/baseline/copy"):
-        found = [record["evaluations"][name] for record in (one, two)]
-        assert [entry["n"] for entry in found] == [16, 16]
-        assert found[0]["metrics"] == pytest.approx(found[1]["metrics"], rel=1e-6)
+        evaluations = [record["evaluations"][name] for record in (alone_record, shared_record)]
+        assert [entry["n"] for entry in evaluations] == [16, 16]
+        assert evaluations[0]["metrics"] == pytest.approx(evaluations[1]["metrics"], rel=1e-6)
         assert scores[0][f"{name}/chrf"] == pytest.approx(scores[1][f"{name}/chrf"], rel=1e-6)
 
 

@@ -29,12 +29,12 @@ REDUCED = {"budget": "reduced", "source": "synthetic"}
 
 def everywhere(model, scores, speed=100.0, memory=1000.0, without=(), **kwargs):
     """Records of a model in every column of LAVO Table 11, its speed and memory growing from column to column alike."""
-    found = []
-    for place, (name, column) in enumerate(T11.table.columns.items(), 1):
-        cost = {"examples_per_s": speed * place, "peak_memory_mb": memory * place, "wall_s": 1e5, "resumes": 1}
+    records = []
+    for number, (name, column) in enumerate(T11.table.columns.items(), 1):
+        cost = {"examples_per_s": speed * number, "peak_memory_mb": memory * number, "wall_s": 1e5, "resumes": 1}
         if name not in without:
-            found += seeds(model, column.task, scores, **cost, **kwargs)
-    return found
+            records += seeds(model, column.task, scores, **cost, **kwargs)
+    return records
 
 
 def ours(records, figure=T11):
@@ -76,14 +76,14 @@ def test_the_papers_bubbles_are_the_ledgers_numbers():
     at = [c for c in ledger.entries("luna_table02", PAPER) if c["condition"] == "input_length=4K"]
     speed = {c["row"]: c["number"] for c in at if c["column"] == "steps_per_second_relative"}
     memory = {c["row"]: c["number"] for c in at if c["column"] == "peak_memory_relative"}
-    found = by_label(theirs)
-    assert len(found) == 12 and len(accuracy) == 15
-    for label, bubble in found.items():
+    bubble_of = by_label(theirs)
+    assert len(bubble_of) == 12 and len(accuracy) == 15
+    for label, bubble in bubble_of.items():
         row = {"Sinkhorn Trans.": "Sinkhorn Trans"}.get(label, label)
         assert (bubble.accuracy, bubble.speed, bubble.memory) == (accuracy[label], speed[row], memory[row])
-    luna = found["Luna-256"]
+    luna = bubble_of["Luna-256"]
     assert (luna.accuracy, luna.speed, luna.memory, luna.role) == (56.73, 4.3, 0.15, "own")
-    assert found["Transformer"].role == "reference" and found["Performer"].role == ""
+    assert bubble_of["Transformer"].role == "reference" and bubble_of["Performer"].role == ""
 
 
 def test_rows_that_the_ledger_has_no_speed_of_are_named():
@@ -177,8 +177,8 @@ def test_other_budgets_data_and_machines_have_panels_of_their_own(other):
     if "hardware" in other:  # the same cells: only their machine differs
         for record in records[10:]:
             record["cell"]["id"] = record["cell"]["id"][::-1]
-    found = [{label: bubble.accuracy for label, bubble in by_label(panel).items()} for panel in ours(records)]
-    assert sorted(found, key=str) == [{"vanilla": 50.0, "Performer": 40.0}, {"vanilla": 60.0, "LAVO": 70.0}]
+    accuracies = [{label: bubble.accuracy for label, bubble in by_label(panel).items()} for panel in ours(records)]
+    assert sorted(accuracies, key=str) == [{"vanilla": 50.0, "Performer": 40.0}, {"vanilla": 60.0, "LAVO": 70.0}]
 
 
 def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alone():
@@ -186,9 +186,9 @@ def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alon
     for label, row in F1.table.rows.items():
         for name, column in F1.table.columns.items():
             source = "slice:a" if name == "Text" else "synthetic"
-            own = {"settings": {key.removeprefix("model."): value for key, value in row.set.items()}}
-            own |= {"changed": {key: [None, value] for key, value in row.set.items()}, "protocol": row.protocol}
-            cells[label, name] = made(row.model, column.task, 1, 0.4, budget="reduced", source=source, **own)
+            keywords = {"settings": {key.removeprefix("model."): value for key, value in row.set.items()}}
+            keywords |= {"changed": {key: [None, value] for key, value in row.set.items()}, "protocol": row.protocol}
+            cells[label, name] = made(row.model, column.task, 1, 0.4, budget="reduced", source=source, **keywords)
     panels = tradeoff.panels(F1, frame(list(cells.values())), PAPER)
     assert panels[0] == tradeoff.panels(F1, frame([]), PAPER)[0]
     google, luna = panels[1:]  # protocols are never compared with each other
@@ -223,8 +223,8 @@ def test_labels_cover_neither_each_other_nor_bubbles():
         (x + to[0] - 20, y + to[1] - 4, x + to[0] + 20, y + to[1] + 4)
         for (x, y, _), to in zip(discs, chosen, strict=True)
     ]
-    for one, other in itertools.combinations(boxes, 2):
-        assert one[0] >= other[2] or other[0] >= one[2] or one[1] >= other[3] or other[1] >= one[3]
+    for box, another in itertools.combinations(boxes, 2):
+        assert box[0] >= another[2] or another[0] >= box[2] or box[1] >= another[3] or another[1] >= box[3]
     for left, bottom, right, top in boxes:
         assert left >= 0 and bottom >= 0 and right <= 240 and top <= 200
         for x, y, radius in discs:
@@ -233,8 +233,8 @@ def test_labels_cover_neither_each_other_nor_bubbles():
 
 @pytest.fixture
 def places(tmp_path):
-    for place, record in enumerate(everywhere("vanilla", [0.6, 0.61]) + everywhere("lavo", [0.7, 0.71])):
-        write(record, tmp_path / "records" / f"{place}.json")
+    for number, record in enumerate(everywhere("vanilla", [0.6, 0.61]) + everywhere("lavo", [0.7, 0.71])):
+        write(record, tmp_path / "records" / f"{number}.json")
     return {
         "paper": PAPER,
         **{key: tmp_path / key for key in ("records", "tables", "figures", "bench")},

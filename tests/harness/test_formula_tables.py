@@ -95,8 +95,8 @@ def test_the_default_of_v3_differs_by_what_the_footnote_says(pairs):
 def test_what_is_printed_and_what_the_formulas_give(row, printed, by_formula, ours):
     assert float(T6.printed[row, "attention_steps"]) == printed
     numbers = count_numbers(T6, row, "attention_steps")
-    assert [round(each, 1) for each in numbers[:2]] == [by_formula, ours] and 0 < numbers[2] < numbers[1]
-    [line] = [each for each in counts_page(T6).tidy if (each["row"], each["column"]) == (row, "attention_steps")]
+    assert [round(number, 1) for number in numbers[:2]] == [by_formula, ours] and 0 < numbers[2] < numbers[1]
+    [line] = [cell for cell in counts_page(T6).tidy if (cell["row"], cell["column"]) == (row, "attention_steps")]
     assert line["verdict"] == ("same" if abs(printed - ours) < 1 else "differs")
     assert float(line["delta"]) == pytest.approx(ours - printed, abs=0.06)
 
@@ -104,12 +104,12 @@ def test_what_is_printed_and_what_the_formulas_give(row, printed, by_formula, ou
 def test_what_the_printed_numbers_of_x58_are_of():
     """The footnotes of Table 6 name formulas that are printed nowhere."""
     sizes, million = T6.sizes, 1e6
-    of = {
+    formulas = {
         "Enhanced Model V2": "[((n/2)/s)*((n/2)/s)*s + (n/2)*n]*h*l",
         "Enhanced Model V3": "[(n/2)*n + (n/2)*(p+n/2) + p*p]*(l-1)*h",
         "Long LoRA Inspired Model (LLP)": "[(s/2)*(s/2) + (s/2)*s*(2*n/s)]*h*l",
     }
-    for row, formula in of.items():
+    for row, formula in formulas.items():
         assert int(value_of(formula, sizes) / million) == int(T6.printed[row, "attention_steps"])
 
 

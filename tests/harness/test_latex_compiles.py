@@ -28,8 +28,8 @@ def compiled(folder: Path, body: str) -> str:
 
 
 def pages():
-    named = {f"committed{place}": path.read_text(encoding="utf-8") for place, path in enumerate(COMMITTED)}
-    return named | {f"hostile{place}": latex.render(table_of(text)) for place, text in enumerate(HOSTILE)}
+    named = {f"committed{number}": path.read_text(encoding="utf-8") for number, path in enumerate(COMMITTED)}
+    return named | {f"hostile{number}": latex.render(table_of(text)) for number, text in enumerate(HOSTILE)}
 
 
 @pytest.mark.slow
@@ -39,8 +39,8 @@ def test_tables_compile_together_and_none_is_cut(tmp_path):
     for name, text in pages().items():
         (tmp_path / f"{name}.tex").write_text(text, encoding="utf-8")
         lines.append(rf"\input{{{name}}}\clearpage")
-        for found in TABULAR.findall(text):
-            measured = rf"\footnotesize\setlength{{\tabcolsep}}{{4pt}}\sbox{{\one}}{{{found}}}"
+        for tabular in TABULAR.findall(text):
+            measured = rf"\footnotesize\setlength{{\tabcolsep}}{{4pt}}\sbox{{\one}}{{{tabular}}}"
             lines.append(rf"{{{measured}\typeout{{WIDE {name} \the\wd\one}}}}")
     said = compiled(tmp_path, "\n".join(lines))
     widths = re.findall(r"WIDE (\w+) ([\d.]+)pt", said)
@@ -52,7 +52,7 @@ def test_tables_compile_together_and_none_is_cut(tmp_path):
 
 
 def wide(columns, text="87.1 (3)"):
-    header = (TableEntry("model"), *(TableEntry(f"c{place}") for place in range(columns)))
+    header = (TableEntry("model"), *(TableEntry(f"c{number}") for number in range(columns)))
     rows = ((TableEntry("LAVO"), *[TableEntry(text, ("X1",))] * columns),) * 2
     block = Block("Ours", header, rows, "l" + "r" * columns, lines=("below",), tiers=(1,))
     return Table("a/b", "A title", "", (Section("Measured", (block,)),), (), ())
@@ -61,12 +61,12 @@ def wide(columns, text="87.1 (3)"):
 @pytest.mark.parametrize("columns, parts", [(1, 1), (8, 1), (12, 2), (30, 4)])
 def test_a_wide_table_is_cut_between_columns(columns, parts):
     text = latex.render(wide(columns))
-    found = TABULAR.findall(text)
-    assert len(found) == parts and text.count(r"\addlinespace") == parts and text.count("below") == 1
+    tabulars = TABULAR.findall(text)
+    assert len(tabulars) == parts and text.count(r"\addlinespace") == parts and text.count("below") == 1
     assert re.findall(r"part (\d) of (\d)", text) == [(f"{n}", f"{parts}") for n in range(1, parts + 1) if parts > 1]
-    shown = [re.findall(r"\bc\d+\b", each) for each in found]
-    assert [name for names in shown for name in names] == [f"c{place}" for place in range(columns)]
-    assert all(each.count("LAVO") == 2 for each in found)
+    shown = [re.findall(r"\bc\d+\b", tabular) for tabular in tabulars]
+    assert [name for names in shown for name in names] == [f"c{number}" for number in range(columns)]
+    assert all(tabular.count("LAVO") == 2 for tabular in tabulars)
     assert max(map(len, shown)) - min(map(len, shown)) <= 2, "parts of about the same width"
 
 

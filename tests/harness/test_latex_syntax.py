@@ -83,8 +83,8 @@ GOOD = latex.render(table_of("plain"))
 )
 def test_the_check_sees(old, new, told):
     assert problems(GOOD) == [] and old in GOOD
-    found = problems(GOOD.replace(old, new))
+    messages = problems(GOOD.replace(old, new))
     if told == "nothing":
-        assert found == []  # a bracket that follows no line break is text
+        assert messages == []  # a bracket that follows no line break is text
     else:
-        assert found and re.search(told, " ".join(found)), found
+        assert messages and re.search(told, " ".join(messages)), messages

@@ -168,9 +168,9 @@ def test_mlflow_writes_files_below_the_outputs(cell, tmp_path):
 def test_wandb_has_a_run_for_each_cell_and_asks_for_no_network(cell, tmp_path):
     pytest.importorskip("wandb")
     assert cell("logger=wandb").state == cell("logger=wandb", "seed=2").state == "done"
-    found = sorted((tmp_path / "outputs" / "cells").rglob("offline-run-*/*.wandb"))
-    assert len({file.parents[2] for file in found}) == len(found) == 2
-    for file in found:
+    files = sorted((tmp_path / "outputs" / "cells").rglob("offline-run-*/*.wandb"))
+    assert len({file.parents[2] for file in files}) == len(files) == 2
+    for file in files:
         content = file.read_bytes()
         assert b"val/acc" in content and b"vanilla" in content and str(tmp_path).encode() not in content
 

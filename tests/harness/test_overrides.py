@@ -42,15 +42,15 @@ def plain(value):
     if isinstance(value, QuotedString):
         return value.text
     if isinstance(value, list):
-        return [plain(one) for one in value]
-    return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [plain(item) for item in value]
+    return {key: plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_hydra_reads_the_value_that_was_set(value):
     (override,) = to_overrides({"key": value})
-    found = plain(OverridesParser.create().parse_override(override).value())
-    assert found == value and type(found) is type(value)
+    parsed = plain(OverridesParser.create().parse_override(override).value())
+    assert parsed == value and type(parsed) is type(value)
 
 
 LISTS = {"model.segments": [16, 32], "model.ratios": [1, 2]}

@@ -23,24 +23,24 @@ def run(*words, **environment):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("place", ["data", "outputs", "records"])
-def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(places, tmp_path, place, capsys):
+@pytest.mark.parametrize("key", ["data", "outputs", "records"])
+def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(places, tmp_path, key, capsys):
     from harness.config.compose import compose
     from harness.training.run_cell import CellRequest, run_cell
 
     file = tmp_path / "a file"
     file.touch()
-    result = run_cell(CellRequest(compose([*CELL, *places, f"paths.{place}='{file}'"])))
+    result = run_cell(CellRequest(compose([*CELL, *places, f"paths.{key}='{file}'"])))
     assert (result.state, result.code) == ("refused", 2)
     assert str(file) in result.detail and "Not a directory" in result.detail and "paths." in result.detail
     assert "step 4" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("place", "words"), [("tables", "table=lavo/t11"), ("figures", "figure=luna/f1")])
-def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, place, words, run_here, capfd):
+@pytest.mark.parametrize(("key", "words"), [("tables", "table=lavo/t11"), ("figures", "figure=luna/f1")])
+def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, key, words, run_here, capfd):
     file = tmp_path / "a file"
     file.touch()
-    status = run_here(["do=report", words, *places, f"paths.{place}='{file}'"])
+    status = run_here(["do=report", words, *places, f"paths.{key}='{file}'"])
     printed = capfd.readouterr().err
     assert status == 2 and printed.count("\n") == 1 and printed.startswith(f"error: {file}")
 

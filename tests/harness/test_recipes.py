@@ -84,10 +84,10 @@ def test_records_of_debug_aids_are_in_no_table(name):
 
 def test_a_renamed_model_keeps_what_the_recipe_sets_for_it():
     typed = ["task=glue/sst2", "protocol=luna", "budget=reduced"]
-    one, other = (
+    original, renamed = (
         arguments(compose([*typed, *model]).model) for model in (["model=luna"], ["model=luna", "model.name=mine"])
     )
-    assert other == one and other["slots"] == 16
+    assert renamed == original and renamed["slots"] == 16
     plain = compose(["task=lra/text"]).model  # the default model
     assert arguments(compose(["task=lra/text", "model.name=mine"]).model) == arguments(plain)
 
@@ -112,10 +112,10 @@ def test_every_setting_is_one_that_its_model_or_recipe_reads():
 def test_every_size_for_a_budget_is_one_that_the_model_reads(model):
     text = yaml_of(model).read_text(encoding="utf-8")
     places = {*TASKS, *(task.partition("/")[0] for task in TASKS), ""}
-    for place, sizes in (OmegaConf.load(yaml_of(model)).get("budgets") or {}).items():
-        budget, _, task = place.partition("/")
-        assert budget in ("reduced", "smoke") and task in places, f"{model}: {place}"
-        assert not [key for key in sizes if f"${{setting:{key}," not in text], f"{model}: {place}"
+    for scope, sizes in (OmegaConf.load(yaml_of(model)).get("budgets") or {}).items():
+        budget, _, task = scope.partition("/")
+        assert budget in ("reduced", "smoke") and task in places, f"{model}: {scope}"
+        assert not [key for key in sizes if f"${{setting:{key}," not in text], f"{model}: {scope}"
 
 
 def yaml_of(model):
@@ -192,11 +192,11 @@ PUBLISHED = {
 @pytest.mark.parametrize("protocol", PUBLISHED)
 def test_listops_is_as_published(protocol):
     cfg = compose(["model=lavo", "task=lra/listops", f"protocol={protocol}"])
-    found = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    settings = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     for key, value in PUBLISHED[protocol].items():
-        assert found[key] == (pytest.approx(value) if isinstance(value, float) else value), key
+        assert settings[key] == (pytest.approx(value) if isinstance(value, float) else value), key
     data = {
-        key: found[f"task.{key}"]
+        key: settings[f"task.{key}"]
         for key in ("min_length", "max_length", "max_depth", "max_args", "train", "val", "test")
     }
     assert list(data.values()) == [500, 2000, 10, 10, 96_000, 2_000, 2_000]

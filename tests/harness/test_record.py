@@ -63,8 +63,8 @@ def translated(scores, task="mt/wmt14_ende"):
 
 
 def evaluation(**entries):
-    known = {"status": "done", "message": None, "metrics": {"acc": 60.0}, "n": 10}
-    return known | {"seconds": 1.0, "peak_memory_mb": None, "predictions": None} | entries
+    defaults = {"status": "done", "message": None, "metrics": {"acc": 60.0}, "n": 10}
+    return defaults | {"seconds": 1.0, "peak_memory_mb": None, "predictions": None} | entries
 
 
 @pytest.mark.parametrize(
@@ -266,5 +266,5 @@ def test_every_committed_record_is_whole():
         record = read(path)
         config = {key: value for key, value in record["config"].items() if key != "trainer"}
         assert identity(config) == record["cell"]["id"] and path.stem.endswith(record["cell"]["id"][:8]), path
-        found = {name: hashlib.sha256((path.parent / name).read_bytes()).hexdigest() for name in record["artifacts"]}
-        assert found == record["artifacts"], path
+        hashes = {name: hashlib.sha256((path.parent / name).read_bytes()).hexdigest() for name in record["artifacts"]}
+        assert hashes == record["artifacts"], path

@@ -23,7 +23,7 @@ def cell(model, seed=1, chairs=6.0, boxes=8.0, **kwargs):
 
 
 def grids(table, section):
-    return [each for each in table.sections[section].blocks if "by category" in each.title]
+    return [block for block in table.sections[section].blocks if "by category" in block.title]
 
 
 def lines(grid):
@@ -48,7 +48,10 @@ def test_the_best_of_each_category_is_bold():
     cells = [cell(model, seed, chairs + seed / 1000, boxes) for model, chairs, boxes in MODELS for seed in (1, 2, 3)]
     (grid,) = grids(build(T7, cells), 0)
     bold = [
-        (row[0].text, head.text) for row in grid.rows for head, one in zip(grid.header, row, strict=True) if one.bold
+        (row[0].text, head.text)
+        for row in grid.rows
+        for head, entry in zip(grid.header, row, strict=True)
+        if entry.bold
     ]
     assert bold == [("chair", "lavo")]
     best_last = [cell(model, seed, 13 - chairs + seed / 1000) for model, chairs, _ in MODELS for seed in (1, 2, 3)]

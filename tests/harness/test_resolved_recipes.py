@@ -54,7 +54,7 @@ SAMPLE = RECIPES[::12]  # the default suite compares these; CI compares all
 
 
 @pytest.mark.parametrize(
-    "recipe", [pytest.param(each, marks=() if each in SAMPLE else pytest.mark.slow) for each in RECIPES]
+    "recipe", [pytest.param(recipe, marks=() if recipe in SAMPLE else pytest.mark.slow) for recipe in RECIPES]
 )
 def test_every_recipe_is_as_recorded(recipe):
     then = dict(zip(RECORDED["models"], RECORDED["recipes"][recipe].split(), strict=True))
@@ -83,5 +83,5 @@ if __name__ == "__main__":
         for protocol in recipes(task)
         for budget in ("paper", "reduced", "smoke")
     ]
-    found = {recipe: " ".join(digests(recipe, models).values()) for recipe in sorted(named)}
-    FILE.write_text(json.dumps({"models": models, "recipes": found}, indent=1) + "\n")
+    digests_of = {recipe: " ".join(digests(recipe, models).values()) for recipe in sorted(named)}
+    FILE.write_text(json.dumps({"models": models, "recipes": digests_of}, indent=1) + "\n")

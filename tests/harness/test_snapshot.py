@@ -43,8 +43,8 @@ def repository(tree):
 
 def code_in(folder):
     """Names of files, less what the snapshot itself adds."""
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    return {name for name in found if "__pycache__" not in name} - {provenance.SNAPSHOT, "changes.diff"}
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {name for name in names if "__pycache__" not in name} - {provenance.SNAPSHOT, "changes.diff"}
 
 
 CODE = {"run.py", "harness/a.py", "models/b.py", "conf/config.yaml", "conf/local/default.yaml", ".gitignore"}

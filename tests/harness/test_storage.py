@@ -54,7 +54,7 @@ def full(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/disk/last.ckpt")
 
 
-PLACES = {
+WRITERS = {
     "a checkpoint": (TrainingCallback, "_save"),
     "the predictions": (predictions, "write"),
     "the record": (record, "write"),
@@ -62,17 +62,17 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_full_disk_is_one_line_and_the_same_command_goes_on(cell, monkeypatch, place):
+@pytest.mark.parametrize("written", WRITERS)
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(cell, monkeypatch, written):
     with monkeypatch.context() as patched:
-        patched.setattr(*PLACES[place], full)
+        patched.setattr(*WRITERS[written], full)
         result = cell()
     assert (result.state, result.code) == ("interrupted", 1)
     assert (
         result.detail
         == "/disk/last.ckpt: no space left on device; once it takes writes again, the same command goes on"
     )
-    assert place == "the mark of its end" or not cell.path.exists()
+    assert written == "the mark of its end" or not cell.path.exists()
     assert cell().state == "done"
 
 

@@ -51,10 +51,10 @@ def test_names_that_fit(typed, meant):
 
 
 def test_what_is_no_name_to_run_fits_nothing():
-    (found,) = overrides.rewrite(["model=*"])
-    assert "custom" not in found.split("=")[1].split(",")
-    flag, found = overrides.rewrite(["table=*"])
-    assert flag == "-m" and "all" not in found.split("=")[1].split(",")
+    (rewritten,) = overrides.rewrite(["model=*"])
+    assert "custom" not in rewritten.split("=")[1].split(",")
+    flag, rewritten = overrides.rewrite(["table=*"])
+    assert flag == "-m" and "all" not in rewritten.split("=")[1].split(",")
 
 
 def test_a_pattern_runs_tables_that_have_cells_and_shows_all():
@@ -62,7 +62,7 @@ def test_a_pattern_runs_tables_that_have_cells_and_shows_all():
     _, run = overrides.rewrite(["table=llp/*"])
     shown = overrides.rewrite(["do=report", "table=llp/*"])
     assert "llp/t5" in run and "llp/t8" not in run
-    assert any("llp/t5" in each and "llp/t8" in each for each in shown)
+    assert any("llp/t5" in line and "llp/t8" in line for line in shown)
 
 
 @pytest.mark.parametrize("typed", ["model=none*", "task=lra/nothing*", "model=glob(none*)"])
@@ -100,8 +100,8 @@ def given(monkeypatch):
     """What do=train is given; nothing is run."""
     seen = []
 
-    def run_all(commands, place):
-        seen.append((commands, place))
+    def run_all(commands, launcher):
+        seen.append((commands, launcher))
         return 5
 
     monkeypatch.setattr(train, "run_all", run_all)
@@ -119,12 +119,12 @@ def test_commands_that_differ_in_model_and_seed_are_composed_once(monkeypatch, g
     pickled.cache_clear()
     assert cli.dispatch_all(SWEPT, "here") == 5
     assert composed == [["budget=smoke"]]
-    ((commands, place),) = given
-    assert place == "here" and [list(command.overrides) for command in commands] == SWEPT
-    assert [(one.cfg.model.name, one.cfg.seed) for one in commands] == [
+    ((commands, launcher),) = given
+    assert launcher == "here" and [list(command.overrides) for command in commands] == SWEPT
+    assert [(command.cfg.model.name, command.cfg.seed) for command in commands] == [
         (model, seed) for model in ("local", "lavo") for seed in (1, 2, 3)
     ]  # fmt: skip
-    assert [one.cfg for one in commands] == [compose(overrides) for overrides in SWEPT]
+    assert [command.cfg for command in commands] == [compose(overrides) for overrides in SWEPT]
 
 
 def test_a_model_whose_yaml_has_defaults_is_composed_by_hydra(tmp_path, monkeypatch):
@@ -230,8 +230,8 @@ class Sweep:
         return process.returncode, output
 
     def records(self):
-        found = [json.loads(path.read_text()) for path in self.folder.glob("results/records/**/*.json")]
-        return {entries["cell"]["seed"]: entries for entries in found}
+        records = [json.loads(path.read_text()) for path in self.folder.glob("results/records/**/*.json")]
+        return {entries["cell"]["seed"]: entries for entries in records}
 
     def beat(self, seed):
         for path in self.folder.glob(f"outputs/cells/**/*-s{seed}-*/heartbeat.json"):
@@ -257,11 +257,11 @@ def typed(tmp_path, data):
 @pytest.mark.slow
 def test_side_by_side_gives_the_numbers_of_one_after_another(tmp_path, data):
     both = [Sweep(tmp_path / name, data) for name in ("turn", "side")]
-    for one, typed in zip(both, ([], ["n_jobs=2"]), strict=True):
-        status, output = one.run("-m", *CELL, "seed=1,2,3", *typed)
+    for runner, typed in zip(both, ([], ["n_jobs=2"]), strict=True):
+        status, output = runner.run("-m", *CELL, "seed=1,2,3", *typed)
         assert status == 0 and "3 done" in output
     turn, side = (
-        {seed: {key: entries[key] for key in SAME} for seed, entries in one.records().items()} for one in both
+        {seed: {key: entries[key] for key in SAME} for seed, entries in runner.records().items()} for runner in both
     )
     assert turn == side and set(side) == {1, 2, 3}
     status, output = both[1].run("-m", *CELL, "seed=1,2,3", "n_jobs=3")

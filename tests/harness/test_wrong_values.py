@@ -47,6 +47,6 @@ def answer(command, mistake):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[1])
 def test_every_mistake_in_a_setting_is_one_line(command):
-    found = {mistake: answer(command, mistake) for mistake in mistakes(command)}
-    assert len(found) > 150
-    assert [mistake for mistake, line in found.items() if not line or "\n" in line] == []
+    answers = {mistake: answer(command, mistake) for mistake in mistakes(command)}
+    assert len(answers) > 150
+    assert [mistake for mistake, line in answers.items() if not line or "\n" in line] == []

@@ -6,15 +6,15 @@ import time
 from benchmarks.gpu.part import OK, row
 
 
-def works(place):
+def works(host):
     yield row("lavo", OK)
 
 
-def crashes(place):
+def crashes(host):
     yield row("lavo", OK)
     os._exit(3)
 
 
-def hangs(place):
+def hangs(host):
     yield row("lavo", OK)
     time.sleep(600)

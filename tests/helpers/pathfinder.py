@@ -62,8 +62,8 @@ def loaded_design():
 
 def pairs(task):
     """All (pixels, label) of all splits."""
-    found = []
+    labelled = []
     for name in ("train", "val", "test"):
         batch = task.split(name).batch(range(len(task.split(name))))
-        found += zip(batch["tokens"].tolist(), batch["label"].tolist(), strict=True)
-    return found
+        labelled += zip(batch["tokens"].tolist(), batch["label"].tolist(), strict=True)
+    return labelled

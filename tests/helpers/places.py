@@ -8,4 +8,4 @@ def below(folder: Path, typed: Sequence[str] = ()) -> list[str]:
     """Overrides of `paths`, without those that were typed."""
     places = {"data": "data", "outputs": "outputs", "records": "results/records"}
     given = {word.partition("=")[0] for word in typed}
-    return [f"paths.{name}={folder / place}" for name, place in places.items() if f"paths.{name}" not in given]
+    return [f"paths.{name}={folder / subfolder}" for name, subfolder in places.items() if f"paths.{name}" not in given]

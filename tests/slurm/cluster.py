@@ -175,12 +175,12 @@ class Cluster:
     def nodes(self) -> dict[str, str]:
         return self._table("sinfo", "--Node", "--format=%N|%T")
 
-    def wait_until(self, predicate: Callable[[], T], timeout: float = 60, what: str = "the condition") -> T:
+    def wait_until(self, predicate: Callable[[], T], timeout: float = 60, awaited: str = "the condition") -> T:
         """The predicate's first true answer; ClusterError with the queue and the logs' tails if none comes."""
         if answer := self._poll(predicate, timeout):
             return answer
         queue = self.run("squeue", "--states=all", check=False) if self._ours("slurmctld") else ""
-        raise ClusterError(f"waited {timeout} s for {what}\n{queue}\n{self.logs()}")
+        raise ClusterError(f"waited {timeout} s for {awaited}\n{queue}\n{self.logs()}")
 
     def logs(self, lines: int = 15) -> str:
         tails = {path.name: path.read_text(errors="replace").splitlines() for path in self.root.glob("log/*")}
@@ -201,8 +201,8 @@ class Cluster:
 
     def _environment(self) -> dict[str, str]:
         """Without the variables of a job that this process may itself be part of."""
-        own = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
-        return own | self.env
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
+        return inherited | self.env
 
     def _ours(self, *names: str, node: str = "") -> list[Process]:
         marks = {f"SLURM_CONF={self.env['SLURM_CONF']}"} | ({f"SLURMD_NODENAME={node}"} if node else set())
@@ -213,8 +213,8 @@ class Cluster:
     def _end(self, victims: Callable[[], list[Process]], *, gently: bool) -> None:
         """Asks again until there are none left: a process may fork while it is looked for."""
         patience = time.monotonic() + 5
-        while (found := victims()) and time.monotonic() < patience + 10:
-            for process in found:
+        while (living := victims()) and time.monotonic() < patience + 10:
+            for process in living:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGTERM if gently and time.monotonic() < patience else signal.SIGKILL)
             time.sleep(0.05)

@@ -50,7 +50,7 @@ OPERATIONS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    state: str  # the cell's result, `killed`, or `stuck`
+    state: str  # the cell's result, or `killed`, or `stuck`
     detail: str
     operations: int  # number of file operations
 
@@ -61,9 +61,9 @@ class Drills:
     def __init__(self, folder: Path, seed: int):
         self.folder, self.dice = folder, random.Random(seed)
         self.number = 0
-        self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run that were not killed yet
+        self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run where no drill has killed it yet
         self.fresh()
-        refuse_what_cannot_run(self.cfg)  # imports once what each process would import
+        refuse_what_cannot_run(self.cfg)  # imports once what every process would import
         whole = self.run()
         assert whole.state == "done", whole.detail
         self.operations, self.expected = whole.operations, self.numbers()

@@ -1,4 +1,4 @@
-"""do=bench of recipes, of texts and of tables, and what do=report makes of the measurements."""
+"""do=bench for recipes, texts and tables, and the pages that do=report makes from the measurements."""
 
 import json
 import platform
@@ -36,7 +36,7 @@ SMALL = ["backbone.dim=16", "backbone.heads=2", "backbone.layers=1", "backbone.f
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Samples are short and none is taken again: no number is tested here."""
+    """Samples are short, and none is repeated: no number is tested here."""
     monkeypatch.setattr(bench_measure, "time_alternating", partial(timing.time_alternating, min_sample_s=0.0))
     monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: 0.0)
     monkeypatch.setattr(timing.gc, "collect", lambda: 0)
@@ -101,7 +101,7 @@ def test_texts_are_generated_in_both_modes_and_batches(places):
         measure(*composed(places, *typed[1:], "bench.lengths=[3]"))
 
 
-def test_a_setting_takes_the_place_of_the_length(places):
+def test_a_setting_replaces_the_length(places):
     axis = ["bench.axis=model.latents", "bench.axis_values=[16,8]", "bench.lengths=[16]", "bench.rounds=1"]
     sizes = ["bench.dim=16", "bench.heads=2", "trainer=cpu"]
     measured = measure(*composed(places, "model=latte", "bench.models=[latte]", *axis, *sizes))
@@ -143,7 +143,7 @@ def test_too_long_calls_are_extrapolated_by_their_exponent_and_say_so():
 
 
 @pytest.mark.parametrize(("limit_s", "cold", "calls"), [(60.0, 3, 4), (60.0, 100, 8), (0.0, 3, 1)])
-def test_a_call_is_made_until_it_takes_no_new_memory_a_long_one_once(limit_s, cold, calls, monkeypatch):
+def test_calls_repeat_until_they_allocate_nothing_and_a_long_call_runs_once(limit_s, cold, calls, monkeypatch):
     made = []
     monkeypatch.setattr(bench_measure, "LONG_CALL_S", limit_s)
     monkeypatch.setattr(timing, "new_memory_s", lambda: 10.0 * min(len(made), cold))
@@ -154,8 +154,8 @@ def test_a_call_is_made_until_it_takes_no_new_memory_a_long_one_once(limit_s, co
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep what was freed")
-def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
-    """Not even the only sample of a length; memory, whose pages are returned, is measured after all times."""
+def test_timed_calls_fault_no_pages(places, monkeypatch):
+    """Not even the only sample of a length. Memory is measured after all times, because that returns the pages."""
     faults = {"a": [], "b": []}
 
     def call(name):
@@ -174,7 +174,7 @@ def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
         assert sample < pages / 10, "the sample"
 
 
-def test_a_known_long_call_is_not_made_to_learn_how_long_it_is():
+def test_a_call_of_known_length_is_not_timed_first():
     made = []
     timed = timing.time_alternating({"a": lambda: made.append(1)}, device=CPU, rounds=2, warm=False, seconds={"a": 9.0})
     assert timed["a"].calls == 1 and len(made) == 2
@@ -249,7 +249,7 @@ def test_a_table_that_is_not_measured_says_so(places, typed, says):
         bench_verb(cfg, overrides)
 
 
-def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys):
+def test_do_bench_of_a_table_writes_the_file_that_its_page_reads(places, tmp_path, capsys):
     folders = [f"paths.bench={tmp_path / 'bench'}", f"paths.figures={tmp_path / 'figures'}", "trainer=cpu"]
     typed = ["table=luna/t2", "bench.lengths=[16]", "bench.rounds=1", "bench.models=[linformer]", *SMALL]
     assert bench_verb(*composed([*places, *folders], *typed)) == 0
@@ -263,7 +263,7 @@ def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys
     assert "Forward and backward" in capsys.readouterr().out
 
 
-def test_every_measured_entry_loads_and_sets_keys_that_there_are():
+def test_every_measured_entry_loads_and_sets_existing_keys():
     tables = [name for name in available(CONF) if "kind: measured" in (CONF / "table" / f"{name}.yaml").read_text()]
     assert set(tables) >= {"luna/t2", "lavo/t10", "lavo/t2_costs", "latte/t8", "latte/t9"}
     specs = [load_table(name, CONF, PAPER) for name in tables] + [load_figure("latte/f10", CONF, PAPER)]

@@ -1,4 +1,4 @@
-"""Rates of their own for some parameters."""
+"""Parameter groups: some parameters have a learning rate of their own."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from harness.errors import UsageError
 S5 = ["model=s5", "task=lra/text", "budget=smoke"]
 
 
-def test_a_model_that_asks_for_nothing_gets_what_it_always_got():
+def test_a_model_without_slow_parameters_has_one_group():
     model = on_meta(compose(["model=vanilla", "budget=smoke"])).model
     assert [id(p) for p in parameter_groups(model)] == [id(p) for p in model.parameters()]
 

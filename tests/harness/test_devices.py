@@ -1,4 +1,4 @@
-"""One cell on several devices trains what it trains on one, whoever holds the parameters."""
+"""One cell trains the same weights on several devices as on one, sharded or not."""
 
 import csv
 import json
@@ -22,7 +22,7 @@ CELL = [
     "backbone.attention_dropout=0.0", "train.max_steps=40", "train.eval_every=20",
 ]  # fmt: skip
 TWO = "resources.devices=2"
-pytestmark = pytest.mark.xdist_group("devices")  # what one device trains is trained once
+pytestmark = pytest.mark.xdist_group("devices")  # the run on one device is made once
 
 
 def arguments(folder, *overrides):
@@ -69,7 +69,7 @@ def alone(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", ["auto", "fsdp"])
-def test_two_devices_train_what_one_trains(alone, trainer):
+def test_two_devices_train_the_same_as_one(alone, trainer):
     folder, record = alone[0].parent / trainer, alone[1]
     # 96 examples in batches of 80: the second device has less to score than the first
     shared = run(folder, TWO, f"trainer={trainer}", "train.eval_batch_size=40")
@@ -120,7 +120,7 @@ def test_two_devices_translate_every_sentence_once(tmp_path):
 
 
 @pytest.mark.slow
-def test_micro_batches_train_and_tell_the_same(alone):
+def test_micro_batches_train_and_report_the_same(alone):
     folder = alone[0].parent / "micro"
     run(folder, "train.micro_batch_size=4")
     for ours, theirs in zip(curve(folder), curve(alone[0]), strict=True):
@@ -129,7 +129,7 @@ def test_micro_batches_train_and_tell_the_same(alone):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", ["auto", "fsdp"])
-def test_begun_on_two_devices_ended_on_one(tmp_path, trainer):
+def test_a_run_on_two_devices_resumes_on_one(tmp_path, trainer):
     long = ["train.max_steps=600", "train.eval_every=300", "checkpoint.every_steps=10"]
     process = start(tmp_path / "run", TWO, f"trainer={trainer}", *long)
     end = time.monotonic() + 90

@@ -1,4 +1,4 @@
-"""Pictures drawn by further processes: the same bytes and the same errors as drawn here."""
+"""Worker processes draw pictures with the same bytes and the same errors as this process."""
 
 import signal
 from functools import partial

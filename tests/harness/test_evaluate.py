@@ -1,4 +1,4 @@
-"""Evaluations of a cell: the test, the task's final evaluations, and the scores of each example that they leave."""
+"""Evaluations of a cell: the test, the task's final evaluations, and the scores per example that they save."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def run(places, tmp_path_factory):
 
 
 @pytest.mark.parametrize("rule", ["best_val", "last", "best_test"])
-def test_the_test_leaves_the_scores_of_each_example(run, rule):
+def test_the_test_saves_the_scores_of_every_example(run, rule):
     entries, scores_of = run(f"train.select.rule={rule}", "train.eval_batch_size=36")
     test, scores = entries["evaluations"]["test"], scores_of["test"]
     assert test["predictions"]["scores"] == sorted(scores) == ["acc", "loss"]
@@ -46,7 +46,7 @@ def test_the_test_leaves_the_scores_of_each_example(run, rule):
 
 
 class Reversed:
-    """A split from its last example to its first."""
+    """A split in reverse order."""
 
     def __init__(self, split):
         self.split = split
@@ -59,7 +59,7 @@ class Reversed:
 
 
 def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
-    """Also in batches of another size, with metrics, scores and baselines of the evaluation's own."""
+    """Also with another batch size, and in an evaluation with metrics, scores and baselines of its own."""
 
     def length(model, batch, metrics):
         lengths = (batch["tokens"] != 0).sum(1) if isinstance(model, torch.nn.Module) else model(batch)
@@ -95,7 +95,7 @@ def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
 
 
 class Long:
-    """Examples of more tokens than the model has positions for."""
+    """Examples with more tokens than the model has positions."""
 
     def __len__(self):
         return 3
@@ -111,7 +111,7 @@ def raising(error):
     return score
 
 
-def test_an_evaluation_that_cannot_be_made_is_a_value_of_a_done_record(run, monkeypatch):
+def test_a_failed_evaluation_is_a_value_in_a_done_record(run, monkeypatch):
     def final_evaluations(self):
         split = self.split("test")
         return [

@@ -1,4 +1,4 @@
-"""Figures of bubbles: whose numbers stand where, who is left out and named, labels that do not meet, and the verb."""
+"""Bubble figures: the numbers of every bubble, rows that are left out, labels without overlap, and the verb."""
 
 import copy
 import itertools
@@ -42,7 +42,7 @@ def ours(records, figure=T11):
 
 
 def by_label(panel):
-    """The bubbles of a panel with their numbers by name; no half width where there is no bar."""
+    """{label: bubble} of a panel; a bubble without an error bar has no half width."""
     bubbles_of = {}
     for line in panel["series"]:
         (speed,), (accuracy,), (memory,) = line["x"], line["y"], line["size"]
@@ -86,7 +86,7 @@ def test_the_papers_bubbles_are_the_ledgers_numbers():
     assert bubble_of["Transformer"].role == "reference" and bubble_of["Performer"].role == ""
 
 
-def test_rows_that_the_ledger_has_no_speed_of_are_named():
+def test_rows_without_a_speed_in_the_ledger_are_named():
     (theirs, _) = tradeoff.panels(F1, frame([]), PAPER)
     absent = {row for row in F1.table.rows if not F1.table.is_ours(row)} - set(by_label(theirs))
     assert absent == {"Sparse Trans.", "Longformer", "Transformer (re-impl)"}
@@ -95,7 +95,7 @@ def test_rows_that_the_ledger_has_no_speed_of_are_named():
 
 def test_ours_are_means_and_geometric_means():
     records = everywhere("vanilla", [0.6, 0.6, 0.6]) + everywhere("lavo", [0.70, 0.71, 0.72], speed=50.0, memory=250.0)
-    for record in records:  # one column three times as fast as the others say
+    for record in records:  # one column is three times as fast as the others imply
         if (record["cell"]["model"], record["cell"]["task"]) == ("lavo", "lra/image"):
             record["examples_per_s"] *= 3
     (panel,) = ours(records)
@@ -103,7 +103,7 @@ def test_ours_are_means_and_geometric_means():
     assert (vanilla.accuracy, vanilla.speed, vanilla.memory, vanilla.role) == (60.0, 1.0, 1.0, "reference")
     assert (lavo.accuracy, lavo.memory, lavo.role) == (71.0, 0.25, "own")
     assert lavo.speed == pytest.approx(0.5 * 3 ** (1 / 5), abs=1e-4)
-    assert lavo.half_width == pytest.approx(4.3027 / 3**0.5, abs=1e-3)  # t of two degrees of freedom, deviation 1
+    assert lavo.half_width == pytest.approx(4.3027 / 3**0.5, abs=1e-3)  # t for two degrees of freedom, deviation 1
     assert "Seeds: 3 per row; bars" in text(panel)
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_relative_without_the_reference():
     assert panel["series"] == [] and "Not drawn, because the reference vanilla has no score: LAVO." in text(panel)
 
 
-def test_nothing_of_ours_says_which_command_makes_it():
+def test_without_runs_the_figure_names_the_command():
     (panel,) = ours(seeds("lavo", "lra/text", [0.6]))
     assert panel["series"] == [] and "python run.py table=lavo/t11 budget=reduced" in text(panel)
     assert "Without ListOps, Retrieval, Pathfinder, Image: LAVO" in text(panel)
@@ -174,7 +174,7 @@ def test_other_budgets_data_and_machines_have_panels_of_their_own(other):
     records = everywhere("vanilla", [0.6]) + everywhere("lavo", [0.7])
     records += everywhere("vanilla", [0.5], **other)
     records += everywhere("performer_skyformer", [0.4], **other)
-    if "hardware" in other:  # the same cells: only their machine differs
+    if "hardware" in other:  # the same cells on another machine
         for record in records[10:]:
             record["cell"]["id"] = record["cell"]["id"][::-1]
     accuracies = [{label: bubble.accuracy for label, bubble in by_label(panel).items()} for panel in ours(records)]
@@ -250,7 +250,7 @@ def test_drawn_checked_and_out_of_date(places):
         return draw("lavo/t11", places, check=True)
 
     wanted = [places["figures"] / "lavo" / f"t11.{suffix}" for suffix in ("png", "pdf")]
-    assert check() == wanted and not places["figures"].exists()  # check writes nothing
+    assert check() == wanted and not places["figures"].exists()  # check=true writes nothing
     assert draw("lavo/t11", places) == wanted
     assert check() == []
     first = [path.read_bytes() for path in wanted]
@@ -267,7 +267,7 @@ def test_drawn_checked_and_out_of_date(places):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
-    """These records follow no recipe, whatever budget they name."""
+    """These records follow no recipe, although they name a budget."""
     monkeypatch.setattr("harness.records.collect.recipe_problem", lambda entries: None)
 
 

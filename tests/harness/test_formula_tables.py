@@ -1,4 +1,4 @@
-"""Tables of closed forms: ours against the pairs of queries and keys that the code computes, and the printed ones."""
+"""Tables of formulas: ours against the query-key pairs that the code computes, and against the printed numbers."""
 
 from pathlib import Path
 
@@ -92,7 +92,7 @@ def test_the_default_of_v3_differs_by_what_the_footnote_says(pairs):
         ("Transformer (full attention)", 19327, 19327.4, 19327.4),
     ],
 )
-def test_what_is_printed_and_what_the_formulas_give(row, printed, by_formula, ours):
+def test_printed_numbers_against_our_formulas(row, printed, by_formula, ours):
     assert float(T6.printed[row, "attention_steps"]) == printed
     numbers = count_numbers(T6, row, "attention_steps")
     assert [round(number, 1) for number in numbers[:2]] == [by_formula, ours] and 0 < numbers[2] < numbers[1]
@@ -101,7 +101,7 @@ def test_what_is_printed_and_what_the_formulas_give(row, printed, by_formula, ou
     assert float(line["delta"]) == pytest.approx(ours - printed, abs=0.06)
 
 
-def test_what_the_printed_numbers_of_x58_are_of():
+def test_the_printed_numbers_of_x58_follow_the_formulas_of_the_footnotes():
     """The footnotes of Table 6 name formulas that are printed nowhere."""
     sizes, million = T6.sizes, 1e6
     formulas = {
@@ -143,6 +143,6 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, table, old, new, says):
     assert says in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_formula_that_is_none_is_named():
+def test_text_that_is_no_formula_is_named():
     with pytest.raises(UsageError, match="is no arithmetic"):
         value_of("__import__('os').system('true')", SIZES)

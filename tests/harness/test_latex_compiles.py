@@ -12,14 +12,14 @@ from harness.report.render.layout import Block, Section, Table, TableEntry
 from tests.harness.test_latex_syntax import COMMITTED, HOSTILE, table_of
 
 TABULAR = re.compile(r"\\begin\{tabular\}.*?\\end\{tabular\}", re.DOTALL)
-PAGE = 540  # points that A4 and letter paper have room for
-# what docs/report.md tells a paper to have
+PAGE = 540  # points; A4 and letter paper have room for this width
+# the packages that docs/report.md asks for
 PREAMBLE = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
 needs_tex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 
 
 def compiled(folder: Path, body: str) -> str:
-    """What pdflatex says of a document."""
+    """pdflatex's output for a document."""
     (folder / "paper.tex").write_text(f"{PREAMBLE}{body}\n\\end{{document}}\n", encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=300)
@@ -70,5 +70,5 @@ def test_a_wide_table_is_cut_between_columns(columns, parts):
     assert max(map(len, shown)) - min(map(len, shown)) <= 2, "parts of about the same width"
 
 
-def test_a_column_that_is_wider_than_a_page_stands_alone():
+def test_a_column_wider_than_a_page_is_a_part_of_its_own():
     assert len(TABULAR.findall(latex.render(wide(2, "long " * 40)))) == 2

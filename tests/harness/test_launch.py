@@ -1,4 +1,4 @@
-"""What a submission serializes and copies, and what it asks a scheduler for."""
+"""What a submission serializes and copies, and which resources it requests from the scheduler."""
 
 import functools
 from dataclasses import replace
@@ -81,7 +81,7 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     assert cell_of(again.cfg) == cell and cell.folder(again.cfg).is_relative_to(here / "out")
 
 
-def test_a_home_is_the_same_serialized_or_not(tmp_path):
+def test_a_tilde_means_the_same_home_serialized_or_not(tmp_path):
     cfg = compose(["paths.records='~/records'"])
     cell, again = cell_of(cfg), write_and_read(tmp_path, CellRequest(cfg))
     assert cell.record_path(again.cfg) == cell.record_path(cfg).absolute()
@@ -115,7 +115,7 @@ CASES = [
     CASES,
     ids=[f"{state.name}-{rerun.name}-{submitted}" for state, rerun, submitted in CASES],
 )
-def test_which_states_are_submitted(state, rerun, submitted):
+def test_states_that_are_submitted(state, rerun, submitted):
     assert submit.to_submit(state, rerun) is submitted
 
 

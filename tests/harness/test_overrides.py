@@ -1,4 +1,4 @@
-"""Settings keep their values on the way: a table's yaml, overrides, the cell, the record's changes, and back."""
+"""Settings keep their values from a table's yaml through overrides, the cell and the record's changes, and back."""
 
 import json
 
@@ -83,7 +83,7 @@ def test_settings_are_shown_as_they_are_typed():
     )
 
 
-def test_a_pattern_takes_what_has_a_recipe_and_names_what_it_leaves_out(capsys):
+def test_a_pattern_selects_names_with_a_recipe_and_lists_the_others(capsys):
     words = rewrite(["-m", "task=lra/*", "protocol=skyformer"])
     assert "lra/text" in words[1] and "lra/pathx" not in words[1]
     assert capsys.readouterr().err == "left out: lra/pathx (no recipe of skyformer)\n"

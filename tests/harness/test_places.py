@@ -1,4 +1,4 @@
-"""Folders that cannot be written, and terminals that cannot show everything: one line, before anything is trained."""
+"""Unwritable folders are refused in one line before any training, and an ASCII terminal is enough."""
 
 import os
 import re
@@ -15,7 +15,7 @@ CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "r
 
 
 def run(*words, **environment):
-    """run.py in a process of its own: its exit status and what it printed."""
+    """run.py in a process of its own: (exit status, standard output, standard error)."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "run.py"), *words], capture_output=True, text=True, timeout=120,
         errors="replace", env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -51,7 +51,7 @@ def test_an_ascii_terminal_shows_what_it_can(places):
     assert "no_mixing ? lra/listops ? skyformer" in stdout
 
 
-def test_an_error_of_no_file_is_not_hidden():
+def test_an_error_without_a_file_is_not_hidden():
     with pytest.raises(ConnectionError):
         cli.of_file(ConnectionError("reset"))
 
@@ -69,7 +69,7 @@ def test_without_a_clone_places_are_those_of_the_working_directory(tmp_path, mon
     assert (schema.Paths().records, schema.Paths().paper) == ("results/records", str(places.LEDGER))
 
 
-def test_a_file_that_is_not_there_is_named_with_what_stands_in_for_it(places, tmp_path, capsys):
+def test_a_missing_file_is_named_with_its_substitute(places, tmp_path, capsys):
     from harness.commands.plan import run_all
     from harness.config.compose import compose
     from harness.config.sweep import Command

@@ -1,4 +1,4 @@
-"""Every recipe builds at every budget with every model, and trains a few steps; and it says what the papers say."""
+"""Every recipe builds at every budget with every model, trains a few steps, and agrees with the papers."""
 
 import functools
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_a_model_put_in_is_a_model_composed(model):
     ("protocol", "task"), [pytest.param(*recipe, marks=pytest.mark.xdist_group(recipe[1])) for recipe in RECIPES]
 )
 def test_trains(protocol, task, places, tmp_path_factory):
-    """The recipes of a task in one process, which makes its data once."""
+    """All recipes of a task run in one process, so that its data are made once."""
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'smoke'}"
     overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places, data]
     cfg = compose([*overrides, *FROM_NOTHING.get(protocol, ())])
@@ -69,7 +69,7 @@ def test_trains(protocol, task, places, tmp_path_factory):
     assert ("[selected on test]" in result.detail) == (cfg.train.select.rule.name == "best_test")
 
 
-def test_a_choice_by_the_test_split_is_a_leak_whatever_it_is_called(places):
+def test_a_selection_by_the_test_split_is_a_leak_whatever_its_name(places):
     """The recipes say best_test; whoever types best_val where validation is the test split gets the same stamp."""
     typed = ["task=lra/text", "budget=smoke", "trainer=cpu", "train.select.rule=best_val", *places]
     assert "[selected on test]" in run_cell(CellRequest(compose(typed))).detail
@@ -149,7 +149,7 @@ def test_sizes_for_budgets_are_neither_arguments_nor_identity():
     assert "budgets" not in arguments(cfg.model) and "budgets" not in cell_of(cfg).config["model"]
 
 
-# what the published code and tables say of ListOps
+# the settings of ListOps in the published code and tables
 PUBLISHED = {
     "skyformer": {
         "backbone.layers": 2, "backbone.dim": 64, "backbone.heads": 2, "backbone.ffn_dim": 128,

@@ -196,7 +196,7 @@ SIZES = {
 RETRIEVAL = {
     "google": ConcatDualEncoderClassifier, "mega": ConcatDualEncoderClassifier, "luna": ReversedDualEncoderClassifier,
 }  # fmt: skip
-MODELS = {"latte": "latte", "s5": "s5", "mega": "mega_chunk"}  # the one whose recipe it is
+MODELS = {"latte": "latte", "s5": "s5", "mega": "mega_chunk"}  # the model whose recipe it is
 
 
 @pytest.mark.parametrize(("protocol", "task"), PUBLISHED)
@@ -234,7 +234,7 @@ def test_the_plus_plus_rows_of_latte(task):
     assert cfg.model.rope == (task in ("listops", "text", "retrieval"))
 
 
-# of single models of LRA's code, cd31e5c: models/, utils/train_utils.py and image/configs
+# settings of single models in LRA's code, cd31e5c: models/, utils/train_utils.py and image/configs
 SPARSE = {"model.lra_compat": True, "model.open_first": True, "model.block": 50, "model.columns": 10}
 BASE_IMAGE = {"backbone.dim": 32, "backbone.heads": 1, "backbone.layers": 1, "backbone.ffn_dim": 64}
 MEAN = {"backbone.pooling": "mean", "backbone.head_dim": None}

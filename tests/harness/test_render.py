@@ -118,7 +118,7 @@ def test_terminal_fits_and_degrades():
     assert "\x1b[" in colour and "─" in colour
     text = plain(table)
     assert "\x1b[" not in text and "─" not in text and max(map(len, text.splitlines())) <= 100
-    assert "67.20 ± 0.50 (3)*" in text  # bold has no face here
+    assert "67.20 ± 0.50 (3)*" in text  # this terminal shows no bold
     page = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     terminal.show(table, Console(file=page, width=100))
     page.flush()

@@ -16,7 +16,7 @@ REDUCED_DATA = {"source": "synthetic", "sizes": {"train": 1000, "val": 200, "tes
 
 
 def block(records, title, section=0):
-    """The one block of these records whose title starts so."""
+    """The only block of these records whose title starts with `title`."""
     blocks = build(T11, records).sections[section].blocks
     matching = [candidate for candidate in blocks if candidate.title.startswith(title)]
     assert len(matching) == 1, [candidate.title for candidate in blocks]
@@ -32,7 +32,7 @@ def bold(block):
     return [cell.text for row in block.rows for cell in row if cell.bold]
 
 
-def test_rows_stand_in_the_papers_order_with_its_print():
+def test_rows_have_the_papers_order_and_its_printed_numbers():
     by_row = rows(block(seeds("lavo", "lra/text", [0.67, 0.68]), "Text"))
     assert list(by_row) == [f"{row} (not in the paper)" if T11.is_ours(row) else row for row in T11.rows]
     assert by_row["LAVO"] == ["65.28", "67.00 to 68.00 (2)", "+2.22", "close"]
@@ -83,13 +83,13 @@ def test_smoke_runs_and_other_protocols_tasks_and_metrics_do_not_enter(suffix, s
     assert RENDER[suffix](build(T11, records)) == RENDER[suffix](build(T11, []))
 
 
-def test_a_column_without_runs_is_no_list_of_not_run():
+def test_a_column_without_runs_does_not_list_every_row_as_not_run():
     table = build(T11, [])
     (overview,) = table.sections[0].blocks
     assert [cell.text for cell in overview.header] == ["model", *T11.columns, "AVG"]
     assert rows(overview)["LAVO"] == ["65.28", "40.57", "80.17", "72.14", "40.55", "59.74"]
     assert "≈ 195 GPU-hours per seed (A100)" in overview.lines[0]
-    assert plain(table).count("not run") == 1  # the summary's
+    assert plain(table).count("not run") == 1  # in the summary
     assert table.summary.endswith("50 not run")
 
 
@@ -135,7 +135,7 @@ def test_rows_of_two_protocols_never_share_a_block():
     assert rows(llp)["LLP Transformer (ours) - 12 layers"][1] == "33.30 (1)"
 
 
-def test_failures_are_values_and_in_no_mean():
+def test_failures_are_shown_and_enter_no_mean():
     records = [
         *seeds("lavo", "lra/text", [0.60, 0.62]),
         made("lavo", "lra/text", 3, status="nan"),
@@ -183,7 +183,7 @@ def test_an_average_is_over_seeds_that_ended_everywhere():
     assert rows(block(broken, "AVG"))["LAVO"][1] == "50.00 to 52.00 (2; 1 oom)"
 
 
-def test_chance_stands_beside_the_column():
+def test_the_title_of_a_column_states_chance():
     tenth = {"name": "majority class", "val": 17.0, "test": 16.8}
     assert "chance 16.80 (majority class)" in block([made("lavo", "lra/listops", baseline=tenth)], "ListOps").title
     assert "chance not measured" in block([made("lavo", "lra/listops", baseline=None)], "ListOps").title
@@ -225,7 +225,7 @@ def test_no_difference_has_no_minus():
     assert rows(block([made("vanilla", "lra/text", 1, 0.61949)], "Text"))["vanilla"][2] == "+0.00"
 
 
-def test_direction_is_shown():
+def test_the_title_shows_the_direction():
     assert "↑" in block(seeds("lavo", "lra/text", [0.6]), "Text").title
 
 
@@ -235,7 +235,7 @@ def test_bold_is_best_and_clear_of_the_runner_up():
     near = seeds("lavo", "lra/text", [0.50, 0.505, 0.506])
     assert bold(block(far + near, "Text")) == []
     assert bold(block(far + seeds("lavo", "lra/text", [0.60]), "Text")) == []  # no interval
-    assert bold(block(far, "Text")) == []  # nobody to beat
+    assert bold(block(far, "Text")) == []  # no runner-up to beat
     survivor = [*seeds("lavo", "lra/text", [0.60, 0.601, 0.602]), made("lavo", "lra/text", 4, status="nan")]
     assert bold(block(far + survivor, "Text")) == []
 
@@ -303,7 +303,7 @@ def test_reduced_runs_are_ranked_and_their_ordering_compared():
     assert "Kendall τ = 0.67 over 4" in block(first, "ListOps", 1).lines[0]
 
 
-def test_other_data_is_another_block():
+def test_other_data_have_another_block():
     records = [made("lavo", "lra/image", 1, 0.3, source=s, budget="reduced") for s in ("synthetic", "slice:a", "full")]
     titles = [part.title for part in build(T11, records).sections[1].blocks]
     assert len(titles) == 3 and all(
@@ -334,7 +334,7 @@ def test_footnotes_stand_at_their_cells():
         assert text in plain(page, width=200) and f"[{name}]" in plain(page)
 
 
-def test_caption():
+def test_the_caption_states_protocol_seeds_and_hardware():
     dirty = made("lavo", "lra/text", 2, 0.6, git={"sha": None, "dirty": True})
     text = plain(build(T11, [made("lavo", "lra/text", 1, 0.6), dirty]), width=200)
     for part in (

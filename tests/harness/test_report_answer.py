@@ -1,4 +1,4 @@
-"""What a page opens with: resolution, tiers, baselines in their place; and no interval below three seeds."""
+"""The start of a page: resolution, tiers and baselines; no interval below three seeds."""
 
 import csv
 import io
@@ -60,7 +60,7 @@ def test_resolution_is_the_distance_of_the_control_in_half_widths():
     assert listops_answer.pairs == "3 of 3" and listops_answer.tests.missing == ""
 
 
-def test_a_page_opens_with_the_best_tier_what_is_resolved_and_its_cost():
+def test_a_page_opens_with_the_best_tier_the_resolved_pairs_and_the_cost():
     lines = build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)).answer
     assert lines[0] == "Reduced budget: 1 of 1 column with R ≥ 4; 5 of 6 pairs of rows resolved. Cost: 1.2 core-hours."
     assert lines[1].startswith("ListOps: best tier vanilla and LAVO (50.00 to 49.90); 5 of 6 pairs resolved; R = ")
@@ -87,7 +87,7 @@ def test_a_column_whose_control_is_not_apart_says_so_first(tmp_path):
         (listops(vanilla=0.5, no_mixing=0.4)[::2], "no row has 3 seeds"),
     ],
 )
-def test_what_a_resolution_lacks_is_named(records, missing):
+def test_the_reason_for_no_resolution_is_named(records, missing):
     only_answer = only(records)
     assert only_answer.tests.resolution is None and missing in only_answer.tests.missing
     assert only_answer.resolution == "–" and (only_answer.control == "not run") == ("control" in missing)
@@ -135,9 +135,9 @@ def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
     scores = {row[0].text: row[1] for row in block.rows}
     assert scores["baseline: root operator"].text == "44.00" and scores["baseline: root operator"].tone == "muted"
     assert scores["no mixing (not in the paper)"].text.endswith(" †")
-    assert "†" not in scores["LAVO"].text  # 0.2 points below, which no test sees
+    assert "†" not in scores["LAVO"].text  # 0.2 points below, too little for any test
     assert block.lines[0] == "† Below root operator: no mixing."
-    assert "chance" not in block.title  # a row says it
+    assert "chance" not in block.title  # the row says so
 
 
 def test_below_three_seeds_a_lower_mean_is_marked():
@@ -159,7 +159,7 @@ def test_a_page_says_how_rows_were_paired():
 
 
 def test_no_interval_below_three_seeds_anywhere():
-    """In every renderer, for every committed table, with two seeds of everything."""
+    """Checked in every renderer, for every committed table, with two seeds of everything."""
     records = [record for record in example() if record["cell"]["seed"] < 3]
     for suffix, render in RENDER.items():
         text = render(build(T11, records))
@@ -226,7 +226,7 @@ def test_the_scores_of_examples_are_taken_only_if_they_make_the_score(monkeypatc
     assert per_example.examples_of(cells, column, block=3)[record["cell"]["id"]] == pytest.approx([100 / 3, 200 / 3])
     baseline = per_example.baselines_of(cells, column)["root"]["f00d"]
     assert baseline[:2] == (1, 62.5) and baseline[2].mean() == 62.5
-    assert per_example.examples_of(cells.assign(score=[50.0]), column) == {}  # another run's
+    assert per_example.examples_of(cells.assign(score=[50.0]), column) == {}  # from another run
     assert per_example.examples_of(cells.assign(predictions=[None]), column) == {}
     assert per_example.examples_of(frame([record]), column) == {}
 

@@ -62,7 +62,7 @@ def page(spec, records, measurements=MEASURED):
 
 
 def grid(page, number=0):
-    """{row: texts} of a block."""
+    """{row: texts} of the block with this number."""
     return {row[0].text: [entry.text for entry in row[1:]] for row in page.sections[0].blocks[number].rows}
 
 
@@ -193,7 +193,7 @@ def test_a_list_is_one_setting(spec_of):
 
 
 def test_a_setting_of_another_column_that_the_recipe_has_anyway_is_no_change(spec_of):
-    """A part of what sets a column, here b, does not make its cell of a cell that lacks the rest."""
+    """A cell with only part of a column's settings, here b, does not belong to the column."""
     text_column = "task: lra/text, metric: acc, column: null, unit: accuracy, higher_is_better: true"
     spec = spec_of(f"plain: {{{text_column}}}\n  both: {{{text_column}, set: {{task.a: 1, task.b: 2}}}}")
     records = [made("vanilla", seed=1, **REDUCED), made("vanilla", seed=2, changed={"task.a": [0, 1]}, **REDUCED)]
@@ -206,8 +206,8 @@ def test_a_setting_of_another_column_that_the_recipe_has_anyway_is_no_change(spe
     assert rows == {"plain": [(1, "softmax", "")], "both": [(2, "softmax", "")]}
 
 
-def test_what_a_row_sets_may_be_what_the_recipe_has_anyway(spec_of):
-    """A reduced recipe may have a row's value already; what the row does not say is shown all the same."""
+def test_a_row_s_setting_may_equal_the_recipe_s(spec_of):
+    """A reduced recipe may already have a row's value; settings that the row does not name are shown all the same."""
     rows = "rows: {plain: longnet, wide: {model: longnet, set: {model.segments: 64, model.n: 2}}}\n"
     spec = spec_of("parameters: {task: lra/text, field: parameters}", HEAD.partition("rows:")[0] + rows)
 
@@ -219,8 +219,8 @@ def test_what_a_row_sets_may_be_what_the_recipe_has_anyway(spec_of):
     assert set(grid(page(spec, records))) == {"plain", "wide", "plain (model.n=3)"}
 
 
-def test_rows_of_another_table_stand_there(spec_of, tmp_path):
-    """A model of neither stands in both: it may be a reader's own."""
+def test_rows_of_another_table_are_left_to_it(spec_of, tmp_path):
+    """A model in neither table is shown in both: it may be the reader's own."""
     head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"
     wide = {"model.n": [1, 2]}
     records = [made("lavo", "lra/text"), made("abc", "lra/text"), made("mine", "lra/text")]
@@ -240,7 +240,7 @@ def test_the_tables_of_one_recipe_name_each_other():
 
 
 def test_an_ablation_has_its_rows_alone(spec_of):
-    """Else Table 9 would compare LAVO's parts with all methods of Table 6, whose cells are of the same task."""
+    """Otherwise Table 9 would compare LAVO's parts with all methods of Table 6, which has the same task."""
     head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"
     other = made("lavo", "lra/text", settings={"bases": 8}, changed={"model.bases": [64, 8]})
     records = [made("lavo", "lra/text"), made("abc", "lra/text"), other]

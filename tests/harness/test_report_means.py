@@ -1,4 +1,4 @@
-"""Tables whose cells measure several columns, and whose paper prints means alone: LAVO's 7 and 8."""
+"""Tables whose cells measure several columns and whose paper prints only means: LAVO's Tables 7 and 8."""
 
 import math
 
@@ -20,7 +20,7 @@ CONTROL = "no cross attention (not in the paper)"
 
 
 def block(table, title, section=0):
-    """The one block whose title starts so."""
+    """The only block whose title starts with `title`."""
     matching = [candidate for candidate in table.sections[section].blocks if candidate.title.startswith(title)]
     assert len(matching) == 1, [candidate.title for candidate in table.sections[section].blocks]
     return matching[0]
@@ -109,10 +109,10 @@ def test_a_mean_stands_beside_the_paper_and_its_parts_below():
     assert line(parts, "baseline: last value") == dict.fromkeys(names, "0.800")
     assert not [row for row in rows(block(table, "Parts of ETT MAE")) if "baseline" in row]
     assert parts.lines == ("Test examples: 2,161.",)
-    assert table.summary.split(" · ")[-1] == "12 not run"  # of 20: a mean of numbers that are ours alone counts
+    assert table.summary.split(" · ")[-1] == "12 not run"  # of 20: a mean of numbers that only we have counts
 
 
-def test_nothing_is_averaged_over_what_is_missing():
+def test_a_mean_with_a_missing_part_is_not_shown():
     complete = everywhere("lavo", mse=1.1)
     missing = [
         r for r in complete if (r["cell"]["task"], r["config"]["task"]["features"]) != ("forecasting/ettm1", "M")
@@ -127,7 +127,7 @@ def test_nothing_is_averaged_over_what_is_missing():
     assert not [part for part in build(T8, broken).sections[0].blocks if part.title.startswith("ETT ")]
 
 
-def test_what_a_column_sets_may_be_what_the_recipe_means():
+def test_a_column_s_setting_may_be_the_recipe_s_default():
     """Whichever of S and M is the recipe's own, a cell of it is its column's, unchanged."""
     for stated in (True, False):
         records = [forecast("lavo", "ETTh1", "S", mse=0.2, stated=stated), forecast("lavo", "ETTh1", "M", mse=0.6)]

@@ -1,4 +1,4 @@
-"""The verb report: its files, what check=true finds, and mistakes in a table's yaml."""
+"""do=report: its files, the findings of check=true, and mistakes in a table's yaml."""
 
 import io
 import itertools
@@ -38,7 +38,7 @@ def quiet():
 def test_report_writes_shows_and_checks(places):
     wanted = [places["tables"] / f"lavo/t11.{suffix}" for suffix in ("md", "tex", "csv")]
     assert report("lavo/t11", places, check=True) == wanted
-    assert not places["tables"].exists()  # check writes nothing
+    assert not places["tables"].exists()  # check=true writes nothing
 
     page = quiet()
     assert report("lavo/t11", places, console=page) == wanted
@@ -55,7 +55,7 @@ def test_report_writes_shows_and_checks(places):
     assert report("lavo/t11", places, check=True) == wanted
 
 
-def test_a_table_of_a_further_folder_is_one_more(tmp_path, places):
+def test_a_second_conf_folder_adds_its_table(tmp_path, places):
     user_table = tmp_path / "mine" / "table" / "own.yaml"
     user_table.parent.mkdir(parents=True)
     user_table.write_text((CONF / "table" / "lavo" / "t11.yaml").read_text(encoding="utf-8"), encoding="utf-8")
@@ -83,7 +83,7 @@ def test_a_broken_record_stops_the_report(places):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
-    """These records follow no recipe, whatever budget they name."""
+    """These records follow no recipe, although they name a budget."""
     monkeypatch.setattr("harness.records.collect.recipe_problem", lambda entries: None)
 
 

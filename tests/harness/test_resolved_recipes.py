@@ -1,6 +1,6 @@
-"""Every recipe resolves to what it resolved to when it was recorded: `resolved_recipes.json` holds digests of all.
+"""Every recipe still resolves to its recorded configuration: `resolved_recipes.json` holds the digests.
 
-A digest is of the identity of a cell, without module paths. After a change of a recipe that is meant, run
+A digest covers a cell's identity without module paths. After an intended change of a recipe, run
 `python tests/harness/test_resolved_recipes.py`, which writes the file anew, and say in the commit why it changed.
 """
 

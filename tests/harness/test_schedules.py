@@ -71,7 +71,7 @@ def test_exponential_falls_by_epochs_from_the_one_after_those_it_holds():
 
 
 def test_exponential_falls_a_little_each_epoch_to_its_floor():
-    """PoinTr's: 0.9 every 21 epochs, in 21 parts, and no less than a fiftieth."""
+    """PoinTr's rates: times 0.9 every 21 epochs in 21 steps, but never below a fiftieth."""
     lr = rates(lambda o: schedules.exponential(o, epoch=2, factor=0.9, every=21, floor=0.02), 2 * 21 + 1)
     assert lr[2] == lr[3] == pytest.approx(0.1 * 0.9 ** (1 / 21)) and lr[42] == pytest.approx(0.09)
     assert rates(lambda o: schedules.exponential(o, epoch=1, factor=0.1, floor=0.02), 9)[-1] == pytest.approx(0.002)
@@ -88,6 +88,6 @@ def test_exponential_falls_a_little_each_epoch_to_its_floor():
     (schedules.exponential, {"epoch": 0, "factor": 0.5}),
     (schedules.exponential, {"epoch": 1, "factor": 0.0}),
 ])  # fmt: skip
-def test_settings_that_cannot_be_meant_are_refused(schedule, settings):
+def test_impossible_settings_are_refused(schedule, settings):
     with pytest.raises(ValueError, match=r"less than|between 0 and 1|OneCycleLR"):
         schedule(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0), **settings)

@@ -1,4 +1,4 @@
-"""The plot of a table: what it shows, its bytes, and when do=report draws it again."""
+"""A table's plot: its content, its bytes, and when do=report draws it again."""
 
 import io
 
@@ -72,7 +72,7 @@ def test_a_report_links_draws_and_checks_it(tmp_path):
     assert report([], console=console) == [page]  # nothing to draw
 
 
-def test_several_tables_are_shown_as_a_line_a_column(tmp_path):
+def test_several_tables_are_shown_with_one_line_per_column(tmp_path):
     paths = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "tables"}
     console = Console(file=io.StringIO(), width=100)
     names = ["lavo/t11", "lavo/t7"]

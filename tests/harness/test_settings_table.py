@@ -1,4 +1,4 @@
-"""Tables of hyper-parameters: what a print means, what the recipes have, what a difference is called, and the verb."""
+"""Tables of hyper-parameters: the printed values, the recipes' values, the names of differences, and the verb."""
 
 import io
 import re
@@ -23,7 +23,7 @@ from harness.report.spec.settings import Source
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
 
-# every setting in which our recipes are not as printed; all others are the same
+# every setting in which our recipes differ from the print; all others are equal
 DIFFERENT = {
     "lavo/t1": {
         ("TTS/LJSpeech", "attention_heads"): "4",
@@ -70,7 +70,7 @@ footnotes: []
 
 @pytest.fixture
 def load_changed(tmp_path):
-    """Writes the table with a change and reads it."""
+    """Returns a function that writes the table with one replacement and loads it."""
     (tmp_path / "table").mkdir()
     (tmp_path / "own_table01.csv").write_text(LEDGER, encoding="utf-8")
 
@@ -100,7 +100,7 @@ def load_changed(tmp_path):
         ("BPE(57K)", "", "BPE(57K)"),
     ],
 )
-def test_what_a_print_means(printed, unit, means):
+def test_values_of_printed_texts(printed, unit, means):
     names = {"Cosine": "schedules.cosine", "0.0": None} if printed in ("Cosine", "0.0") else {}
     source = Source(key="x", unit=unit, names=names)
     assert meaning(printed, source) == means and type(meaning(printed, source)) is type(means)
@@ -140,7 +140,7 @@ def test_values_for_a_reader_and_for_the_csv():
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_our_recipes_are_as_printed_but_for_what_is_listed(name):
+def test_our_recipes_are_as_printed_except_for_the_listed_settings(name):
     table = spec_files.load_table(name, CONF, PAPER)
     settings = settings_of(table)
     printed = [entry for entry in ledger.entries(table.ledger, PAPER) if entry["value"]]
@@ -253,7 +253,7 @@ def page_of(name, *rows):
     return Table(name, "", "", (), (), (), tidy)
 
 
-def test_what_counts_as_beside(tmp_path):
+def test_rows_that_count_as_beside_the_paper(tmp_path):
     (tmp_path / "INDEX.csv").write_text("file,paper,table,n_cells\nown_table01.csv,own,1,4\n", encoding="utf-8")
     (tmp_path / "own_table01.csv").write_text(LEDGER, encoding="utf-8")
     number, text = {"row": "a", "column": "x", "paper_value": "5e-4"}, {"row": "a", "column": "y", "paper_value": "20K"}

@@ -1,4 +1,4 @@
-"""The site: what its pages hold, that a name is text in them, that links lead somewhere, and what it refuses."""
+"""The site: its pages, names that stay text, links that lead somewhere, and what it refuses."""
 
 import copy
 import csv
@@ -44,7 +44,7 @@ HOSTILE = (
 
 
 class Reader(HTMLParser):
-    """What a page refers to, its ids, its text, and its tags with their attributes."""
+    """A page's links, ids, text, and tags with their attributes."""
 
     def __init__(self, text):
         super().__init__()
@@ -94,7 +94,7 @@ def material_of(folder, records, **changes):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A site on the disk: its material and its folder."""
+    """(material, folder) of a site on disk."""
     folder = tmp_path_factory.mktemp("site")
     material = material_of(folder, made.example())
     for name in ("lavo/t11.png",):
@@ -139,7 +139,7 @@ def test_pages_can_be_read_without_a_mouse_or_eyes(site):
         ), name
 
 
-def test_a_number_knows_its_records(site):
+def test_every_number_links_its_records(site):
     material, folder = site
     page = readers(folder)["lavo.html"]
     entries_of = {entries["cell"]["id"]: entries for entries in material.records}
@@ -181,7 +181,7 @@ def test_the_same_records_give_the_same_bytes_and_a_check_sees_others(site, tmp_
 
 
 def hostile_table(text):
-    """A table in which every text is this one."""
+    """A table whose every text is `text`."""
     entry = TableEntry(text, (text,), cells=("0123456789abcdef",))
     block = Block(text, (TableEntry(text), entry), ((TableEntry(text), entry),), "lr", (text,), (text,))
     tidy = dict.fromkeys(tidy_csv.TIDY_COLUMNS, text)
@@ -212,7 +212,7 @@ def make_pages(text, curves=None, missing=frozenset(), interactive=False):
 
 
 def test_a_record_whose_model_is_a_script_is_text_everywhere(tmp_path, monkeypatch):
-    """Such a record is refused when it is read; here it is let through."""
+    """Readers refuse such a record; here it is let through."""
     material = material_of(tmp_path, [made.record("lavo", "lra/text", 1, 0.6, budget="reduced")])
     entries = copy.deepcopy(material.records[0])
     entries["cell"]["model"] = entries["config"]["model"]["name"] = SCRIPT
@@ -248,7 +248,7 @@ def test_chart_data_cannot_close_their_script(tmp_path):
     assert "plotly.min.js" not in without and 'src="figures/a.png"' in without and "'.[site]'" in Reader(without).text
 
 
-def test_a_missing_picture_is_said(tmp_path, capsys):
+def test_a_missing_picture_is_reported(tmp_path, capsys):
     material = material_of(tmp_path, made.example())
     make.make(material)
     (line,) = capsys.readouterr().err.splitlines()
@@ -282,7 +282,7 @@ def test_a_footnote_without_an_entry_is_in_the_audit():
     assert finding["text"] == "X99" and finding["footnotes"] == [{"table": "lavo/t11", "numbers": 1}]
 
 
-def test_states_of_the_matrix():
+def test_the_matrix_shows_the_state_of_every_cell():
     seeds, record = made.seeds, made.record
     every = [*seeds("lavo", "lra/text", [0.6] * len(T11.seeds)), record("vanilla", "lra/text", 1, 0.5),
              record("vanilla", "lra/text", 2, status="oom"), record("mixer_x", "lra/listops", 1, 0.5, budget="reduced"),
@@ -313,7 +313,7 @@ def test_curves_of_run_folders_are_kept_short(tmp_path):
 
 
 def test_the_printed_command_runs_the_same_cell():
-    """Of committed records: one by the recipe, one with changed settings."""
+    """Two committed records: one by the recipe, one with changed settings."""
     root = ROOT / "results/records"
     records = [read(path) for path in sorted((root / "lra/listops/skyformer/reduced").glob("*-s1-*.json"))]
     plain = next(entries for entries in records if not entries["changed"])
@@ -334,7 +334,7 @@ def test_a_title_names_few_models():
     assert names == ["m0", "m0 and m1", "m0, m1, m2 and m3", "m0, m1, m2 and 4 more"]
 
 
-def test_what_a_page_has_is_what_its_first_line_says(tmp_path):
+def test_the_first_line_of_a_page_states_its_content(tmp_path):
     data = json.loads(document(material_of(tmp_path, made.example())))
     html_of = make_pages(json.dumps(data))
     assert "1 table and 1 figure, ours beside the printed numbers" in Reader(html_of["lavo.html"]).text
@@ -391,7 +391,7 @@ def test_charts_leave_out_what_was_not_measured(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 def test_the_scripts_run_in_a_browser(site):
-    """The page from a file, without a network: the filters appear and count, and no script fails."""
+    """The page opened from a file without a network: the filters appear and count, and no script fails."""
     flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=5000")
     for name, counted in (("index", r"\d+ of \d+ models, \d+ of \d+ tasks"), ("records", r"(\d+) of \1 records")):
         command = ["chromium", *flags, "--dump-dom", (site[1] / f"{name}.html").as_uri()]

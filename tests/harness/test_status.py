@@ -1,4 +1,4 @@
-"""do=status: what each run is, from its record or its heartbeat."""
+"""do=status: the state of every run, from its record or its heartbeat."""
 
 import json
 

@@ -55,7 +55,7 @@ def test_rows_and_columns_may_set_something_and_rows_their_protocol():
     assert {cell.cfg.backbone.layers for cell in cells} == {2} and {cell.cell.protocol for cell in cells} == {"luna"}
 
 
-def test_what_the_house_does_not_have_is_named_and_left_out():
+def test_models_that_do_not_exist_here_are_named_and_left_out():
     rows = {"LAVO": "lavo", "Other": "nobody", "LLP": {"model": "llp", "protocol": "llp"}}
     columns = {"ListOps": {"task": "lra/listops", "metric": "acc"}, "Books": {"task": "lm/none", "metric": "ppl"}}
     plan = expanded(table(rows=rows, columns=columns))
@@ -67,7 +67,7 @@ def test_what_the_house_does_not_have_is_named_and_left_out():
     }
 
 
-def test_what_is_typed_narrows_it_and_holds_for_every_cell():
+def test_typed_overrides_narrow_a_table_and_apply_to_every_cell():
     plan = cells("model=lavo", "seed=7", "task=lra/listops", "train.max_steps=5")
     assert names(plan) == {("lavo", "lra/listops", 7)}
     assert plan.cells[0].cfg.train.max_steps == 5
@@ -143,11 +143,11 @@ def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places, run_here,
 
 
 def test_a_row_costs_the_same_in_every_table():
-    """Rows of one protocol over the same tasks: what a cell costs does not depend on the table that shows it."""
+    """Rows of one protocol over the same tasks: a cell's cost does not depend on the table that shows it."""
     hours = {}
     for name in [name for name, _ in options("table") if name != "all"]:
         read = OmegaConf.load(CONF / "table" / f"{name}.yaml")
-        if not table_rows.has_cells(read) or read.get("every"):  # whose cells are of other tables
+        if not table_rows.has_cells(read) or read.get("every"):  # its cells belong to other tables
             continue
         columns = [column for column in read.columns.values() if column.get("task")]
         runs = table_rows.runs((column.task, column.get("set", {})) for column in columns)

@@ -1,4 +1,4 @@
-"""What is typed for a sweep, and its cells in processes of their own."""
+"""The command line of a sweep, and its cells in processes of their own."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def test_names_that_fit(typed, meant):
     assert overrides.rewrite([typed]) == [meant]
 
 
-def test_what_is_no_name_to_run_fits_nothing():
+def test_a_pattern_never_fits_custom_or_all():
     (rewritten,) = overrides.rewrite(["model=*"])
     assert "custom" not in rewritten.split("=")[1].split(",")
     flag, rewritten = overrides.rewrite(["table=*"])
@@ -97,7 +97,7 @@ SWEPT = [
 
 @pytest.fixture
 def given(monkeypatch):
-    """What do=train is given; nothing is run."""
+    """The arguments of do=train; nothing is run."""
     seen = []
 
     def run_all(commands, launcher):
@@ -141,7 +141,7 @@ def test_a_model_whose_yaml_has_defaults_is_composed_by_hydra(tmp_path, monkeypa
     assert composing.default_arguments("mine")["window"] == 4  # do=bench
 
 
-def test_a_seed_that_is_none_is_an_error(given):
+def test_a_seed_that_is_no_integer_is_an_error(given):
     with pytest.raises(HydraException, match="Error merging override seed=one"):
         cli.dispatch_all([["budget=smoke", "seed=one"]], "here")
 
@@ -190,7 +190,7 @@ def test_a_signal_ends_a_sweep(monkeypatch, capsys):
 
 SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")
 CELL = ["model=local", "task=lra/listops", "budget=smoke", "resources=cpu1"]
-# enough for a signal to come in between
+# enough for a signal to arrive in between
 LONG = ["train.max_steps=300", "train.eval_every=100", "checkpoint.every_steps=20"]
 
 BEHIND = "hydra/launcher=background"
@@ -224,7 +224,7 @@ class Sweep:
         )  # fmt: skip
 
     def run(self, *overrides):
-        """(exit status, what it printed)"""
+        """(exit status, output)"""
         process = self.start(*overrides)
         output, _ = process.communicate(timeout=240)
         return process.returncode, output
@@ -245,7 +245,7 @@ class Sweep:
             time.sleep(0.05)
 
     def trains(self, seed):
-        """It is between two updates, where a signal is only noted."""
+        """The run is between two updates, where a signal is only recorded."""
         return any(f"-s{seed}-" in str(path) for path in checkpoint_times(self.folder / "outputs" / "cells"))
 
 
@@ -327,7 +327,7 @@ def test_data_that_are_not_there_are_asked_for_before_a_job_is_made(typed, tmp_p
     assert status == 2 and "run: python run.py do=prepare -m model=local" in output and "nothing to submit" in output
 
 
-def test_m_may_stand_anywhere():
+def test_the_flag_m_may_stand_anywhere():
     assert overrides.rewrite(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
     assert overrides.rewrite(["model=a", "--multirun"]) == ["--multirun", "model=a"]
     assert overrides.rewrite(["model=a", "--cfg", "job"]) == ["model=a", "--cfg", "job"]

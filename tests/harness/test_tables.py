@@ -27,7 +27,7 @@ def cells(table, budget, *overrides):
 
 
 def few_of_each(planned_cells):
-    """Each model on two of the probes: test_dependence sends a batch of each of them through each model and back."""
+    """Each model on two of the probes: test_dependence runs every model on every probe, forward and backward."""
     models, tasks = (
         sorted({getattr(planned.cell, part) for planned in planned_cells.values()}) for part in ("model", "task")
     )
@@ -70,7 +70,7 @@ def test_path_x_trains(places):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """One for all processes of pytest-xdist: data are made once, and so is a cell that tables share."""
+    """One folder for all pytest-xdist workers: data are made once, and shared cells run once."""
     base = tmp_path_factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cells"
 

@@ -130,7 +130,7 @@ def test_micro_batches_of_unequal_size_train_the_same_weights(places):
     assert entries["update"] == {"examples": None, "micro_batch_size": None, "devices": 1, "tokens": 640}
 
 
-def test_tokens_of_an_update_are_identity_only_where_they_are_set():
+def test_batch_tokens_are_part_of_the_identity_only_where_they_are_set():
     typed = ["model=vanilla", "task=lra/listops", "budget=smoke"]
     assert "batch_tokens" not in cell_of(compose(typed)).config["train"]
     by_tokens = cell_of(compose([*typed, "train.batch_tokens=640", "train.micro_batch_tokens=64"]))

@@ -1,4 +1,4 @@
-"""Every setting with values of the wrong type and out of range, written from the schema: a line for each."""
+"""Every setting with values of the wrong type and out of range, generated from the schema: one line per mistake."""
 
 import pytest
 from hydra.errors import HydraException
@@ -19,7 +19,7 @@ GROUPS = ("model", "backbone", "task", "train", "checkpoint", "resources", "clus
 WRONG = {bool: ("maybe", "3"), int: ("-1", "1.5", "abc", "true"), float: ("-1", "abc", "nan"), str: ("[]",)}
 # values that mean something: a name of any kind, a number of which 0 or less is one, what another budget has
 MEANT = ("name", "_target_", "protocol", "accelerator", "precision", "budgets", "length_penalty")
-FLOATS = ("schedule.every=1.5",)  # where the recipe has a whole number
+FLOATS = ("schedule.every=1.5",)  # the recipe has an integer
 
 
 def mistakes(command):

@@ -1,4 +1,4 @@
-"""What the tests of the completion task share: a small task, clouds, batches to compare."""
+"""Helpers for tests of the completion task: a small task, clouds, comparison of batches."""
 
 import numpy as np
 import torch

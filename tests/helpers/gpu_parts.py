@@ -1,4 +1,4 @@
-"""Parts of `benchmarks.gpu` for its tests, which a process of their own imports."""
+"""Made-up parts of `benchmarks.gpu`, which the tests run in processes of their own."""
 
 import os
 import time

@@ -27,7 +27,7 @@ PREAMBLE = re.compile(r"\{@\{\}([lrc]+)@\{\}\}")
 
 
 def problems(text: str) -> list[str]:
-    """What is wrong with a fragment, `line: what`; nothing if all is well."""
+    """Messages about a fragment, as `line: message`; empty if it is valid."""
     return [f"{line}: {message}" for line, message in _problems(text)]
 
 

@@ -1,10 +1,10 @@
-"""Simple readers that generated data must not give in to, and how often each is right."""
+"""Simple classifiers that must not solve the generated data, and their accuracy."""
 
 import numpy as np
 
 
 def counts(texts: list[bytes], gram: int) -> np.ndarray:
-    """(n, 512) float64: how often each run of `gram` bytes occurs, hashed."""
+    """(n, 512) float64: counts of every run of `gram` bytes, hashed."""
     occurrences = np.zeros((len(texts), 512))
     for row, text in zip(occurrences, texts, strict=True):
         data = np.frombuffer(text, np.uint8).astype(np.int64)
@@ -14,7 +14,7 @@ def counts(texts: list[bytes], gram: int) -> np.ndarray:
 
 
 def linear(features: np.ndarray, labels: np.ndarray) -> float:
-    """Percent of the last third that a linear reader of two classes, fitted by ridge on the rest, tells."""
+    """Accuracy in percent on the last third of a linear two-class reader, fitted by ridge regression on the rest."""
     fitted = len(labels) * 2 // 3
     mean, spread = features[:fitted].mean(0), features[:fitted].std(0) + 1e-9
     x = np.c_[(features - mean) / spread, np.ones(len(features))]
@@ -24,7 +24,7 @@ def linear(features: np.ndarray, labels: np.ndarray) -> float:
 
 
 def nearest(pictures: np.ndarray, labels: np.ndarray) -> float:
-    """Percent of the last third that has the class of the picture of the rest that it correlates with most."""
+    """Accuracy in percent on the last third of the nearest neighbour by correlation among the rest."""
     fitted = len(labels) * 2 // 3
     flat = pictures.reshape(len(pictures), -1).astype(float)
     flat = (flat - flat.mean(1, keepdims=True)) / (flat.std(1, keepdims=True) + 1e-9)

@@ -1,4 +1,4 @@
-"""What the tests of translation share: a task on a folder of a few pairs."""
+"""Helpers for tests of translation: a task on a folder with a few pairs."""
 
 from pathlib import Path
 

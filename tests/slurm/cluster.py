@@ -116,9 +116,9 @@ class Cluster:
         name_hosts([], owner=str(self.root))
 
     def kill_node(self, name: str) -> None:
-        """As if the node lost its power: nothing on it lives to report anything.
+        """Simulates a power failure of the node: no process on it survives to report anything.
 
-        SLURM goes on believing that its jobs run: until `node_timeout_s` is over, or `notice_death`, or `start_node`.
+        SLURM still counts its jobs as running until `node_timeout_s` is over, or until `notice_death` or `start_node`.
         """
         # a slurmstepd that outlived its job for a moment would report the job's end
         order = {"slurmd": 0, "slurmstepd": 1}
@@ -132,7 +132,7 @@ class Cluster:
         self.run("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=killed")
 
     def start_node(self, name: str) -> None:
-        """A killed node boots again; SLURM requeues what it believed to run there."""
+        """A killed node boots again; SLURM requeues the jobs that it counted as running there."""
         if self._ours("slurmd", node=name):
             raise ClusterError(f"{name} runs already")
         # a slurmd that comes back by itself is not asked about its youngest jobs, which then "run" for minutes
@@ -165,11 +165,11 @@ class Cluster:
         return self._table("squeue", "--array", "--states=all", "--format=%i|%T")
 
     def live(self) -> dict[str, str]:
-        """Only what runs, will run, or still holds its node."""
+        """Jobs that run, will run, or still hold their node."""
         return self._table("squeue", "--array", "--format=%i|%T")
 
     def placement(self) -> dict[str, str]:
-        """Node (or nodes, "n[1-2]") of every job that SLURM believes to run."""
+        """Node (or nodes, "n[1-2]") of every job that SLURM counts as running."""
         return self._table("squeue", "--array", "--states=running", "--format=%i|%N")
 
     def nodes(self) -> dict[str, str]:
@@ -200,7 +200,7 @@ class Cluster:
         return self.nodes() == dict.fromkeys(self.names, "idle")
 
     def _environment(self) -> dict[str, str]:
-        """Without the variables of a job that this process may itself be part of."""
+        """The environment, without variables of a job that this process may itself be part of."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
         return inherited | self.env
 
@@ -211,7 +211,7 @@ class Cluster:
         ]
 
     def _end(self, victims: Callable[[], list[Process]], *, gently: bool) -> None:
-        """Asks again until there are none left: a process may fork while it is looked for."""
+        """Asks again until no process is left: a process may fork during the search."""
         patience = time.monotonic() + 5
         while (living := victims()) and time.monotonic() < patience + 10:
             for process in living:

@@ -18,12 +18,12 @@ from harness.config.compose import register  # noqa: E402
 
 register()
 
-FIRST = ("test_drills.py", "test_readme.py", "test_contributing.py", "test_notebooks.py")  # take minutes each
+FIRST = ("test_drills.py", "test_readme.py", "test_contributing.py", "test_notebooks.py")  # these take minutes
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collection creates a million live objects, which the garbage collector need not scan again."""
+    """Collection creates a million live objects. The garbage collector need not scan them again."""
     gc.disable()
     try:
         return (yield)
@@ -34,7 +34,7 @@ def pytest_collection():
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """The longest tests start first, so that no process waits for a test that starts last."""
+    """The longest tests start first, so that no worker idles while a late one finishes."""
     items.sort(key=lambda item: item.path.name not in FIRST)
 
 
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items):
 def one_thread():
     import torch
 
-    # two threads next to another busy process are many times slower than one
+    # two threads beside another busy process are many times slower than one thread
     torch.set_num_threads(1)
 
 

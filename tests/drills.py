@@ -50,7 +50,7 @@ OPERATIONS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    state: str  # the cell's result, `killed`, or `stuck`
+    state: str  # the cell's result, or `killed`, or `stuck`
     detail: str
     operations: int  # number of file operations
 
@@ -61,9 +61,9 @@ class Drills:
     def __init__(self, folder: Path, seed: int):
         self.folder, self.dice = folder, random.Random(seed)
         self.number = 0
-        self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run that were not killed yet
+        self.crashes: list[tuple[int, tuple[str, ...]]] = []  # points of a run where no drill has killed it yet
         self.fresh()
-        refuse_what_cannot_run(self.cfg)  # imports once what each process would import
+        refuse_what_cannot_run(self.cfg)  # imports once what every process would import
         whole = self.run()
         assert whole.state == "done", whole.detail
         self.operations, self.expected = whole.operations, self.numbers()
@@ -73,10 +73,10 @@ class Drills:
     def fresh(self) -> None:
         """A new folder for the next drill; the data stay."""
         if self.number:
-            shutil.rmtree(self.place, ignore_errors=True)
+            shutil.rmtree(self.workspace, ignore_errors=True)
         self.number += 1
-        self.place = self.folder / f"{self.number}"
-        typed = [f"paths.{name}={self.place / name}" for name in ("outputs", "records")]
+        self.workspace = self.folder / f"{self.number}"
+        typed = [f"paths.{name}={self.workspace / name}" for name in ("outputs", "records")]
         self.typed = [*CELL, *typed, f"paths.data={self.folder / 'data'}"]
         self.cfg = compose(self.typed)
         self.cell = cell_of(self.cfg)
@@ -122,7 +122,7 @@ class Drills:
             writes = event in OPERATIONS or (
                 event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES
             )
-            if writes and str(arguments[0]).startswith(str(self.place)):
+            if writes and str(arguments[0]).startswith(str(self.workspace)):
                 count += 1
                 if count == kill_at:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -142,7 +142,7 @@ class Drills:
     def numbers(self) -> Any:
         """The results that disturbances must not affect."""
         entries = record.read(self.record_path)
-        scores = {name: one["metrics"] for name, one in entries["evaluations"].items()}
+        scores = {name: evaluation["metrics"] for name, evaluation in entries["evaluations"].items()}
         keys = ("status", "weights_sha256", "tested_weights_sha256", "steps", "tokens", "examples", "metrics")
         return [{key: entries[key] for key in keys}, scores]
 
@@ -159,7 +159,7 @@ class Drills:
             return "LOST", f"{ended.state}: {ended.detail}"
         if self.numbers() != self.expected:
             return "WRONG", ended.detail
-        left = list(self.place.rglob("*.tmp"))
+        left = list(self.workspace.rglob("*.tmp"))
         return (outcome, ended.detail) if not left else ("LOST", f"left behind: {left[0]}")
 
     # disturbances
@@ -190,7 +190,7 @@ class Drills:
         """A bit is flipped in a file of an interrupted or finished run, or the file is truncated or emptied."""
         finished = self.dice.random() < 0.3
         self.run(**({} if finished else {"kill_at": self.dice.randint(self.operations // 2, self.operations - 5)}))
-        files = sorted(path for path in self.place.rglob("*") if path.is_file() and path.stat().st_size)
+        files = sorted(path for path in self.workspace.rglob("*") if path.is_file() and path.stat().st_size)
         path = self.dice.choice(files)
         data = bytearray(path.read_bytes())
         how = self.dice.choice(["flip", "flip", "flip", "cut", "empty"])
@@ -200,7 +200,7 @@ class Drills:
         else:
             del data[offset if how == "cut" else 0 :]
         path.write_bytes(bytes(data))
-        name = path.relative_to(self.place)
+        name = path.relative_to(self.workspace)
         if path == self.record_path and how == "flip":
             return self._flipped_record(offset)
         outcome, detail = self.verdict()

@@ -119,11 +119,11 @@ class ImportMap:
 
     def rooms(self, package: str = "harness") -> dict[str, list[Module]]:
         """Room -> its modules; the highest floor first."""
-        found: dict[str, list[Module]] = {}
+        by_room: dict[str, list[Module]] = {}
         for module in sorted(self.modules.values(), key=lambda module: (-(module.floor or 0), module.name)):
             if module.name.split(".")[0] == package:
-                found.setdefault(module.room, []).append(module)
-        return found
+                by_room.setdefault(module.room, []).append(module)
+        return by_room
 
 
 def find_cycle(arrows: dict[str, set[str]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Write constraints.txt and requirements.lock from this environment: `make lock`, after the tests have passed in it.
 
 constraints.txt has the version of every package, requirements.lock their hashes as well: of all files of that version,
-for any system. requirements-cpu.lock has the wheels of this machine's own (UV_FIND_LINKS) that stand in for a package:
+for any system. requirements-cpu.lock has the local wheels (UV_FIND_LINKS) that replace a package:
 torch for CPUs, which the usual index does not have.
 """
 

@@ -64,8 +64,8 @@ def test_every_model_task_protocol_and_error_has_its_place():
     protocols = {path.stem for path in (ROOT / "conf/protocol").glob("*.yaml")}
     assert protocols == set(re.findall(r"^## (\w+)$", PAGES["protocols.md"], re.MULTILINE))
     entries = yaml.safe_load((ROOT / "results/paper/audit.yaml").read_text(encoding="utf-8"))["entries"]
-    found = re.findall(r"^### (X\d+): .* { #(x\d+) }$", PAGES["faq.md"], re.MULTILINE)
-    assert sorted(found) == sorted((entry["id"], entry["id"].lower()) for entry in entries) and len(found) >= 62
+    headings = re.findall(r"^### (X\d+): .* { #(x\d+) }$", PAGES["faq.md"], re.MULTILINE)
+    assert sorted(headings) == sorted((entry["id"], entry["id"].lower()) for entry in entries) and len(headings) >= 62
 
 
 def test_a_task_has_the_protocols_that_do_list_prints():

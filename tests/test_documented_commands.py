@@ -100,8 +100,8 @@ def spans(text):
 def commands(text):
     """The arguments of run.py on each line that calls it."""
     for line in text.replace("\\\n", " ").splitlines():
-        if found := SHELL.match(line.strip()):
-            yield shlex.join(shlex.split(found[1], comments=True))
+        if command := SHELL.match(line.strip()):
+            yield shlex.join(shlex.split(command[1], comments=True))
         elif "python run.py " in line:
             yield line.strip()
 
@@ -231,7 +231,7 @@ def test_what_a_page_names_exists(page):
     lines = [*spans(text), *(line.strip() for _, block in FENCE.findall(text) for line in block.splitlines())]
     for line in lines:
         for pattern, there in exists.items():
-            assert not (found := re.match(pattern, line)) or there(found[1]), line
+            assert not (match := re.match(pattern, line)) or there(match[1]), line
     for word in (word for line in [*spans(text), *commands(text)] for word in line.split()):
         group, _, value = word.partition("=")
         names = value.split(",") if group in NAMED and re.fullmatch(r"[\w/,]+", value) else []

@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def place(tmp_path):
+def host(tmp_path):
     return Place(CPU, 60.0, tmp_path, tiny=True)
 
 
@@ -39,8 +39,8 @@ def test_every_model_is_a_case():
 
 
 @pytest.mark.parametrize("name", ["lavo", "local", "no_cross"])
-def test_a_device_that_computes_the_same_passes(place, name):
-    rows = list(models.part(place, [name]))
+def test_a_device_that_computes_the_same_passes(host, name):
+    rows = list(models.part(host, [name]))
     assert rows and all(entry["state"] == OK and entry["repeats"] for entry in rows)
     assert all(set(entry["float32"].values()) == {0.0} for entry in rows)
     assert all(entry["bfloat16"][kind] < 0.2 for entry in rows for kind in ("output", "gradient"))
@@ -50,7 +50,7 @@ def test_a_device_that_computes_the_same_passes(place, name):
     ("dtype", "error", "kind"),
     [(torch.float32, 1.01, "gradient"), (torch.bfloat16, 1.5, "gradient"), (torch.float32, float("nan"), "gradient")],
 )
-def test_a_device_that_computes_something_else_fails(place, monkeypatch, dtype, error, kind):
+def test_a_device_that_computes_something_else_fails(host, monkeypatch, dtype, error, kind):
     """The gradient of one parameter is wrong, only on the device."""
     right, calls = models.run, []
 
@@ -97,20 +97,20 @@ def test_models_without_time_are_named(tmp_path, monkeypatch):
     assert "vanilla (causal_cross), vanilla (causal_self)" in last["text"] and "local" not in last["text"]
 
 
-def test_a_model_that_fails_costs_no_other(place, monkeypatch):
+def test_a_model_that_fails_costs_no_other(host, monkeypatch):
     def compare(case, device):
         if case.pattern is Pattern.CAUSAL_SELF:
             raise RuntimeError("CUDA error:\nno kernel <image>")
         return row(case.model, OK)
 
     monkeypatch.setattr(models, "compare", compare)
-    results = list(models.part(place, ["vanilla"]))
+    results = list(models.part(host, ["vanilla"]))
     assert [entry["state"] for entry in results].count(OK) == len(results) - 1 == 3
     assert "RuntimeError: CUDA error: no kernel <image>" in [entry["text"] for entry in results]
 
 
-def test_every_goal_is_measured(place):
-    results = list(speed.part(place))
+def test_every_goal_is_measured(host):
+    results = list(speed.part(host))
     assert {entry["id"] for entry in results} == {f"G{number}" for number in range(1, 9)}
     assert {entry["state"] for entry in results} == {MEASURED} and len(results) >= 20
     assert all(entry["met"] == (entry["value"] is not None and meets(entry)) for entry in results)
@@ -120,7 +120,7 @@ def meets(entry):
     return entry["value"] >= entry["goal"] if entry["at_least"] else entry["value"] <= entry["goal"]
 
 
-def test_a_goal_or_a_peer_that_fails_costs_no_other(place, monkeypatch):
+def test_a_goal_or_a_peer_that_fails_costs_no_other(host, monkeypatch):
     def fails(bench):
         raise torch.OutOfMemoryError("no memory")
         yield
@@ -137,7 +137,7 @@ def test_a_goal_or_a_peer_that_fails_costs_no_other(place, monkeypatch):
     right = speed.Bench.workload
     monkeypatch.setattr(speed.Bench, "workload", workload)
     monkeypatch.setattr(speed, "GOALS", {"G3": fails, "G4": with_peer})
-    failed, measured, peer = speed.part(place)
+    failed, measured, peer = speed.part(host)
     assert failed["state"] == FAILED and failed["text"] == "OutOfMemoryError: no memory"
     assert measured["met"] and peer["state"] == SKIPPED and "No module named 'fla'" in peer["text"]
 
@@ -171,28 +171,28 @@ def record(loss=1.0, **changed):
 
 
 @pytest.mark.parametrize(("second", "state"), [(record(), OK), (record(weights_sha256="b"), FAILED)])
-def test_two_runs_are_the_same_in_every_bit(place, monkeypatch, second, state):
+def test_two_runs_are_the_same_in_every_bit(host, monkeypatch, second, state):
     given = iter([record(), second])
-    monkeypatch.setattr(cells, "trained", lambda place, name, *overrides: next(given))
-    assert [entry["state"] for entry in cells.repeated(place)] == [state]
+    monkeypatch.setattr(cells, "trained", lambda host, name, *overrides: next(given))
+    assert [entry["state"] for entry in cells.repeated(host)] == [state]
 
 
 @pytest.mark.parametrize(
     ("second", "state"),
     [(record(1.0 + 1e-6), OK), (record(1.1), FAILED), (record(1.0, update={"devices": 1}), FAILED)],
 )
-def test_several_devices_train_what_one_trains(place, monkeypatch, second, state):
+def test_several_devices_train_what_one_trains(host, monkeypatch, second, state):
     given = iter([record(), second])
-    monkeypatch.setattr(cells, "trained", lambda place, name, *overrides: next(given))
-    (results,) = cells.several_devices(place, 2)
+    monkeypatch.setattr(cells, "trained", lambda host, name, *overrides: next(given))
+    (results,) = cells.several_devices(host, 2)
     assert (results["state"], results["devices"]) == (state, 2)
-    (alone,) = cells.several_devices(place, 1)
+    (alone,) = cells.several_devices(host, 1)
     assert alone["state"] == SKIPPED and "one device" in alone["text"]
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(60.0, FAILED), (0.0, UNFINISHED)])
 def test_devices_that_hang_are_told_from_a_lack_of_time(tmp_path, monkeypatch, seconds, state):
-    def trained(place, name, *overrides):
+    def trained(host, name, *overrides):
         if "resources.devices=2" in overrides:
             raise cells.LateError("all-devices: no end within 5 s")
         return record()
@@ -204,9 +204,9 @@ def test_devices_that_hang_are_told_from_a_lack_of_time(tmp_path, monkeypatch, s
 
 @pytest.mark.slow
 def test_cells_are_run_as_a_user_runs_them(tmp_path):
-    place = Place(CPU, 400.0, tmp_path, tiny=True)
-    assert [entry["state"] for entry in cells.repeated(place)] == [OK]
-    (results,) = cells.several_devices(place)
+    host = Place(CPU, 400.0, tmp_path, tiny=True)
+    assert [entry["state"] for entry in cells.repeated(host)] == [OK]
+    (results,) = cells.several_devices(host)
     assert results["state"] == OK and results["losses"][0] == pytest.approx(results["losses"][1], rel=1e-5)
 
 
@@ -293,7 +293,7 @@ def test_a_process_that_crashes_or_hangs_leaves_its_rows(tmp_path, monkeypatch, 
 
 
 def test_a_part_tells_its_rows_and_its_end(tmp_path, monkeypatch, capfd):
-    fails = lambda place: iter([row("lavo", OK), 1 / place.left])  # noqa: E731
+    fails = lambda host: iter([row("lavo", OK), 1 / host.left])  # noqa: E731
     process.run_part("models", lambda: fails, Place(CPU, 0.0, tmp_path), (told := []).append)
     assert told == [row("models", FAILED, "ZeroDivisionError: float division by zero")]
     monkeypatch.setitem(process.FUNCTIONS, "models", ("tests.helpers.gpu_parts", "works"))

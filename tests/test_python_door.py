@@ -139,8 +139,8 @@ def test_a_wheel_runs_without_the_clone(tmp_path):
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([uv, "pip", "install", "-q", "--no-deps", "--python", python, wheel], check=True)
-    (own,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
-    (own / "others.pth").write_text(os.fspath(Path(torch.__file__).parents[1]))
+    (site_packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (site_packages / "others.pth").write_text(os.fspath(Path(torch.__file__).parents[1]))
     places.mkdir()
 
     def printed(*words):
@@ -158,4 +158,4 @@ def test_a_wheel_runs_without_the_clone(tmp_path):
     assert "lavo/t11.md" in printed("do=report", "table=lavo/t11")
     where = [python, "-c", "import harness, longhaul; print(harness.__file__, longhaul.__file__)"]
     paths = subprocess.run(where, cwd=places, capture_output=True, text=True, check=True).stdout.split()
-    assert all(path.startswith(str(own)) for path in paths)
+    assert all(path.startswith(str(site_packages)) for path in paths)

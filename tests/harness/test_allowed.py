@@ -1,4 +1,4 @@
-"""What a configuration may build, wherever it comes from, and that nothing else runs."""
+"""A configuration, wherever it comes from, builds only what is allowed, and nothing else runs."""
 
 import inspect
 from pathlib import Path
@@ -24,10 +24,10 @@ def test_what_acts_is_not_built(name):
 
 
 @pytest.mark.parametrize("group", ["model", "task", "protocol", "budget", "trainer", "logger"])
-def test_all_that_this_project_configures_may_be_built(group):
+def test_every_target_in_conf_may_be_built(group):
     for path in {file_of(group, name) for name, _ in options(group) if name not in ("all", "csv", "default", "local")}:
-        found = dict(allowed.targets(OmegaConf.to_container(OmegaConf.load(path), resolve=False), ""))
-        for name in found.values():
+        target_names = dict(allowed.targets(OmegaConf.to_container(OmegaConf.load(path), resolve=False), ""))
+        for name in target_names.values():
             assert "?" in name or "$" in name or is_allowed(name), f"{path}: {name}"
 
 
@@ -38,7 +38,7 @@ def test_targets_are_found_at_any_depth():
     check_targets(nested, "model", ["os"])
 
 
-def test_a_name_of_ours_must_be_where_it_is_defined():
+def test_a_target_of_this_project_names_the_defining_module():
     assert is_allowed("models.attention.latte.Latte")
     assert not is_allowed("models.attention.rfa.MultiHead"), "only imported there"
     assert not is_allowed("models.attention.rfa.torch")
@@ -61,7 +61,7 @@ SHARED = """# @package _global_
         ("model: {x: {_target_: os.system, command: 'touch %s'}}", None),
     ],
 )
-def test_a_file_of_somebody_else_trusts_nothing_and_runs_nothing(tmp_path, run_here, capfd, setting, says):
+def test_an_untrusted_file_trusts_nothing_and_runs_nothing(tmp_path, run_here, capfd, setting, says):
     canary = tmp_path / "canary"
     (tmp_path / "conf" / "x").mkdir(parents=True)
     setting = setting % canary if "%s" in setting else setting
@@ -89,13 +89,13 @@ def test_trusted_packages_come_from_the_command_or_from_this_machine(tmp_path, m
 LOAD = ".load_configuration("
 
 
-def test_hydra_composes_through_the_method_that_is_guarded():
-    """A version of Hydra that renames or bypasses `Hydra.compose_config` needs another wall: see `guard_hydra`."""
+def test_hydra_composes_through_the_guarded_method():
+    """A Hydra release that renames or bypasses `Hydra.compose_config` needs another guard: see `guard_hydra`."""
     register()
     assert Hydra.compose_config.__wrapped__.__module__ == Hydra.__module__
     root = Path(hydra.__file__).parent
     composing = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if LOAD in path.read_text()}
-    # what a shell completes is not acted on, and the jobs of Hydra's own launchers are none of ours
+    # shell completion acts on nothing, and jobs of Hydra's own launchers are not ours
     assert composing == {"_internal/hydra.py", "_internal/config_loader_impl.py", "plugins/completion_plugin.py"}
     source = inspect.getsource(inspect.getmodule(Hydra))
     assert source.count(LOAD) == inspect.getsource(Hydra.compose_config).count(LOAD) == 1

@@ -1,4 +1,4 @@
-"""Apollo against trajectories of the published code, and what it refuses and saves."""
+"""Apollo against trajectories of the published code; the settings that it refuses and the state that it saves."""
 
 import io
 import json
@@ -69,7 +69,7 @@ def test_trajectories_of_a_quadratic_and_of_a_network_are_those_of_the_published
             assert (weight.detach() - arrays[f"mlp_p{i}_traj"][t]).abs().max() <= tolerance
 
 
-def test_a_saved_state_goes_on_as_if_nothing_had_happened():
+def test_a_restored_state_continues_as_if_uninterrupted():
     def updates(optimizer, parameter, steps):
         for t in steps:
             parameter.grad = torch.randn(3, 2, generator=torch.Generator().manual_seed(t))

@@ -1,4 +1,4 @@
-"""Artifacts of a record: small, digested, never a reason to lose it; figures are linked from the page of a table."""
+"""Artifacts of a record are small and hashed, and never cost the record; a table's page links the figures."""
 
 import io
 import json
@@ -67,12 +67,12 @@ def test_a_figure_lies_beside_the_record_and_changes_no_number(cell, tmp_path, m
     monkeypatch.setattr(Task, "artifacts", noisy)
     torch.manual_seed(3)
     assert cell("rerun=all").state == "done"
-    found = files(tmp_path)
-    assert found[".png"] == found[".json"].with_suffix(".png") and set(found) == {*PLAIN, ".png"}
-    assert found[".png"].read_bytes()[:4] == b"\x89PNG"
-    drawn = json.loads(found[".json"].read_text())
+    paths = files(tmp_path)
+    assert paths[".png"] == paths[".json"].with_suffix(".png") and set(paths) == {*PLAIN, ".png"}
+    assert paths[".png"].read_bytes()[:4] == b"\x89PNG"
+    drawn = json.loads(paths[".json"].read_text())
     assert all(plain[key] == drawn[key] for key in ("metrics", "weights_sha256", "config", "selection"))
-    assert drawn["artifacts"] == {found[".png"].name: sha256(found[".png"].read_bytes()).hexdigest()}
+    assert drawn["artifacts"] == {paths[".png"].name: sha256(paths[".png"].read_bytes()).hexdigest()}
 
 
 def test_artifacts_that_fail_lose_no_record(cell, tmp_path, monkeypatch, capsys):
@@ -90,7 +90,7 @@ def test_artifacts_that_fail_lose_no_record(cell, tmp_path, monkeypatch, capsys)
     assert len(lines) == 1 and "RuntimeError: no ink" in lines[0]
 
 
-def test_a_failed_run_removes_those_of_an_earlier_one(cell, tmp_path, monkeypatch):
+def test_a_failed_run_removes_an_earlier_run_s_artifacts(cell, tmp_path, monkeypatch):
     monkeypatch.setattr(Task, "artifacts", sketch)
     cell()
     monkeypatch.setattr("harness.training.module.TaskModule.training_step", lambda *_: 1 / 0)
@@ -98,7 +98,7 @@ def test_a_failed_run_removes_those_of_an_earlier_one(cell, tmp_path, monkeypatc
     assert set(files(tmp_path)) == {".json"}
 
 
-def test_a_sharded_model_makes_none(cell, tmp_path, monkeypatch):
+def test_a_sharded_model_makes_no_artifacts(cell, tmp_path, monkeypatch):
     sharded = SimpleNamespace(**vars(fsdp) | {"is_sharded": lambda module: True})
     monkeypatch.setattr("harness.training.attempt.fsdp", sharded)
     monkeypatch.setattr(Task, "artifacts", sketch)
@@ -189,8 +189,8 @@ def kept(tmp_path, record, drawn=("png",)):
 
 def shown(tmp_path, asked, records):
     page = tmp_path / "tables" / "lavo" / "page.md"
-    found = pictures_of(select(frame(records), asked), asked, tmp_path / "records", page)
-    return [(one.heading, one.caption) for one in found]
+    pictures = pictures_of(select(frame(records), asked), asked, tmp_path / "records", page)
+    return [(picture.heading, picture.caption) for picture in pictures]
 
 
 def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
@@ -214,7 +214,7 @@ def test_a_row_shows_its_lowest_seed_at_the_papers_budget_first(tmp_path):
     ]
 
 
-def test_columns_of_one_run_show_it_once_and_columns_that_set_something_are_places_of_their_own(tmp_path):
+def test_columns_of_one_run_show_it_once_and_columns_with_settings_show_their_own(tmp_path):
     t7, t8 = (spec_files.load_table(f"lavo/{name}", CONF, PAPER) for name in ("t7", "t8"))
     assert len(shown(tmp_path, t7, [kept(tmp_path, crosses.completion("lavo"))])) == 1
     records = [kept(tmp_path, crosses.forecast("no_cross", "ETTh1", features)) for features in "MS"]
@@ -224,7 +224,7 @@ def test_columns_of_one_run_show_it_once_and_columns_that_set_something_are_plac
     ]  # fmt: skip
 
 
-def test_the_page_links_it_and_check_sees_a_new_one(tmp_path):
+def test_the_page_links_a_picture_and_check_sees_a_new_one(tmp_path):
     records = [kept(tmp_path, made("lavo", "lra/text", 1)), kept(tmp_path, made("vanilla", "lra/text", 1), drawn=())]
     places = {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
     settings = {"conf": CONF, "paths": places, "console": Console(file=io.StringIO())}
@@ -255,6 +255,8 @@ def test_sounds_and_texts_are_linked_beside_the_picture_or_without_one(tmp_path)
     text_only, both = pictures_of(select(frame(records), T11), T11, tmp_path / "records", page)
     assert text_only.link is None and list(text_only.files) == ["summaries.txt"]
     assert both.link.endswith(".png") and list(both.files) == ["predicted.wav", "true.wav"]
-    assert all((page.parent / file).resolve().is_file() for one in (text_only, both) for file in one.files.values())
+    assert all(
+        (page.parent / file).resolve().is_file() for pictures in (text_only, both) for file in pictures.files.values()
+    )
     lines = "\n".join(_pictures([text_only, both]))
     assert lines.count("![") == 1 and lines.count("[summaries.txt](") == lines.count("[predicted.wav](") == 1

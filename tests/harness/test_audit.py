@@ -1,4 +1,4 @@
-"""The audit of the published numbers, `audit.yaml` beside the ledger: what is wrong in it."""
+"""Mistakes in `audit.yaml`, the audit of the published numbers beside the ledger."""
 
 import pytest
 

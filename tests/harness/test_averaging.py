@@ -73,7 +73,7 @@ def test_a_killed_run_averages_the_same_weights(cell, monkeypatch):
     assert again["tested_weights_sha256"] == whole["tested_weights_sha256"]
 
 
-def test_integers_are_those_of_the_last_file(tmp_path):
+def test_integer_buffers_come_from_the_last_checkpoint(tmp_path):
     files = [tmp_path / name for name in "ab"]
     for number, file in enumerate(files):
         weights = {"half": torch.full((2,), 1.0 + number, dtype=torch.bfloat16), "count": torch.tensor(10 + number)}

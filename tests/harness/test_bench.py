@@ -31,14 +31,14 @@ SMALL = ["trainer=cpu", "bench.dim=16", "bench.heads=2", "bench.rounds=1", "benc
 
 @pytest.fixture
 def bench(places, tmp_path, monkeypatch):
-    """A command's configuration and overrides. Samples are short and none is taken again: no number is tested here."""
+    """A command's configuration and overrides. Samples are short, and none is repeated: no number is tested here."""
     monkeypatch.setattr(bench_measure, "time_alternating", partial(timing.time_alternating, min_sample_s=0.0))
     monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: 0.0)
     monkeypatch.setattr(timing.gc, "collect", lambda: 0)
-    monkeypatch.setattr(bench_command, "kernels", lambda call, device: [])  # a profile takes longer than all of this
+    monkeypatch.setattr(bench_command, "kernels", lambda call, device: [])  # a profile takes longer than the rest
 
     def composed(*overrides):
-        folders = [f"paths.{each}={tmp_path / each}" for each in ("bench", "figures", "site")]
+        folders = [f"paths.{name}={tmp_path / name}" for name in ("bench", "figures", "site")]
         typed = [*SMALL, *overrides]
         return compose([*places, *folders, *typed]), typed
 
@@ -74,8 +74,8 @@ def test_a_page_is_the_same_each_time(bench, tmp_path):
     assert texts[0] == texts[1]
 
 
-def test_points_without_a_place_on_a_logarithm_are_left_out_of_the_picture(bench, tmp_path):
-    """A call may take no memory beyond what is held, and all points of a text may be extrapolated."""
+def test_points_that_a_logarithmic_axis_cannot_show_are_left_out(bench, tmp_path):
+    """A call may need no memory beyond what is already held, and all points of a text may be extrapolated."""
     measured = measure(*bench("bench.models=[local]", "bench.lengths=[32]"))
     for point in measured["points"]:
         point["memory_mb"] = 0.0
@@ -170,9 +170,9 @@ def test_refusals(bench, override, says):
         measure(*bench("model=local", override))
 
 
-def test_lists_of_bench_are_no_sweep():
+def test_a_list_in_a_bench_key_is_no_sweep():
     typed = ["do=bench", "model=a,b", "lengths=1,2", "what=[forward]", "model.window=3"]
-    found = [
+    commands = [
         "do=bench",
         "bench.models=[a,b]",
         "model=a",
@@ -180,7 +180,7 @@ def test_lists_of_bench_are_no_sweep():
         "bench.what=[forward]",
         "model.window=3",
     ]
-    assert bench_lists(typed) == found
+    assert bench_lists(typed) == commands
     assert bench_lists(["model=a,b"]) == ["model=a,b"]
 
 
@@ -194,13 +194,13 @@ def test_exponent_and_crossover():
     assert growth.crossover(sizes, [x / 1e6 for x in line], square) == sizes[0]
 
 
-def test_candidates_alternate_and_disturbed_samples_are_taken_again(monkeypatch):
+def test_candidates_alternate_and_disturbed_samples_are_repeated(monkeypatch):
     order = []
-    foreign = iter([0.0, 9.0] + [9.0] * 1000)  # others were busy during the first sample alone
+    foreign = iter([0.0, 9.0] + [9.0] * 1000)  # other processes were busy during the first sample only
     monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: next(foreign))
     calls = {name: lambda name=name: order.append(name) for name in "ab"}
     timings = timing.time_alternating(calls, device=CPU, rounds=3, min_sample_s=0.0)
-    samples = order[4:]  # after a first call and one that says how many make a sample
+    samples = order[4:]  # after a first call, and a second that says how many calls make a sample
     assert samples == ["a", "a", "b", "b", "a", "a", "b"], "the first is disturbed; every other round goes backwards"
     assert all(len(timing.samples) == 3 and timing.disturbed == 0 for timing in timings.values())
 
@@ -208,19 +208,17 @@ def test_candidates_alternate_and_disturbed_samples_are_taken_again(monkeypatch)
 def test_disturbed_samples_are_counted_when_no_retry_is_left(monkeypatch):
     busy = iter(range(0, 10**6, 5))
     monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: float(next(busy)))
-    found = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, min_sample_s=0.0)["a"]
-    assert found.disturbed == 3
+    timed = timing.time_alternating({"a": lambda: None}, device=CPU, rounds=3, min_sample_s=0.0)["a"]
+    assert timed.disturbed == 3
 
 
 @pytest.mark.parametrize(("cold_samples", "kept", "calls"), [(2, 0, 5), (5, 2, 6)])
-def test_samples_that_took_new_memory_are_taken_again_as_often_as_there_are_rounds(
-    cold_samples, kept, calls, monkeypatch
-):
+def test_samples_that_allocated_memory_are_repeated_up_to_the_number_of_rounds(cold_samples, kept, calls, monkeypatch):
     made = []
     monkeypatch.setattr(timing, "new_memory_s", lambda: 10.0 * min(len(made), cold_samples))
     settings = {"device": CPU, "rounds": 3, "min_sample_s": 0.0, "warm": False, "seconds": {"a": 1.0}}
-    found = timing.time_alternating({"a": lambda: made.append("a")}, **settings, retry_cold=True)["a"]
-    assert (len(found.samples), found.cold, len(made)) == (3, kept, calls)
+    timed = timing.time_alternating({"a": lambda: made.append("a")}, **settings, retry_cold=True)["a"]
+    assert (len(timed.samples), timed.cold, len(made)) == (3, kept, calls)
     made.clear()
     assert timing.time_alternating({"a": lambda: made.append("a")}, **settings)["a"].cold == 0 and len(made) == 3
 
@@ -230,17 +228,17 @@ def test_the_time_of_other_processes_is_a_number():
     assert math.isfinite(machine.other_cpu_s(()))
 
 
-def test_peak_memory_is_what_a_call_takes():
+def test_peak_memory_is_that_of_the_call():
     assert timing.peak_mb(lambda: torch.ones(2**24), CPU) == pytest.approx(64, rel=0.2)
     assert timing.peak_mb(lambda: None, CPU) < 5
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep what was freed")
-def test_what_is_timed_after_memory_was_measured_pays_for_no_pages():
-    """Training keeps freed memory; so does what is timed, or large tensors would take twice as long."""
+def test_calls_timed_after_a_memory_measurement_fault_no_pages():
+    """Training keeps freed memory. Timed calls do as well, or large tensors would take twice as long."""
     timing.peak_mb(lambda: torch.ones(2**24), CPU)
     faults = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
-    for _ in range(6):  # the first ones make room that the others find again
+    for _ in range(6):  # the first calls allocate the memory that the later calls reuse
         torch.ones(2**24)
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     pages = 2**24 * 4 / resource.getpagesize()

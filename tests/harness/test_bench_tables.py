@@ -1,4 +1,4 @@
-"""do=bench of recipes, of texts and of tables, and what do=report makes of the measurements."""
+"""do=bench for recipes, texts and tables, and the pages that do=report makes from the measurements."""
 
 import json
 import platform
@@ -36,7 +36,7 @@ SMALL = ["backbone.dim=16", "backbone.heads=2", "backbone.layers=1", "backbone.f
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Samples are short and none is taken again: no number is tested here."""
+    """Samples are short, and none is repeated: no number is tested here."""
     monkeypatch.setattr(bench_measure, "time_alternating", partial(timing.time_alternating, min_sample_s=0.0))
     monkeypatch.setattr(timing, "other_cpu_s", lambda worker_pids: 0.0)
     monkeypatch.setattr(timing.gc, "collect", lambda: 0)
@@ -68,7 +68,7 @@ def test_a_step_of_a_recipe_is_loss_gradients_and_update(places):
     before = [parameter.detach().clone() for parameter in built.model.parameters()]
     timed = recipe.prepare("train", 24)
     timed.call()
-    weights, buffers = (sum(x.nbytes for x in of) for of in (built.model.parameters(), built.model.buffers()))
+    weights, buffers = (sum(x.nbytes for x in tensors) for tensors in (built.model.parameters(), built.model.buffers()))
     steps = 4 * len(before)  # AdamW's counters, a float each
     assert timed.resident() * 2**20 == 4 * weights + buffers + steps, "weights, gradients and AdamW's two moments"
     again = recipe.built(24)
@@ -101,12 +101,12 @@ def test_texts_are_generated_in_both_modes_and_batches(places):
         measure(*composed(places, *typed[1:], "bench.lengths=[3]"))
 
 
-def test_a_setting_takes_the_place_of_the_length(places):
+def test_a_setting_replaces_the_length(places):
     axis = ["bench.axis=model.latents", "bench.axis_values=[16,8]", "bench.lengths=[16]", "bench.rounds=1"]
     sizes = ["bench.dim=16", "bench.heads=2", "trainer=cpu"]
     measured = measure(*composed(places, "model=latte", "bench.models=[latte]", *axis, *sizes))
-    found = [(p["model"], p["value"]) for p in measured["points"]]
-    assert found == [(model, value) for value in (8, 16) for model in ("latte", "vanilla")]
+    measured_points = [(p["model"], p["value"]) for p in measured["points"]]
+    assert measured_points == [(model, value) for value in (8, 16) for model in ("latte", "vanilla")]
     assert bench_tables.grid(measured, dict(bench_tables.measures(measured))["forward"])[0][1:3] == ["8", "16"]
     assert of_run(Run(what="forward", lengths=(16,), axis="model.latents", values=(8, 16)), {"m": measured}) == [
         measured
@@ -143,7 +143,7 @@ def test_too_long_calls_are_extrapolated_by_their_exponent_and_say_so():
 
 
 @pytest.mark.parametrize(("limit_s", "cold", "calls"), [(60.0, 3, 4), (60.0, 100, 8), (0.0, 3, 1)])
-def test_a_call_is_made_until_it_takes_no_new_memory_a_long_one_once(limit_s, cold, calls, monkeypatch):
+def test_calls_repeat_until_they_allocate_nothing_and_a_long_call_runs_once(limit_s, cold, calls, monkeypatch):
     made = []
     monkeypatch.setattr(bench_measure, "LONG_CALL_S", limit_s)
     monkeypatch.setattr(timing, "new_memory_s", lambda: 10.0 * min(len(made), cold))
@@ -154,8 +154,8 @@ def test_a_call_is_made_until_it_takes_no_new_memory_a_long_one_once(limit_s, co
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep what was freed")
-def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
-    """Not even the only sample of a length; memory, whose pages are returned, is measured after all times."""
+def test_timed_calls_fault_no_pages(places, monkeypatch):
+    """Not even the only sample of a length. Memory is measured after all times, because that returns the pages."""
     faults = {"a": [], "b": []}
 
     def call(name):
@@ -164,7 +164,7 @@ def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
         faults[name].append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
     cfg = compose([*places, "bench.rounds=1"])
-    prepare = {name: lambda what, length, name=name: bench_measure.Timed(partial(call, name)) for name in faults}
+    prepare = {name: lambda work, length, name=name: bench_measure.Timed(partial(call, name)) for name in faults}
     monkeypatch.setattr(timing, "other_cpu_s", lambda pids: 0.0)
     points = bench_measure.measure_points(cfg, "forward", [1], prepare, CPU, Progress(silent=True))
     assert [len(point["samples"]) for point in points] == [1, 1] and all(120 < p["memory_mb"] < 140 for p in points)
@@ -174,10 +174,10 @@ def test_what_is_timed_pays_for_no_pages(places, monkeypatch):
         assert sample < pages / 10, "the sample"
 
 
-def test_a_known_long_call_is_not_made_to_learn_how_long_it_is():
+def test_a_call_of_known_length_is_not_timed_first():
     made = []
-    found = timing.time_alternating({"a": lambda: made.append(1)}, device=CPU, rounds=2, warm=False, seconds={"a": 9.0})
-    assert found["a"].calls == 1 and len(made) == 2
+    timed = timing.time_alternating({"a": lambda: made.append(1)}, device=CPU, rounds=2, warm=False, seconds={"a": 9.0})
+    assert timed["a"].calls == 1 and len(made) == 2
 
 
 def test_the_operators_of_a_call_are_named():
@@ -194,8 +194,8 @@ def test_a_call_that_would_not_fit_is_not_made(places):
 
 def test_a_reason_that_all_models_share_is_one_line():
     short, long = "extrapolated: n^1.00 from 8", "extrapolated: n^2.00 from 8"
-    found = [("a", 16, short), ("b", 16, short), ("a", 32, short), ("b", 32, long), ("a", 8, "ok"), ("b", 8, "ok")]
-    points = [{"model": model, "length": length, "status": status} for model, length, status in found]
+    outcomes = [("a", 16, short), ("b", 16, short), ("a", 32, short), ("b", 32, long), ("a", 8, "ok"), ("b", 8, "ok")]
+    points = [{"model": model, "length": length, "status": status} for model, length, status in outcomes]
     lines = bench_tables.reasons({"models": {"a": {}, "b": {}}, "points": points})
     assert lines == [f"all models at 16: {short}", f"a at 32: {short}", f"b at 32: {long}"]
 
@@ -249,7 +249,7 @@ def test_a_table_that_is_not_measured_says_so(places, typed, says):
         bench_verb(cfg, overrides)
 
 
-def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys):
+def test_do_bench_of_a_table_writes_the_file_that_its_page_reads(places, tmp_path, capsys):
     folders = [f"paths.bench={tmp_path / 'bench'}", f"paths.figures={tmp_path / 'figures'}", "trainer=cpu"]
     typed = ["table=luna/t2", "bench.lengths=[16]", "bench.rounds=1", "bench.models=[linformer]", *SMALL]
     assert bench_verb(*composed([*places, *folders], *typed)) == 0
@@ -258,15 +258,15 @@ def test_do_bench_of_a_table_leaves_what_its_page_finds(places, tmp_path, capsys
     assert list(measured["models"]) == ["Transformer", "Linformer"], "the reference stands beside every row"
     run = load_table("luna/t2", CONF, PAPER).runs["train"]
     assert of_run(run, {measured["name"]: measured}) == [], "the table shows the unchanged recipe"
-    sizes = {key: int(value) for key, value in (each.split("=") for each in SMALL)}
+    sizes = {key: int(value) for key, value in (override.split("=") for override in SMALL)}
     assert of_run(run.model_copy(update={"set": sizes}), {measured["name"]: measured}) == [measured]
     assert "Forward and backward" in capsys.readouterr().out
 
 
-def test_every_measured_entry_loads_and_sets_keys_that_there_are():
+def test_every_measured_entry_loads_and_sets_existing_keys():
     tables = [name for name in available(CONF) if "kind: measured" in (CONF / "table" / f"{name}.yaml").read_text()]
     assert set(tables) >= {"luna/t2", "lavo/t10", "lavo/t2_costs", "latte/t8", "latte/t9"}
     specs = [load_table(name, CONF, PAPER) for name in tables] + [load_figure("latte/f10", CONF, PAPER)]
     keys = {key for spec in specs for run in spec.runs.values() for key in run.set if key.startswith("bench.")}
-    known = {f"bench.{key}" for key in compose().bench}
-    assert keys <= known and specs[-1].runs["causal"].axis == "model.latents"
+    bench_keys = {f"bench.{key}" for key in compose().bench}
+    assert keys <= bench_keys and specs[-1].runs["causal"].axis == "model.latents"

@@ -1,4 +1,4 @@
-"""Rates of their own for some parameters."""
+"""Parameter groups: some parameters have a learning rate of their own."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from harness.errors import UsageError
 S5 = ["model=s5", "task=lra/text", "budget=smoke"]
 
 
-def test_a_model_that_asks_for_nothing_gets_what_it_always_got():
+def test_a_model_without_slow_parameters_has_one_group():
     model = on_meta(compose(["model=vanilla", "budget=smoke"])).model
     assert [id(p) for p in parameter_groups(model)] == [id(p) for p in model.parameters()]
 
@@ -27,10 +27,10 @@ def test_slow_parameters_have_their_rate_and_no_decay(overrides, names):
     recipe = ["protocol=luna", "backbone.layers=2", "train.optimizer.lr=2", "train.optimizer.weight_decay=3"]
     built = build(compose([*S5, *recipe, *overrides]))
     optimizer = built.optimizer(parameter_groups(built.model))
-    common, own = optimizer.param_groups
-    assert (common["lr"], common["weight_decay"]) == (2, 3) and (own["lr"], own["weight_decay"]) == (0.5, 0)
+    common, separate = optimizer.param_groups
+    assert (common["lr"], common["weight_decay"]) == (2, 3) and (separate["lr"], separate["weight_decay"]) == (0.5, 0)
     slow = [p for name, p in built.model.named_parameters() if name.rpartition(".")[2] in names]
-    assert len(slow) == 2 * len(names) and [id(p) for p in own["params"]] == [id(p) for p in slow]
+    assert len(slow) == 2 * len(names) and [id(p) for p in separate["params"]] == [id(p) for p in slow]
     every = [id(p) for group in optimizer.param_groups for p in group["params"]]
     assert len(every) == len(set(every)) and set(every) == {id(p) for p in built.model.parameters()}
 

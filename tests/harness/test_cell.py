@@ -1,4 +1,4 @@
-"""Which commands are the same cell, and what a cell's id is the hash of."""
+"""Which commands mean the same cell, and what the hash in a cell's id covers."""
 
 import json
 
@@ -22,7 +22,7 @@ def test_the_same_command_is_the_same_cell():
     assert cell_id("model=lavo") == cell_id("+model.extra=1", "~model.extra")
 
 
-def test_whatever_changes_a_number_is_another_cell():
+def test_a_setting_that_changes_a_number_makes_another_cell():
     others = [
         "seed=2",
         "train.optimizer.lr=0.5",
@@ -37,7 +37,7 @@ def test_whatever_changes_a_number_is_another_cell():
     assert len({cell_id(), *(cell_id(other) for other in others)}) == len(others) + 1
 
 
-def test_what_changes_no_number_is_not_identity():
+def test_a_setting_that_changes_no_number_is_not_part_of_the_identity():
     for other in [
         "paths.data=/elsewhere",
         "paths.outputs=x",
@@ -71,7 +71,7 @@ def test_no_path_of_a_machine_is_in_the_identity(tmp_path):
     assert str(tmp_path) not in str(cell.config)
 
 
-def test_changes_name_what_is_not_the_recipe():
+def test_changes_name_every_departure_from_the_recipe():
     def changed(*overrides):
         return changes(cell_of(compose([*BASE, *overrides])))
 
@@ -80,11 +80,11 @@ def test_changes_name_what_is_not_the_recipe():
         "model.window": [8, 4],
         "train.optimizer.lr": [1e-4, 0.5],
     }
-    own = ["model=custom", "model.name=mine", "model._target_=pkg.Mine", "+model.size=3"]
-    assert changed(*own) == {}
+    custom_model = ["model=custom", "model.name=mine", "model._target_=pkg.Mine", "+model.size=3"]
+    assert changed(*custom_model) == {}
 
 
-def test_what_follows_from_a_configuration_is_no_change_of_its_own():
+def test_a_derived_value_is_no_change_of_its_own():
     recipe = ["model=perceiver_ar", "task=lm/wikitext103"]
     plain, other = (cell_of(compose([*recipe, *more])) for more in ([], ["protocol.configuration=a_512"]))
     assert (plain.config["model"]["latents"], other.config["model"]["latents"]) == (1024, 512)
@@ -114,14 +114,17 @@ def targets(node):
 
 
 def test_a_class_that_conf_names_is_known_by_its_name_alone():
-    """Two classes of one name in two modules would be one model to the identity of a cell."""
-    paths = [path for path in sorted(CONF.rglob("*.yaml")) if path.relative_to(CONF).parts[0] != "figure"]  # of no cell
+    """Two classes with the same name in two modules would have the same identity."""
+    # figures have no cells
+    paths = [path for path in sorted(CONF.rglob("*.yaml")) if path.relative_to(CONF).parts[0] != "figure"]
     files = [OmegaConf.to_container(OmegaConf.load(path)) for path in paths]
     schema = OmegaConf.to_container(OmegaConf.structured(Config), enum_to_str=True)
-    own = {target for target in targets([*files, schema]) if target.startswith(("models.", "tasks.", "harness."))}
-    assert len(own) > 50
+    our_targets = {
+        target for target in targets([*files, schema]) if target.startswith(("models.", "tasks.", "harness."))
+    }
+    assert len(our_targets) > 50
     names = {}
-    for target in sorted(own):
+    for target in sorted(our_targets):
         assert names.setdefault(canonical({"_target_": target})["_target_"], target) == target
 
 

@@ -1,4 +1,4 @@
-"""The cells of all tables are those that were recorded: `cell_ids.json` holds a digest of their ids for each budget.
+"""The cells of all tables are the recorded ones: `cell_ids.json` holds a digest of their ids per budget.
 
 A cell with another id is another experiment: its records are no longer found. After a change of recipes or of the
 identity that is meant, run `python -m tests.harness.test_cell_ids`, which writes the file anew, and say in the commit

@@ -54,7 +54,7 @@ class Attempt:
 
 @pytest.fixture
 def attempt(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "validate", lambda entries: None)  # records here are no more than their status
+    monkeypatch.setattr(record, "validate", lambda entries: None)  # records here hold only their status
     attempt = Attempt(tmp_path)
     yield attempt
     attempt.folder.release()

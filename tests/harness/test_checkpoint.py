@@ -1,4 +1,4 @@
-"""Checkpoints: whole and of their cell or not used, the one before instead, and what a resumed run must share."""
+"""Checkpoints: the previous one replaces a damaged or foreign one. What a resumed run must share with the first."""
 
 import os
 import random
@@ -56,7 +56,7 @@ class Run:
         return record.read(self.record_path)
 
     def killed(self, monkeypatch: pytest.MonkeyPatch, saves: int, *typed: str) -> None:
-        """The cell is killed once it has saved so many checkpoints."""
+        """Kills the cell after this number of saved checkpoints."""
         real, seen = TrainingCallback._save, []
 
         def save(callback, trainer):
@@ -118,7 +118,7 @@ def test_a_file_belongs_to_one_cell(tmp_path):
         read_sealed(tmp_path / "one.pt", "f" * 16)
 
 
-def test_a_checkpoint_is_staged_beside_its_place(tmp_path, monkeypatch):
+def test_a_checkpoint_is_staged_beside_its_path(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", "/nowhere")
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     write_sealed(tmp_path / "one.pt", {}, ID, keep=tmp_path / "before.pt")
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_staged_beside_its_place(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["before.pt", "one.pt"]
 
 
-def test_a_full_disk_leaves_the_checkpoint_of_before(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
     write_sealed(tmp_path / "one.pt", {"a": 1}, ID)
     monkeypatch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(RuntimeError("PytorchStreamWriter failed")))
     with pytest.raises(OSError, match="is the disk full"):
@@ -140,13 +140,13 @@ def test_a_full_disk_leaves_the_checkpoint_of_before(tmp_path, monkeypatch):
 # damage to a run
 
 
-def flip(path: Path, place: int = -1000) -> None:
+def flip(path: Path, offset: int = -1000) -> None:
     data = bytearray(path.read_bytes())
-    data[place] ^= 4
+    data[offset] ^= 4
     path.write_bytes(data)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(run, whole, monkeypatch, capfd):
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(run, whole, monkeypatch, capfd):
     run.killed(monkeypatch, 4)
     flip(run.folder.last)
     assert run().state == "done"
@@ -211,8 +211,8 @@ NAMES = (
 )
 
 
-def test_whatever_stands_in_the_place_of_a_file_is_set_aside(run, whole, monkeypatch):
-    """All files of a folder are replaced by folders, and its folder by a file; the last checkpoint is left."""
+def test_a_folder_in_the_place_of_a_file_is_set_aside(run, whole, monkeypatch):
+    """All files of a folder become folders, and its folder becomes a file; the last checkpoint stays."""
     run.killed(monkeypatch, 4)
     for name in NAMES:
         path = run.folder.path / name
@@ -283,6 +283,6 @@ def test_a_killed_rerun_goes_on_although_the_old_record_is_younger(run, whole, m
     assert run().state == "done" and run.record()["resumes"] == 1 and same(run, whole)
 
 
-def test_previous_ones_are_deleted_once_a_cell_is_done(run):
+def test_previous_checkpoints_are_deleted_once_a_cell_is_done(run):
     run()
     assert sorted(path.name for path in run.folder.checkpoints.iterdir()) == ["best.pt", "last.ckpt"]

@@ -1,4 +1,4 @@
-"""Records -> frame: nothing skipped, nothing twice, what failed stays a gap."""
+"""Records -> frame: no record is skipped or doubled, and a failed one stays a gap."""
 
 import math
 
@@ -9,12 +9,12 @@ from harness.records.collect import COLUMNS, differences, frame, load_records, v
 from harness.records.record import RecordError, write
 
 
-def test_every_record_once_in_an_order_of_its_own(tmp_path):
+def test_every_record_once_in_the_order_of_cells(tmp_path):
     records = [made(model, seed=seed) for model in ("vanilla", "lavo") for seed in (2, 1)]
-    for place, record in enumerate(records):
-        write(record, tmp_path / f"{place}/deep/er/{9 - place}.json")
+    for number, record in enumerate(records):
+        write(record, tmp_path / f"{number}/deep/er/{9 - number}.json")
     loaded = load_records(tmp_path)
-    assert [(each["cell"]["model"], each["cell"]["seed"]) for each in loaded] == [
+    assert [(entries["cell"]["model"], entries["cell"]["seed"]) for entries in loaded] == [
         ("lavo", 1),
         ("lavo", 2),
         ("vanilla", 1),
@@ -44,25 +44,25 @@ def test_two_records_of_one_cell_name_both_files(tmp_path):
     assert load_records(tmp_path, broken) == [] and len(broken) == 1
 
 
-def test_a_file_half_written_is_not_a_record(tmp_path):
+def test_a_half_written_file_is_not_a_record(tmp_path):
     write(made(), tmp_path / "a.json")
     (tmp_path / ".b.json.1.abcd.tmp").write_text("{", encoding="utf-8")
     assert len(load_records(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
-    ("place", "source", "shown"),
+    ("asked", "source", "shown"),
     [
-        ("slice", "full", "full"),  # a part was asked for, and the file had all
+        ("slice", "full", "full"),  # a part was requested, and the file held all of it
         ("slice", "slice:a, first 10 rows", "slice"),
         ("generated", "full", "generated"),
         ("official", "full", "official"),
         (None, "full", None),
     ],
 )
-def test_origin_is_never_a_part_of_data_that_were_all(place, source, shown):
+def test_complete_data_never_have_the_origin_slice(asked, source, shown):
     record = made(source=source)
-    record["config"]["task"]["source"] = place
+    record["config"]["task"]["source"] = asked
     assert frame([record]).iloc[0]["origin"] == shown
 
 
@@ -98,8 +98,8 @@ def test_no_test_split_is_a_gap_not_the_validation_score():
 
 
 def test_seeds_are_one_variant_and_settings_are_not():
-    one, two, other = made(seed=1), made(seed=2), made(seed=2, settings={"window": 64})
-    assert variant(one["config"]) == variant(two["config"]) != variant(other["config"])
-    assert differences([one["config"], other["config"]]) == ["", "model.window=64"]
-    moved = one["config"] | {"trainer": {"accelerator": "gpu"}}
-    assert variant(moved) == variant(one["config"])
+    first, second, other = made(seed=1), made(seed=2), made(seed=2, settings={"window": 64})
+    assert variant(first["config"]) == variant(second["config"]) != variant(other["config"])
+    assert differences([first["config"], other["config"]]) == ["", "model.window=64"]
+    moved = first["config"] | {"trainer": {"accelerator": "gpu"}}
+    assert variant(moved) == variant(first["config"])

@@ -1,4 +1,4 @@
-"""do=compare: the cells that are meant, their settings, and differences against numbers computed by hand."""
+"""do=compare: which cells it selects, their settings, and differences against hand computation."""
 
 import io
 import json
@@ -77,7 +77,7 @@ def test_seeds_are_paired_by_example_where_scores_were_kept(tmp_path):
 
 
 def test_seeds_that_are_no_pairs_are_left_out(tmp_path):
-    """Too few common ones, of other code, of other data, of another start, failed."""
+    """Seeds that are too few, failed, or differ in code, data or starting weights."""
     a = [save(tmp_path, A, "lavo", seed, code_sha256="aa") for seed in (1, 2, 3)]
     b = [save(tmp_path, B, "vanilla", seed, code_sha256="bb") for seed in (1, 2)]
     other_data = a[0]["data"] | {"fingerprint": "beef"}
@@ -112,7 +112,7 @@ def test_what_cannot_be_compared_is_not(tmp_path, changes, reason):
     assert comparison.settings["model.name"] == ("lavo", "vanilla")
 
 
-def test_other_numbers_of_examples_have_no_interval(tmp_path):
+def test_different_numbers_of_examples_have_no_interval(tmp_path):
     a, b = save(tmp_path, A, "lavo"), save(tmp_path, (*B, 1), "vanilla")
     (difference,) = compare_cells(id_of(a), id_of(b), tmp_path).differences
     assert (difference.half_width, difference.seeds, difference.why) == (None, None, "4 and 5 examples were scored")
@@ -155,7 +155,7 @@ def test_a_cell_has_several_names(two, tmp_path):
     assert compare_cells(id_of(a), outside["file"], tmp_path).b.id == id_of(outside), "a record outside the folder"
 
 
-def test_a_name_that_is_no_cell_is_one_line(two, tmp_path, monkeypatch):
+def test_a_name_without_a_cell_is_an_error_in_one_line(two, tmp_path, monkeypatch):
     a, b = map(id_of, two)
     wrong = {"lavo": "is no cell", a[:5]: "is no cell", "0" * 12: "no record of 000000000000 below"}
     for name, says in wrong.items():
@@ -164,7 +164,7 @@ def test_a_name_that_is_no_cell_is_one_line(two, tmp_path, monkeypatch):
         assert "\n" not in str(error.value) and "do=status" in str(error.value)
     with pytest.raises(UsageError, match="are the same record"):
         compare_cells(a, two[0]["file"], tmp_path)
-    monkeypatch.setattr(checks, "RULES", ())  # two ids that begin alike are not found by hashing
+    monkeypatch.setattr(checks, "RULES", ())  # the rules would refuse an id that is made up to begin like the other
     text = two[0]["file"].read_text(encoding="utf-8").replace(a, a[:15] + ("0" if a[15] != "0" else "1"))
     (tmp_path / "near.json").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=f"{a[:8]} fits 2 cells: {a[:15]}"):

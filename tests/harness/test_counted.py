@@ -20,7 +20,7 @@ PAPER = ROOT / "results" / "paper"
 
 
 def columns_of_parameters():
-    """(table, column) of all columns of parameters that a paper prints."""
+    """(table, column) of every column of parameters in a paper."""
     specs = (load_table(name, CONF, PAPER) for name in available(CONF))
     for spec in (spec for spec in specs if isinstance(spec, TableSpec)):
         for name in spec.compared_columns:
@@ -32,7 +32,7 @@ def printed_rows(spec, column):
     return [row for row in spec.rows if (row, column) in spec.published and spec.has(row, column)]
 
 
-def test_every_printed_number_of_parameters_has_a_row_of_ours():
+def test_every_printed_parameter_count_has_a_row_of_ours():
     entries = [entry for name in ledger.tables(PAPER) for entry in ledger.entries(name, PAPER)]
     printed = [entry for entry in entries if entry["column"] == "params" and not math.isnan(entry["number"])]
     ours = [row for spec, column in columns_of_parameters() for row in printed_rows(spec, column)]
@@ -78,7 +78,7 @@ def test_a_row_that_was_run_is_not_counted():
     spec = load_table("latte/t2", CONF, PAPER)
     asked = []
 
-    def count(of, column, rows):
+    def count(spec, column, rows):
         asked.append((column, list(rows)))
         return [], ()
 

@@ -1,4 +1,4 @@
-"""do=curves: what is read from run folders, which lines and panels it makes, the picture and the text."""
+"""do=curves: the curves read from run folders, their lines and panels, the picture and the text."""
 
 import io
 import math
@@ -54,7 +54,7 @@ def test_a_damaged_file_is_one_line(tmp_path, text, says):
 
 
 def test_the_metric_is_the_one_that_the_task_selects_by(tmp_path):
-    """By the run's record, else by one of its task, else the first metric of the file."""
+    """By the run's record, else by another record of its task, else the first metric in the file."""
     done, running = made("lavo"), made("vanilla", seed=2)
     both = folders(tmp_path, (done, ROWS), (running, ROWS))
     (panel,) = curves.panels(both, [done])

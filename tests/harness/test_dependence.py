@@ -1,11 +1,11 @@
-"""What composes can learn: at smoke size its output depends on its input, and every parameter that is trained is used.
+"""Every combination can learn: at smoke size, the output depends on the input and every trained parameter is used.
 
 A model that cannot see its input trains like any other, to the score of guessing. So for each model, task and protocol
 
     the output changes with the first, with a middle and with the last token, each by itself, and
     one batch gives each trained parameter a gradient.
 
-What cannot learn is refused where it is composed, in one line.
+A combination that cannot learn is refused at composition, in one line.
 """
 
 import functools
@@ -24,17 +24,17 @@ TASKS = [name for name, _ in options("task")]
 MODELS = [name for name, _ in options("model") if name != "custom"]
 RECIPES = [(protocol, task) for task in TASKS for protocol in recipes(task)]
 # language models differ by protocol, not by corpus
-RECIPES = [each for each in RECIPES if not each[1].startswith("lm/") or each in LANGUAGE_MODELS]
-RECIPES = [each for each in RECIPES if not each[1].startswith(("glue/", "qa/")) or each[1] in FINETUNED]
+RECIPES = [recipe for recipe in RECIPES if not recipe[1].startswith("lm/") or recipe in LANGUAGE_MODELS]
+RECIPES = [recipe for recipe in RECIPES if not recipe[1].startswith(("glue/", "qa/")) or recipe[1] in FINETUNED]
 GOOGLE = [task for protocol, task in RECIPES if protocol == "google"]
-# of a batch, what models are called with, in this order, and what of it has to matter
+# the inputs of models in the order of the call, and those that the output has to depend on
 INPUTS = ("tokens", "partial", "past", "past_time", "future_time", "source", "inputs", "phonemes", "frames")
 SEQUENCES = ("tokens", "partial", "past", "source", "inputs", "phonemes", "frames")
 NOISE = 1e-11  # in float64, between rows of a batch that are equal
 # of what has no form for the slot, is a whole decoder, reads more latents than a sequence has tokens, or has a first
 # position that sees nothing
 REFUSALS = ("has no ", "cannot replace", "latents=", "would be constant")
-# methods of which a single position, where a recipe reads one alone, sees a part of a sequence of this size in this
+# methods whose single position, where a recipe reads only one, sees part of a sequence of this size through this
 # many layers
 PART_SEEN = {
     "no_mixing": "itself",
@@ -50,8 +50,8 @@ PART_SEEN = {
 }
 # parameters that nothing reads
 IDLE = {
-    "luna": ("slots_norm",),  # of the last layer: it makes what a next layer would read
-    "longshort": ("score.bias",),  # the same number in every logit of a softmax: what it gets is rounding
+    "luna": ("slots_norm",),  # of the last layer: only a next layer would read its result
+    "longshort": ("score.bias",),  # adds the same number to every logit of a softmax: its gradient is rounding
     "probsparse": ("q_proj", "k_proj"),  # of one layer whose first position alone is read, and is not chosen
 }
 IDLE_IN_PROBES = {"llp": ("first_out_proj",)}  # of the first block: the queries stand behind it
@@ -99,7 +99,7 @@ def batch_of(protocol, task, root, *overrides):
 
 
 def model_and_task(cfg):
-    """In float64, every parameter moved, so that none hides behind one that starts at zero."""
+    """In float64 with every parameter perturbed, so that none hides behind one that starts at zero."""
     torch.manual_seed(0)
     built = build(cfg)
     model = built.model.double()
@@ -115,7 +115,7 @@ def unseen(model, batch):
 
 
 def unseen_of(name, model, batch):
-    """The same of one of the model's inputs."""
+    """The same for one of the model's inputs."""
     x = batch[name][0]
     sequences = x if name == "tokens" and x.ndim == 2 else x[None]  # of a pair, or one
     length = sequences.shape[1]
@@ -140,7 +140,7 @@ def unseen_of(name, model, batch):
         output = output[0]
     change = (output[1:] - output[:1]).flatten(1).abs().amax(1)
     assert torch.isfinite(change).all()
-    return {place for place, size in zip(places, change.tolist(), strict=True) if size < NOISE}
+    return {position for position, size in zip(places, change.tolist(), strict=True) if size < NOISE}
 
 
 def changed(x):
@@ -149,7 +149,7 @@ def changed(x):
 
 
 def untrained(built, model, batch):
-    """The parameters that claim to be trained and get no gradient, or that the optimiser is not given."""
+    """Parameters that require a gradient and get none, or that the optimiser does not hold."""
     model.train()
     built.task.loss(model, batch).backward()
     given = {id(p) for group in built.optimizer(parameter_groups(model)).param_groups for p in group["params"]}
@@ -183,7 +183,7 @@ def check(protocol, task, model, root):
 
 
 @pytest.mark.parametrize("task", GOOGLE)
-def test_what_composes_learns(task, root):
+def test_each_model_learns(task, root):
     """Each model once."""
     for model in MODELS[GOOGLE.index(task) :: len(GOOGLE)]:
         check("google", task, model, root)
@@ -192,11 +192,11 @@ def test_what_composes_learns(task, root):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("protocol", "task"), RECIPES)
-def test_everything_that_composes_learns(protocol, task, model, root):
+def test_every_combination_learns(protocol, task, model, root):
     check(protocol, task, model, root)
 
 
-def test_what_cannot_see_its_input_is_refused():
+def test_a_model_that_cannot_see_its_input_is_refused():
     typed = ("model=llp", "task=lra/listops", "protocol=google", "budget=smoke")
     with pytest.raises(UsageError, match=r"would be constant; set backbone\.pooling=masked_mean"):
         on_meta(compose(typed))
@@ -209,7 +209,7 @@ def test_what_cannot_see_its_input_is_refused():
 @pytest.mark.parametrize("task", ["lra/listops", "lra/text", "lra/image", "lra/retrieval"])
 @pytest.mark.parametrize("model", LRA)
 def test_the_first_position_sees_the_whole_text_at_the_length_of_the_paper(model, task, root):
-    """In google's rows, in narrow layers, with what the published code itself does not see."""
+    """Google's rows in narrow layers, less the positions that the published code itself does not see."""
     narrow = ["backbone.dim=32", "backbone.heads=2", "backbone.ffn_dim=16", "budget=paper"]
     cfg = with_model(composed("google", task, root, *narrow), model)
     _, made = model_and_task(cfg)

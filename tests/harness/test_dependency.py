@@ -1,4 +1,4 @@
-"""A cell that starts from the weights of another one: identity, order, digests, and weights that are gone or wrong."""
+"""A cell that starts from another cell's weights: identity, order, digests, and missing or wrong weights."""
 
 import shutil
 from dataclasses import replace
@@ -34,9 +34,9 @@ def train(*overrides):
 
 
 def records(tmp_path):
-    """(of the first cell, of the one that starts from it)"""
-    found = [record.read(path) for path in (tmp_path / "records").rglob("*.json")]
-    return sorted(found, key=lambda entries: len(entries["depends_on"]))
+    """(record of the first cell, record of the cell that starts from it)"""
+    written = [record.read(path) for path in (tmp_path / "records").rglob("*.json")]
+    return sorted(written, key=lambda entries: len(entries["depends_on"]))
 
 
 def weights(tmp_path, entries):
@@ -93,11 +93,11 @@ def test_serialized_cells_hand_over_weights_too(typed, tmp_path):
     assert (waiting.state, waiting.code) == ("waiting", 2) and "not done" in waiting.detail
     assert run_cell(first).state == run_cell(second).state == "done"
     entries = records(tmp_path)
-    assert [each["cell"]["id"] for each in entries] == ids
+    assert [record_entries["cell"]["id"] for record_entries in entries] == ids
     assert entries[1]["depends_on"][0]["weights_sha256"] == entries[0]["tested_weights_sha256"]
 
 
-def test_weights_that_are_gone_are_trained_again(typed, tmp_path, capsys):
+def test_missing_weights_are_trained_again(typed, tmp_path, capsys):
     (first, second), _ = serialized(typed, tmp_path)
     assert run_cell(first).state == "done"
     before = records(tmp_path)[0]
@@ -136,7 +136,7 @@ def test_weights_of_another_record_are_refused(typed, tmp_path):
         ([], "[embed]", "no parameter below 'embed'"),
     ],
 )
-def test_names_and_shapes_that_do_not_agree_are_refused(typed, overrides, prefixes, reason):
+def test_mismatched_names_and_shapes_are_refused(typed, overrides, prefixes, reason):
     depends_on = ENCODER.replace("[embedding, layers]", prefixes)
     results = [run_cell(request) for request in requests_of(plan_of(*typed, *overrides, depends_on), ())]
     assert [result.state for result in results] == ["done", "refused"]
@@ -149,7 +149,7 @@ def test_an_entry_of_another_form_is_refused(entry):
         parse_depends_on(entry)
 
 
-def test_a_stopped_cell_resumes_without_the_weights_that_it_started_from(typed, tmp_path, monkeypatch):
+def test_a_stopped_cell_resumes_without_its_starting_weights(typed, tmp_path, monkeypatch):
     (first, second), _ = serialized(typed, tmp_path)
     run_cell(first)
     finish = TrainingCallback.on_train_batch_end

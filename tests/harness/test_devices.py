@@ -1,4 +1,4 @@
-"""One cell on several devices trains what it trains on one, whoever holds the parameters."""
+"""One cell trains the same weights on several devices as on one, sharded or not."""
 
 import csv
 import json
@@ -22,7 +22,7 @@ CELL = [
     "backbone.attention_dropout=0.0", "train.max_steps=40", "train.eval_every=20",
 ]  # fmt: skip
 TWO = "resources.devices=2"
-pytestmark = pytest.mark.xdist_group("devices")  # what one device trains is trained once
+pytestmark = pytest.mark.xdist_group("devices")  # the run on one device is made once
 
 
 def arguments(folder, *overrides):
@@ -69,7 +69,7 @@ def alone(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", ["auto", "fsdp"])
-def test_two_devices_train_what_one_trains(alone, trainer):
+def test_two_devices_train_the_same_as_one(alone, trainer):
     folder, record = alone[0].parent / trainer, alone[1]
     # 96 examples in batches of 80: the second device has less to score than the first
     shared = run(folder, TWO, f"trainer={trainer}", "train.eval_batch_size=40")
@@ -84,16 +84,20 @@ def test_two_devices_train_what_one_trains(alone, trainer):
     assert shared["metrics"]["best"]["test"]["loss"] == pytest.approx(
         record["metrics"]["best"]["test"]["loss"], rel=1e-5
     )
-    losses = [np.load(next((place / "records").rglob("*.npz")))["test/loss"] for place in (folder, alone[0])]
+    losses = [np.load(next((output / "records").rglob("*.npz")))["test/loss"] for output in (folder, alone[0])]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4), "scores of two devices are in another order"
 
 
 @pytest.mark.slow
 def test_two_devices_train_updates_of_so_many_tokens(alone):
     folder, tokens = alone[0].parent / "tokens", ["train.batch_tokens=640", "train.max_steps=20"]
-    one = run(folder / "one", *tokens)
-    two = run(folder / "two", *tokens, TWO)
-    assert (one["tokens"], one["examples"], one["cell"]) == (two["tokens"], two["examples"], two["cell"])
+    alone_record = run(folder / "one", *tokens)
+    shared_record = run(folder / "two", *tokens, TWO)
+    assert (alone_record["tokens"], alone_record["examples"], alone_record["cell"]) == (
+        shared_record["tokens"],
+        shared_record["examples"],
+        shared_record["cell"],
+    )
     for ours, theirs in zip(curve(folder / "two"), curve(folder / "one"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
 
@@ -104,17 +108,19 @@ def test_two_devices_translate_every_sentence_once(tmp_path):
     translation = ["task=mt/wmt14_ende", "protocol=luna", "backbone.activation_dropout=0.0", "task.decoded=16"]
     translation += ["train.max_steps=4", "train.eval_every=4", "train.eval_batch_size=5"]
     folders = [tmp_path / name for name in ("one", "two")]
-    one, two = (run(folder, *translation, *more) for folder, more in zip(folders, ((), (TWO,)), strict=True))
+    alone_record, shared_record = (
+        run(folder, *translation, *more) for folder, more in zip(folders, ((), (TWO,)), strict=True)
+    )
     scores = [np.load(next((folder / "records").rglob("*.npz"))) for folder in folders]
     for name in ("decoded", "decoded_dev", "decoded/baseline/copy"):
-        found = [record["evaluations"][name] for record in (one, two)]
-        assert [entry["n"] for entry in found] == [16, 16]
-        assert found[0]["metrics"] == pytest.approx(found[1]["metrics"], rel=1e-6)
+        evaluations = [record["evaluations"][name] for record in (alone_record, shared_record)]
+        assert [entry["n"] for entry in evaluations] == [16, 16]
+        assert evaluations[0]["metrics"] == pytest.approx(evaluations[1]["metrics"], rel=1e-6)
         assert scores[0][f"{name}/chrf"] == pytest.approx(scores[1][f"{name}/chrf"], rel=1e-6)
 
 
 @pytest.mark.slow
-def test_micro_batches_train_and_tell_the_same(alone):
+def test_micro_batches_train_and_report_the_same(alone):
     folder = alone[0].parent / "micro"
     run(folder, "train.micro_batch_size=4")
     for ours, theirs in zip(curve(folder), curve(alone[0]), strict=True):
@@ -123,7 +129,7 @@ def test_micro_batches_train_and_tell_the_same(alone):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", ["auto", "fsdp"])
-def test_begun_on_two_devices_ended_on_one(tmp_path, trainer):
+def test_a_run_on_two_devices_resumes_on_one(tmp_path, trainer):
     long = ["train.max_steps=600", "train.eval_every=300", "checkpoint.every_steps=10"]
     process = start(tmp_path / "run", TWO, f"trainer={trainer}", *long)
     end = time.monotonic() + 90

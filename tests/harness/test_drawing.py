@@ -1,4 +1,4 @@
-"""Pictures drawn by further processes: the same bytes and the same errors as drawn here."""
+"""Worker processes draw pictures with the same bytes and the same errors as this process."""
 
 import signal
 from functools import partial
@@ -27,7 +27,7 @@ def plot(shown, path):
 
 def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp_path, shown):
     (tmp_path / "file").write_text("no folder")
-    expected, made = tmp_path / "here.png", [tmp_path / "pool" / f"{place}.png" for place in range(drawing.FEW + 2)]
+    expected, made = tmp_path / "here.png", [tmp_path / "pool" / f"{number}.png" for number in range(drawing.FEW + 2)]
     bad = [tmp_path / "file" / f"{name}.png" for name in ("first", "second")]
     drawing.draw_now(*plot(shown, expected))
     with pytest.raises(OSError, match=r"file") as refused_here:
@@ -42,7 +42,7 @@ def test_processes_draw_the_same_bytes_and_name_the_first_picture_that_fails(tmp
 
 def test_few_pictures_and_one_core_need_no_process(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "process_pool", None)
-    made = [tmp_path / f"{place}" for place in range(drawing.FEW + 2)]
+    made = [tmp_path / f"{number}" for number in range(drawing.FEW + 2)]
     with drawing.drawing_processes(2) as draw:
         for path in made[: drawing.FEW]:
             draw(path.touch, [path])

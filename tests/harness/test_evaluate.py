@@ -1,4 +1,4 @@
-"""Evaluations of a cell: the test, the task's final evaluations, and the scores of each example that they leave."""
+"""Evaluations of a cell: the test, the task's final evaluations, and the scores per example that they save."""
 
 from pathlib import Path
 
@@ -33,9 +33,9 @@ def run(places, tmp_path_factory):
 
 
 @pytest.mark.parametrize("rule", ["best_val", "last", "best_test"])
-def test_the_test_leaves_the_scores_of_each_example(run, rule):
-    entries, found = run(f"train.select.rule={rule}", "train.eval_batch_size=36")
-    test, scores = entries["evaluations"]["test"], found["test"]
+def test_the_test_saves_the_scores_of_every_example(run, rule):
+    entries, scores_of = run(f"train.select.rule={rule}", "train.eval_batch_size=36")
+    test, scores = entries["evaluations"]["test"], scores_of["test"]
     assert test["predictions"]["scores"] == sorted(scores) == ["acc", "loss"]
     assert {name: values.dtype.name for name, values in scores.items()} == {"acc": "uint8", "loss": "float32"}
     assert all(values.shape == (96,) for values in scores.values()) and test["n"] == 96
@@ -46,7 +46,7 @@ def test_the_test_leaves_the_scores_of_each_example(run, rule):
 
 
 class Reversed:
-    """A split from its last example to its first."""
+    """A split in reverse order."""
 
     def __init__(self, split):
         self.split = split
@@ -59,7 +59,7 @@ class Reversed:
 
 
 def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
-    """Also in batches of another size, with metrics, scores and baselines of the evaluation's own."""
+    """Also with another batch size, and in an evaluation with metrics, scores and baselines of its own."""
 
     def length(model, batch, metrics):
         lengths = (batch["tokens"] != 0).sum(1) if isinstance(model, torch.nn.Module) else model(batch)
@@ -78,21 +78,24 @@ def test_scores_are_in_the_order_of_the_split(run, monkeypatch):
         return lambda batch: torch.full((len(batch["tokens"]),), 40)
 
     monkeypatch.setattr(ListOps, "final_evaluations", final_evaluations)
-    entries, found = run()
-    test, other = found["test"], found["reversed"]
+    entries, scores = run()
+    test, other = scores["test"], scores["reversed"]
     assert test["acc"].tolist() == other["acc"].tolist()[::-1] and len(set(test["loss"].tolist())) > 10
     evaluations = entries["evaluations"]
     assert [name for name in evaluations if "/" not in name] == sorted(["test", "reversed", "tokens"])
-    tokens = found["tokens"]["tokens"]
+    tokens = scores["tokens"]["tokens"]
     assert 20 < tokens.min() < tokens.max() <= 64
     assert evaluations["tokens"]["metrics"] == {"tokens": pytest.approx(tokens.mean())}
     assert evaluations["tokens/baseline/forty"]["metrics"] == {"tokens": 40}
-    assert found["tokens/baseline/forty"]["tokens"].tolist() == [40] * 96
-    assert all(each["seconds"] > 0 and each["peak_memory_mb"] > 0 and each["n"] == 96 for each in evaluations.values())
+    assert scores["tokens/baseline/forty"]["tokens"].tolist() == [40] * 96
+    assert all(
+        evaluation["seconds"] > 0 and evaluation["peak_memory_mb"] > 0 and evaluation["n"] == 96
+        for evaluation in evaluations.values()
+    )
 
 
 class Long:
-    """Examples of more tokens than the model has positions for."""
+    """Examples with more tokens than the model has positions."""
 
     def __len__(self):
         return 3
@@ -108,7 +111,7 @@ def raising(error):
     return score
 
 
-def test_an_evaluation_that_cannot_be_made_is_a_value_of_a_done_record(run, monkeypatch):
+def test_a_failed_evaluation_is_a_value_in_a_done_record(run, monkeypatch):
     def final_evaluations(self):
         split = self.split("test")
         return [
@@ -120,8 +123,10 @@ def test_an_evaluation_that_cannot_be_made_is_a_value_of_a_done_record(run, monk
         ]
 
     monkeypatch.setattr(ListOps, "final_evaluations", final_evaluations)
-    entries, found = run("backbone.positions=learned")
-    evaluations = {name: one for name, one in entries["evaluations"].items() if not name.startswith("baseline/")}
+    entries, scores = run("backbone.positions=learned")
+    evaluations = {
+        name: evaluation for name, evaluation in entries["evaluations"].items() if not name.startswith("baseline/")
+    }
     status = {name: evaluation["status"] for name, evaluation in evaluations.items()}
     assert status == {
         "test": "done", "length_4096": "unsupported", "memory": "oom", "broken": "failed", "short": "failed",
@@ -132,7 +137,7 @@ def test_an_evaluation_that_cannot_be_made_is_a_value_of_a_done_record(run, monk
     assert "examples were scored of 96" in evaluations["short"]["message"]
     assert all(evaluations["memory"][key] is None for key in ("metrics", "n", "seconds", "predictions"))
     assert evaluations["after"]["metrics"] == evaluations["test"]["metrics"], "a failed pass left the model changed"
-    assert {name for name in found if not name.startswith("baseline/")} == {"after", "test"}
+    assert {name for name in scores if not name.startswith("baseline/")} == {"after", "test"}
 
 
 def test_baselines_are_scored_on_the_same_examples(run, monkeypatch):
@@ -146,21 +151,21 @@ def test_baselines_are_scored_on_the_same_examples(run, monkeypatch):
         def broken():
             raise KeyError("no digits")
 
-        return {**known(self), "uniform": uniform, "broken": broken}
+        return {**own_baselines(self), "uniform": uniform, "broken": broken}
 
-    known = ListOps.baselines
+    own_baselines = ListOps.baselines
     monkeypatch.setattr(ListOps, "baselines", baselines)
-    entries, found = run("train.eval_batch_size=36")
+    entries, scores = run("train.eval_batch_size=36")
     evaluations, baseline = entries["evaluations"], entries["baseline"]
     uniform = evaluations["baseline/uniform"]
     assert made == ["uniform"], "it is made once for all batches"
     assert (uniform["status"], uniform["n"]) == ("done", 96)
     assert uniform["metrics"]["loss"] == pytest.approx(np.log(10)) and uniform["seconds"] > 0
-    assert found["baseline/uniform"]["loss"] == pytest.approx(np.full(96, np.log(10)))
-    assert evaluations["baseline/broken"]["status"] == "failed" and "baseline/broken" not in found
+    assert scores["baseline/uniform"]["loss"] == pytest.approx(np.full(96, np.log(10)))
+    assert evaluations["baseline/broken"]["status"] == "failed" and "baseline/broken" not in scores
     majority = evaluations["baseline/majority_class"]["metrics"]["acc"]
     assert baseline == {"name": "majority class", "test": majority, "val": baseline["val"]} and 0 < baseline["val"] < 40
-    right = found["baseline/root_operator"]["acc"].mean()
+    right = scores["baseline/root_operator"]["acc"].mean()
     assert 100 * right == pytest.approx(evaluations["baseline/root_operator"]["metrics"]["acc"])
 
 

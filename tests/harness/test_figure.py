@@ -1,4 +1,4 @@
-"""Figures of bubbles: whose numbers stand where, who is left out and named, labels that do not meet, and the verb."""
+"""Bubble figures: the numbers of every bubble, rows that are left out, labels without overlap, and the verb."""
 
 import copy
 import itertools
@@ -29,12 +29,12 @@ REDUCED = {"budget": "reduced", "source": "synthetic"}
 
 def everywhere(model, scores, speed=100.0, memory=1000.0, without=(), **kwargs):
     """Records of a model in every column of LAVO Table 11, its speed and memory growing from column to column alike."""
-    found = []
-    for place, (name, column) in enumerate(T11.table.columns.items(), 1):
-        cost = {"examples_per_s": speed * place, "peak_memory_mb": memory * place, "wall_s": 1e5, "resumes": 1}
+    records = []
+    for number, (name, column) in enumerate(T11.table.columns.items(), 1):
+        cost = {"examples_per_s": speed * number, "peak_memory_mb": memory * number, "wall_s": 1e5, "resumes": 1}
         if name not in without:
-            found += seeds(model, column.task, scores, **cost, **kwargs)
-    return found
+            records += seeds(model, column.task, scores, **cost, **kwargs)
+    return records
 
 
 def ours(records, figure=T11):
@@ -42,7 +42,7 @@ def ours(records, figure=T11):
 
 
 def by_label(panel):
-    """The bubbles of a panel with their numbers by name; no half width where there is no bar."""
+    """{label: bubble} of a panel; a bubble without an error bar has no half width."""
     bubbles_of = {}
     for line in panel["series"]:
         (speed,), (accuracy,), (memory,) = line["x"], line["y"], line["size"]
@@ -76,17 +76,17 @@ def test_the_papers_bubbles_are_the_ledgers_numbers():
     at = [c for c in ledger.entries("luna_table02", PAPER) if c["condition"] == "input_length=4K"]
     speed = {c["row"]: c["number"] for c in at if c["column"] == "steps_per_second_relative"}
     memory = {c["row"]: c["number"] for c in at if c["column"] == "peak_memory_relative"}
-    found = by_label(theirs)
-    assert len(found) == 12 and len(accuracy) == 15
-    for label, bubble in found.items():
+    bubble_of = by_label(theirs)
+    assert len(bubble_of) == 12 and len(accuracy) == 15
+    for label, bubble in bubble_of.items():
         row = {"Sinkhorn Trans.": "Sinkhorn Trans"}.get(label, label)
         assert (bubble.accuracy, bubble.speed, bubble.memory) == (accuracy[label], speed[row], memory[row])
-    luna = found["Luna-256"]
+    luna = bubble_of["Luna-256"]
     assert (luna.accuracy, luna.speed, luna.memory, luna.role) == (56.73, 4.3, 0.15, "own")
-    assert found["Transformer"].role == "reference" and found["Performer"].role == ""
+    assert bubble_of["Transformer"].role == "reference" and bubble_of["Performer"].role == ""
 
 
-def test_rows_that_the_ledger_has_no_speed_of_are_named():
+def test_rows_without_a_speed_in_the_ledger_are_named():
     (theirs, _) = tradeoff.panels(F1, frame([]), PAPER)
     absent = {row for row in F1.table.rows if not F1.table.is_ours(row)} - set(by_label(theirs))
     assert absent == {"Sparse Trans.", "Longformer", "Transformer (re-impl)"}
@@ -95,7 +95,7 @@ def test_rows_that_the_ledger_has_no_speed_of_are_named():
 
 def test_ours_are_means_and_geometric_means():
     records = everywhere("vanilla", [0.6, 0.6, 0.6]) + everywhere("lavo", [0.70, 0.71, 0.72], speed=50.0, memory=250.0)
-    for record in records:  # one column three times as fast as the others say
+    for record in records:  # one column is three times as fast as the others imply
         if (record["cell"]["model"], record["cell"]["task"]) == ("lavo", "lra/image"):
             record["examples_per_s"] *= 3
     (panel,) = ours(records)
@@ -103,7 +103,7 @@ def test_ours_are_means_and_geometric_means():
     assert (vanilla.accuracy, vanilla.speed, vanilla.memory, vanilla.role) == (60.0, 1.0, 1.0, "reference")
     assert (lavo.accuracy, lavo.memory, lavo.role) == (71.0, 0.25, "own")
     assert lavo.speed == pytest.approx(0.5 * 3 ** (1 / 5), abs=1e-4)
-    assert lavo.half_width == pytest.approx(4.3027 / 3**0.5, abs=1e-3)  # t of two degrees of freedom, deviation 1
+    assert lavo.half_width == pytest.approx(4.3027 / 3**0.5, abs=1e-3)  # t for two degrees of freedom, deviation 1
     assert "Seeds: 3 per row; bars" in text(panel)
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_relative_without_the_reference():
     assert panel["series"] == [] and "Not drawn, because the reference vanilla has no score: LAVO." in text(panel)
 
 
-def test_nothing_of_ours_says_which_command_makes_it():
+def test_without_runs_the_figure_names_the_command():
     (panel,) = ours(seeds("lavo", "lra/text", [0.6]))
     assert panel["series"] == [] and "python run.py table=lavo/t11 budget=reduced" in text(panel)
     assert "Without ListOps, Retrieval, Pathfinder, Image: LAVO" in text(panel)
@@ -174,11 +174,11 @@ def test_other_budgets_data_and_machines_have_panels_of_their_own(other):
     records = everywhere("vanilla", [0.6]) + everywhere("lavo", [0.7])
     records += everywhere("vanilla", [0.5], **other)
     records += everywhere("performer_skyformer", [0.4], **other)
-    if "hardware" in other:  # the same cells: only their machine differs
+    if "hardware" in other:  # the same cells on another machine
         for record in records[10:]:
             record["cell"]["id"] = record["cell"]["id"][::-1]
-    found = [{label: bubble.accuracy for label, bubble in by_label(panel).items()} for panel in ours(records)]
-    assert sorted(found, key=str) == [{"vanilla": 50.0, "Performer": 40.0}, {"vanilla": 60.0, "LAVO": 70.0}]
+    accuracies = [{label: bubble.accuracy for label, bubble in by_label(panel).items()} for panel in ours(records)]
+    assert sorted(accuracies, key=str) == [{"vanilla": 50.0, "Performer": 40.0}, {"vanilla": 60.0, "LAVO": 70.0}]
 
 
 def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alone():
@@ -186,9 +186,9 @@ def test_the_title_says_budget_and_data_and_the_papers_panel_is_the_ledgers_alon
     for label, row in F1.table.rows.items():
         for name, column in F1.table.columns.items():
             source = "slice:a" if name == "Text" else "synthetic"
-            own = {"settings": {key.removeprefix("model."): value for key, value in row.set.items()}}
-            own |= {"changed": {key: [None, value] for key, value in row.set.items()}, "protocol": row.protocol}
-            cells[label, name] = made(row.model, column.task, 1, 0.4, budget="reduced", source=source, **own)
+            keywords = {"settings": {key.removeprefix("model."): value for key, value in row.set.items()}}
+            keywords |= {"changed": {key: [None, value] for key, value in row.set.items()}, "protocol": row.protocol}
+            cells[label, name] = made(row.model, column.task, 1, 0.4, budget="reduced", source=source, **keywords)
     panels = tradeoff.panels(F1, frame(list(cells.values())), PAPER)
     assert panels[0] == tradeoff.panels(F1, frame([]), PAPER)[0]
     google, luna = panels[1:]  # protocols are never compared with each other
@@ -223,8 +223,8 @@ def test_labels_cover_neither_each_other_nor_bubbles():
         (x + to[0] - 20, y + to[1] - 4, x + to[0] + 20, y + to[1] + 4)
         for (x, y, _), to in zip(discs, chosen, strict=True)
     ]
-    for one, other in itertools.combinations(boxes, 2):
-        assert one[0] >= other[2] or other[0] >= one[2] or one[1] >= other[3] or other[1] >= one[3]
+    for box, another in itertools.combinations(boxes, 2):
+        assert box[0] >= another[2] or another[0] >= box[2] or box[1] >= another[3] or another[1] >= box[3]
     for left, bottom, right, top in boxes:
         assert left >= 0 and bottom >= 0 and right <= 240 and top <= 200
         for x, y, radius in discs:
@@ -233,8 +233,8 @@ def test_labels_cover_neither_each_other_nor_bubbles():
 
 @pytest.fixture
 def places(tmp_path):
-    for place, record in enumerate(everywhere("vanilla", [0.6, 0.61]) + everywhere("lavo", [0.7, 0.71])):
-        write(record, tmp_path / "records" / f"{place}.json")
+    for number, record in enumerate(everywhere("vanilla", [0.6, 0.61]) + everywhere("lavo", [0.7, 0.71])):
+        write(record, tmp_path / "records" / f"{number}.json")
     return {
         "paper": PAPER,
         **{key: tmp_path / key for key in ("records", "tables", "figures", "bench")},
@@ -250,7 +250,7 @@ def test_drawn_checked_and_out_of_date(places):
         return draw("lavo/t11", places, check=True)
 
     wanted = [places["figures"] / "lavo" / f"t11.{suffix}" for suffix in ("png", "pdf")]
-    assert check() == wanted and not places["figures"].exists()  # check writes nothing
+    assert check() == wanted and not places["figures"].exists()  # check=true writes nothing
     assert draw("lavo/t11", places) == wanted
     assert check() == []
     first = [path.read_bytes() for path in wanted]
@@ -267,7 +267,7 @@ def test_drawn_checked_and_out_of_date(places):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
-    """These records follow no recipe, whatever budget they name."""
+    """These records follow no recipe, although they name a budget."""
     monkeypatch.setattr("harness.records.collect.recipe_problem", lambda entries: None)
 
 

@@ -1,4 +1,4 @@
-"""Files are replaced at once: whatever fails, the old content is still there and nothing else is."""
+"""Files are replaced atomically: after any failure, the old content is intact and no other file is left."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Tables of closed forms: ours against the pairs of queries and keys that the code computes, and the printed ones."""
+"""Tables of formulas: ours against the query-key pairs that the code computes, and against the printed numbers."""
 
 from pathlib import Path
 
@@ -92,24 +92,24 @@ def test_the_default_of_v3_differs_by_what_the_footnote_says(pairs):
         ("Transformer (full attention)", 19327, 19327.4, 19327.4),
     ],
 )
-def test_what_is_printed_and_what_the_formulas_give(row, printed, by_formula, ours):
+def test_printed_numbers_against_our_formulas(row, printed, by_formula, ours):
     assert float(T6.printed[row, "attention_steps"]) == printed
     numbers = count_numbers(T6, row, "attention_steps")
-    assert [round(each, 1) for each in numbers[:2]] == [by_formula, ours] and 0 < numbers[2] < numbers[1]
-    [line] = [each for each in counts_page(T6).tidy if (each["row"], each["column"]) == (row, "attention_steps")]
+    assert [round(number, 1) for number in numbers[:2]] == [by_formula, ours] and 0 < numbers[2] < numbers[1]
+    [line] = [cell for cell in counts_page(T6).tidy if (cell["row"], cell["column"]) == (row, "attention_steps")]
     assert line["verdict"] == ("same" if abs(printed - ours) < 1 else "differs")
     assert float(line["delta"]) == pytest.approx(ours - printed, abs=0.06)
 
 
-def test_what_the_printed_numbers_of_x58_are_of():
+def test_the_printed_numbers_of_x58_follow_the_formulas_of_the_footnotes():
     """The footnotes of Table 6 name formulas that are printed nowhere."""
     sizes, million = T6.sizes, 1e6
-    of = {
+    formulas = {
         "Enhanced Model V2": "[((n/2)/s)*((n/2)/s)*s + (n/2)*n]*h*l",
         "Enhanced Model V3": "[(n/2)*n + (n/2)*(p+n/2) + p*p]*(l-1)*h",
         "Long LoRA Inspired Model (LLP)": "[(s/2)*(s/2) + (s/2)*s*(2*n/s)]*h*l",
     }
-    for row, formula in of.items():
+    for row, formula in formulas.items():
         assert int(value_of(formula, sizes) / million) == int(T6.printed[row, "attention_steps"])
 
 
@@ -143,6 +143,6 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, table, old, new, says):
     assert says in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_formula_that_is_none_is_named():
+def test_text_that_is_no_formula_is_named():
     with pytest.raises(UsageError, match="is no arithmetic"):
         value_of("__import__('os').system('true')", SIZES)

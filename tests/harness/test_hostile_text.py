@@ -1,4 +1,4 @@
-"""Text of others is data: neither markup nor a heading nor a command to a terminal, and no name leaves its folder."""
+"""Foreign text is data: never markup, a heading or a terminal command, and no name leads out of its folder."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_a_measurement_is_called_as_its_file(tmp_path):
         load_measurements(tmp_path)
 
 
-def test_a_failed_record_has_no_place_of_this_machine(places):
+def test_a_failed_record_holds_no_path_of_this_machine(places):
     cfg = compose(["model=latte", "task=lra/listops", *places])
     texts = [str(Path(cfg.paths.data).absolute() / "a.txt"), str(Path.home() / "secret" / "b.py"), cell_of(cfg).id]
     clean = without_folders(" ".join(texts), cfg)

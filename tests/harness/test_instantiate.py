@@ -38,13 +38,13 @@ def test_wrong_arguments_are_named_with_what_is_near():
         instantiate({"_target_": "torch.nn.Linear"}, "layer", TORCH)
 
 
-def test_a_target_that_does_not_exist():
+def test_a_missing_target_is_refused():
     with pytest.raises(UsageError, match=r"cannot find torch\.nn\.Liner"):
         instantiate({"_target_": "torch.nn.Liner"}, "layer", TORCH)
 
 
 class Typed:
-    """What a user's class may look like."""
+    """A class as a user may write it."""
 
     def __init__(self, width: int, rates: tuple[float, ...] = (), scale: float = None, path: Path = None, **more):  # noqa: RUF013
         self.given = width, rates, scale, path, more

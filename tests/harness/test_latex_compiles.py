@@ -12,14 +12,14 @@ from harness.report.render.layout import Block, Section, Table, TableEntry
 from tests.harness.test_latex_syntax import COMMITTED, HOSTILE, table_of
 
 TABULAR = re.compile(r"\\begin\{tabular\}.*?\\end\{tabular\}", re.DOTALL)
-PAGE = 540  # points that A4 and letter paper have room for
-# what docs/report.md tells a paper to have
+PAGE = 540  # points; A4 and letter paper have room for this width
+# the packages that docs/report.md asks for
 PREAMBLE = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
 needs_tex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 
 
 def compiled(folder: Path, body: str) -> str:
-    """What pdflatex says of a document."""
+    """pdflatex's output for a document."""
     (folder / "paper.tex").write_text(f"{PREAMBLE}{body}\n\\end{{document}}\n", encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "paper.tex"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=300)
@@ -28,8 +28,8 @@ def compiled(folder: Path, body: str) -> str:
 
 
 def pages():
-    named = {f"committed{place}": path.read_text(encoding="utf-8") for place, path in enumerate(COMMITTED)}
-    return named | {f"hostile{place}": latex.render(table_of(text)) for place, text in enumerate(HOSTILE)}
+    named = {f"committed{number}": path.read_text(encoding="utf-8") for number, path in enumerate(COMMITTED)}
+    return named | {f"hostile{number}": latex.render(table_of(text)) for number, text in enumerate(HOSTILE)}
 
 
 @pytest.mark.slow
@@ -39,8 +39,8 @@ def test_tables_compile_together_and_none_is_cut(tmp_path):
     for name, text in pages().items():
         (tmp_path / f"{name}.tex").write_text(text, encoding="utf-8")
         lines.append(rf"\input{{{name}}}\clearpage")
-        for found in TABULAR.findall(text):
-            measured = rf"\footnotesize\setlength{{\tabcolsep}}{{4pt}}\sbox{{\one}}{{{found}}}"
+        for tabular in TABULAR.findall(text):
+            measured = rf"\footnotesize\setlength{{\tabcolsep}}{{4pt}}\sbox{{\one}}{{{tabular}}}"
             lines.append(rf"{{{measured}\typeout{{WIDE {name} \the\wd\one}}}}")
     said = compiled(tmp_path, "\n".join(lines))
     widths = re.findall(r"WIDE (\w+) ([\d.]+)pt", said)
@@ -52,7 +52,7 @@ def test_tables_compile_together_and_none_is_cut(tmp_path):
 
 
 def wide(columns, text="87.1 (3)"):
-    header = (TableEntry("model"), *(TableEntry(f"c{place}") for place in range(columns)))
+    header = (TableEntry("model"), *(TableEntry(f"c{number}") for number in range(columns)))
     rows = ((TableEntry("LAVO"), *[TableEntry(text, ("X1",))] * columns),) * 2
     block = Block("Ours", header, rows, "l" + "r" * columns, lines=("below",), tiers=(1,))
     return Table("a/b", "A title", "", (Section("Measured", (block,)),), (), ())
@@ -61,14 +61,14 @@ def wide(columns, text="87.1 (3)"):
 @pytest.mark.parametrize("columns, parts", [(1, 1), (8, 1), (12, 2), (30, 4)])
 def test_a_wide_table_is_cut_between_columns(columns, parts):
     text = latex.render(wide(columns))
-    found = TABULAR.findall(text)
-    assert len(found) == parts and text.count(r"\addlinespace") == parts and text.count("below") == 1
+    tabulars = TABULAR.findall(text)
+    assert len(tabulars) == parts and text.count(r"\addlinespace") == parts and text.count("below") == 1
     assert re.findall(r"part (\d) of (\d)", text) == [(f"{n}", f"{parts}") for n in range(1, parts + 1) if parts > 1]
-    shown = [re.findall(r"\bc\d+\b", each) for each in found]
-    assert [name for names in shown for name in names] == [f"c{place}" for place in range(columns)]
-    assert all(each.count("LAVO") == 2 for each in found)
+    shown = [re.findall(r"\bc\d+\b", tabular) for tabular in tabulars]
+    assert [name for names in shown for name in names] == [f"c{number}" for number in range(columns)]
+    assert all(tabular.count("LAVO") == 2 for tabular in tabulars)
     assert max(map(len, shown)) - min(map(len, shown)) <= 2, "parts of about the same width"
 
 
-def test_a_column_that_is_wider_than_a_page_stands_alone():
+def test_a_column_wider_than_a_page_is_a_part_of_its_own():
     assert len(TABULAR.findall(latex.render(wide(2, "long " * 40)))) == 2

@@ -1,6 +1,6 @@
-"""Tables in LaTeX: each committed one has a syntax that TeX takes, and so has one whose labels are hostile.
+"""Every committed LaTeX table has valid syntax, and so has a table with hostile labels.
 
-Where pdflatex is installed, `test_latex_compiles` compiles them, too.
+Where pdflatex is installed, `test_latex_compiles` compiles them as well.
 """
 
 import re
@@ -30,7 +30,7 @@ HOSTILE = (
 
 
 def table_of(text):
-    """A table in which every text is this one, and first in its row."""
+    """A table whose every text is `text`, also at the start of a row."""
     entry = TableEntry(text, (text,), bold=True)
     rows = ((entry, TableEntry("1.5")), (TableEntry(text), entry), (TableEntry(text), TableEntry("2")))
     block = Block(text, (TableEntry(text), TableEntry("b")), rows, "lr", (text,), (text,), tiers=(1,))
@@ -81,10 +81,10 @@ GOOD = latex.render(table_of("plain"))
         ("plain", "100% plain", "entries in|not closed|inside"),
     ],
 )
-def test_the_check_sees(old, new, told):
+def test_the_check_finds_mistakes(old, new, told):
     assert problems(GOOD) == [] and old in GOOD
-    found = problems(GOOD.replace(old, new))
+    messages = problems(GOOD.replace(old, new))
     if told == "nothing":
-        assert found == []  # a bracket that follows no line break is text
+        assert messages == []  # a bracket that follows no line break is text
     else:
-        assert found and re.search(told, " ".join(found)), found
+        assert messages and re.search(told, " ".join(messages)), messages

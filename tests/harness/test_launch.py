@@ -1,4 +1,4 @@
-"""What a submission serializes and copies, and what it asks a scheduler for."""
+"""What a submission serializes and copies, and which resources it requests from the scheduler."""
 
 import functools
 from dataclasses import replace
@@ -81,7 +81,7 @@ def test_paths_are_absolute_wherever_the_job_runs(tmp_path, monkeypatch):
     assert cell_of(again.cfg) == cell and cell.folder(again.cfg).is_relative_to(here / "out")
 
 
-def test_a_home_is_the_same_serialized_or_not(tmp_path):
+def test_a_tilde_means_the_same_home_serialized_or_not(tmp_path):
     cfg = compose(["paths.records='~/records'"])
     cell, again = cell_of(cfg), write_and_read(tmp_path, CellRequest(cfg))
     assert cell.record_path(again.cfg) == cell.record_path(cfg).absolute()
@@ -115,7 +115,7 @@ CASES = [
     CASES,
     ids=[f"{state.name}-{rerun.name}-{submitted}" for state, rerun, submitted in CASES],
 )
-def test_which_states_are_submitted(state, rerun, submitted):
+def test_states_that_are_submitted(state, rerun, submitted):
     assert submit.to_submit(state, rerun) is submitted
 
 
@@ -147,8 +147,10 @@ def changed_parameters(*overrides):
 
 
 def test_a_site_s_names_replace_the_number_of_gpus():
-    found = submit.sbatch_parameters(compose(["resources=gpu4", "cluster=gres"]))
-    assert found["gres"] == "gpu:a100:4" and found["constraint"] == "a100" and "gpus_per_node" not in found
+    parameters = submit.sbatch_parameters(compose(["resources=gpu4", "cluster=gres"]))
+    assert (
+        parameters["gres"] == "gpu:a100:4" and parameters["constraint"] == "a100" and "gpus_per_node" not in parameters
+    )
     assert "gres" not in submit.sbatch_parameters(compose(["resources=cpu1", "cluster=gres"]))
 
 
@@ -229,23 +231,23 @@ def test_dependencies_are_in_an_earlier_array():
     ],
 )
 def test_cells_are_split_into_jobs(typed, scheduler, sizes):
-    (one,) = cells_to_submit(typed)
-    assert [len(batch) for batch in submit.split_into_jobs([one] * 5, scheduler)] == sizes
+    (cell,) = cells_to_submit(typed)
+    assert [len(batch) for batch in submit.split_into_jobs([cell] * 5, scheduler)] == sizes
 
 
 def test_one_background_job_runs_cells_that_depend_on_each_other():
-    (one,) = cells_to_submit(["n_jobs=2"], level=1)
-    assert [len(batch) for batch in submit.split_into_jobs([one] * 5, LOCAL)] == [5]
+    (cell,) = cells_to_submit(["n_jobs=2"], level=1)
+    assert [len(batch) for batch in submit.split_into_jobs([cell] * 5, LOCAL)] == [5]
 
 
 def test_missing_slurm_is_one_line(tmp_path, places, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(submit, "split_refused", lambda cells: (list(cells), {}))
     monkeypatch.setattr(submit.snapshot, "take", lambda parent: tmp_path)
-    (one,) = cells_to_submit([*places, "resources=cpu1"])
-    plan = sweep.Plan((one.planned,), {})
+    (cell,) = cells_to_submit([*places, "resources=cpu1"])
+    plan = sweep.Plan((cell.planned,), {})
     with pytest.raises(UsageError, match="SLURM is not here"):
-        submit.submit(plan, [one.request], SLURM)
+        submit.submit(plan, [cell.request], SLURM)
     assert not list((tmp_path / "outputs").rglob("job.json")), "the cell is in no job"
 
 
@@ -261,8 +263,8 @@ def test_a_submission_says_which_cell_went_where(places, monkeypatch, capsys):
     monkeypatch.setattr(submit, "submit_array", submit_array)
     monkeypatch.setattr(submit.Queue, "state", lambda self, submission: "PENDING")
     cells = cells_to_submit(*[[*places, "resources=cpu1", "cluster.array_size=2"]] * 3)
-    plan = sweep.Plan(tuple(one.planned for one in cells), {})
-    requests = [one.request for one in cells]
+    plan = sweep.Plan(tuple(cell.planned for cell in cells), {})
+    requests = [cell.request for cell in cells]
     assert submit.submit(plan, requests, SLURM) == 0
     assert arrays == [[0, [[0], [1]], []], [2, [[2]], []]]
     output = capsys.readouterr().out

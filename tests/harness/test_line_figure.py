@@ -1,4 +1,4 @@
-"""Figures of lines: which scores are points, where they stand, what is named as missing, and the verb."""
+"""Line figures: which scores are points, their positions, what is named as missing, and the verb."""
 
 from pathlib import Path
 

@@ -35,10 +35,10 @@ def test_epochs_differ_and_a_batch_may_straddle_them():
 
 
 def test_order_is_a_function_of_the_seed():
-    def one(seed):
+    def batches(seed):
         return drain(TrainLoader(Numbers(50), steps=9, batch_size=8, micro_batch_size=8, seed=seed))
 
-    assert one(3) == one(3) != one(4)
+    assert batches(3) == batches(3) != batches(4)
 
 
 @pytest.mark.parametrize(("stop", "before", "after"), [(1, 4, 4), (5, 4, 2), (12, 2, 4), (13, 1, 4)])

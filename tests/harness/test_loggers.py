@@ -1,4 +1,4 @@
-"""logger= and trainer.profiler=: what they write, and that no logger can stop a cell."""
+"""logger= and trainer.profiler=: the files that they write; no logger can stop a cell."""
 
 import csv
 import importlib
@@ -20,7 +20,7 @@ MINE = ["trusted_packages=[test_loggers]", "+logger.mine._target_=test_loggers.R
 
 
 class Recorder(Logger):
-    """Keeps what it is told. With `fails_at` it fails in the evaluation of that step."""
+    """Keeps everything that is logged. With `fails_at`, it fails in the evaluation at that step."""
 
     made: list["Recorder"] = []  # noqa: RUF012
 
@@ -100,7 +100,7 @@ def test_a_logger_that_fails_is_left_out_and_changes_no_number(cell, tmp_path, c
     assert lines == ["logger mine: no answer from https://***@example.org; training goes on without it"]
 
 
-def test_a_logger_that_cannot_be_made_is_asked_once(tmp_path):
+def test_a_logger_that_fails_to_start_is_tried_once(tmp_path):
     asked, said = [], []
 
     def make():
@@ -115,7 +115,7 @@ def test_a_logger_that_cannot_be_made_is_asked_once(tmp_path):
     assert said == ["logger wandb: No API key configured; training goes on without it"]
 
 
-def test_hyper_parameters_hold_no_secret_and_no_place(places, tmp_path):
+def test_hyper_parameters_hold_no_secret_and_no_path(places, tmp_path):
     typed = ["logger=[wandb,mlflow]", "+logger.wandb.id=sesame", "logger.mlflow.tracking_uri=http://me:sesame@host"]
     cfg = compose([*CELL, *places, *typed, "cluster.account=sesame", "cluster.setup=['export KEY=sesame']"])
     loggers = make_loggers(cfg, tmp_path, print)
@@ -140,7 +140,7 @@ def test_settings_that_a_logger_does_not_take_are_refused(cell, tmp_path, typed,
     assert not (tmp_path / "outputs").exists()
 
 
-def test_the_cell_is_the_same_whatever_logs():
+def test_loggers_do_not_change_the_cell():
     plain = cell_of(compose(CELL)).id
     assert all(cell_of(compose([*CELL, f"logger={name}"])).id == plain for name in EXTRA)
 
@@ -168,9 +168,9 @@ def test_mlflow_writes_files_below_the_outputs(cell, tmp_path):
 def test_wandb_has_a_run_for_each_cell_and_asks_for_no_network(cell, tmp_path):
     pytest.importorskip("wandb")
     assert cell("logger=wandb").state == cell("logger=wandb", "seed=2").state == "done"
-    found = sorted((tmp_path / "outputs" / "cells").rglob("offline-run-*/*.wandb"))
-    assert len({file.parents[2] for file in found}) == len(found) == 2
-    for file in found:
+    files = sorted((tmp_path / "outputs" / "cells").rglob("offline-run-*/*.wandb"))
+    assert len({file.parents[2] for file in files}) == len(files) == 2
+    for file in files:
         content = file.read_bytes()
         assert b"val/acc" in content and b"vanilla" in content and str(tmp_path).encode() not in content
 

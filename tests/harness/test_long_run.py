@@ -27,7 +27,7 @@ def files(folder, pattern):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands, as a list of one number."""
+    """A stopped clock: a list of one number."""
     now = [0.0]
     monkeypatch.setattr(long_run.time, "monotonic", lambda: now[0])
     return now
@@ -44,7 +44,7 @@ def test_the_pace_is_that_of_the_updates_after_the_first(clock):
     assert len(said) == 1
 
 
-def test_a_few_fast_updates_tell_nothing_yet(clock):
+def test_a_few_fast_updates_give_no_estimate_yet(clock):
     pace = long_run.Pace(longest_s=1.0)
     for step in range(1, 100):
         clock[0] += 0.1
@@ -54,7 +54,7 @@ def test_a_few_fast_updates_tell_nothing_yet(clock):
 @pytest.mark.parametrize(("overrides", "limit"), [
     (["task=lra/text"], long_run.LONGEST_S), (["budget=paper"], None), (["budget=reduced", "seed=1"], None)
 ])  # fmt: skip
-def test_a_budget_that_was_typed_is_meant(overrides, limit):
+def test_a_typed_budget_is_not_refused(overrides, limit):
     assert long_run.longest(overrides) == limit
 
 

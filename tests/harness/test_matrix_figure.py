@@ -58,7 +58,7 @@ def test_every_figure_is_built_from_the_code(name, tmp_path):
     drawn = plot.draw(plot.data)
     drawn.draw_without_rendering()
     for panel, axis in zip(panels, drawn.axes, strict=False):
-        if panel["kind"] == "graph":  # no box is outside or on another one
+        if panel["kind"] == "graph":  # every box is inside, and none overlaps another
             boxes = [text.get_bbox_patch().get_window_extent() for text in axis.texts if text.get_bbox_patch()]
             assert len(boxes) == len(panel["nodes"])
             for box in boxes:
@@ -98,7 +98,7 @@ def test_a_layer_that_changes_is_noticed(conf, tmp_path, monkeypatch):
 
 
 def test_all_kinds_of_panels_are_drawn(tmp_path):
-    """Levels, numbers, a scale, both signs and a graph, with a line around a box, in one picture."""
+    """One picture with levels, numbers, a scale, both signs, a graph and a frame around a box."""
     grid = {"kind": "matrix", "title": "$x", "values": [[0, 1], [1, None]]}
     nodes = [{"name": name, "text": name, "x": 0.0, "y": float(y)} for y, name in enumerate("abc")]
     made = [

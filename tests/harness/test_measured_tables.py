@@ -1,4 +1,4 @@
-"""Pages and figures of what do=bench measured, and of measurements that are missing, double or broken."""
+"""Pages and figures from do=bench measurements, and from missing, duplicate or broken ones."""
 
 import copy
 import math
@@ -88,7 +88,7 @@ def test_a_measurement_of_something_else_is_in_no_table(settings):
     assert of_run(luna_t2().runs["train"], {"m-cpu-0": measurement(**settings)}) == []
 
 
-def test_machines_are_never_in_one_ratio():
+def test_a_ratio_never_mixes_machines():
     elsewhere = copy.deepcopy(measurement(scale=0.5)) | {"name": "m-cpu-1"}
     page = page_of(luna_t2(), {"m-cpu-0": measurement(), "m-cpu-1": elsewhere})
     ours = [row["ours_mean"] for row in page.tidy if (row["row"], row["column"]) == ("Luna-16", "speed, 1K")]
@@ -136,8 +136,8 @@ def test_a_measurement_without_a_column_s_points_shows_what_is_missing():
     assert text.count("batch 16 and 128") == 1, "what was measured stands once, below the last of its grids"
 
 
-def test_a_ratio_is_of_one_measurement():
-    """The reference of another machine, or of another command, is no reference."""
+def test_a_ratio_never_mixes_measurements():
+    """A measurement from another machine or another command is no reference."""
     alone, second = measurement(), measurement() | {"name": "m-cpu-1"}
     alone["points"] = [point for point in alone["points"] if point["model"] != "Transformer"]
     second["points"] = [point for point in second["points"] if point["model"] == "Transformer"]
@@ -186,7 +186,7 @@ def test_hostile_names_are_text():
         ({"rows": {"Transformr": "vanilla", "Transformer": "vanilla"}}, "there is no 'Transformr'"),
     ],
 )
-def test_what_does_not_fit_is_one_line(change, says):
+def test_a_setting_that_does_not_fit_is_one_line(change, says):
     raw = RAW | {"rows": {"Transformer": "vanilla"}, "columns": {}} | change
     with pytest.raises((UsageError, ValueError), match=says) as caught:
         spec = parse(MeasuredSpec, raw, "")

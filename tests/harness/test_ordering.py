@@ -1,4 +1,4 @@
-"""Kendall's tau, its permutation test, and what a published column can tell apart."""
+"""Kendall's tau, its permutation test, and the pairs that a published column can tell apart."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Settings keep their values on the way: a table's yaml, overrides, the cell, the record's changes, and back."""
+"""Settings keep their values from a table's yaml through overrides, the cell and the record's changes, and back."""
 
 import json
 
@@ -42,15 +42,15 @@ def plain(value):
     if isinstance(value, QuotedString):
         return value.text
     if isinstance(value, list):
-        return [plain(one) for one in value]
-    return {key: plain(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [plain(item) for item in value]
+    return {key: plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_hydra_reads_the_value_that_was_set(value):
     (override,) = to_overrides({"key": value})
-    found = plain(OverridesParser.create().parse_override(override).value())
-    assert found == value and type(found) is type(value)
+    parsed = plain(OverridesParser.create().parse_override(override).value())
+    assert parsed == value and type(parsed) is type(value)
 
 
 LISTS = {"model.segments": [16, 32], "model.ratios": [1, 2]}
@@ -83,7 +83,7 @@ def test_settings_are_shown_as_they_are_typed():
     )
 
 
-def test_a_pattern_takes_what_has_a_recipe_and_names_what_it_leaves_out(capsys):
+def test_a_pattern_selects_names_with_a_recipe_and_lists_the_others(capsys):
     words = rewrite(["-m", "task=lra/*", "protocol=skyformer"])
     assert "lra/text" in words[1] and "lra/pathx" not in words[1]
     assert capsys.readouterr().err == "left out: lra/pathx (no recipe of skyformer)\n"

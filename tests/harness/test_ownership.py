@@ -1,4 +1,4 @@
-"""Who a run directory belongs to, also where clocks differ and locks are not seen."""
+"""Which process owns a run directory, even where clocks differ and locks are invisible."""
 
 import json
 import threading
@@ -39,7 +39,7 @@ def test_a_holder_that_died_on_another_host_is_followed_within_the_same_call(tmp
 
 
 @pytest.mark.parametrize("skew", [-70.0, 0.0, 3600.0])
-def test_a_holder_that_lives_on_another_host_is_left_whatever_its_clock_says(tmp_path, quick, no_locks, skew):
+def test_a_live_holder_on_another_host_is_left_alone_whatever_its_clock_says(tmp_path, quick, no_locks, skew):
     stop = threading.Event()
 
     def live():
@@ -88,7 +88,7 @@ def test_a_run_that_was_taken_over_saves_nothing_and_leaves_no_record(places, mo
     assert not cell_of(cfg).record_path(cfg).exists() and not folder.has_checkpoint
 
 
-def test_heartbeats_that_are_none_are_no_heartbeats(tmp_path):
+def test_malformed_heartbeats_are_ignored(tmp_path):
     for text in ("", "{}", "[]", "null", '{"state": "running"}', '{"time": "soon"}', "[" * 100_000, "\x00"):
         (tmp_path / ownership.HEARTBEAT).write_text(text)
         assert ownership.read_heartbeat(tmp_path) is None

@@ -1,4 +1,4 @@
-"""Paired differences: rates of false and of true findings on made-up tables, and what the variance is."""
+"""Paired differences: false and true positive rates on made-up tables, and the variance."""
 
 import time
 
@@ -28,7 +28,7 @@ def row(label, x, data="d"):
 
 
 def table(generator, rows, seeds, n, noise, shift=()):
-    """0/100 scores: examples are hard for all rows and for one row, seeds are better and worse by `noise`."""
+    """0/100 scores: some examples are hard for all rows, some for one row, and seeds vary by `noise`."""
     shift = np.pad(np.asarray(shift, dtype=float), (0, rows - len(shift)))[:, None, None]
     level = shift + generator.normal(size=(rows, seeds, 1)) * np.broadcast_to(noise, rows)[:, None, None]
     of_examples = generator.normal(size=(1, 1, n)) + 0.5 * generator.normal(size=(rows, 1, n))
@@ -71,7 +71,7 @@ def test_a_table_of_equal_rows_is_one_tier(seeds):
 
 @pytest.mark.parametrize("seeds, power", [(3, 0.7), (5, 0.95)])
 def test_a_true_difference_is_found(seeds, power):
-    """Two rows of ten are 12 points better than the others: 2 x 8 pairs are to be resolved, the others not."""
+    """Two rows of ten are 12 points better than the others: exactly 2 x 8 pairs should be resolved."""
     generator, hits, false = np.random.default_rng(1), [], []
     for _ in range(40):
         pairs = compare_rows(table(generator, 10, seeds, 1000, 0.05, shift=[0.5, 0.5]))
@@ -82,7 +82,7 @@ def test_a_true_difference_is_found(seeds, power):
 
 
 def test_the_variance_is_that_of_a_hierarchical_bootstrap_without_its_bias():
-    """Draws of seeds and of examples have the variance of seeds, of examples, and three times that of the rest."""
+    """Draws of seeds and examples have the variance of seeds, plus that of examples, plus three residual variances."""
     generator = np.random.default_rng(0)
     seeds, n = 6, 80
     d = generator.normal(size=(seeds, 1)) + 2 * generator.normal(size=(1, n)) + 3 * generator.normal(size=(seeds, n))
@@ -159,7 +159,7 @@ def test_seeds_that_agree_by_chance_are_not_believed():
     assert seed_noise(others[:3]).freedom == 0 < seed_noise(others).freedom
 
 
-def test_the_same_difference_for_every_seed_is_certain_and_none_is_none():
+def test_a_constant_difference_is_certain_and_a_zero_difference_is_none():
     (pair,) = compare_rows([row("a", [1.0, 2.0, 3.0]), row("b", [0.5, 1.5, 2.5])])
     assert (pair.p, pair.half_width) == (0.0, 0.0)
     (pair,) = compare_rows([row("a", [100.0] * 3), row("b", [100.0] * 3)])

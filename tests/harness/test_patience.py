@@ -1,4 +1,4 @@
-"""A run that gets no better for `train.patience` evaluations ends, tests its best weights, and stays ended."""
+"""A run without improvement for `train.patience` evaluations ends, tests its best weights, and stays ended."""
 
 import json
 from dataclasses import replace
@@ -37,14 +37,14 @@ def entries_of(result):
     return record.read(result.detail.rpartition(" · ")[2])
 
 
-def test_ends_after_so_many_and_tests_the_best(run, scripted):
+def test_a_run_ends_when_patience_is_over_and_tests_its_best_weights(run, scripted):
     entries = entries_of(run("train.patience=3"))
     assert entries["status"] == "done" and entries["steps"] == 8 + 3 * 4
     assert entries["metrics"]["best"]["step"] == 8 and entries["metrics"]["last"]["step"] == 20
     assert entries["metrics"]["best"]["test"]["n"] == entries["data"]["sizes"]["test"]
 
 
-def test_goes_to_the_end_without_patience(run, scripted):
+def test_a_run_without_patience_goes_to_the_end(run, scripted):
     assert entries_of(run("train.patience=null"))["steps"] == 40
     assert entries_of(run("train.patience=20"))["steps"] == 40
 
@@ -78,7 +78,7 @@ def test_a_signal_at_the_last_evaluation_loses_nothing(run, scripted, monkeypatc
     assert run("train.patience=3").state == "done"
 
 
-def test_patience_is_identity_only_where_it_is_set():
+def test_patience_is_part_of_the_identity_only_where_it_is_set():
     typed = ["model=vanilla", "task=lra/listops", "budget=smoke"]
     assert "patience" not in cell_of(compose(typed)).config["train"]
     assert cell_of(compose([*typed, "train.patience=3"])).config["train"]["patience"] == 3

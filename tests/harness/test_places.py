@@ -1,4 +1,4 @@
-"""Folders that cannot be written, and terminals that cannot show everything: one line, before anything is trained."""
+"""Unwritable folders are refused in one line before any training, and an ASCII terminal is enough."""
 
 import os
 import re
@@ -15,7 +15,7 @@ CELL = ["model=no_mixing", "task=lra/listops", "budget=smoke", "trainer=cpu", "r
 
 
 def run(*words, **environment):
-    """run.py in a process of its own: its exit status and what it printed."""
+    """run.py in a process of its own: (exit status, standard output, standard error)."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "run.py"), *words], capture_output=True, text=True, timeout=120,
         errors="replace", env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -23,24 +23,24 @@ def run(*words, **environment):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("place", ["data", "outputs", "records"])
-def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(places, tmp_path, place, capsys):
+@pytest.mark.parametrize("key", ["data", "outputs", "records"])
+def test_a_place_that_cannot_be_written_stops_a_cell_before_its_first_update(places, tmp_path, key, capsys):
     from harness.config.compose import compose
     from harness.training.run_cell import CellRequest, run_cell
 
     file = tmp_path / "a file"
     file.touch()
-    result = run_cell(CellRequest(compose([*CELL, *places, f"paths.{place}='{file}'"])))
+    result = run_cell(CellRequest(compose([*CELL, *places, f"paths.{key}='{file}'"])))
     assert (result.state, result.code) == ("refused", 2)
     assert str(file) in result.detail and "Not a directory" in result.detail and "paths." in result.detail
     assert "step 4" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("place", "words"), [("tables", "table=lavo/t11"), ("figures", "figure=luna/f1")])
-def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, place, words, run_here, capfd):
+@pytest.mark.parametrize(("key", "words"), [("tables", "table=lavo/t11"), ("figures", "figure=luna/f1")])
+def test_a_report_that_cannot_be_written_is_one_line(places, tmp_path, key, words, run_here, capfd):
     file = tmp_path / "a file"
     file.touch()
-    status = run_here(["do=report", words, *places, f"paths.{place}='{file}'"])
+    status = run_here(["do=report", words, *places, f"paths.{key}='{file}'"])
     printed = capfd.readouterr().err
     assert status == 2 and printed.count("\n") == 1 and printed.startswith(f"error: {file}")
 
@@ -51,7 +51,7 @@ def test_an_ascii_terminal_shows_what_it_can(places):
     assert "no_mixing ? lra/listops ? skyformer" in stdout
 
 
-def test_an_error_of_no_file_is_not_hidden():
+def test_an_error_without_a_file_is_not_hidden():
     with pytest.raises(ConnectionError):
         cli.of_file(ConnectionError("reset"))
 
@@ -69,7 +69,7 @@ def test_without_a_clone_places_are_those_of_the_working_directory(tmp_path, mon
     assert (schema.Paths().records, schema.Paths().paper) == ("results/records", str(places.LEDGER))
 
 
-def test_a_file_that_is_not_there_is_named_with_what_stands_in_for_it(places, tmp_path, capsys):
+def test_a_missing_file_is_named_with_its_substitute(places, tmp_path, capsys):
     from harness.commands.plan import run_all
     from harness.config.compose import compose
     from harness.config.sweep import Command

@@ -1,4 +1,4 @@
-"""Pictures are written whole, a damaged one is not current, and a model has one look in all of them."""
+"""Pictures are written whole, a damaged picture is out of date, and a model looks the same in all pictures."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def test_a_picture_that_was_cut_or_changed_is_not_current(tmp_path, page, suffix
     assert not is_current(tmp_path / "none.png", SHOWS)
 
 
-def test_a_reader_of_png_does_not_mind(tmp_path, page):
+def test_other_png_readers_accept_the_picture(tmp_path, page):
     save(page, tmp_path / "one.png", SHOWS, dpi=50)
     assert matplotlib.image.imread(tmp_path / "one.png").shape == (50, 100, 4)
 
@@ -50,7 +50,7 @@ def test_a_kill_while_it_is_written_leaves_the_old_one(tmp_path, page, monkeypat
     assert is_current(tmp_path / "one.png", SHOWS) and len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_model_has_a_look_of_its_own():
+def test_every_model_has_its_own_look():
     names = [path.relative_to(CONF / "model").with_suffix("").as_posix() for path in (CONF / "model").rglob("*.yaml")]
     assert set(style.MODELS) <= set(names), "a name that is no model"
     looks = {(look["colour"], look["marker"]) for look in map(style.look, style.MODELS)}

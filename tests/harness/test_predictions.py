@@ -1,4 +1,4 @@
-"""Predictions beside a record: what is kept, that damage is one line, and that they follow their record."""
+"""Predictions beside a record: the scores that are kept, damage in one line, and their life with the record."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def written(path, scores=SCORES):
     return entries
 
 
-def test_scores_come_back_small(tmp_path):
+def test_scores_are_stored_small_and_read_back(tmp_path):
     path = tmp_path / "one.json"
     read_back = predictions.read(path, written(path))
     assert set(read_back) == set(SCORES)
@@ -51,7 +51,7 @@ def test_scores_come_back_small(tmp_path):
     ("scores", "kind"),
     [([0, 1, 1], "uint8"), ([True, False], "uint8"), ([0.0, 100.0], "uint8"), ([0.0, 0.5], "float32")],
 )
-def test_what_is_right_or_wrong_is_a_byte(scores, kind):
+def test_right_or_wrong_is_stored_as_a_byte(scores, kind):
     assert predictions.stored({"s": np.array(scores)})["s"].dtype.name == kind
 
 
@@ -60,8 +60,8 @@ def test_a_score_has_no_slash_in_its_name():
         predictions.stored({"a/b": np.zeros(2)})
 
 
-def test_the_digest_is_of_the_content_alone(tmp_path):
-    """Not of the file, whose bytes change with the version of numpy and zlib."""
+def test_the_digest_covers_the_content_alone(tmp_path):
+    """The file's own bytes change with the versions of numpy and zlib."""
     path = tmp_path / "one.json"
     entries = written(path)
     with np.load(tmp_path / "one.npz") as file:
@@ -86,7 +86,7 @@ def test_damage_is_one_line(tmp_path):
         for broken in (good[:offset], bytes(garbled)):
             (tmp_path / "one.npz").write_bytes(broken)
             try:
-                assert set(predictions.read(path, entries)) == set(SCORES)  # a byte that says nothing, as a date
+                assert set(predictions.read(path, entries)) == set(SCORES)  # a byte without meaning, such as a date
             except RecordError as error:
                 assert "\n" not in str(error) and str(tmp_path / "one.npz") in str(error)
     written(path, {name: {key: values[::-1] for key, values in arrays.items()} for name, arrays in SCORES.items()})

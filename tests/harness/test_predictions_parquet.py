@@ -1,4 +1,4 @@
-"""do=predictions: what the Parquet files hold, which cells have one, and what is wrong in one line."""
+"""do=predictions: the content of the Parquet files, which cells have one, and errors in one line."""
 
 import json
 
@@ -17,7 +17,7 @@ LOSS = [0.1, 2.0, 1 / 3]
 
 @pytest.fixture
 def export(tmp_path, places, capfd):
-    """What was typed -> (exit status, standard output, standard error, {path below the outputs: frame})."""
+    """Typed words -> (exit status, standard output, standard error, {path below the outputs: frame})."""
 
     def run(*typed):
         words = ["do=predictions", *places, *typed]

@@ -1,4 +1,4 @@
-"""A task names the protocol that is meant where none is typed."""
+"""A task names its default protocol."""
 
 import subprocess
 import sys
@@ -19,19 +19,19 @@ MINE = ["task=lra/mine", "budget=smoke"]
 
 
 @pytest.mark.parametrize("task", [name for name, _ in options("task")])
-def test_every_task_names_one_that_has_a_recipe_for_it(task):
+def test_every_task_names_a_protocol_with_a_recipe_for_it(task):
     named = default_protocol(task, [CONF])
     assert named in recipes(task)
     assert compose([f"task={task}", "budget=smoke"]).protocol.name == named
 
 
-def test_one_that_is_typed_wins():
+def test_a_typed_protocol_wins():
     assert compose([ETTH1, "protocol=cab"]).protocol.name == "cab"
     assert compose(["protocol=google"]).protocol.name == "google"
     assert compose([]).protocol.name == "skyformer"
 
 
-def test_each_task_of_a_sweep_has_its_own():
+def test_each_task_of_a_sweep_has_its_own_protocol():
     swept = [[f"task={task}", "budget=smoke"] for task in ("lra/pathx", "lra/text", "forecasting/etth1")]
     cells = [planned.cell for planned in expand_all(compose_commands(swept)).cells]
     assert [(cell.task, cell.protocol) for cell in cells] == [
@@ -47,8 +47,8 @@ def test_a_sweep_as_it_is_typed():
 
 
 @pytest.fixture
-def own(tmp_path):
-    """A folder of configuration with a task of one's own."""
+def user_conf(tmp_path):
+    """A user's conf/ folder with a task of their own."""
     (tmp_path / "task" / "lra").mkdir(parents=True)
     (tmp_path / "task" / "lra" / "mine.yaml").write_text(
         "name: lra/mine\nprotocol: luna\n_target_: torch.nn.Identity\n"
@@ -60,21 +60,21 @@ def own(tmp_path):
     return tmp_path
 
 
-def test_a_task_of_ones_own_names_one_too(own):
-    cfg = compose(["task=lra/mine", "budget=smoke"], [str(own)])
+def test_a_user_s_task_names_its_protocol_as_well(user_conf):
+    cfg = compose(["task=lra/mine", "budget=smoke"], [str(user_conf)])
     assert (cfg.protocol.name, cfg.train.max_steps) == ("luna", 7)
     assert cfg.train.batch_size == 3, "what the budget has for the family"
 
 
-def test_the_file_of_a_family_may_hold_the_recipe_of_each_task(own):
+def test_the_file_of_a_family_may_hold_the_recipe_of_each_task(user_conf):
     def train():
         pickled.cache_clear()  # the files changed
-        return compose(MINE, [str(own)]).train
+        return compose(MINE, [str(user_conf)]).train
 
-    family = own / "protocol" / "luna" / "lra.yaml"
+    family = user_conf / "protocol" / "luna" / "lra.yaml"
     family.write_text("train: {max_steps: 5, eval_every: 2}\ntasks: {mine: {train: {max_steps: 9}}, other: {}}\n")
     assert train().max_steps == 7, "a file of the task's own comes first"
-    (own / "protocol" / "luna" / "lra" / "mine.yaml").unlink()
+    (user_conf / "protocol" / "luna" / "lra" / "mine.yaml").unlink()
     assert (train().max_steps, train().eval_every) == (9, 2)
     family.write_text("train: {max_steps: 5}\ntasks: {any: {}, other: {train: {max_steps: 9}}}\n")
     assert train().max_steps == 5
@@ -90,23 +90,23 @@ def test_a_task_that_the_file_of_its_family_leaves_out():
     assert "protocol 'luna' has no recipe for task 'lra/pathx'" in explain(error.value, [])
 
 
-def test_a_task_that_names_none(own):
-    (own / "task" / "lra" / "mine.yaml").write_text("name: lra/mine\n")
+def test_a_task_without_a_protocol_asks_for_one(user_conf):
+    (user_conf / "task" / "lra" / "mine.yaml").write_text("name: lra/mine\n")
     with pytest.raises(Exception, match="Could not find") as error:
-        compose(["task=lra/mine", "budget=smoke"], [str(own)])
+        compose(["task=lra/mine", "budget=smoke"], [str(user_conf)])
     assert "task 'lra/mine' names no protocol: add protocol=" in explain(error.value, [])
 
 
-def test_it_is_no_part_of_the_identity():
+def test_the_default_is_not_part_of_the_identity():
     assert "protocol" not in cell_of(compose([ETTH1, "budget=smoke"])).config["task"]
 
 
 def test_a_table_narrowed_to_a_task_takes_no_protocol():
     typed = ["table=lavo/t8", ETTH1]
     for overrides in (typed, [*typed, "protocol=lavo"]):
-        found = expand(compose(typed), overrides).cells
-        assert {planned.cell.task for planned in found} == {"forecasting/etth1"}
-        assert {planned.cell.protocol for planned in found} == {"lavo"}
+        planned_cells = expand(compose(typed), overrides).cells
+        assert {planned.cell.task for planned in planned_cells} == {"forecasting/etth1"}
+        assert {planned.cell.protocol for planned in planned_cells} == {"lavo"}
     with pytest.raises(UsageError, match="rows name their protocols"):
         expand(compose(typed), [*typed, "protocol=cab"])
 

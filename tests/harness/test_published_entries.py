@@ -30,7 +30,7 @@ SCREENSHOTS = "longnet/screenshots"  # all that the review of LongNet shows: sev
 PUBLISHED_TABLES = [(paper, number) for paper, numbers in TABLES.items() for number in numbers]
 PUBLISHED_FIGURES = [(paper, number) for paper, numbers in FIGURES.items() for number in numbers]
 OURS = {f"{paper}/{name}" for paper, name in (("lavo", "t2_costs"), ("lavo", "f4"), ("latte", "costs"))}
-OURS |= {f"latte/{name}" for name in ("f5a", "f5b", "f6")}  # the runs whose scores these figures draw
+OURS |= {f"latte/{name}" for name in ("f5a", "f5b", "f6")}  # the runs that give these figures their scores
 
 
 def test_the_papers_have_35_tables_and_24_figures():

@@ -154,9 +154,9 @@ def test_one_update_is_that_of_the_public_code(recipe):
 def test_dropout_stands_where_the_public_code_has_it(recipe):
     """After the positions, after each Latte layer and after each feed-forward network."""
     _, built = recipe
-    found = {name: m.p for name, m in built.model.named_modules() if isinstance(m, nn.Dropout) and m.p}
+    rates = {name: m.p for name, m in built.model.named_modules() if isinstance(m, nn.Dropout) and m.p}
     names = {"embedding_dropout", *(f"layers.{n}.{at}" for n in range(LAYERS) for at in ("dropout", "ffn.4"))}
-    assert found == dict.fromkeys(names, 0.1)
+    assert rates == dict.fromkeys(names, 0.1)
     assert not any(layer.attention.has_weights for layer in built.model.layers)
 
 

@@ -27,8 +27,8 @@ BETAS, EPSILON, DECAY = (0.9, 0.98), 1e-9, 0.1
 def visible_pairs(length: int) -> torch.Tensor:
     """(N, N), True where query i sees key j: the tokens' pattern, with a row and a column of ones in front."""
     tokens = torch.arange(length - 1)
-    place = tokens % BLOCK
-    summary = (place == 0) | (place >= BLOCK - COLUMNS)
+    in_block = tokens % BLOCK
+    summary = (in_block == 0) | (in_block >= BLOCK - COLUMNS)
     same_block = tokens[:, None] // BLOCK == tokens // BLOCK
     pairs = torch.ones(length, length, dtype=torch.bool)
     pairs[1:, 1:] = (same_block | summary) & (tokens[:, None] >= tokens)
@@ -71,13 +71,15 @@ def encode(p, tokens, heads, layers, with_cls):
     x = x + sinusoids(*x.shape)
     seen = visible_pairs(len(x)) & real[:, None] & real
     for n in range(layers):
-        own = {name.removeprefix(f"layers.{n}."): value for name, value in p.items() if name.startswith(f"layers.{n}.")}
-        y = layer_norm(x, own["attention_norm.weight"], own["attention_norm.bias"])
-        kernels = (own[f"attention.{name}_proj.weight"] for name in ("q", "k", "v", "out"))
+        layer = {
+            name.removeprefix(f"layers.{n}."): value for name, value in p.items() if name.startswith(f"layers.{n}.")
+        }
+        y = layer_norm(x, layer["attention_norm.weight"], layer["attention_norm.bias"])
+        kernels = (layer[f"attention.{name}_proj.weight"] for name in ("q", "k", "v", "out"))
         x = x + attend(y, *kernels, heads, seen)
-        y = layer_norm(x, own["ffn_norm.weight"], own["ffn_norm.bias"])
-        y = gelu(y @ own["ffn.0.weight"].T + own["ffn.0.bias"])
-        x = x + y @ own["ffn.3.weight"].T + own["ffn.3.bias"]
+        y = layer_norm(x, layer["ffn_norm.weight"], layer["ffn_norm.bias"])
+        y = gelu(y @ layer["ffn.0.weight"].T + layer["ffn.0.bias"])
+        x = x + y @ layer["ffn.3.weight"].T + layer["ffn.3.bias"]
     return layer_norm(x, p["final_norm.weight"], p["final_norm.bias"])
 
 
@@ -94,7 +96,9 @@ def loss_of(p, tokens, labels, heads, layers):
     """Mean cross entropy. Pairs of documents (B, 2, N) are encoded apart and joined, without [CLS]."""
     pairs, pooled = tokens.ndim == 3, []
     for row in tokens:
-        first = [encode(p, one, heads, layers, with_cls=not pairs)[0] for one in (row if pairs else row[None])]
+        first = [
+            encode(p, document, heads, layers, with_cls=not pairs)[0] for document in (row if pairs else row[None])
+        ]
         pooled.append(torch.cat(first))
     log_p = torch.log_softmax(classify(p, torch.stack(pooled)), -1)
     return -(F.one_hot(labels, log_p.shape[-1]) * log_p).sum() / len(labels)

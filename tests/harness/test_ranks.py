@@ -29,7 +29,7 @@ def all_draws(of_row):
     return {value: count / total for value, count in counts.items()}
 
 
-def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end():
+def test_the_interquartile_mean_drops_a_quarter_at_each_end():
     assert interquartile_mean(np.array([9.0, 1.0, 2.0, -50.0])) == 1.5
     assert interquartile_mean(np.array([1.0, 2.0, 6.0])) == 3.0  # a quarter of three is none
     values = np.random.RandomState(1).rand(3, 21)
@@ -85,12 +85,12 @@ def test_the_same_scores_have_the_same_ranks():
 @pytest.mark.parametrize(
     "scores", [np.zeros((2, 3)), np.zeros((3, 1, 1)), np.full((2, 1, 1), np.nan), np.zeros((2, 0, 3))]
 )
-def test_what_cannot_be_ranked_is_refused(scores):
+def test_scores_that_cannot_be_ranked_are_refused(scores):
     with pytest.raises(ValueError, match=r"scores are|a score is missing"):
         rank_rows(["a", "b"], scores)
 
 
-def test_what_lacks_most_goes_first():
+def test_the_largest_gap_is_dropped_first():
     rows = set("abcdef")
     complete = {"one": rows, "two": rows - {"f"}, "three": set("abcde"), "few": {"a", "b"}}
     assert complete_block(complete) == (["one", "two", "three"], list("abcde"))

@@ -1,4 +1,4 @@
-"""Every recipe builds at every budget with every model, and trains a few steps; and it says what the papers say."""
+"""Every recipe builds at every budget with every model, trains a few steps, and agrees with the papers."""
 
 import functools
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_a_model_put_in_is_a_model_composed(model):
     ("protocol", "task"), [pytest.param(*recipe, marks=pytest.mark.xdist_group(recipe[1])) for recipe in RECIPES]
 )
 def test_trains(protocol, task, places, tmp_path_factory):
-    """The recipes of a task in one process, which makes its data once."""
+    """All recipes of a task run in one process, so that its data are made once."""
     data = f"paths.data={tmp_path_factory.getbasetemp() / 'smoke'}"
     overrides = [f"task={task}", f"protocol={protocol}", "budget=smoke", "trainer=cpu", *places, data]
     cfg = compose([*overrides, *FROM_NOTHING.get(protocol, ())])
@@ -69,7 +69,7 @@ def test_trains(protocol, task, places, tmp_path_factory):
     assert ("[selected on test]" in result.detail) == (cfg.train.select.rule.name == "best_test")
 
 
-def test_a_choice_by_the_test_split_is_a_leak_whatever_it_is_called(places):
+def test_a_selection_by_the_test_split_is_a_leak_whatever_its_name(places):
     """The recipes say best_test; whoever types best_val where validation is the test split gets the same stamp."""
     typed = ["task=lra/text", "budget=smoke", "trainer=cpu", "train.select.rule=best_val", *places]
     assert "[selected on test]" in run_cell(CellRequest(compose(typed))).detail
@@ -84,10 +84,10 @@ def test_records_of_debug_aids_are_in_no_table(name):
 
 def test_a_renamed_model_keeps_what_the_recipe_sets_for_it():
     typed = ["task=glue/sst2", "protocol=luna", "budget=reduced"]
-    one, other = (
+    original, renamed = (
         arguments(compose([*typed, *model]).model) for model in (["model=luna"], ["model=luna", "model.name=mine"])
     )
-    assert other == one and other["slots"] == 16
+    assert renamed == original and renamed["slots"] == 16
     plain = compose(["task=lra/text"]).model  # the default model
     assert arguments(compose(["task=lra/text", "model.name=mine"]).model) == arguments(plain)
 
@@ -112,10 +112,10 @@ def test_every_setting_is_one_that_its_model_or_recipe_reads():
 def test_every_size_for_a_budget_is_one_that_the_model_reads(model):
     text = yaml_of(model).read_text(encoding="utf-8")
     places = {*TASKS, *(task.partition("/")[0] for task in TASKS), ""}
-    for place, sizes in (OmegaConf.load(yaml_of(model)).get("budgets") or {}).items():
-        budget, _, task = place.partition("/")
-        assert budget in ("reduced", "smoke") and task in places, f"{model}: {place}"
-        assert not [key for key in sizes if f"${{setting:{key}," not in text], f"{model}: {place}"
+    for scope, sizes in (OmegaConf.load(yaml_of(model)).get("budgets") or {}).items():
+        budget, _, task = scope.partition("/")
+        assert budget in ("reduced", "smoke") and task in places, f"{model}: {scope}"
+        assert not [key for key in sizes if f"${{setting:{key}," not in text], f"{model}: {scope}"
 
 
 def yaml_of(model):
@@ -149,7 +149,7 @@ def test_sizes_for_budgets_are_neither_arguments_nor_identity():
     assert "budgets" not in arguments(cfg.model) and "budgets" not in cell_of(cfg).config["model"]
 
 
-# what the published code and tables say of ListOps
+# the settings of ListOps in the published code and tables
 PUBLISHED = {
     "skyformer": {
         "backbone.layers": 2, "backbone.dim": 64, "backbone.heads": 2, "backbone.ffn_dim": 128,
@@ -192,11 +192,11 @@ PUBLISHED = {
 @pytest.mark.parametrize("protocol", PUBLISHED)
 def test_listops_is_as_published(protocol):
     cfg = compose(["model=lavo", "task=lra/listops", f"protocol={protocol}"])
-    found = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    settings = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     for key, value in PUBLISHED[protocol].items():
-        assert found[key] == (pytest.approx(value) if isinstance(value, float) else value), key
+        assert settings[key] == (pytest.approx(value) if isinstance(value, float) else value), key
     data = {
-        key: found[f"task.{key}"]
+        key: settings[f"task.{key}"]
         for key in ("min_length", "max_length", "max_depth", "max_args", "train", "val", "test")
     }
     assert list(data.values()) == [500, 2000, 10, 10, 96_000, 2_000, 2_000]

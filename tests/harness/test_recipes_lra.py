@@ -196,22 +196,22 @@ SIZES = {
 RETRIEVAL = {
     "google": ConcatDualEncoderClassifier, "mega": ConcatDualEncoderClassifier, "luna": ReversedDualEncoderClassifier,
 }  # fmt: skip
-MODELS = {"latte": "latte", "s5": "s5", "mega": "mega_chunk"}  # the one whose recipe it is
+MODELS = {"latte": "latte", "s5": "s5", "mega": "mega_chunk"}  # the model whose recipe it is
 
 
 @pytest.mark.parametrize(("protocol", "task"), PUBLISHED)
 def test_as_published(protocol, task):
     cfg = compose([f"model={MODELS.get(protocol, 'vanilla')}", f"task=lra/{task}", f"protocol={protocol}"])
-    found = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    settings = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     for key, value in PUBLISHED[protocol, task].items():
-        assert found[key] == (pytest.approx(value) if isinstance(value, float) else value), key
-    assert tuple(found[f"task.{name}"] for name in ("train", "val", "test")) == SIZES[task]
-    assert found["task.source"] == ("generated" if task in ("listops", "pathfinder") else "official")
-    assert found.get("task.drop_remainder") is None, "every example is scored"
+        assert settings[key] == (pytest.approx(value) if isinstance(value, float) else value), key
+    assert tuple(settings[f"task.{name}"] for name in ("train", "val", "test")) == SIZES[task]
+    assert settings["task.source"] == ("generated" if task in ("listops", "pathfinder") else "official")
+    assert settings.get("task.drop_remainder") is None, "every example is scored"
     backbone = EncoderClassifier
     if task == "retrieval":
         backbone = RETRIEVAL.get(protocol, DualEncoderClassifier)
-    assert get_class(found["backbone._target_"]) is backbone
+    assert get_class(settings["backbone._target_"]) is backbone
 
 
 @pytest.mark.parametrize(("task", "std"), [("listops", 0.02), ("retrieval", 128**-0.5), ("image", 64**-0.5)])
@@ -234,7 +234,7 @@ def test_the_plus_plus_rows_of_latte(task):
     assert cfg.model.rope == (task in ("listops", "text", "retrieval"))
 
 
-# of single models of LRA's code, cd31e5c: models/, utils/train_utils.py and image/configs
+# settings of single models in LRA's code, cd31e5c: models/, utils/train_utils.py and image/configs
 SPARSE = {"model.lra_compat": True, "model.open_first": True, "model.block": 50, "model.columns": 10}
 BASE_IMAGE = {"backbone.dim": 32, "backbone.heads": 1, "backbone.layers": 1, "backbone.ffn_dim": 64}
 MEAN = {"backbone.pooling": "mean", "backbone.head_dim": None}
@@ -255,8 +255,8 @@ OF_MODELS = [
 @pytest.mark.parametrize(("model", "task", "values"), OF_MODELS)
 def test_a_model_of_google_is_as_published(model, task, values):
     cfg = compose([f"model={model}", f"task=lra/{task}", "protocol=google"])
-    found = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
-    assert {key: found[key] for key in values} == values
+    settings = flatten(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    assert {key: settings[key] for key in values} == values
 
 
 @pytest.mark.parametrize("task", SIZES)

@@ -1,4 +1,4 @@
-"""Records: what is one, that they are whole or not there, and that many processes can write at once."""
+"""Records: the schema, writes that are whole or absent, and many writers at once."""
 
 import copy
 import hashlib
@@ -30,7 +30,7 @@ def changed(key, value, **kwargs):
     return record
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_a_written_record_is_read_back(tmp_path):
     path = tmp_path / "new" / "folder" / "one.json"
     write(made(), path)
     assert read(path) == made()
@@ -63,8 +63,8 @@ def translated(scores, task="mt/wmt14_ende"):
 
 
 def evaluation(**entries):
-    known = {"status": "done", "message": None, "metrics": {"acc": 60.0}, "n": 10}
-    return known | {"seconds": 1.0, "peak_memory_mb": None, "predictions": None} | entries
+    defaults = {"status": "done", "message": None, "metrics": {"acc": 60.0}, "n": 10}
+    return defaults | {"seconds": 1.0, "peak_memory_mb": None, "predictions": None} | entries
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_another_schema_version_says_so():
 
 
 @pytest.mark.parametrize("status", ["failed", "oom", "nan", "timeout", "preempted"])
-def test_an_unfinished_cell_may_know_little(status):
+def test_an_unfinished_cell_may_lack_most_entries(status):
     record = made(status=status)
     for key in ("metrics", "metric", "parameters", "steps", "tokens", "examples", "examples_per_s", "peak_memory_mb"):
         record[key] = None
@@ -246,7 +246,7 @@ def test_many_processes_write_at_once(tmp_path):
 
 
 def test_cold_start_stays_light():
-    """`do=list` and friends must not pay for pandas, SciPy or torch."""
+    """`do=list` and similar verbs must not import pandas, SciPy or torch."""
     code = (
         "import sys, harness.records.record, harness.records.ledger, harness.records.collect\n"
         "import harness.report.stats.seeds, harness.commands.report\n"
@@ -266,5 +266,5 @@ def test_every_committed_record_is_whole():
         record = read(path)
         config = {key: value for key, value in record["config"].items() if key != "trainer"}
         assert identity(config) == record["cell"]["id"] and path.stem.endswith(record["cell"]["id"][:8]), path
-        found = {name: hashlib.sha256((path.parent / name).read_bytes()).hexdigest() for name in record["artifacts"]}
-        assert found == record["artifacts"], path
+        hashes = {name: hashlib.sha256((path.parent / name).read_bytes()).hexdigest() for name in record["artifacts"]}
+        assert hashes == record["artifacts"], path

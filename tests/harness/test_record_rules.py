@@ -1,4 +1,4 @@
-"""The rules that every reader of records applies, and do=check: each one is broken by a record of its own."""
+"""The rules that every reader of records applies, and do=check: one broken record per rule."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def real(tmp_path_factory):
 
 
 def fitted(entries):
-    """With the id of its configuration."""
+    """The record with the id of its configuration."""
     config = {key: value for key, value in entries["config"].items() if key != "trainer"}
     return entries | {"cell": entries["cell"] | {"id": identity(config)}}
 
@@ -47,7 +47,7 @@ def test_a_contradiction_is_found(real, name):
 
 
 @pytest.mark.parametrize("name", sorted(set(CONTRADICTIONS) - set(RELABELLED) - {"another id"}))
-def test_it_is_found_although_the_id_was_made_to_fit(real, name):
+def test_a_contradiction_is_found_even_if_the_id_fits(real, name):
     entries = copy.deepcopy(record.load_json(real))
     CONTRADICTIONS[name](entries, random.Random(1))
     with pytest.raises(RecordError):
@@ -68,8 +68,8 @@ def test_every_rule_is_broken_by_one_of_them(real):
 
 
 @pytest.mark.parametrize("name", RELABELLED)
-def test_what_was_relabelled_as_a_whole_does_not_stand_in_a_column_of_the_paper(real, tmp_path, capsys, name):
-    """Names, configuration and id agree; what differs is that the recipe of these names is another one."""
+def test_a_record_relabelled_as_a_whole_is_in_no_column_of_the_paper(real, tmp_path, capsys, name):
+    """Names, configuration and id agree, but the recipe with these names is another one."""
     entries = copy.deepcopy(record.load_json(real))
     CONTRADICTIONS[name](entries, random.Random(1))
     CONTRADICTIONS["another budget"](entries, random.Random(1))
@@ -178,7 +178,7 @@ def test_the_verb_names_what_is_wrong(real, tmp_path, capsys, rule, break_it):
     assert status == 1 and f": {rule}: " in said and f" {rule}" in said.splitlines()[-1], said
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_a_missing_folder_is_one_line(tmp_path):
     with pytest.raises(UsageError, match="there is no folder of records"):
         check.run(compose([f"paths.records={tmp_path / 'nowhere'}"]), [])
 

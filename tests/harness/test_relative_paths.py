@@ -20,7 +20,7 @@ from tests.helpers.tasks import no_progress
 
 SMOKE = ("model=vanilla", "budget=smoke", "trainer=cpu", "resources.cpus=1")
 BOOKS = ("task=lm/pg19", "task.source=slice", "task.path=books")
-# key -> the command of a cell that reads a file by it
+# key -> the command of a cell that reads its file
 COMMANDS = {
     "task.path": BOOKS,
     "task.tokenizer_path": (*BOOKS, "task.tokenizer=wordpiece", "task.tokenizer_path=pieces"),
@@ -34,7 +34,7 @@ COMMANDS = {
         "backbone.checkpoint=weights",
     ),
 }
-# Valid files of these keys would be large. What is said of the content tells that the file was opened.
+# Valid files for these keys would be large. The error about the content shows that the file was opened.
 REFUSED = {
     "task.dictionary": "words.zip: 5 bytes instead of",
     "backbone.checkpoint": "weights/config.json: model_type is 'mine'",
@@ -61,7 +61,7 @@ def write_files(folder, text="It was a dark and stormy night. "):
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """The folder of the command, the cells of its one background job by their keys, and the log of the job."""
+    """(folder of the command, {key: cell} of its background job, the job's log)"""
     folder = tmp_path_factory.mktemp("there")
     write_files(folder)
     take = submit.snapshot.take

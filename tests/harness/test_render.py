@@ -35,8 +35,8 @@ def test_golden_page(suffix):
 
 @pytest.mark.parametrize("suffix", RENDER)
 def test_order_of_the_records_does_not_matter(suffix):
-    one, other = EXAMPLE, build(T11, example()[::-1])
-    assert RENDER[suffix](one) == RENDER[suffix](other)
+    table, reordered = EXAMPLE, build(T11, example()[::-1])
+    assert RENDER[suffix](table) == RENDER[suffix](reordered)
 
 
 def nasty():
@@ -76,10 +76,10 @@ def test_markdown_cells_stay_cells():
 
 
 def test_csv_is_tidy():
-    found = list(csv.DictReader(io.StringIO(tidy_csv.render(EXAMPLE))))
-    keys = [(row["row"], row["column"], row["budget"], row["source"], row["notes"]) for row in found]
+    tidy_rows = list(csv.DictReader(io.StringIO(tidy_csv.render(EXAMPLE))))
+    keys = [(row["row"], row["column"], row["budget"], row["source"], row["notes"]) for row in tidy_rows]
     assert len(set(keys)) == len(keys)
-    (row,) = [row for row in found if (row["row"], row["column"]) == ("LAVO", "Text")]
+    (row,) = [row for row in tidy_rows if (row["row"], row["column"]) == ("LAVO", "Text")]
     assert row == {
         "paper": "lavo",
         "table": "lavo/t11",
@@ -109,7 +109,7 @@ def test_csv_is_tidy():
         "status": "done",
         "notes": "X11",
     }
-    assert len([row for row in found if row["paper_value"]]) == 60
+    assert len([row for row in tidy_rows if row["paper_value"]]) == 60
 
 
 def test_terminal_fits_and_degrades():
@@ -118,7 +118,7 @@ def test_terminal_fits_and_degrades():
     assert "\x1b[" in colour and "─" in colour
     text = plain(table)
     assert "\x1b[" not in text and "─" not in text and max(map(len, text.splitlines())) <= 100
-    assert "67.20 ± 0.50 (3)*" in text  # bold has no face here
+    assert "67.20 ± 0.50 (3)*" in text  # this terminal shows no bold
     page = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     terminal.show(table, Console(file=page, width=100))
     page.flush()

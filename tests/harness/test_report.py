@@ -16,11 +16,11 @@ REDUCED_DATA = {"source": "synthetic", "sizes": {"train": 1000, "val": 200, "tes
 
 
 def block(records, title, section=0):
-    """The one block of these records whose title starts so."""
+    """The only block of these records whose title starts with `title`."""
     blocks = build(T11, records).sections[section].blocks
-    found = [each for each in blocks if each.title.startswith(title)]
-    assert len(found) == 1, [each.title for each in blocks]
-    return found[0]
+    matching = [candidate for candidate in blocks if candidate.title.startswith(title)]
+    assert len(matching) == 1, [candidate.title for candidate in blocks]
+    return matching[0]
 
 
 def rows(block):
@@ -32,11 +32,11 @@ def bold(block):
     return [cell.text for row in block.rows for cell in row if cell.bold]
 
 
-def test_rows_stand_in_the_papers_order_with_its_print():
-    found = rows(block(seeds("lavo", "lra/text", [0.67, 0.68]), "Text"))
-    assert list(found) == [f"{row} (not in the paper)" if T11.is_ours(row) else row for row in T11.rows]
-    assert found["LAVO"] == ["65.28", "67.00 to 68.00 (2)", "+2.22", "close"]
-    assert found["vanilla"] == ["61.95", "–", "–", "not run (≈ 3 GPU-hours)"]
+def test_rows_have_the_papers_order_and_its_printed_numbers():
+    by_row = rows(block(seeds("lavo", "lra/text", [0.67, 0.68]), "Text"))
+    assert list(by_row) == [f"{row} (not in the paper)" if T11.is_ours(row) else row for row in T11.rows]
+    assert by_row["LAVO"] == ["65.28", "67.00 to 68.00 (2)", "+2.22", "close"]
+    assert by_row["vanilla"] == ["61.95", "–", "–", "not run (≈ 3 GPU-hours)"]
 
 
 def test_a_seed_alone_has_no_interval():
@@ -64,7 +64,7 @@ def test_only_the_papers_recipe_on_full_data_stands_beside_the_paper(other):
 def test_no_paper_number_in_a_section_of_ours():
     section = EXAMPLE.sections[1]
     printed = {cell.text for cell in T11.published.values()}
-    shown = {cell.text for each in section.blocks for row in each.rows for cell in row}
+    shown = {cell.text for part in section.blocks for row in part.rows for cell in row}
     assert section.blocks and not shown & printed
 
 
@@ -83,19 +83,19 @@ def test_smoke_runs_and_other_protocols_tasks_and_metrics_do_not_enter(suffix, s
     assert RENDER[suffix](build(T11, records)) == RENDER[suffix](build(T11, []))
 
 
-def test_a_column_without_runs_is_no_list_of_not_run():
+def test_a_column_without_runs_does_not_list_every_row_as_not_run():
     table = build(T11, [])
     (overview,) = table.sections[0].blocks
     assert [cell.text for cell in overview.header] == ["model", *T11.columns, "AVG"]
     assert rows(overview)["LAVO"] == ["65.28", "40.57", "80.17", "72.14", "40.55", "59.74"]
     assert "≈ 195 GPU-hours per seed (A100)" in overview.lines[0]
-    assert plain(table).count("not run") == 1  # the summary's
+    assert plain(table).count("not run") == 1  # in the summary
     assert table.summary.endswith("50 not run")
 
 
 def test_cost_of_what_is_missing():
     (left,) = [
-        each for each in build(T11, seeds("lavo", "lra/text", [0.6])).sections[0].blocks if each.lines[0][:3] == "Not"
+        part for part in build(T11, seeds("lavo", "lra/text", [0.6])).sections[0].blocks if part.lines[0][:3] == "Not"
     ]
     assert "ListOps, Retrieval, Pathfinder, Image; all 13 rows ≈ 156 GPU-hours" in left.lines[0]
 
@@ -114,8 +114,8 @@ def test_a_column_that_sets_something_takes_what_sets_it():
         made(**luna, score=0.111), made(**luna, seed=2, score=0.222, changed=packed),
         made(**luna, seed=3, score=0.333, changed=packed | more), made(**luna, seed=4, score=0.444, changed=more),
     ])  # fmt: skip
-    found = {number: titles_of(table, number) for number in ("11.10", "22.20", "33.30", "44.40")}
-    assert found == {"11.10": {"Text [CLS]"}, "22.20": {"Text P"}, "33.30": {"Text P"}, "44.40": {"Text [CLS]"}}
+    titles = {number: titles_of(table, number) for number in ("11.10", "22.20", "33.30", "44.40")}
+    assert titles == {"11.10": {"Text [CLS]"}, "22.20": {"Text P"}, "33.30": {"Text P"}, "44.40": {"Text [CLS]"}}
     assert all(part.title.endswith("data") or part.title == "Paper budget" for part in table.sections)
     assert "33.30" not in str(table.sections[0]) and "44.40" not in str(table.sections[0])
 
@@ -135,7 +135,7 @@ def test_rows_of_two_protocols_never_share_a_block():
     assert rows(llp)["LLP Transformer (ours) - 12 layers"][1] == "33.30 (1)"
 
 
-def test_failures_are_values_and_in_no_mean():
+def test_failures_are_shown_and_enter_no_mean():
     records = [
         *seeds("lavo", "lra/text", [0.60, 0.62]),
         made("lavo", "lra/text", 3, status="nan"),
@@ -143,10 +143,10 @@ def test_failures_are_values_and_in_no_mean():
         made("performer_skyformer", "lra/text", 1, status="failed"),
         made("performer_skyformer", "lra/text", 2, status="failed"),
     ]
-    found = rows(block(records, "Text"))
-    assert found["LAVO"][1] == "60.00 to 62.00 (2; 1 nan)"
-    assert found["vanilla"][1:] == ["oom", "–", "failed"]
-    assert found["Performer"][1] == "2 failed"
+    by_row = rows(block(records, "Text"))
+    assert by_row["LAVO"][1] == "60.00 to 62.00 (2; 1 nan)"
+    assert by_row["vanilla"][1:] == ["oom", "–", "failed"]
+    assert by_row["Performer"][1] == "2 failed"
     assert build(T11, records).summary == "0 reproduced · 0 close · 1 off · 2 failed · 47 not run"
 
 
@@ -162,7 +162,7 @@ def test_no_test_score_is_not_replaced_by_validation():
 
 
 def everywhere(model, scores):
-    return [record for place in T11.columns.values() for record in seeds(model, place.task, scores)]
+    return [record for column in T11.columns.values() for record in seeds(model, column.task, scores)]
 
 
 def test_an_average_needs_every_part():
@@ -170,7 +170,7 @@ def test_an_average_needs_every_part():
     assert rows(block(records, "AVG"))["LAVO"] == ["59.74", "50.00 to 52.00 (2)", "-8.74", "off"]
     assert rows(block(records, "AVG"))["vanilla"][2:] == ["–", "not run (parts missing)"]
     missing = [record for record in records if record["cell"]["task"] != "lra/image"]
-    assert not [each for each in build(T11, missing).sections[0].blocks if each.title.startswith("AVG")]
+    assert not [part for part in build(T11, missing).sections[0].blocks if part.title.startswith("AVG")]
     assert "no row has a score in every column" in plain(build(T11, missing))
 
 
@@ -183,7 +183,7 @@ def test_an_average_is_over_seeds_that_ended_everywhere():
     assert rows(block(broken, "AVG"))["LAVO"][1] == "50.00 to 52.00 (2; 1 oom)"
 
 
-def test_chance_stands_beside_the_column():
+def test_the_title_of_a_column_states_chance():
     tenth = {"name": "majority class", "val": 17.0, "test": 16.8}
     assert "chance 16.80 (majority class)" in block([made("lavo", "lra/listops", baseline=tenth)], "ListOps").title
     assert "chance not measured" in block([made("lavo", "lra/listops", baseline=None)], "ListOps").title
@@ -200,23 +200,23 @@ def test_a_run_on_other_test_examples_changes_no_other_rows_chance():
         *seeds("lavo", "lra/listops", [0.40, 0.42, 0.44], baseline=whole, **REDUCED),
         made("performer_skyformer", "lra/listops", 1, 0.50, changed={"task.test": [None, 200]}, **fewer, **REDUCED),
     ]
-    found = block(records, "ListOps", 1)
-    assert "chance 16.80" in found.title and rows(found)["LAVO"][2] == "+25.20"
-    assert rows(found)["Performer (task.test=200)"][2] == "+20.00"
+    listops = block(records, "ListOps", 1)
+    assert "chance 16.80" in listops.title and rows(listops)["LAVO"][2] == "+25.20"
+    assert rows(listops)["Performer (task.test=200)"][2] == "+20.00"
     tidy = {row["row"]: row["chance"] for row in build(T11, records).tidy if row["ours_mean"]}
     assert tidy == {"LAVO": "16.8000", "Performer": "30.0000"}
 
 
 def test_seeds_of_different_code_are_not_averaged():
-    def of(code, *scores, first=1, **finished):
+    def text_runs(code, *scores, first=1, **finished):
         made_seeds = enumerate(scores, first)
         return [made("lavo", "lra/text", seed, score, code_sha256=code, **finished) for seed, score in made_seeds]
 
-    old, new = of("a" * 16, 0.50, 0.52), of("b" * 16, 0.70, finished="2026-02-01T00:00:00+00:00")
-    found = rows(block([*old, *new], "Text"))
-    assert found["LAVO"][1] == "70.00 (1)" and found["LAVO (code aaaaaaaa)"][1] == "50.00 to 52.00 (2)"
+    old, new = text_runs("a" * 16, 0.50, 0.52), text_runs("b" * 16, 0.70, finished="2026-02-01T00:00:00+00:00")
+    by_row = rows(block([*old, *new], "Text"))
+    assert by_row["LAVO"][1] == "70.00 (1)" and by_row["LAVO (code aaaaaaaa)"][1] == "50.00 to 52.00 (2)"
     unknown = seeds("lavo", "lra/text", [0.60, 0.62])
-    assert rows(block([*unknown, *of("b" * 16, 0.70, first=3)], "Text"))["LAVO"][1].endswith("(3)")
+    assert rows(block([*unknown, *text_runs("b" * 16, 0.70, first=3)], "Text"))["LAVO"][1].endswith("(3)")
     three = rows(block([*old, *new, made("lavo", "lra/text", 7, 0.61)], "Text"))
     assert three["LAVO"][1] == "70.00 (1)" and three["LAVO (unknown code)"][1] == "61.00 (1)"
 
@@ -225,7 +225,7 @@ def test_no_difference_has_no_minus():
     assert rows(block([made("vanilla", "lra/text", 1, 0.61949)], "Text"))["vanilla"][2] == "+0.00"
 
 
-def test_direction_is_shown():
+def test_the_title_shows_the_direction():
     assert "↑" in block(seeds("lavo", "lra/text", [0.6]), "Text").title
 
 
@@ -235,7 +235,7 @@ def test_bold_is_best_and_clear_of_the_runner_up():
     near = seeds("lavo", "lra/text", [0.50, 0.505, 0.506])
     assert bold(block(far + near, "Text")) == []
     assert bold(block(far + seeds("lavo", "lra/text", [0.60]), "Text")) == []  # no interval
-    assert bold(block(far, "Text")) == []  # nobody to beat
+    assert bold(block(far, "Text")) == []  # no runner-up to beat
     survivor = [*seeds("lavo", "lra/text", [0.60, 0.601, 0.602]), made("lavo", "lra/text", 4, status="nan")]
     assert bold(block(far + survivor, "Text")) == []
 
@@ -249,15 +249,15 @@ def test_a_new_model_needs_no_registration():
 
 def test_two_configurations_are_never_one_mean():
     records = [made("lavo", "lra/text", seed, 0.6, settings={"window": seed * 16}) for seed in (1, 2)]
-    found = rows(block(records, "Text"))
-    assert found["LAVO (model.window=16)"][1] == found["LAVO (model.window=32)"][1] == "60.00 (1)"
+    by_row = rows(block(records, "Text"))
+    assert by_row["LAVO (model.window=16)"][1] == by_row["LAVO (model.window=32)"][1] == "60.00 (1)"
     assert "1 in several settings" in build(T11, records).summary
     both = [
         record
-        for place in T11.columns.values()
-        for record in [made("lavo", place.task, 1, 0.6), made("lavo", place.task, 1, 0.7, settings={"window": 64})]
+        for column in T11.columns.values()
+        for record in [made("lavo", column.task, 1, 0.6), made("lavo", column.task, 1, 0.7, settings={"window": 64})]
     ]
-    assert not [each for each in build(T11, both).sections[0].blocks if each.title.startswith("AVG")]
+    assert not [part for part in build(T11, both).sections[0].blocks if part.title.startswith("AVG")]
 
 
 def test_a_changed_recipe_says_what_was_changed():
@@ -289,12 +289,12 @@ def test_reduced_runs_are_ranked_and_their_ordering_compared():
     # the paper has LAVO 40.57 > BigBird 39.25 > vanilla 38.37 > Linformer 37.45
     scores = {"linformer_skyformer": [0.2, 0.21], "bigbird": [0.4, 0.41], "vanilla": [0.3, 0.31], "lavo": [0.35, 0.36]}
     records = [record for model, values in scores.items() for record in seeds(model, "lra/listops", values, **REDUCED)]
-    found = block(records + seeds("mixer_x", "lra/listops", [0.9, 0.9], **REDUCED), "ListOps", 1)
-    assert list(rows(found)) == ["mixer_x (not in the paper)", "BigBird", "LAVO", "vanilla", "Linformer"]
-    assert "Kendall τ = 0.67 over 4 shared rows (permutation test: p = 0.33)" in found.lines[0]
+    listops = block(records + seeds("mixer_x", "lra/listops", [0.9, 0.9], **REDUCED), "ListOps", 1)
+    assert list(rows(listops)) == ["mixer_x (not in the paper)", "BigBird", "LAVO", "vanilla", "Linformer"]
+    assert "Kendall τ = 0.67 over 4 shared rows (permutation test: p = 0.33)" in listops.lines[0]
     # 2,000 examples: a standard error of 1.09 points each, so that 3.0 points differ: 40.57 and 37.45 alone
-    assert "tell at most 1 of these 6 pairs apart at 5 %" in found.lines[0]
-    assert rows(found)["LAVO"][3:] == ["72,514", "296", "synthetic"]
+    assert "tell at most 1 of these 6 pairs apart at 5 %" in listops.lines[0]
+    assert rows(listops)["LAVO"][3:] == ["72,514", "296", "synthetic"]
     failed = [*records, made("performer_skyformer", "lra/listops", 1, status="oom", **REDUCED)]
     assert list(rows(block(failed, "ListOps", 1)))[-1] == "Performer"
     assert "over 4 shared rows" in block(failed, "ListOps", 1).lines[0]
@@ -303,9 +303,9 @@ def test_reduced_runs_are_ranked_and_their_ordering_compared():
     assert "Kendall τ = 0.67 over 4" in block(first, "ListOps", 1).lines[0]
 
 
-def test_other_data_is_another_block():
+def test_other_data_have_another_block():
     records = [made("lavo", "lra/image", 1, 0.3, source=s, budget="reduced") for s in ("synthetic", "slice:a", "full")]
-    titles = [each.title for each in build(T11, records).sections[1].blocks]
+    titles = [part.title for part in build(T11, records).sections[1].blocks]
     assert len(titles) == 3 and all(
         f"{s} data" in t for s, t in zip(("full", "slice:a", "synthetic"), titles, strict=True)
     )
@@ -315,14 +315,14 @@ def test_other_data_is_another_block():
 
 
 def test_footnotes_stand_at_their_cells():
-    found = block(seeds("lavo", "lra/text", [0.6]), "Text")
-    assert found.notes == ("X11",)
-    assert {row[0].text: row[1].notes for row in found.rows}["LAVO"] == ()
+    text_block = block(seeds("lavo", "lra/text", [0.6]), "Text")
+    assert text_block.notes == ("X11",)
+    assert {row[0].text: row[1].notes for row in text_block.rows}["LAVO"] == ()
     more = {"Linformer": ("X72",), "Performer": ("D-42",)}
-    quoted = [row for row in found.rows if row[0].text != "LAVO" and "not in the paper" not in row[0].text]
+    quoted = [row for row in text_block.rows if row[0].text != "LAVO" and "not in the paper" not in row[0].text]
     assert len(quoted) == 9
     assert all(row[1].notes == ("X12", *more.get(row[0].text, ())) for row in quoted)
-    assert found.rows[12][0].notes == ("control",)
+    assert text_block.rows[12][0].notes == ("control",)
     (overview,) = build(T11, []).sections[0].blocks
     noted = {cell.text: cell.notes for cell in overview.header if cell.notes}
     assert noted == {"Text": ("X11",), "Pathfinder": ("X4",), "Image": ("X4",)}
@@ -334,7 +334,7 @@ def test_footnotes_stand_at_their_cells():
         assert text in plain(page, width=200) and f"[{name}]" in plain(page)
 
 
-def test_caption():
+def test_the_caption_states_protocol_seeds_and_hardware():
     dirty = made("lavo", "lra/text", 2, 0.6, git={"sha": None, "dirty": True})
     text = plain(build(T11, [made("lavo", "lra/text", 1, 0.6), dirty]), width=200)
     for part in (

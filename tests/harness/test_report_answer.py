@@ -1,4 +1,4 @@
-"""What a page opens with: resolution, tiers, baselines in their place; and no interval below three seeds."""
+"""The start of a page: resolution, tiers and baselines; no interval below three seeds."""
 
 import csv
 import io
@@ -27,12 +27,12 @@ ENDED = {"status": "done", "message": None, "n": 2000, "seconds": 1.0, "peak_mem
 def listops(baselines=None, **scores):
     """Three seeds of each model; the seeds of two models differ in another order."""
     records = []
-    for place, (model, score) in enumerate(scores.items()):
-        found = seeds(model, "lra/listops", score + np.roll(NOISE, place), **REDUCED)
+    for shift, (model, score) in enumerate(scores.items()):
+        runs = seeds(model, "lra/listops", score + np.roll(NOISE, shift), **REDUCED)
         evaluations = {
             f"baseline/{name}": ENDED | {"metrics": {"acc": value}} for name, value in (baselines or {}).items()
         }
-        records += [record | {"evaluations": evaluations} for record in found]
+        records += [record | {"evaluations": evaluations} for record in runs]
     return records
 
 
@@ -41,24 +41,26 @@ def results_of(records, spec=T11):
 
 
 def only(records):
-    (found,) = answer.answers(results_of(records))
-    return found
+    (only_answer,) = answer.answers(results_of(records))
+    return only_answer
 
 
 def ranking(records):
-    (block,) = [each for each in build(T11, records).sections[1].blocks if each.title.startswith("ListOps")]
+    (block,) = [
+        candidate for candidate in build(T11, records).sections[1].blocks if candidate.title.startswith("ListOps")
+    ]
     return block
 
 
 def test_resolution_is_the_distance_of_the_control_in_half_widths():
-    found = only(listops(vanilla=0.5, no_mixing=0.3, lavo=0.45))
-    halves = sorted(pair.half_width for pair in found.tests.pairs)
-    assert found.tests.resolution == pytest.approx(20 / halves[1]) and len(halves) == 3
-    assert not found.tests.ranks_nothing and found.control == "no mixing 30.00"
-    assert found.pairs == "3 of 3" and found.tests.missing == ""
+    listops_answer = only(listops(vanilla=0.5, no_mixing=0.3, lavo=0.45))
+    halves = sorted(pair.half_width for pair in listops_answer.tests.pairs)
+    assert listops_answer.tests.resolution == pytest.approx(20 / halves[1]) and len(halves) == 3
+    assert not listops_answer.tests.ranks_nothing and listops_answer.control == "no mixing 30.00"
+    assert listops_answer.pairs == "3 of 3" and listops_answer.tests.missing == ""
 
 
-def test_a_page_opens_with_the_best_tier_what_is_resolved_and_its_cost():
+def test_a_page_opens_with_the_best_tier_the_resolved_pairs_and_the_cost():
     lines = build(T11, listops(vanilla=0.5, lavo=0.499, no_mixing=0.3, linformer_skyformer=0.4)).answer
     assert lines[0] == "Reduced budget: 1 of 1 column with R ≥ 4; 5 of 6 pairs of rows resolved. Cost: 1.2 core-hours."
     assert lines[1].startswith("ListOps: best tier vanilla and LAVO (50.00 to 49.90); 5 of 6 pairs resolved; R = ")
@@ -71,8 +73,8 @@ def test_a_column_whose_control_is_not_apart_says_so_first(tmp_path):
     records = listops(vanilla=0.5, lavo=0.51, no_mixing=0.499)
     first = build(T11, records).answer[0]
     assert re.fullmatch(r"ListOps: the control is not apart: this column ranks nothing \(R = 0\.\d, below 4\)\.", first)
-    (found,) = answer.answers(results_of(records))
-    assert found.verdict == first, "also where a verdict stands alone"
+    (first_answer,) = answer.answers(results_of(records))
+    assert first_answer.verdict == first, "also where a verdict stands alone"
     spec = T11.model_copy(update={"why": "the data are too easy"})
     assert table.build_table(spec, results_of(records, spec)).answer[0].endswith(" Why: the data are too easy.")
 
@@ -85,10 +87,10 @@ def test_a_column_whose_control_is_not_apart_says_so_first(tmp_path):
         (listops(vanilla=0.5, no_mixing=0.4)[::2], "no row has 3 seeds"),
     ],
 )
-def test_what_a_resolution_lacks_is_named(records, missing):
-    found = only(records)
-    assert found.tests.resolution is None and missing in found.tests.missing
-    assert found.resolution == "–" and (found.control == "not run") == ("control" in missing)
+def test_the_reason_for_no_resolution_is_named(records, missing):
+    only_answer = only(records)
+    assert only_answer.tests.resolution is None and missing in only_answer.tests.missing
+    assert only_answer.resolution == "–" and (only_answer.control == "not run") == ("control" in missing)
 
 
 def test_a_line_for_each_column():
@@ -96,8 +98,8 @@ def test_a_line_for_each_column():
     assert header == ["column", "budget", "rows", "seeds", "control", "R", "pairs resolved"]
     assert line[:5] == ["ListOps", "reduced", "3", "3", "no mixing 30.00"] and line[6] == "2 of 3"
     assert float(line[5]) > 4
-    found = answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)))
-    assert answer.totals(found) == "columns with R ≥ 4: 1 of 1 (100 %); pairs resolved: 2 of 3 (67 %)"
+    all_answers = answer.answers(results_of(listops(vanilla=0.5, lavo=0.499, no_mixing=0.3)))
+    assert answer.totals(all_answers) == "columns with R ≥ 4: 1 of 1 (100 %); pairs resolved: 2 of 3 (67 %)"
     assert "no column has a run yet" in answer.totals([])
 
 
@@ -133,9 +135,9 @@ def test_baselines_are_rows_in_their_place_and_mark_who_is_below():
     scores = {row[0].text: row[1] for row in block.rows}
     assert scores["baseline: root operator"].text == "44.00" and scores["baseline: root operator"].tone == "muted"
     assert scores["no mixing (not in the paper)"].text.endswith(" †")
-    assert "†" not in scores["LAVO"].text  # 0.2 points below, which no test sees
+    assert "†" not in scores["LAVO"].text  # 0.2 points below, too little for any test
     assert block.lines[0] == "† Below root operator: no mixing."
-    assert "chance" not in block.title  # a row says it
+    assert "chance" not in block.title  # the row says so
 
 
 def test_below_three_seeds_a_lower_mean_is_marked():
@@ -157,7 +159,7 @@ def test_a_page_says_how_rows_were_paired():
 
 
 def test_no_interval_below_three_seeds_anywhere():
-    """In every renderer, for every committed table, with two seeds of everything."""
+    """Checked in every renderer, for every committed table, with two seeds of everything."""
     records = [record for record in example() if record["cell"]["seed"] < 3]
     for suffix, render in RENDER.items():
         text = render(build(T11, records))
@@ -219,12 +221,12 @@ def test_the_scores_of_examples_are_taken_only_if_they_make_the_score(monkeypatc
     record["evaluations"] = {"baseline/root": ENDED | {"metrics": {"acc": 62.5}}}
     cells = frame([record]).assign(predictions=[Path("a.npz")])
     column = Column(task="lra/listops", metric="acc")
-    (found,) = per_example.examples_of(cells, column).values()
-    assert found.tolist() == [100.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0, 0.0]
+    (scores,) = per_example.examples_of(cells, column).values()
+    assert scores.tolist() == [100.0, 0.0, 0.0, 100.0, 100.0, 0.0, 0.0, 0.0]
     assert per_example.examples_of(cells, column, block=3)[record["cell"]["id"]] == pytest.approx([100 / 3, 200 / 3])
     baseline = per_example.baselines_of(cells, column)["root"]["f00d"]
     assert baseline[:2] == (1, 62.5) and baseline[2].mean() == 62.5
-    assert per_example.examples_of(cells.assign(score=[50.0]), column) == {}  # another run's
+    assert per_example.examples_of(cells.assign(score=[50.0]), column) == {}  # from another run
     assert per_example.examples_of(cells.assign(predictions=[None]), column) == {}
     assert per_example.examples_of(frame([record]), column) == {}
 
@@ -236,10 +238,10 @@ def test_a_perplexity_has_scores_of_its_examples(monkeypatch):
     record = made("lavo", "lra/listops", 1, ppl, **REDUCED)
     monkeypatch.setattr("harness.records.predictions.read", lambda file, cell, only: {"test": {"log_ppl": logs}})
     cells = frame([record]).assign(predictions=[Path("a.npz")], score=[ppl])
-    (found,) = per_example.examples_of(cells, Column(task="lra/listops", metric="ppl")).values()
-    assert found.mean() == pytest.approx(ppl)
+    (scores,) = per_example.examples_of(cells, Column(task="lra/listops", metric="ppl")).values()
+    assert scores.mean() == pytest.approx(ppl)
     draws = np.random.default_rng(1).integers(0, 400, (2000, 400))
-    assert found.std() / 20 == pytest.approx(np.exp(logs[draws].mean(1)).std(), rel=0.05), "the bootstrap's error"
+    assert scores.std() / 20 == pytest.approx(np.exp(logs[draws].mean(1)).std(), rel=0.05), "the bootstrap's error"
     assert per_example.examples_of(cells.assign(score=[ppl * 1.01]), Column(task="lra/listops", metric="ppl")) == {}
 
 
@@ -324,12 +326,12 @@ def test_a_ratio_of_sums_has_scores_of_its_examples(monkeypatch):
     monkeypatch.setattr("harness.records.predictions.read", lambda file, cell, only: files)
     cells = frame([record]).assign(predictions=[Path("a.npz")], score=[ratio])
     column = Column(task="lra/listops", metric="mcd", evaluation="free")
-    (found,) = per_example.examples_of(cells, column).values()
+    (scores,) = per_example.examples_of(cells, column).values()
     draws = random.integers(0, 400, (2000, 400))
-    assert found.mean() == pytest.approx(ratio)
-    assert found.std() / 20 == pytest.approx((sums[draws].sum(1) / counts[draws].sum(1)).std(), rel=0.05)
+    assert scores.mean() == pytest.approx(ratio)
+    assert scores.std() / 20 == pytest.approx((sums[draws].sum(1) / counts[draws].sum(1)).std(), rel=0.05)
     ((fingerprint, baseline),) = per_example.baselines_of(cells, column)["mean"].items()
-    assert (fingerprint, baseline[0]) == ("f00d", 1) and baseline[2] == pytest.approx(found)
+    assert (fingerprint, baseline[0]) == ("f00d", 1) and baseline[2] == pytest.approx(scores)
 
 
 def test_a_resolution_below_enough_is_not_rounded_up_to_it():

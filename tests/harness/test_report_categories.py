@@ -23,7 +23,7 @@ def cell(model, seed=1, chairs=6.0, boxes=8.0, **kwargs):
 
 
 def grids(table, section):
-    return [each for each in table.sections[section].blocks if "by category" in each.title]
+    return [block for block in table.sections[section].blocks if "by category" in block.title]
 
 
 def lines(grid):
@@ -33,7 +33,7 @@ def lines(grid):
 def test_each_category_has_a_line_and_each_row_with_a_score_a_column():
     cells = [cell("lavo"), cell("lavo", 2, 6.2, 8.2), cell("vanilla", 1, 7.0), completion("abc", status="oom")]
     table = build(T7, cells)
-    (grid,) = grids(table, 0)  # the other two metrics were not measured so
+    (grid,) = grids(table, 0)  # the other two metrics have no categories
     assert grid.title == "CD-L1, chamfer x1000 ↓ · by category · paper budget"
     assert lines(grid) == [
         ["category", "vanilla", "lavo"],  # the paper's order
@@ -48,7 +48,10 @@ def test_the_best_of_each_category_is_bold():
     cells = [cell(model, seed, chairs + seed / 1000, boxes) for model, chairs, boxes in MODELS for seed in (1, 2, 3)]
     (grid,) = grids(build(T7, cells), 0)
     bold = [
-        (row[0].text, head.text) for row in grid.rows for head, one in zip(grid.header, row, strict=True) if one.bold
+        (row[0].text, head.text)
+        for row in grid.rows
+        for head, entry in zip(grid.header, row, strict=True)
+        if entry.bold
     ]
     assert bold == [("chair", "lavo")]
     best_last = [cell(model, seed, 13 - chairs + seed / 1000) for model, chairs, _ in MODELS for seed in (1, 2, 3)]
@@ -56,7 +59,7 @@ def test_the_best_of_each_category_is_bold():
     assert [head.text for head, entry in zip(grid.header, grid.rows[1], strict=True) if entry.bold] == ["vanilla"]
 
 
-def test_smaller_budgets_have_theirs_best_row_first():
+def test_smaller_budgets_have_categories_with_the_best_row_first():
     table = build(T7, [cell(model, 1, chairs, boxes, **REDUCED) for model, chairs, boxes in reversed(MODELS)])
     (grid,) = grids(table, 1)
     assert not grids(table, 0)
@@ -71,7 +74,7 @@ def test_a_record_without_one_category_has_no_score_in_it():
     assert lines(grid)[2] == ["chair", "no test score", "6.000 (1)"]
 
 
-def test_the_long_csv_has_them_as_columns_that_the_paper_lacks():
+def test_the_tidy_csv_has_categories_as_columns_without_a_paper_value():
     table = build(T7, [cell("lavo")])
     rows = list(csv.DictReader(io.StringIO(pages.RENDER["csv"](table))))
     (chair,) = (row for row in rows if row["column"] == "CD-L1/chair")

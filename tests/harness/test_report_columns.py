@@ -61,9 +61,9 @@ def page(spec, records, measurements=MEASURED):
     return table.build_table(spec, groups.group_scores(selected, spec, measurements))
 
 
-def grid(page, place=0):
-    """{row: texts} of a block."""
-    return {row[0].text: [entry.text for entry in row[1:]] for row in page.sections[0].blocks[place].rows}
+def grid(page, number=0):
+    """{row: texts} of the block with this number."""
+    return {row[0].text: [entry.text for entry in row[1:]] for row in page.sections[0].blocks[number].rows}
 
 
 def lavo(window, seed=1, **kwargs):
@@ -193,21 +193,21 @@ def test_a_list_is_one_setting(spec_of):
 
 
 def test_a_setting_of_another_column_that_the_recipe_has_anyway_is_no_change(spec_of):
-    """A part of what sets a column, here b, does not make its cell of a cell that lacks the rest."""
-    own = "task: lra/text, metric: acc, column: null, unit: accuracy, higher_is_better: true"
-    spec = spec_of(f"plain: {{{own}}}\n  both: {{{own}, set: {{task.a: 1, task.b: 2}}}}")
+    """A cell with only part of a column's settings, here b, does not belong to the column."""
+    text_column = "task: lra/text, metric: acc, column: null, unit: accuracy, higher_is_better: true"
+    spec = spec_of(f"plain: {{{text_column}}}\n  both: {{{text_column}, set: {{task.a: 1, task.b: 2}}}}")
     records = [made("vanilla", seed=1, **REDUCED), made("vanilla", seed=2, changed={"task.a": [0, 1]}, **REDUCED)]
     for entries, a in zip(records, (0, 1), strict=True):
         entries["config"]["task"] |= {"a": a, "b": 2}
-    found = select.select(frame(records), spec)["skyformer"]
+    selected = select.select(frame(records), spec)["skyformer"]
     rows = {
-        name: list(zip(cells["seed"], cells["row"], cells["setting"], strict=True)) for name, cells in found.items()
+        name: list(zip(cells["seed"], cells["row"], cells["setting"], strict=True)) for name, cells in selected.items()
     }
     assert rows == {"plain": [(1, "softmax", "")], "both": [(2, "softmax", "")]}
 
 
-def test_what_a_row_sets_may_be_what_the_recipe_has_anyway(spec_of):
-    """A reduced recipe may have a row's value already; what the row does not say is shown all the same."""
+def test_a_row_s_setting_may_equal_the_recipe_s(spec_of):
+    """A reduced recipe may already have a row's value; settings that the row does not name are shown all the same."""
     rows = "rows: {plain: longnet, wide: {model: longnet, set: {model.segments: 64, model.n: 2}}}\n"
     spec = spec_of("parameters: {task: lra/text, field: parameters}", HEAD.partition("rows:")[0] + rows)
 
@@ -219,8 +219,8 @@ def test_what_a_row_sets_may_be_what_the_recipe_has_anyway(spec_of):
     assert set(grid(page(spec, records))) == {"plain", "wide", "plain (model.n=3)"}
 
 
-def test_rows_of_another_table_stand_there(spec_of, tmp_path):
-    """A model of neither stands in both: it may be a reader's own."""
+def test_rows_of_another_table_are_left_to_it(spec_of, tmp_path):
+    """A model in neither table is shown in both: it may be the reader's own."""
     head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"
     wide = {"model.n": [1, 2]}
     records = [made("lavo", "lra/text"), made("abc", "lra/text"), made("mine", "lra/text")]
@@ -233,14 +233,14 @@ def test_rows_of_another_table_stand_there(spec_of, tmp_path):
 
 
 def test_the_tables_of_one_recipe_name_each_other():
-    named = {name: [each.name for each in spec_files.load_table(name, CONF, PAPER).elsewhere] for name in (
+    named = {name: [linked.name for linked in spec_files.load_table(name, CONF, PAPER).elsewhere] for name in (
         "latte/t1", "latte/t2", "llp/t3", "llp/t4")}  # fmt: skip
     assert named == {"latte/t1": ["latte/t2"], "latte/t2": ["latte/t1"], "llp/t3": ["llp/t4", "llp/t5"],
                      "llp/t4": ["llp/t3"]}  # fmt: skip
 
 
 def test_an_ablation_has_its_rows_alone(spec_of):
-    """Else Table 9 would compare LAVO's parts with all methods of Table 6, whose cells are of the same task."""
+    """Otherwise Table 9 would compare LAVO's parts with all methods of Table 6, which has the same task."""
     head, columns = HEAD.partition("rows:")[0], "parameters: {task: lra/text, field: parameters}"
     other = made("lavo", "lra/text", settings={"bases": 8}, changed={"model.bases": [64, 8]})
     records = [made("lavo", "lra/text"), made("abc", "lra/text"), other]
@@ -256,10 +256,10 @@ def test_the_committed_table_of_ours_has_every_kind_of_column():
         record["config"]["train"]["batch_size"] = 32
     measurements = load_measurements(ROOT / "results" / "bench")
     (name,) = spec.columns["its memory"].bench.measurements
-    found = {(p["model"], p["length"]): p for p in measurements[name]["points"] if p["what"] == "forward"}
+    point_at = {(p["model"], p["length"]): p for p in measurements[name]["points"] if p["what"] == "forward"}
     shown = grid(page(spec, records, measurements))
     assert shown["Latte"][:5] == ["72,514", "16,384", "1,600,000", "296.3", "812"]
     for row, model in (("Latte", "latte"), ("Latte-RGLRU-SWA++", "latte_rglru_swa")):
-        at = found[model, 4096], found[model, 16384]
+        at = point_at[model, 4096], point_at[model, 16384]
         values = [at[0]["ms"], at[1]["ms"], at[1]["memory_mb"]]
         assert shown[row][-3:] == [f"{value:.1f}" for value in values]

@@ -1,4 +1,4 @@
-"""Tables whose cells measure several columns, and whose paper prints means alone: LAVO's 7 and 8."""
+"""Tables whose cells measure several columns and whose paper prints only means: LAVO's Tables 7 and 8."""
 
 import math
 
@@ -20,10 +20,10 @@ CONTROL = "no cross attention (not in the paper)"
 
 
 def block(table, title, section=0):
-    """The one block whose title starts so."""
-    found = [each for each in table.sections[section].blocks if each.title.startswith(title)]
-    assert len(found) == 1, [each.title for each in table.sections[section].blocks]
-    return found[0]
+    """The only block whose title starts with `title`."""
+    matching = [candidate for candidate in table.sections[section].blocks if candidate.title.startswith(title)]
+    assert len(matching) == 1, [candidate.title for candidate in table.sections[section].blocks]
+    return matching[0]
 
 
 def rows(block):
@@ -37,11 +37,11 @@ def line(block, row):
 
 def test_one_cell_is_in_every_column_that_it_measures():
     table = build(T7, [completion("lavo", cd_l1=7.2), completion("abc", status="oom")])
-    found = {name: rows(block(table, name)) for name in T7.columns}
-    assert [found[name]["lavo"][1] for name in T7.columns] == ["7.200 (1)", "0.225 (1)", "0.833 (1)"]
-    assert all(found[name]["ABC"][1] == "oom" for name in T7.columns)
+    by_column = {name: rows(block(table, name)) for name in T7.columns}
+    assert [by_column[name]["lavo"][1] for name in T7.columns] == ["7.200 (1)", "0.225 (1)", "0.833 (1)"]
+    assert all(by_column[name]["ABC"][1] == "oom" for name in T7.columns)
     assert table.summary == "1 reproduced · 2 close · 0 off · 3 failed · 9 not run"
-    assert found["CD-L1"]["vanilla"][3] == "not run (≈ 80 GPU-hours)"  # one run has all three
+    assert by_column["CD-L1"]["vanilla"][3] == "not run (≈ 80 GPU-hours)"  # one run has all three
 
 
 def test_a_tested_metric_that_is_missing_is_no_score():
@@ -57,7 +57,7 @@ def test_the_baseline_is_known_for_one_metric_alone():
 
 
 def test_each_column_has_its_unit_and_direction():
-    titles = [each.title for each in build(T7, [completion("lavo")]).sections[0].blocks]
+    titles = [part.title for part in build(T7, [completion("lavo")]).sections[0].blocks]
     assert titles[0].startswith("CD-L1, chamfer x1000 ↓") and titles[2] == "F-Score@1%, fraction ↑"
     (overview,) = build(T7, []).sections[0].blocks
     assert [cell.text for cell in overview.header] == ["model", "CD-L1 ↓", "CD-L2 ↓", "F-Score@1% ↑"]
@@ -77,10 +77,10 @@ def test_a_row_of_ours_has_no_published_number_and_no_verdict():
     seeds = [completion("no_cross", seed, 7.0 + seed / 1000) for seed in (1, 2, 3)]
     seeds += [completion("vanilla", seed, 7.4 + seed / 1000) for seed in (1, 2, 3)]
     table = build(T7, seeds)
-    found = block(table, "CD-L1")
-    assert rows(found)[CONTROL] == ["–", "7.002 ± 0.002 (3)", "–", "–"]
-    assert [cell.text for row in found.rows for cell in row if cell.bold] == ["7.002 ± 0.002 (3)"]  # lower is better
-    assert [row[0].notes for row in found.rows] == [()] * 5 + [("control",)]
+    cd_l1 = block(table, "CD-L1")
+    assert rows(cd_l1)[CONTROL] == ["–", "7.002 ± 0.002 (3)", "–", "–"]
+    assert [cell.text for row in cd_l1.rows for cell in row if cell.bold] == ["7.002 ± 0.002 (3)"]  # lower is better
+    assert [row[0].notes for row in cd_l1.rows] == [()] * 5 + [("control",)]
     tidy = [row for row in table.tidy if row["row"] == "no cross attention" and row["budget"] == "paper"]
     assert [row["verdict"] for row in tidy] == [""] * 3
     assert all("not in the paper" in row["notes"] for row in tidy)
@@ -93,9 +93,9 @@ def test_the_ordering_is_over_rows_of_the_paper():
     for sign, tau in ((1, "1.00"), (-1, "-1.00")):
         records = [completion(m, s, 50 + sign * n, **REDUCED) for m, n in printed.items() for s in (1, 2)]
         records += [completion("no_cross", s, 1.0, **REDUCED) for s in (1, 2)]
-        found = block(build(T7, records), "CD-L1", 1)
-        assert f"τ = {tau} over 5 shared rows (permutation test: p = 0.017)" in found.lines[0]
-        assert next(iter(rows(found))) == CONTROL  # ranked, the best first
+        cd_l1 = block(build(T7, records), "CD-L1", 1)
+        assert f"τ = {tau} over 5 shared rows (permutation test: p = 0.017)" in cd_l1.lines[0]
+        assert next(iter(rows(cd_l1))) == CONTROL  # ranked, the best first
 
 
 def test_a_mean_stands_beside_the_paper_and_its_parts_below():
@@ -109,31 +109,31 @@ def test_a_mean_stands_beside_the_paper_and_its_parts_below():
     assert line(parts, "baseline: last value") == dict.fromkeys(names, "0.800")
     assert not [row for row in rows(block(table, "Parts of ETT MAE")) if "baseline" in row]
     assert parts.lines == ("Test examples: 2,161.",)
-    assert table.summary.split(" · ")[-1] == "12 not run"  # of 20: a mean of numbers that are ours alone counts
+    assert table.summary.split(" · ")[-1] == "12 not run"  # of 20: a mean of numbers that only we have counts
 
 
-def test_nothing_is_averaged_over_what_is_missing():
+def test_a_mean_with_a_missing_part_is_not_shown():
     complete = everywhere("lavo", mse=1.1)
     missing = [
         r for r in complete if (r["cell"]["task"], r["config"]["task"]["features"]) != ("forecasting/ettm1", "M")
     ]
     table = build(T8, missing)
-    assert not [each for each in table.sections[0].blocks if each.title.startswith("ETT ")]
+    assert not [part for part in table.sections[0].blocks if part.title.startswith("ETT ")]
     assert line(block(table, "Parts of ETT MSE"), "lavo")["ETTm1 M"] == "–"
     assert "Not averaged, because no row has a score in every column: ETT MSE, ETT MAE." in plain(table, width=200)
     assert "Not run at the paper budget: ETTm1 M;" in plain(table, width=200)
     broken = [*missing, forecast("lavo", "ETTm1", "M", status="nan")]
     assert line(block(build(T8, broken), "Parts of ETT MSE"), "lavo")["ETTm1 M"] == "nan"
-    assert not [each for each in build(T8, broken).sections[0].blocks if each.title.startswith("ETT ")]
+    assert not [part for part in build(T8, broken).sections[0].blocks if part.title.startswith("ETT ")]
 
 
-def test_what_a_column_sets_may_be_what_the_recipe_means():
+def test_a_column_s_setting_may_be_the_recipe_s_default():
     """Whichever of S and M is the recipe's own, a cell of it is its column's, unchanged."""
     for stated in (True, False):
         records = [forecast("lavo", "ETTh1", "S", mse=0.2, stated=stated), forecast("lavo", "ETTh1", "M", mse=0.6)]
         records[1]["changed"] = {} if stated else {"task.features": ["S", "M"]}
-        found = line(block(build(T8, records), "Parts of ETT MSE"), "lavo")
-        assert (found["ETTh1 S"], found["ETTh1 M"]) == ("0.200 (1)", "0.600 (1)")
+        shown = line(block(build(T8, records), "Parts of ETT MSE"), "lavo")
+        assert (shown["ETTh1 S"], shown["ETTh1 M"]) == ("0.200 (1)", "0.600 (1)")
 
 
 def test_a_changed_recipe_is_a_line_of_its_own_apart():
@@ -144,8 +144,8 @@ def test_a_changed_recipe_is_a_line_of_its_own_apart():
     ]
     table = build(T8, records)
     assert "0.700" not in str(table.sections[0])
-    found = line(block(table, "Parts of ETT MSE", 1), "lavo (train.optimizer.lr=0.001)")
-    assert (found["ETTh1 S"], found["ETTh1 M"]) == ("0.700 (1)", "0.800 (1)")
+    shown = line(block(table, "Parts of ETT MSE", 1), "lavo (train.optimizer.lr=0.001)")
+    assert (shown["ETTh1 S"], shown["ETTh1 M"]) == ("0.700 (1)", "0.800 (1)")
 
 
 def test_reduced_means_say_their_data_and_are_compared_by_their_ordering():
@@ -155,13 +155,13 @@ def test_reduced_means_say_their_data_and_are_compared_by_their_ordering():
         records += everywhere(model, mse=mse, sets=["ETTm1"], budget="reduced", source="synthetic")
     records += [forecast("cosformer", "ETTh1", "S", mse=0.1, **REDUCED)]
     table = build(T8, records)
-    (mean,) = [each for each in table.sections[1].blocks if each.title.startswith("ETT MSE")]
+    (mean,) = [part for part in table.sections[1].blocks if part.title.startswith("ETT MSE")]
     assert mean.title.endswith(
         "reduced budget, slice:a (ETTh1 S, ETTh1 M, ETTh2 S, ETTh2 M); synthetic (ETTm1 S, ETTm1 M)"
     )
     assert list(rows(mean)) == [CONTROL, "lavo", "vanilla", "ABC"]  # cosFormer has not all parts
     assert "τ = 1.00 over 3 shared rows (permutation test: p = 0.33)" in mean.lines[0]
-    assert not [each for each in table.sections[1].blocks if each.title.startswith("Weather")]
+    assert not [part for part in table.sections[1].blocks if part.title.startswith("Weather")]
     parts = block(table, "Parts of ETT MSE", 1)
     assert list(rows(parts)) == ["vanilla", "ABC", "cosFormer", "lavo", CONTROL, "baseline: last value"]
     assert line(parts, "cosFormer")["ETTh2 S"] == "–"
@@ -174,12 +174,12 @@ def test_reduced_means_say_their_data_and_are_compared_by_their_ordering():
 def test_data_are_never_mixed_where_a_column_has_both():
     records = everywhere("lavo", mse=0.4, **REDUCED)
     records += everywhere("lavo", mse=0.9, budget="reduced", source="synthetic", sets=["Weather"])
-    found = [each for each in build(T8, records).sections[1].blocks if each.title.startswith("Weather MSE")]
-    assert [(each.title.split(", ")[-1], rows(each)["lavo"]) for each in found] == [
+    weather = [part for part in build(T8, records).sections[1].blocks if part.title.startswith("Weather MSE")]
+    assert [(part.title.split(", ")[-1], rows(part)["lavo"]) for part in weather] == [
         ("slice:a data", ["0.410 to 0.420 (2)", "–"]),
         ("synthetic data", ["0.910 to 0.920 (2)", "–"]),
     ]
-    titles = [each.title for each in build(T8, records).sections[1].blocks]
+    titles = [part.title for part in build(T8, records).sections[1].blocks]
     assert len(set(titles)) == len(titles) == 12  # the others once
 
 
@@ -192,9 +192,9 @@ def test_an_empty_table_shows_what_is_printed():
 
 def test_the_order_of_the_records_does_not_matter():
     records = [*everywhere("lavo"), *everywhere("abc", **REDUCED), forecast("vanilla", "ETTh1", "S", status="oom")]
-    one, other = build(T8, records), build(T8, records[::-1])
+    in_order, reversed_order = build(T8, records), build(T8, records[::-1])
     for suffix, render in RENDER.items():
-        assert render(one) == render(other), suffix
+        assert render(in_order) == render(reversed_order), suffix
 
 
 @pytest.mark.parametrize(

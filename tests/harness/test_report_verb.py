@@ -1,4 +1,4 @@
-"""The verb report: its files, what check=true finds, and mistakes in a table's yaml."""
+"""do=report: its files, the findings of check=true, and mistakes in a table's yaml."""
 
 import io
 import itertools
@@ -22,8 +22,8 @@ made, seeds, example = synthetic.record, synthetic.seeds, synthetic.example
 
 @pytest.fixture
 def places(tmp_path):
-    for place, record in enumerate(example()):
-        write(record, tmp_path / "records" / f"{place}.json")
+    for number, record in enumerate(example()):
+        write(record, tmp_path / "records" / f"{number}.json")
     return {"paper": PAPER, "records": tmp_path / "records", "tables": tmp_path / "tables"}
 
 
@@ -38,7 +38,7 @@ def quiet():
 def test_report_writes_shows_and_checks(places):
     wanted = [places["tables"] / f"lavo/t11.{suffix}" for suffix in ("md", "tex", "csv")]
     assert report("lavo/t11", places, check=True) == wanted
-    assert not places["tables"].exists()  # check writes nothing
+    assert not places["tables"].exists()  # check=true writes nothing
 
     page = quiet()
     assert report("lavo/t11", places, console=page) == wanted
@@ -55,10 +55,10 @@ def test_report_writes_shows_and_checks(places):
     assert report("lavo/t11", places, check=True) == wanted
 
 
-def test_a_table_of_a_further_folder_is_one_more(tmp_path, places):
-    own = tmp_path / "mine" / "table" / "own.yaml"
-    own.parent.mkdir(parents=True)
-    own.write_text((CONF / "table" / "lavo" / "t11.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+def test_a_second_conf_folder_adds_its_table(tmp_path, places):
+    user_table = tmp_path / "mine" / "table" / "own.yaml"
+    user_table.parent.mkdir(parents=True)
+    user_table.write_text((CONF / "table" / "lavo" / "t11.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     conf = [CONF, tmp_path / "mine"]
     assert set(spec_files.available(conf)) == {*spec_files.available(CONF), "own"}
     cells = frame(load_records(places["records"]))
@@ -83,7 +83,7 @@ def test_a_broken_record_stops_the_report(places):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
-    """These records follow no recipe, whatever budget they name."""
+    """These records follow no recipe, although they name a budget."""
     monkeypatch.setattr("harness.records.collect.recipe_problem", lambda entries: None)
 
 
@@ -137,15 +137,15 @@ def test_a_mistake_in_the_yaml_is_named(tmp_path, old, new, says):
 
 
 def test_a_record_that_somebody_edited_is_named_and_left_out(places, capsys):
-    own = [f"paths.{name}={places[name]}" for name in ("records", "tables", "paper")]
-    own += [f"paths.figures={places['tables'].parent / 'figures'}", "table=lavo/t11"]
-    assert verb.run(compose(own), own) == 0 and "left out" not in capsys.readouterr().err
+    typed = [f"paths.{name}={places[name]}" for name in ("records", "tables", "paper")]
+    typed += [f"paths.figures={places['tables'].parent / 'figures'}", "table=lavo/t11"]
+    assert verb.run(compose(typed), typed) == 0 and "left out" not in capsys.readouterr().err
     edited = next(path for path in places["records"].iterdir() if '"acc": 67.4' in path.read_text())
     edited.write_text(edited.read_text().replace('"acc": 67.4', '"acc": 140.0'))
-    assert verb.run(compose([*own, "check=true"]), own) == 1
-    assert verb.run(compose(own), own) == 0
+    assert verb.run(compose([*typed, "check=true"]), typed) == 1
+    assert verb.run(compose(typed), typed) == 0
     (line,) = {line for line in capsys.readouterr().err.splitlines() if "left out" in line}
     assert line == f"left out: {edited}: metrics.best.test.acc: 140 is no percentage"
     page = (places["tables"] / "lavo" / "t11.md").read_text()
     assert "67.00 to 67.20 (2)" in page and "140" not in page
-    assert verb.run(compose([*own, "check=true"]), own) == 1, "the page is current, and a record is broken"
+    assert verb.run(compose([*typed, "check=true"]), typed) == 1, "the page is current, and a record is broken"

@@ -1,6 +1,6 @@
-"""Every recipe resolves to what it resolved to when it was recorded: `resolved_recipes.json` holds digests of all.
+"""Every recipe still resolves to its recorded configuration: `resolved_recipes.json` holds the digests.
 
-A digest is of the identity of a cell, without module paths. After a change of a recipe that is meant, run
+A digest covers a cell's identity without module paths. After an intended change of a recipe, run
 `python tests/harness/test_resolved_recipes.py`, which writes the file anew, and say in the commit why it changed.
 """
 
@@ -54,7 +54,7 @@ SAMPLE = RECIPES[::12]  # the default suite compares these; CI compares all
 
 
 @pytest.mark.parametrize(
-    "recipe", [pytest.param(each, marks=() if each in SAMPLE else pytest.mark.slow) for each in RECIPES]
+    "recipe", [pytest.param(recipe, marks=() if recipe in SAMPLE else pytest.mark.slow) for recipe in RECIPES]
 )
 def test_every_recipe_is_as_recorded(recipe):
     then = dict(zip(RECORDED["models"], RECORDED["recipes"][recipe].split(), strict=True))
@@ -83,5 +83,5 @@ if __name__ == "__main__":
         for protocol in recipes(task)
         for budget in ("paper", "reduced", "smoke")
     ]
-    found = {recipe: " ".join(digests(recipe, models).values()) for recipe in sorted(named)}
-    FILE.write_text(json.dumps({"models": models, "recipes": found}, indent=1) + "\n")
+    digests_of = {recipe: " ".join(digests(recipe, models).values()) for recipe in sorted(named)}
+    FILE.write_text(json.dumps({"models": models, "recipes": digests_of}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""A run that dies anywhere and is started again gives the numbers of one that did not, to the bit."""
+"""A run that is killed anywhere and started again gives bit-identical numbers."""
 
 import functools
 import json
@@ -36,7 +36,7 @@ def run_here(folder, *overrides):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """settings -> the folder of a run that nothing stops; each is run once, and its data lie beside it."""
+    """settings -> the folder of an uninterrupted run; each is run once, and its data lie beside it."""
     shared = tmp_path_factory.mktemp("whole")
 
     @functools.cache
@@ -77,7 +77,7 @@ def test_apollo_and_weights_to_average_are_resumed_too(tmp_path, monkeypatch, wh
 
 
 def check_stopped_run(tmp_path, monkeypatch, whole, at, *settings):
-    """`whole`: settings -> the folder of a run that nothing stops."""
+    """`whole`: settings -> the folder of an uninterrupted run."""
     other = whole(*settings)
     settings = (*settings, f"paths.data={other.parent / 'data'}")
 
@@ -114,7 +114,7 @@ LONG = ["train.max_steps=600", "train.eval_every=70", "checkpoint.every_steps=11
 
 
 def wait_for_checkpoint(process, folder, seconds=90):
-    """Until a checkpoint appears that was not there before."""
+    """Waits until a new checkpoint appears."""
     before = checkpoint_times(folder)
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and process.poll() is None:

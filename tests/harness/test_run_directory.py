@@ -46,12 +46,12 @@ def test_beats_are_few_unless_forced(tmp_path):
 def test_metrics_are_written_whole(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.acquire()
-    run.metrics.write_text("step,val/a")  # which a kill cut short
+    run.metrics.write_text("step,val/a")  # a line that a kill cut short
     run.write_metrics([{"step": step, "val/acc": step / 2} for step in (10, 20)])
     assert run.metrics.read_text().split() == ["step,val/acc", "10,5.0", "20,10.0"]
 
 
-def test_what_a_killed_attempt_left_half_written_is_removed(tmp_path):
+def test_half_written_files_of_a_killed_attempt_are_removed(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.checkpoints.mkdir(parents=True)
     (run.checkpoints / ".last.ckpt.1.ab.tmp").write_text("half")

@@ -1,4 +1,4 @@
-"""The plot of a table: what it shows, its bytes, and when do=report draws it again."""
+"""A table's plot: its content, its bytes, and when do=report draws it again."""
 
 import io
 
@@ -19,11 +19,11 @@ SCORES = {"vanilla": [0.50, 0.51, 0.52], "lavo": [0.40, 0.46], "no_mixing": [0.3
 
 
 def records(**changed):
-    return [r for model, own in (SCORES | changed).items() for r in seeds(model, "lra/listops", own, **REDUCED)]
+    return [r for model, values in (SCORES | changed).items() for r in seeds(model, "lra/listops", values, **REDUCED)]
 
 
-def answers(found):
-    return answer.answers(groups.group_scores(select.select(frame(found), T11), T11))
+def answers(entries):
+    return answer.answers(groups.group_scores(select.select(frame(entries), T11), T11))
 
 
 def test_a_panel_shows_seeds_means_and_intervals_of_three_seeds():
@@ -55,8 +55,8 @@ def test_equal_answers_give_equal_bytes(tmp_path):
 def test_a_report_links_draws_and_checks_it(tmp_path):
     paths = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "tables", "figures": tmp_path / "figures"}
 
-    def report(found, **settings):
-        return verb.report_tables("lavo/t11", frame(found), conf=CONF, paths=paths, formats=["md"], **settings).files
+    def report(entries, **settings):
+        return verb.report_tables("lavo/t11", frame(entries), conf=CONF, paths=paths, formats=["md"], **settings).files
 
     console, plot = Console(file=io.StringIO(), width=100), tmp_path / "figures" / "lavo" / "t11-scores.png"
     page = tmp_path / "tables" / "lavo" / "t11.md"
@@ -72,7 +72,7 @@ def test_a_report_links_draws_and_checks_it(tmp_path):
     assert report([], console=console) == [page]  # nothing to draw
 
 
-def test_several_tables_are_shown_as_a_line_a_column(tmp_path):
+def test_several_tables_are_shown_with_one_line_per_column(tmp_path):
     paths = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / "tables"}
     console = Console(file=io.StringIO(), width=100)
     names = ["lavo/t11", "lavo/t7"]

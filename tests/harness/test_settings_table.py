@@ -1,4 +1,4 @@
-"""Tables of hyper-parameters: what a print means, what the recipes have, what a difference is called, and the verb."""
+"""Tables of hyper-parameters: the printed values, the recipes' values, the names of differences, and the verb."""
 
 import io
 import re
@@ -23,7 +23,7 @@ from harness.report.spec.settings import Source
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
 
-# every setting in which our recipes are not as printed; all others are the same
+# every setting in which our recipes differ from the print; all others are equal
 DIFFERENT = {
     "lavo/t1": {
         ("TTS/LJSpeech", "attention_heads"): "4",
@@ -69,8 +69,8 @@ footnotes: []
 
 
 @pytest.fixture
-def own(tmp_path):
-    """Writes the table with a change and reads it."""
+def load_changed(tmp_path):
+    """Returns a function that writes the table with one replacement and loads it."""
     (tmp_path / "table").mkdir()
     (tmp_path / "own_table01.csv").write_text(LEDGER, encoding="utf-8")
 
@@ -100,14 +100,14 @@ def own(tmp_path):
         ("BPE(57K)", "", "BPE(57K)"),
     ],
 )
-def test_what_a_print_means(printed, unit, means):
+def test_values_of_printed_texts(printed, unit, means):
     names = {"Cosine": "schedules.cosine", "0.0": None} if printed in ("Cosine", "0.0") else {}
     source = Source(key="x", unit=unit, names=names)
     assert meaning(printed, source) == means and type(meaning(printed, source)) is type(means)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("value", "another", "same"),
     [
         (0.1 + 0.2, 0.3, True),
         (20_000.0, 20_000, True),
@@ -122,13 +122,13 @@ def test_what_a_print_means(printed, unit, means):
         ("6", 6.0, False),
     ],
 )
-def test_what_is_the_same(one, other, same):
-    assert is_same(one, other) is same is is_same(other, one)
+def test_equal_settings(value, another, same):
+    assert is_same(value, another) is same is is_same(another, value)
 
 
 def test_values_for_a_reader_and_for_the_csv():
     source = Source(key="x", names={"Rope": True, "none at all": None})
-    shown = [display(each, source) for each in (20_000, 0.0005, 5.0, [0.9, 0.98], True, False, None, "gpt2")]
+    shown = [display(value, source) for value in (20_000, 0.0005, 5.0, [0.9, 0.98], True, False, None, "gpt2")]
     assert shown == ["20,000", "0.0005", "5", "(0.9, 0.98)", "Rope", "no", "none", "gpt2"]
     assert display(6.0, Source(key="x", unit="epochs")) == "6 epochs"
     assert [csv_value(Ours(value, "text")) for value in (20_000, 0.0005, True, "x")] == [
@@ -140,16 +140,18 @@ def test_values_for_a_reader_and_for_the_csv():
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_our_recipes_are_as_printed_but_for_what_is_listed(name):
+def test_our_recipes_are_as_printed_except_for_the_listed_settings(name):
     table = spec_files.load_table(name, CONF, PAPER)
     settings = settings_of(table)
     printed = [entry for entry in ledger.entries(table.ledger, PAPER) if entry["value"]]
-    assert [(each.row, each.column) for each in settings] and len(settings) == len(printed)
+    assert [(setting.row, setting.column) for setting in settings] and len(settings) == len(printed)
     assert {(e.row, e.column): e.ours.text for e in settings if e.verdict == "differs"} == DIFFERENT[name]
-    assert sum(each.verdict == "not here" for each in settings) == NOT_HERE[name]
-    assert {each.verdict for each in settings} <= {"same", "differs", "not here", "in words"}, "nothing is unexplained"
+    assert sum(setting.verdict == "not here" for setting in settings) == NOT_HERE[name]
+    assert {setting.verdict for setting in settings} <= {"same", "differs", "not here", "in words"}, (
+        "nothing is unexplained"
+    )
     made = page(table)
-    assert [row["paper_value"] for row in made.tidy] == [each.printed for each in settings]
+    assert [row["paper_value"] for row in made.tidy] == [setting.printed for setting in settings]
     assert all(
         str(ROOT) not in render(made) and "pretrained/" not in render(made)
         for render in (markdown.render, latex.render)
@@ -161,29 +163,29 @@ def test_a_design_in_words_names_a_class_and_a_test_that_are_there():
     for row in table.rows.values():
         file, name = re.search(r"\((tests/\S+\.py)::(\w+)\)", row.columns["attention_design"].text).groups()
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
-    classes = [each.ours.text for each in settings_of(table)]
+    classes = [setting.ours.text for setting in settings_of(table)]
     assert classes[0] == "models.backbones.perceiver_ar.PerceiverAR" and classes[-1] == "models.attention.llp.LLP"
 
 
-def test_a_difference_without_a_footnote_is_marked(own):
-    verdicts = {(each.row, each.column): each.verdict for each in settings_of(own())}
+def test_a_difference_without_a_footnote_is_marked(load_changed):
+    verdicts = {(setting.row, setting.column): setting.verdict for setting in settings_of(load_changed())}
     assert verdicts == {
         ("A | <b>", "rate"): "not here",
         ("A | <b>", "runs"): "differs, unexplained",
         ("B", "runs"): "same",
     }
-    answer = page(own()).answer
+    answer = page(load_changed()).answer
     assert "1 of 2 printed settings are those of our recipes; 0 differ and a footnote says why; 1 differ" in answer[0]
     assert "Unexplained, A | <b>: runs 4, ours 3." in answer
-    explained = own("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
-    assert [each.verdict for each in settings_of(explained)] == ["not here", "differs", "same"]
-    other_row = own("footnotes: []", "footnotes: [{id: a, text: t, rows: [B], columns: [runs]}]")
-    assert [each.verdict for each in settings_of(other_row)] == ["not here", "differs, unexplained", "same"]
+    explained = load_changed("footnotes: []", 'footnotes: [{id: a, text: t, rows: ["A | <b>"], columns: [runs]}]')
+    assert [setting.verdict for setting in settings_of(explained)] == ["not here", "differs", "same"]
+    other_row = load_changed("footnotes: []", "footnotes: [{id: a, text: t, rows: [B], columns: [runs]}]")
+    assert [setting.verdict for setting in settings_of(other_row)] == ["not here", "differs, unexplained", "same"]
 
 
-def test_a_printed_text_is_escaped(own):
-    assert "### A \\| &lt;b&gt;" in markdown.render(page(own()))
-    assert r"A \textbar{} \textless{}b\textgreater{}" in latex.render(page(own()))
+def test_a_printed_text_is_escaped(load_changed):
+    assert "### A \\| &lt;b&gt;" in markdown.render(page(load_changed()))
+    assert r"A \textbar{} \textless{}b\textgreater{}" in latex.render(page(load_changed()))
 
 
 @pytest.mark.parametrize(
@@ -200,20 +202,20 @@ def test_a_printed_text_is_escaped(own):
         ("ledger: own_table01", "ledger: own_table02", "no published table 'own_table02'"),
     ],
 )
-def test_a_mistake_in_the_yaml_is_named(own, old, new, says):
+def test_a_mistake_in_the_yaml_is_named(load_changed, old, new, says):
     with pytest.raises(UsageError) as refused:
-        own(old, new)
+        load_changed(old, new)
     assert "own.yaml" in str(refused.value) and says in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_key_that_the_recipe_lacks_is_named(own):
-    table = own("{absent: no rate}", "{key: train.optimizer.lrate}")
+def test_a_key_that_the_recipe_lacks_is_named(load_changed):
+    table = load_changed("{absent: no rate}", "{key: train.optimizer.lrate}")
     with pytest.raises(
         UsageError, match=r"own.yaml: rows.A \| <b>, rate: .* no key 'train.optimizer.lrate': did you mean"
     ) as e:
         page(table)
     assert "\n" not in str(e.value)
-    table = own("{absent: no rate}", "{formula: train.batch_size * train.nothing}")
+    table = load_changed("{absent: no rate}", "{formula: train.batch_size * train.nothing}")
     with pytest.raises(UsageError, match=r"the config has no number 'train.nothing'"):
         page(table)
 
@@ -251,7 +253,7 @@ def page_of(name, *rows):
     return Table(name, "", "", (), (), (), tidy)
 
 
-def test_what_counts_as_beside(tmp_path):
+def test_rows_that_count_as_beside_the_paper(tmp_path):
     (tmp_path / "INDEX.csv").write_text("file,paper,table,n_cells\nown_table01.csv,own,1,4\n", encoding="utf-8")
     (tmp_path / "own_table01.csv").write_text(LEDGER, encoding="utf-8")
     number, text = {"row": "a", "column": "x", "paper_value": "5e-4"}, {"row": "a", "column": "y", "paper_value": "20K"}

@@ -1,4 +1,4 @@
-"""Signals: how a run notes them, and what they mean for its job."""
+"""Signals: how a run records them, and what they mean for its job."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from harness.training.process import NUMBERS, StopSignal, catch_stop_signals, re
 
 @pytest.fixture(autouse=True)
 def handlers():
-    """Put back what a test leaves."""
+    """Restore the handlers after each test."""
     outside = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     before = {number: signal.getsignal(number) for number in NUMBERS}
     yield before

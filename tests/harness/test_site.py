@@ -1,4 +1,4 @@
-"""The site: what its pages hold, that a name is text in them, that links lead somewhere, and what it refuses."""
+"""The site: its pages, names that stay text, links that lead somewhere, and what it refuses."""
 
 import copy
 import csv
@@ -44,7 +44,7 @@ HOSTILE = (
 
 
 class Reader(HTMLParser):
-    """What a page refers to, its ids, its text, and its tags with their attributes."""
+    """A page's links, ids, text, and tags with their attributes."""
 
     def __init__(self, text):
         super().__init__()
@@ -52,10 +52,10 @@ class Reader(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.tags.append((tag, found))
-        self.ids += [found["id"]] if "id" in found else []
-        self.links += [found[key] for key in ("href", "src") if key in found]
+        values = dict(attributes)
+        self.tags.append((tag, values))
+        self.ids += [values["id"]] if "id" in values else []
+        self.links += [values[key] for key in ("href", "src") if key in values]
 
     def handle_data(self, data):
         self.words.append(data)
@@ -77,8 +77,8 @@ def material_of(folder, records, **changes):
     """The material of a site of LAVO Table 11."""
     names = ("records", "tables", "figures", "bench", "outputs", "site")
     paths = {"paper": PAPER} | {name: folder / name for name in names}
-    for place, entries in enumerate(records):
-        write(entries, paths["records"] / f"{place}.json")
+    for number, entries in enumerate(records):
+        write(entries, paths["records"] / f"{number}.json")
     read_back = load_records(paths["records"])
     cells = frame(read_back)
     selected = select.select(cells, T11)
@@ -94,7 +94,7 @@ def material_of(folder, records, **changes):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A site on the disk: its material and its folder."""
+    """(material, folder) of a site on disk."""
     folder = tmp_path_factory.mktemp("site")
     material = material_of(folder, made.example())
     for name in ("lavo/t11.png",):
@@ -110,9 +110,9 @@ def readers(folder):
 
 def test_every_link_leads_somewhere_and_no_id_stands_twice(site):
     _, folder = site
-    found = readers(folder)
-    assert set(found) == {"index.html", "lavo.html", "records.html", "audit.html", "charts.html"}
-    for name, page in found.items():
+    page_of = readers(folder)
+    assert set(page_of) == {"index.html", "lavo.html", "records.html", "audit.html", "charts.html"}
+    for name, page in page_of.items():
         assert len(page.ids) == len(set(page.ids)), name
         for link in page.links:
             parts = urlsplit(link)
@@ -122,7 +122,7 @@ def test_every_link_leads_somewhere_and_no_id_stands_twice(site):
             target = unquote(parts.path) or name
             assert (folder / target).is_file(), (name, link)
             if parts.fragment:
-                assert unquote(parts.fragment) in found[target].ids, (name, link)
+                assert unquote(parts.fragment) in page_of[target].ids, (name, link)
 
 
 def test_pages_can_be_read_without_a_mouse_or_eyes(site):
@@ -130,21 +130,26 @@ def test_pages_can_be_read_without_a_mouse_or_eyes(site):
         tags = [tag for tag, _ in page.tags]
         assert {"main", "header", "nav", "footer", "h1"} <= set(tags) and tags.count("h1") == 1, name
         assert ("a", {"class": "skip", "href": "#main"}) in page.tags
-        assert all(found.get("scope") for tag, found in page.tags if tag == "th"), name
+        assert all(attributes.get("scope") for tag, attributes in page.tags if tag == "th"), name
         assert tags.count("caption") == tags.count("table"), name
-        assert all(found.get("alt") for tag, found in page.tags if tag == "img"), name
-        regions = [found for _, found in page.tags if found.get("class", "").startswith("scroll")]
-        assert all(found["tabindex"] == "0" and found["aria-labelledby"] in page.ids for found in regions), name
+        assert all(attributes.get("alt") for tag, attributes in page.tags if tag == "img"), name
+        regions = [attributes for _, attributes in page.tags if attributes.get("class", "").startswith("scroll")]
+        assert all(
+            attributes["tabindex"] == "0" and attributes["aria-labelledby"] in page.ids for attributes in regions
+        ), name
 
 
-def test_a_number_knows_its_records(site):
+def test_every_number_links_its_records(site):
     material, folder = site
     page = readers(folder)["lavo.html"]
-    known = {entries["cell"]["id"]: entries for entries in material.records}
-    numbers = [found["data-cells"].split() for tag, found in page.tags if "number" in found.get("class", "")]
-    assert all(cell in known for cells in numbers for cell in cells)
+    entries_of = {entries["cell"]["id"]: entries for entries in material.records}
+    numbers = [
+        attributes["data-cells"].split() for tag, attributes in page.tags if "number" in attributes.get("class", "")
+    ]
+    assert all(cell in entries_of for cells in numbers for cell in cells)
     by_row = {
-        frozenset((known[cell]["cell"]["model"], known[cell]["cell"]["task"]) for cell in cells) for cells in numbers
+        frozenset((entries_of[cell]["cell"]["model"], entries_of[cell]["cell"]["task"]) for cell in cells)
+        for cells in numbers
     }
     assert frozenset({("lavo", "lra/text")}) in by_row
     assert sorted(len(cells) for cells in numbers)[-1] == 3  # three seeds
@@ -176,7 +181,7 @@ def test_the_same_records_give_the_same_bytes_and_a_check_sees_others(site, tmp_
 
 
 def hostile_table(text):
-    """A table in which every text is this one."""
+    """A table whose every text is `text`."""
     entry = TableEntry(text, (text,), cells=("0123456789abcdef",))
     block = Block(text, (TableEntry(text), entry), ((TableEntry(text), entry),), "lr", (text,), (text,))
     tidy = dict.fromkeys(tidy_csv.TIDY_COLUMNS, text)
@@ -207,19 +212,19 @@ def make_pages(text, curves=None, missing=frozenset(), interactive=False):
 
 
 def test_a_record_whose_model_is_a_script_is_text_everywhere(tmp_path, monkeypatch):
-    """Such a record is refused when it is read; here it is let through."""
+    """Readers refuse such a record; here it is let through."""
     material = material_of(tmp_path, [made.record("lavo", "lra/text", 1, 0.6, budget="reduced")])
     entries = copy.deepcopy(material.records[0])
     entries["cell"]["model"] = entries["config"]["model"]["name"] = SCRIPT
     hostile = Material(**(vars(material) | {"records": [entries], "tables": [hostile_table(SCRIPT)]}))
-    found = make_pages(document(hostile), interactive=True)
-    for name, text in found.items():
+    html_of = make_pages(document(hostile), interactive=True)
+    for name, text in html_of.items():
         if name.endswith(".html"):
             assert "<script>" not in text, name
         if name.endswith("runs.js"):
             assert SCRIPT in text.replace("\\u003c", "<")  # a JSON string in a file of its own
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in found["index.html"]
-    assert "'model=<script>alert(1)</script>'" in Reader(found["records.html"]).text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html_of["index.html"]
+    assert "'model=<script>alert(1)</script>'" in Reader(html_of["records.html"]).text
 
 
 def test_two_footnotes_of_one_id_have_one_anchor(tmp_path):
@@ -243,7 +248,7 @@ def test_chart_data_cannot_close_their_script(tmp_path):
     assert "plotly.min.js" not in without and 'src="figures/a.png"' in without and "'.[site]'" in Reader(without).text
 
 
-def test_a_missing_picture_is_said(tmp_path, capsys):
+def test_a_missing_picture_is_reported(tmp_path, capsys):
     material = material_of(tmp_path, made.example())
     make.make(material)
     (line,) = capsys.readouterr().err.splitlines()
@@ -261,29 +266,29 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path):
 
 
 def test_the_audit_is_complete_and_linked(site):
-    known = audit.load(PAPER)
-    assert [entry.id for entry in known.entries] == [f"X{number}" for number in range(1, 63)]
-    assert list(known.papers) == ["lavo", "latte", "luna", "longnet", "llp"]
+    register = audit.load(PAPER)
+    assert [entry.id for entry in register.entries] == [f"X{number}" for number in range(1, 63)]
+    assert list(register.papers) == ["lavo", "latte", "luna", "longnet", "llp"]
     page = readers(site[1])["audit.html"]
     assert {f"X{number}" for number in range(1, 63)} <= set(page.ids)
     assert "lavo.html#lavo-t11-X12" in page.links
-    (x12,) = [one for one in audit.linked(known, site[0].tables, []) if one["id"] == "X12"]
+    (x12,) = [entry for entry in audit.linked(register, site[0].tables, []) if entry["id"] == "X12"]
     assert x12["footnotes"] == [{"table": "lavo/t11", "numbers": 54}] and x12["others"] == []  # nine rows, six columns
 
 
 def test_a_footnote_without_an_entry_is_in_the_audit():
     table_with = hostile_table("X99")
-    (found,) = [one for one in audit.linked(audit.load(PAPER), [table_with], []) if one["id"] == "X99"]
-    assert found["text"] == "X99" and found["footnotes"] == [{"table": "lavo/t11", "numbers": 1}]
+    (finding,) = [entry for entry in audit.linked(audit.load(PAPER), [table_with], []) if entry["id"] == "X99"]
+    assert finding["text"] == "X99" and finding["footnotes"] == [{"table": "lavo/t11", "numbers": 1}]
 
 
-def test_states_of_the_matrix():
+def test_the_matrix_shows_the_state_of_every_cell():
     seeds, record = made.seeds, made.record
     every = [*seeds("lavo", "lra/text", [0.6] * len(T11.seeds)), record("vanilla", "lra/text", 1, 0.5),
              record("vanilla", "lra/text", 2, status="oom"), record("mixer_x", "lra/listops", 1, 0.5, budget="reduced"),
              record("vanilla", "lra/image", 1, 0.5, changed={"train.max_steps": [50000, 10]})]  # fmt: skip
-    found = matrix.matrix([T11], [], every)
-    states = {(row["model"], task): place["budgets"] for row in found["rows"] for task, place in row["places"].items()}
+    grid = matrix.matrix([T11], [], every)
+    states = {(row["model"], task): state["budgets"] for row in grid["rows"] for task, state in row["places"].items()}
     wanted = len(T11.seeds)
     assert states["lavo", "lra/text"]["paper"] | {"tiers": []} == {
         "state": "done", "done": wanted, "wanted": wanted, "runs": wanted, "failed": 0, "tiers": []
@@ -308,10 +313,10 @@ def test_curves_of_run_folders_are_kept_short(tmp_path):
 
 
 def test_the_printed_command_runs_the_same_cell():
-    """Of committed records: one by the recipe, one with changed settings."""
+    """Two committed records: one by the recipe, one with changed settings."""
     root = ROOT / "results/records"
-    known = [read(path) for path in sorted((root / "lra/listops/skyformer/reduced").glob("*-s1-*.json"))]
-    plain = next(entries for entries in known if not entries["changed"])
+    records = [read(path) for path in sorted((root / "lra/listops/skyformer/reduced").glob("*-s1-*.json"))]
+    plain = next(entries for entries in records if not entries["changed"])
     cfg = compose([*runs.command(plain).split(), f"seed={plain['cell']['seed']}"])
     assert cell_of(cfg).id == plain["cell"]["id"]
 
@@ -325,14 +330,14 @@ def test_commands_quote_what_a_shell_would_read():
 
 
 def test_a_title_names_few_models():
-    names = [charts._names([f"m{place}" for place in range(count)]) for count in (1, 2, 4, 7)]
+    names = [charts._names([f"m{number}" for number in range(count)]) for count in (1, 2, 4, 7)]
     assert names == ["m0", "m0 and m1", "m0, m1, m2 and m3", "m0, m1, m2 and 4 more"]
 
 
-def test_what_a_page_has_is_what_its_first_line_says(tmp_path):
+def test_the_first_line_of_a_page_states_its_content(tmp_path):
     data = json.loads(document(material_of(tmp_path, made.example())))
-    found = make_pages(json.dumps(data))
-    assert "1 table and 1 figure, ours beside the printed numbers" in Reader(found["lavo.html"]).text
+    html_of = make_pages(json.dumps(data))
+    assert "1 table and 1 figure, ours beside the printed numbers" in Reader(html_of["lavo.html"]).text
     data["papers"][0]["tables"] = []
     assert "1 figure. " in Reader(make_pages(json.dumps(data))["lavo.html"]).text
 
@@ -354,9 +359,9 @@ def test_the_first_page_says_what_it_is_for_and_what_its_words_mean(site):
 
 def test_charts_of_one_title_are_told_apart_by_their_settings(tmp_path):
     data = json.loads(document(material_of(tmp_path, made.example())))
-    one = {"name": "a", "title": "Forward, ms: x", "x": "length", "y": "ms", "log_x": True, "log_y": True,
+    chart = {"name": "a", "title": "Forward, ms: x", "x": "length", "y": "ms", "log_x": True, "log_y": True,
            "series": [{"name": "x", "x": [1], "y": [2]}], "note": "causal", "picture": "figures/a.png"}  # fmt: skip
-    data["charts"] = [one, one | {"name": "b", "note": "noncausal"}, one | {"name": "c", "title": "Memory"}]
+    data["charts"] = [chart, chart | {"name": "b", "note": "noncausal"}, chart | {"name": "c", "title": "Memory"}]
     text = Reader(make_pages(json.dumps(data))["charts.html"]).text
     assert "Forward, ms: x (causal) Forward, ms: x (noncausal) Memory Forward" in text
 
@@ -386,7 +391,7 @@ def test_charts_leave_out_what_was_not_measured(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 def test_the_scripts_run_in_a_browser(site):
-    """The page from a file, without a network: the filters appear and count, and no script fails."""
+    """The page opened from a file without a network: the filters appear and count, and no script fails."""
     flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=5000")
     for name, counted in (("index", r"\d+ of \d+ models, \d+ of \d+ tasks"), ("records", r"(\d+) of \1 records")):
         command = ["chromium", *flags, "--dump-dom", (site[1] / f"{name}.html").as_uri()]

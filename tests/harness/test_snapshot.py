@@ -1,4 +1,4 @@
-"""The copy of the code that jobs run: what is in it, what is not, and that it never changes."""
+"""The code snapshot that jobs run: its files, the files that it leaves out, and that it never changes."""
 
 import stat
 import subprocess
@@ -18,7 +18,7 @@ def git(root, *words):
 
 @pytest.fixture
 def tree(tmp_path):
-    """A tree such as ours, without git."""
+    """A source tree like this repository's, without git."""
     root = tmp_path / "tree"
     files = {
         "run.py": "1", "harness/a.py": "a = 1\n", "models/b.py": "b = 1\n", "conf/config.yaml": "x: 1\n",
@@ -42,9 +42,9 @@ def repository(tree):
 
 
 def code_in(folder):
-    """Names of files, less what the snapshot itself adds."""
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    return {name for name in found if "__pycache__" not in name} - {provenance.SNAPSHOT, "changes.diff"}
+    """Names of files, less those that the snapshot itself adds."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {name for name in names if "__pycache__" not in name} - {provenance.SNAPSHOT, "changes.diff"}
 
 
 CODE = {"run.py", "harness/a.py", "models/b.py", "conf/config.yaml", "conf/local/default.yaml", ".gitignore"}
@@ -65,7 +65,7 @@ def test_the_same_code_is_copied_once(repository, tmp_path):
     [
         ("harness/a.py", True),  # tracked
         ("harness/new.py", True),  # neither tracked nor ignored
-        ("conf/local/default.yaml", True),  # ignored, but what this machine composes
+        ("conf/local/default.yaml", True),  # ignored, but composed on this machine
         ("notes.log", False),
         ("outputs/more.txt", False),
         ("results/records/b.json", False),
@@ -125,7 +125,7 @@ def test_a_snapshot_is_not_held_in_memory(repository, tmp_path):
 
 
 def test_a_snapshot_knows_its_commit(repository, tmp_path):
-    (repository / "results" / "records" / "a.json").write_text("made anew")  # is no code
+    (repository / "results" / "records" / "a.json").write_text("made anew")  # not code
     first = snapshot.take(tmp_path / "code", repository)
     sha = git(repository, "rev-parse", "HEAD")
     assert provenance.git(first) == {"sha": sha, "dirty": False} and (first / "changes.diff").read_bytes() == b""

@@ -1,4 +1,4 @@
-"""The digest of a cell's source: what it covers, what changes it, and what a record of other code is called."""
+"""The digest of a cell's source: what it covers, what changes it, and how records of other code are treated."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def digest(root, targets=TARGETS):
     return source_digest(targets, root)
 
 
-def test_it_covers_what_is_imported_in_turn(tree):
+def test_the_digest_covers_transitive_imports(tree):
     assert set(closure(TARGETS[0], tree)) == {"models", "models.attention.a", "models.ops.scan"}
     assert set(closure("models.attention.lavo.LAVO", ROOT)) >= {"models.attention.base", "models.ops.banded"}
 
@@ -70,7 +70,7 @@ def test_it_covers_what_is_imported_in_turn(tree):
         ("models/attention/a.py", MODEL + "import models.ops.unused", False),
     ],
 )
-def test_what_changes_it(tree, file, text, same):
+def test_a_change_of_source_changes_the_digest(tree, file, text, same):
     before = digest(tree)
     (tree / file).write_text(text)
     assert (digest(tree) == before) == same and len(before) == 16

@@ -49,7 +49,7 @@ def test_verdict(mean, half, word):
         (59.5, 1.4, 0.3, "reproduced"),  # 1.52
         (59.5, None, 5.0, "close"),  # our own noise is not known
         (57.0, 1.4, 50.0, "off"),  # much noise of the paper buys no more than the tolerance
-        (60.2, 0.01, None, "reproduced"),  # our certainty takes nothing away
+        (60.2, 0.01, None, "reproduced"),  # a small noise of ours does not narrow it
     ],
 )
 def test_a_verdict_weighs_the_noise_of_both(mean, half, error, word):

@@ -1,4 +1,4 @@
-"""do=status: what each run is, from its record or its heartbeat."""
+"""do=status: the state of every run, from its record or its heartbeat."""
 
 import json
 
@@ -11,8 +11,8 @@ from harness.training.run_cell import CellRequest, run_cell
 
 def line(cfg, cell, capsys):
     assert status.run(cfg, []) == 0
-    (found,) = [row for row in capsys.readouterr().out.splitlines() if row.startswith(cell.path.as_posix())]
-    return found
+    (match,) = [row for row in capsys.readouterr().out.splitlines() if row.startswith(cell.path.as_posix())]
+    return match
 
 
 def test_from_nothing_to_done_and_again(places, capsys):

@@ -1,4 +1,4 @@
-"""Memory and disks that run out: which state a cell has then, and that nothing of before is lost."""
+"""Memory and disks that run out: the cell's state, and that no earlier result is lost."""
 
 import errno
 import json
@@ -54,7 +54,7 @@ def full(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/disk/last.ckpt")
 
 
-PLACES = {
+WRITERS = {
     "a checkpoint": (TrainingCallback, "_save"),
     "the predictions": (predictions, "write"),
     "the record": (record, "write"),
@@ -62,17 +62,17 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_full_disk_is_one_line_and_the_same_command_goes_on(cell, monkeypatch, place):
+@pytest.mark.parametrize("written", WRITERS)
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(cell, monkeypatch, written):
     with monkeypatch.context() as patched:
-        patched.setattr(*PLACES[place], full)
+        patched.setattr(*WRITERS[written], full)
         result = cell()
     assert (result.state, result.code) == ("interrupted", 1)
     assert (
         result.detail
         == "/disk/last.ckpt: no space left on device; once it takes writes again, the same command goes on"
     )
-    assert place == "the mark of its end" or not cell.path.exists()
+    assert written == "the mark of its end" or not cell.path.exists()
     assert cell().state == "done"
 
 
@@ -93,7 +93,7 @@ def test_a_failure_that_cannot_be_recorded_is_one_line(cell, monkeypatch):
 
 
 def test_the_log_and_the_heartbeat_may_fail(cell, monkeypatch):
-    """They tell what goes on; no result depends on them."""
+    """They only report progress; no result depends on them."""
     monkeypatch.setattr("harness.records.ownership.write_atomic", full)
     real = RunDirectory.__init__
 
@@ -105,7 +105,7 @@ def test_the_log_and_the_heartbeat_may_fail(cell, monkeypatch):
     assert cell().state == "done"
 
 
-def test_what_a_kill_left_half_written_is_swept(cell):
+def test_half_written_files_of_a_killed_process_are_swept(cell):
     for folder, name in ((cell.path.parent, cell.path.name), (cell.folder.checkpoints, "last.ckpt")):
         folder.mkdir(parents=True)
         (folder / f".{name}.12.abcd.tmp").write_text("half")

@@ -55,7 +55,7 @@ def test_rows_and_columns_may_set_something_and_rows_their_protocol():
     assert {cell.cfg.backbone.layers for cell in cells} == {2} and {cell.cell.protocol for cell in cells} == {"luna"}
 
 
-def test_what_the_house_does_not_have_is_named_and_left_out():
+def test_models_that_do_not_exist_here_are_named_and_left_out():
     rows = {"LAVO": "lavo", "Other": "nobody", "LLP": {"model": "llp", "protocol": "llp"}}
     columns = {"ListOps": {"task": "lra/listops", "metric": "acc"}, "Books": {"task": "lm/none", "metric": "ppl"}}
     plan = expanded(table(rows=rows, columns=columns))
@@ -67,7 +67,7 @@ def test_what_the_house_does_not_have_is_named_and_left_out():
     }
 
 
-def test_what_is_typed_narrows_it_and_holds_for_every_cell():
+def test_typed_overrides_narrow_a_table_and_apply_to_every_cell():
     plan = cells("model=lavo", "seed=7", "task=lra/listops", "train.max_steps=5")
     assert names(plan) == {("lavo", "lra/listops", 7)}
     assert plan.cells[0].cfg.train.max_steps == 5
@@ -75,8 +75,8 @@ def test_what_is_typed_narrows_it_and_holds_for_every_cell():
 
 def test_a_model_that_the_paper_does_not_have_gets_its_row():
     assert {model for model, _, _ in names(cells("model=local"))} == {"local"}
-    own = cells("model=custom", "model.name=mine", "model._target_=pkg.Mine", "trusted_packages=[pkg]")
-    assert {model for model, _, _ in names(own)} == {"mine"}
+    planned = cells("model=custom", "model.name=mine", "model._target_=pkg.Mine", "trusted_packages=[pkg]")
+    assert {model for model, _, _ in names(planned)} == {"mine"}
 
 
 def test_a_row_may_have_cells_in_some_columns_alone():
@@ -112,9 +112,9 @@ def test_a_failure_stops_the_others_only_if_asked(monkeypatch, capsys, fail_fast
 
 
 def test_a_plan_s_estimate_is_of_the_nearest_cell_that_ended():
-    one, other = (cells("model=lavo", "task=lra/listops", f"seed={seed}").cells[0] for seed in (1, 2))
+    first, other = (cells("model=lavo", "task=lra/listops", f"seed={seed}").cells[0] for seed in (1, 2))
     entries = {
-        "status": "done", "wall_s": 61.0, "steps": 12, "config": one.cell.config, "cell": one.cell.names(),
+        "status": "done", "wall_s": 61.0, "steps": 12, "config": first.cell.config, "cell": first.cell.names(),
         "hardware": {"gpu": None, "cpu": "a CPU"},
     }  # fmt: skip
     assert estimate(other.cell, [entries]) == Estimate(61.0, "seed 1 on a CPU", MEASURED)
@@ -123,8 +123,8 @@ def test_a_plan_s_estimate_is_of_the_nearest_cell_that_ended():
     assert estimate(longer.cell, [entries]) == Estimate(122.0, "lavo on a CPU", MEASURED)
     typed = ["table=lavo/t11", "model=lavo", "task=lra/listops", "seed=1"]
     (paper,) = sweep.expand(compose(typed), typed).cells
-    found = estimate(paper.cell, [entries], paper.gpu_hours)
-    assert (found.seconds, found.basis) == (15 / 5 * 3600, PUBLISHED)
+    forecast = estimate(paper.cell, [entries], paper.gpu_hours)
+    assert (forecast.seconds, forecast.basis) == (15 / 5 * 3600, PUBLISHED)
 
 
 def test_a_table_names_its_protocols():
@@ -143,21 +143,21 @@ def test_a_refused_combination_does_not_stop_a_sweep(tmp_path, places, run_here,
 
 
 def test_a_row_costs_the_same_in_every_table():
-    """Rows of one protocol over the same tasks: what a cell costs does not depend on the table that shows it."""
+    """Rows of one protocol over the same tasks: a cell's cost does not depend on the table that shows it."""
     hours = {}
     for name in [name for name, _ in options("table") if name != "all"]:
         read = OmegaConf.load(CONF / "table" / f"{name}.yaml")
-        if not table_rows.has_cells(read) or read.get("every"):  # whose cells are of other tables
+        if not table_rows.has_cells(read) or read.get("every"):  # its cells belong to other tables
             continue
         columns = [column for column in read.columns.values() if column.get("task")]
         runs = table_rows.runs((column.task, column.get("set", {})) for column in columns)
         for protocol in {table_rows.row(raw, read.protocol).protocol for raw in read.rows.values()}:
             sizes = (column.get("set", {}).get("protocol.configuration", "") for column in columns)
             tasks = frozenset(zip((column.task for column in columns), sizes, strict=True))
-            each = table_rows.row_hours(read.gpu_hours, protocol) / runs
-            hours.setdefault((protocol, tasks), {})[name] = each
-    shared = {key: found for key, found in hours.items() if len(found) > 1}
-    assert len(shared) >= 2 and all(len(set(found.values())) == 1 for found in shared.values()), shared
+            row_hours = table_rows.row_hours(read.gpu_hours, protocol) / runs
+            hours.setdefault((protocol, tasks), {})[name] = row_hours
+    shared = {key: by_table for key, by_table in hours.items() if len(by_table) > 1}
+    assert len(shared) >= 2 and all(len(set(by_table.values())) == 1 for by_table in shared.values()), shared
 
 
 def test_hours_of_a_table_may_differ_by_protocol():

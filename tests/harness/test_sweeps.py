@@ -1,4 +1,4 @@
-"""What is typed for a sweep, and its cells in processes of their own."""
+"""The command line of a sweep, and its cells in processes of their own."""
 
 import json
 import os
@@ -50,11 +50,11 @@ def test_names_that_fit(typed, meant):
     assert overrides.rewrite([typed]) == [meant]
 
 
-def test_what_is_no_name_to_run_fits_nothing():
-    (found,) = overrides.rewrite(["model=*"])
-    assert "custom" not in found.split("=")[1].split(",")
-    flag, found = overrides.rewrite(["table=*"])
-    assert flag == "-m" and "all" not in found.split("=")[1].split(",")
+def test_a_pattern_never_fits_custom_or_all():
+    (rewritten,) = overrides.rewrite(["model=*"])
+    assert "custom" not in rewritten.split("=")[1].split(",")
+    flag, rewritten = overrides.rewrite(["table=*"])
+    assert flag == "-m" and "all" not in rewritten.split("=")[1].split(",")
 
 
 def test_a_pattern_runs_tables_that_have_cells_and_shows_all():
@@ -62,7 +62,7 @@ def test_a_pattern_runs_tables_that_have_cells_and_shows_all():
     _, run = overrides.rewrite(["table=llp/*"])
     shown = overrides.rewrite(["do=report", "table=llp/*"])
     assert "llp/t5" in run and "llp/t8" not in run
-    assert any("llp/t5" in each and "llp/t8" in each for each in shown)
+    assert any("llp/t5" in line and "llp/t8" in line for line in shown)
 
 
 @pytest.mark.parametrize("typed", ["model=none*", "task=lra/nothing*", "model=glob(none*)"])
@@ -97,11 +97,11 @@ SWEPT = [
 
 @pytest.fixture
 def given(monkeypatch):
-    """What do=train is given; nothing is run."""
+    """The arguments of do=train; nothing is run."""
     seen = []
 
-    def run_all(commands, place):
-        seen.append((commands, place))
+    def run_all(commands, launcher):
+        seen.append((commands, launcher))
         return 5
 
     monkeypatch.setattr(train, "run_all", run_all)
@@ -119,12 +119,12 @@ def test_commands_that_differ_in_model_and_seed_are_composed_once(monkeypatch, g
     pickled.cache_clear()
     assert cli.dispatch_all(SWEPT, "here") == 5
     assert composed == [["budget=smoke"]]
-    ((commands, place),) = given
-    assert place == "here" and [list(command.overrides) for command in commands] == SWEPT
-    assert [(one.cfg.model.name, one.cfg.seed) for one in commands] == [
+    ((commands, launcher),) = given
+    assert launcher == "here" and [list(command.overrides) for command in commands] == SWEPT
+    assert [(command.cfg.model.name, command.cfg.seed) for command in commands] == [
         (model, seed) for model in ("local", "lavo") for seed in (1, 2, 3)
     ]  # fmt: skip
-    assert [one.cfg for one in commands] == [compose(overrides) for overrides in SWEPT]
+    assert [command.cfg for command in commands] == [compose(overrides) for overrides in SWEPT]
 
 
 def test_a_model_whose_yaml_has_defaults_is_composed_by_hydra(tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_a_model_whose_yaml_has_defaults_is_composed_by_hydra(tmp_path, monkeypa
     assert composing.default_arguments("mine")["window"] == 4  # do=bench
 
 
-def test_a_seed_that_is_none_is_an_error(given):
+def test_a_seed_that_is_no_integer_is_an_error(given):
     with pytest.raises(HydraException, match="Error merging override seed=one"):
         cli.dispatch_all([["budget=smoke", "seed=one"]], "here")
 
@@ -190,7 +190,7 @@ def test_a_signal_ends_a_sweep(monkeypatch, capsys):
 
 SAME = ("metrics", "weights_sha256", "steps", "tokens", "examples", "baseline", "data", "cell", "config")
 CELL = ["model=local", "task=lra/listops", "budget=smoke", "resources=cpu1"]
-# enough for a signal to come in between
+# enough for a signal to arrive in between
 LONG = ["train.max_steps=300", "train.eval_every=100", "checkpoint.every_steps=20"]
 
 BEHIND = "hydra/launcher=background"
@@ -224,14 +224,14 @@ class Sweep:
         )  # fmt: skip
 
     def run(self, *overrides):
-        """(exit status, what it printed)"""
+        """(exit status, output)"""
         process = self.start(*overrides)
         output, _ = process.communicate(timeout=240)
         return process.returncode, output
 
     def records(self):
-        found = [json.loads(path.read_text()) for path in self.folder.glob("results/records/**/*.json")]
-        return {entries["cell"]["seed"]: entries for entries in found}
+        records = [json.loads(path.read_text()) for path in self.folder.glob("results/records/**/*.json")]
+        return {entries["cell"]["seed"]: entries for entries in records}
 
     def beat(self, seed):
         for path in self.folder.glob(f"outputs/cells/**/*-s{seed}-*/heartbeat.json"):
@@ -245,7 +245,7 @@ class Sweep:
             time.sleep(0.05)
 
     def trains(self, seed):
-        """It is between two updates, where a signal is only noted."""
+        """The run is between two updates, where a signal is only recorded."""
         return any(f"-s{seed}-" in str(path) for path in checkpoint_times(self.folder / "outputs" / "cells"))
 
 
@@ -257,11 +257,11 @@ def typed(tmp_path, data):
 @pytest.mark.slow
 def test_side_by_side_gives_the_numbers_of_one_after_another(tmp_path, data):
     both = [Sweep(tmp_path / name, data) for name in ("turn", "side")]
-    for one, typed in zip(both, ([], ["n_jobs=2"]), strict=True):
-        status, output = one.run("-m", *CELL, "seed=1,2,3", *typed)
+    for runner, typed in zip(both, ([], ["n_jobs=2"]), strict=True):
+        status, output = runner.run("-m", *CELL, "seed=1,2,3", *typed)
         assert status == 0 and "3 done" in output
     turn, side = (
-        {seed: {key: entries[key] for key in SAME} for seed, entries in one.records().items()} for one in both
+        {seed: {key: entries[key] for key in SAME} for seed, entries in runner.records().items()} for runner in both
     )
     assert turn == side and set(side) == {1, 2, 3}
     status, output = both[1].run("-m", *CELL, "seed=1,2,3", "n_jobs=3")
@@ -327,7 +327,7 @@ def test_data_that_are_not_there_are_asked_for_before_a_job_is_made(typed, tmp_p
     assert status == 2 and "run: python run.py do=prepare -m model=local" in output and "nothing to submit" in output
 
 
-def test_m_may_stand_anywhere():
+def test_the_flag_m_may_stand_anywhere():
     assert overrides.rewrite(["do=plan", "-m", "model=a,b"]) == ["-m", "do=plan", "model=a,b"]
     assert overrides.rewrite(["model=a", "--multirun"]) == ["--multirun", "model=a"]
     assert overrides.rewrite(["model=a", "--cfg", "job"]) == ["model=a", "--cfg", "job"]

@@ -26,11 +26,16 @@ def cells(table, budget, *overrides):
     return {"·".join(planned.overrides): planned for planned in plan.cells}
 
 
-def few_of_each(found):
-    """Each model on two of the probes: test_dependence sends a batch of each of them through each model and back."""
-    models, tasks = (sorted({getattr(planned.cell, part) for planned in found.values()}) for part in ("model", "task"))
-    place = {name: models.index(one.cell.model) - tasks.index(one.cell.task) for name, one in found.items()}
-    return {name: one for name, one in found.items() if place[name] % len(tasks) < 2}
+def few_of_each(planned_cells):
+    """Each model on two of the probes: test_dependence runs every model on every probe, forward and backward."""
+    models, tasks = (
+        sorted({getattr(planned.cell, part) for planned in planned_cells.values()}) for part in ("model", "task")
+    )
+    offset = {
+        name: models.index(planned.cell.model) - tasks.index(planned.cell.task)
+        for name, planned in planned_cells.items()
+    }
+    return {name: planned for name, planned in planned_cells.items() if offset[name] % len(tasks) < 2}
 
 
 @pytest.mark.parametrize(
@@ -38,8 +43,8 @@ def few_of_each(found):
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TABLES if name not in OF_PROBES],
 )
 def test_every_cell_builds_at_the_papers_budget(table):
-    found = cells(table, "paper")
-    for name, planned in (few_of_each(found) if table.startswith("probes") else found).items():
+    planned_cells = cells(table, "paper")
+    for name, planned in (few_of_each(planned_cells) if table.startswith("probes") else planned_cells).items():
         counts = on_meta(planned.cfg).parameters()
         whole = planned.cell.model.startswith("perceiver_ar")  # a whole decoder, none of whose layers is an Attention
         assert (counts["attention"] > 0) is not whole and counts["attention"] < counts["total"], name
@@ -48,8 +53,8 @@ def test_every_cell_builds_at_the_papers_budget(table):
 
 def test_path_x_builds_with_every_model_of_its_recipe_s_tables():
     """It stands in no table: no model of theirs solves it."""
-    found = cells("luna/t1", "paper").values()
-    models = {planned.cell.model for planned in found if planned.cell.protocol == "google"}
+    planned_cells = cells("luna/t1", "paper").values()
+    models = {planned.cell.model for planned in planned_cells if planned.cell.protocol == "google"}
     assert len(models) > 5
     cfg = compose(["task=lra/pathx", "protocol=google"])
     for model in models:
@@ -65,7 +70,7 @@ def test_path_x_trains(places):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """One for all processes of pytest-xdist: data are made once, and so is a cell that tables share."""
+    """One folder for all pytest-xdist workers: data are made once, and shared cells run once."""
     base = tmp_path_factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cells"
 
@@ -74,8 +79,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("table", TABLES)
 def test_every_cell_trains(table, folder):
     """The steps, the two evaluations and the record of the smoke budget; cells that tables share run once."""
-    places = [f"paths.{place}={folder / place}" for place in ("data", "outputs", "records")]
-    found = cells(table, "smoke", "trainer=cpu", *places)
-    for name, planned in (few_of_each(found) if table.startswith("probes") else found).items():
+    places = [f"paths.{key}={folder / key}" for key in ("data", "outputs", "records")]
+    planned_cells = cells(table, "smoke", "trainer=cpu", *places)
+    for name, planned in (few_of_each(planned_cells) if table.startswith("probes") else planned_cells).items():
         result = run_cell(CellRequest(planned.cfg))
         assert result.state in ("done", "skipped", "running"), f"{name}: {result.detail}"  # running: in another process

@@ -1,4 +1,4 @@
-"""Threads of a cell on the CPU: by the size of its model and what the machine has to spare."""
+"""The number of CPU threads of a cell follows its model's size and the machine's idle cores."""
 
 import os
 import signal
@@ -28,11 +28,11 @@ def _restore_threads():
 @pytest.mark.parametrize(
     ("parameters", "available", "busy", "expected"),
     [
-        (80_000, 2, 0.0, 1),  # small: one, also on a quiet machine
+        (80_000, 2, 0.0, 1),  # small: one thread, even on an idle machine
         (80_000, 64, 0.0, 1),
         (10_000_000, 2, 0.1, 2),
         (10_000_000, 2, 1.0, 1),
-        (10_000_000, 2, 5.0, 1),  # never none
+        (10_000_000, 2, 5.0, 1),  # at least one
         (10_000_000, 16, 3.8, 12),
     ],
 )
@@ -42,7 +42,7 @@ def test_by_size_and_load(parameters, available, busy, expected, monkeypatch):
     assert process.choose_threads(parameters) == expected
 
 
-def test_load_is_what_others_take():
+def test_the_load_is_that_of_other_processes():
     loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         time.sleep(0.3)
@@ -53,7 +53,7 @@ def test_load_is_what_others_take():
 
 
 def test_a_cell_says_what_it_takes_and_keeps_it_when_it_is_resumed(places, tmp_path, monkeypatch, capsys):
-    """The machine is quiet when it begins and busy when it goes on."""
+    """The machine is idle at the start and busy at the resumption."""
     run = lambda *overrides: run_cell(CellRequest(compose([*CELL, *places, *overrides])))  # noqa: E731
     finish = TrainingCallback.on_train_batch_end
 

@@ -42,9 +42,9 @@ def drain(batches):
 
 
 def test_an_epoch_visits_every_example_once_within_the_bound():
-    one = loader()
-    epoch = drain(loader(steps=2 * one.updates_per_epoch))
-    first, second = epoch[: one.updates_per_epoch], epoch[one.updates_per_epoch :]
+    whole = loader()
+    epoch = drain(loader(steps=2 * whole.updates_per_epoch))
+    first, second = epoch[: whole.updates_per_epoch], epoch[whole.updates_per_epoch :]
     assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(101)) and first != second
     assert all(len(batch) * SIZES[batch].max() <= BOUND for batch in first)
     padding = sum(len(batch) * SIZES[batch].max() for batch in first) / SIZES.sum()
@@ -79,14 +79,16 @@ def test_an_update_holds_the_same_examples_however_it_is_divided(micro_batches, 
     updates = drain(loader(steps=40))
     parts, means, counts = [[] for _ in updates], np.zeros(len(updates)), np.zeros(len(updates), int)
     for rank in range(world_size):
-        one = loader(steps=40, micro_batches=micro_batches, rank=rank, world_size=world_size, mean_over=mean_over)
-        for place, batch in enumerate(one):
+        share_loader = loader(
+            steps=40, micro_batches=micro_batches, rank=rank, world_size=world_size, mean_over=mean_over
+        )
+        for step, batch in enumerate(share_loader):
             index = batch["index"].numpy()
             mean = (values[index] * weights[index]).sum() / weights[index].sum()
-            means[place // micro_batches] += one.loss_scale * mean / (micro_batches * world_size)
-            counts[place // micro_batches] += one.examples if rank == 0 else 0
-            if one.loss_scale:
-                parts[place // micro_batches] += index.tolist()
+            means[step // micro_batches] += share_loader.loss_scale * mean / (micro_batches * world_size)
+            counts[step // micro_batches] += share_loader.examples if rank == 0 else 0
+            if share_loader.loss_scale:
+                parts[step // micro_batches] += index.tolist()
                 share = BOUND / (micro_batches * world_size)
                 assert len(index) * SIZES[index].max() <= share + SIZES[index].max()
     assert [sorted(part) for part in parts] == [sorted(update) for update in updates]
@@ -128,7 +130,7 @@ def test_micro_batches_of_unequal_size_train_the_same_weights(places):
     assert entries["update"] == {"examples": None, "micro_batch_size": None, "devices": 1, "tokens": 640}
 
 
-def test_tokens_of_an_update_are_identity_only_where_they_are_set():
+def test_batch_tokens_are_part_of_the_identity_only_where_they_are_set():
     typed = ["model=vanilla", "task=lra/listops", "budget=smoke"]
     assert "batch_tokens" not in cell_of(compose(typed)).config["train"]
     by_tokens = cell_of(compose([*typed, "train.batch_tokens=640", "train.micro_batch_tokens=64"]))

@@ -1,4 +1,4 @@
-"""One cell: its record, its failures, what is run again."""
+"""One cell: its record, its failures, and reruns."""
 
 import functools
 import json
@@ -87,7 +87,7 @@ def test_the_test_split_is_scored_once_and_on_the_selected_weights(cell, tmp_pat
 
     def spy(trainer, module, split, batch_size, **options):
         evaluation = real(trainer, module, split, batch_size, **options)
-        if not options.get("score"):  # a baseline's, which does not ask the model
+        if not options.get("score"):  # from a baseline, which does not call the model
             weights = {name: values.clone() for name, values in module.model.state_dict().items()}
             seen.append((split, weights, evaluation.values()))
         return evaluation
@@ -195,7 +195,7 @@ def test_a_second_run_that_was_stopped_is_resumed_although_there_is_a_record(cel
 
 
 def test_the_model_and_the_trainer_are_built_once(cell, monkeypatch):
-    """Refusals come from the same objects that train."""
+    """Preflight checks and training use the same objects."""
     from lightning.pytorch import Trainer
 
     from models.backbones.encoder import EncoderClassifier

@@ -88,7 +88,7 @@ def base(conf):
 
 
 @pytest.fixture(scope="module")
-def found(base):
+def base_ranks(base):
     return ranking.ranking(*base)
 
 
@@ -97,17 +97,18 @@ def with_mine(conf):
     return ranking.ranking(*results(conf, [*RECORDS, *MINE]))
 
 
-def test_complete_rows_are_ranked_over_the_columns_that_are_apart(found):
-    assert found.columns == ("Text", "ListOps", "Image")
-    assert {one.row: one.rank for one in found.rows} == {"softmax": 1, "LAVO": 2, "control": 3}
-    assert found.scores["softmax", "Text"] == pytest.approx(1) and found.scores["control", "Image"] == pytest.approx(0)
-    assert found.scores["LAVO", "Text"] == pytest.approx((98 - 51) / (91 - 51))
-    assert found.scores["LAVO", "Image"] == pytest.approx((70 - 30) / (81 - 30))  # of the column's protocol
-    assert found.scores["Luna-16", "Text"] == pytest.approx((70 + 1 / 3 - 51) / 40)
+def test_complete_rows_are_ranked_over_the_columns_that_are_apart(base_ranks):
+    assert base_ranks.columns == ("Text", "ListOps", "Image")
+    assert {row.row: row.rank for row in base_ranks.rows} == {"softmax": 1, "LAVO": 2, "control": 3}
+    assert base_ranks.scores["softmax", "Text"] == pytest.approx(1)
+    assert base_ranks.scores["control", "Image"] == pytest.approx(0)
+    assert base_ranks.scores["LAVO", "Text"] == pytest.approx((98 - 51) / (91 - 51))
+    assert base_ranks.scores["LAVO", "Image"] == pytest.approx((70 - 30) / (81 - 30))  # of the column's protocol
+    assert base_ranks.scores["Luna-16", "Text"] == pytest.approx((70 + 1 / 3 - 51) / 40)
 
 
-def test_what_is_left_out_is_named(base, found):
-    page, left_out = table.build_table(*base), found.left_out
+def test_what_is_left_out_is_named(base, base_ranks):
+    page, left_out = table.build_table(*base), base_ranks.left_out
     assert left_out["Retrieval"] == "no run" and left_out["Pathfinder"].startswith("the control is not apart (R = ")
     assert page.answer[0].startswith("Ranks of 3 complete rows over 3 columns")
     assert f"Pathfinder: {left_out['Pathfinder']}; Retrieval: no run." in page.answer[1]
@@ -119,12 +120,12 @@ def test_what_is_left_out_is_named(base, found):
 
 
 def test_a_model_of_the_user_is_one_more_row(with_mine):
-    assert {one.row: one.rank for one in with_mine.rows} == {"mine": 1, "softmax": 2, "LAVO": 3, "control": 4}
+    assert {row.row: row.rank for row in with_mine.rows} == {"mine": 1, "softmax": 2, "LAVO": 3, "control": 4}
 
 
 def test_without_enough_runs_nothing_is_ranked(conf):
-    spec, found = results(conf, [entries for entries in RECORDS if entries["cell"]["model"] != "lavo"])
-    page = table.build_table(spec, found)
+    spec, scores = results(conf, [entries for entries in RECORDS if entries["cell"]["model"] != "lavo"])
+    page = table.build_table(spec, scores)
     assert page.answer[0].startswith("No ranks: fewer than 3 rows")
     assert "python run.py -m table=own budget=reduced" in markdown.render(page)
     empty = table.build_table(*results(conf, []))
@@ -132,7 +133,7 @@ def test_without_enough_runs_nothing_is_ranked(conf):
 
 
 def test_the_page_and_its_heat_map_are_the_same_bytes_twice(conf, tmp_path):
-    hostile = [{**one, "cell": one["cell"] | {"model": "<b>$x_1$|=1"}} for one in MINE]
+    hostile = [{**entries, "cell": entries["cell"] | {"model": "<b>$x_1$|=1"}} for entries in MINE]
     cells, made = frame([*RECORDS, *hostile]), []
     for name in ("one", "two"):
         places = {"paper": PAPER, "records": tmp_path, "tables": tmp_path / name, "figures": tmp_path / name}
@@ -145,12 +146,12 @@ def test_the_page_and_its_heat_map_are_the_same_bytes_twice(conf, tmp_path):
     assert "![" in text and "(own-ranks.png)" in text and "<b>" not in text and "&lt;b&gt;\\$x\\_1\\$\\|=1" in text
 
 
-def test_the_picture_holds_what_it_shows(found, with_mine):
+def test_the_picture_holds_what_it_shows(base_ranks, with_mine):
     def digest(title, ranks):
         return Plot(heat.data(title, ranks), heat.draw, ()).digest
 
-    assert digest("t", found) == digest("t", found)
-    assert len({digest(title, ranks) for title in ("t", "u") for ranks in (found, with_mine)}) == 4
+    assert digest("t", base_ranks) == digest("t", base_ranks)
+    assert len({digest(title, ranks) for title in ("t", "u") for ranks in (base_ranks, with_mine)}) == 4
 
 
 def test_a_folder_of_tables_stands_for_all_of_them_at_their_budget():
@@ -170,7 +171,10 @@ def test_its_cells_are_those_of_the_other_tables():
         (("union/noncausal", "task=qa/race"), "luna/t4", "luna"),
     ):
         mine, theirs = (
-            {one.cell.id for one in plan(f"table={name}", "budget=reduced", "seed=2", f"model={model}", union[1]).cells}
+            {
+                planned.cell.id
+                for planned in plan(f"table={name}", "budget=reduced", "seed=2", f"model={model}", union[1]).cells
+            }
             for name in (union[0], other)
         )
         assert mine and mine <= theirs
@@ -180,9 +184,11 @@ def test_a_typed_model_is_a_row_where_its_patterns_allow():
     words = ("budget=smoke", "seed=1", "task=probe/recall", "model=custom", "model.name=mine",
              "model._target_=models.attention.retnet.RetNet")  # fmt: skip
     commands = [sweep.Command(compose((f"table={name}", *words)), (f"table={name}", *words)) for name in UNION]
-    found = sweep.expand_all(commands)
-    assert [(one.cell.model, one.cell.config["task"]["pattern"]) for one in found.cells] == [("mine", "causal_self")]
-    assert "has no noncausal_self form" in found.absent["mine, probe/recall"]
+    expanded = sweep.expand_all(commands)
+    assert [(planned.cell.model, planned.cell.config["task"]["pattern"]) for planned in expanded.cells] == [
+        ("mine", "causal_self")
+    ]
+    assert "has no noncausal_self form" in expanded.absent["mine, probe/recall"]
     with pytest.raises(UsageError, match="no cell that can run: mine, probe/recall"):
         sweep.expand_all(commands[1:])
 

@@ -1,4 +1,4 @@
-"""do=verify finds a model that declares more than it does."""
+"""do=verify finds a model that does not keep its declarations."""
 
 import sys
 
@@ -92,7 +92,7 @@ def test_a_model_without_a_step_is_verified_without_it(foreign, capsys):
     assert row[1:6] == ["ok", "ok", "-", "-", "none"] and "broken" not in shown
 
 
-def test_every_model_of_the_house_passes(capsys):
+def test_every_model_of_this_project_passes(capsys):
     assert run(compose(), []) == 0
     shown = capsys.readouterr().out
     assert "LEAK:" in shown and shown.count("LEAK") == 1 and "broken" not in shown

@@ -1,4 +1,4 @@
-"""What can be typed wrong: one line that says what and where, exit status 2, no traceback, nothing touched."""
+"""Wrong commands: one line that says what and where, exit status 2, no traceback, nothing touched."""
 
 import os
 import subprocess
@@ -107,7 +107,7 @@ def typed(tmp_path, places, monkeypatch):
 def check(status, stdout, stderr, command, folder):
     assert status == 2, stderr
     assert stdout == ""
-    stderr = stderr.removeprefix("importing torch ...\n")  # some have to know the task's or the model's class
+    stderr = stderr.removeprefix("importing torch ...\n")  # some need the class of the task or of the model
     assert stderr.startswith("error: ") and stderr.count("\n") == 1, stderr
     assert WRONG[command] in stderr
     assert list(folder.iterdir()) == []
@@ -120,7 +120,7 @@ def test_one_line_and_nothing_touched(command, typed, run_here, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("command", ["model=lavoo", "--sweep", "train.clip_norm=1", "do=bench model=lavoo"])
-def test_a_process_of_its_own_says_the_same(command, typed, tmp_path):
+def test_a_new_process_prints_the_same_line(command, typed, tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "run.py"), *typed(command)],
         capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -1,4 +1,4 @@
-"""Every setting with values of the wrong type and out of range, written from the schema: a line for each."""
+"""Every setting with values of the wrong type and out of range, generated from the schema: one line per mistake."""
 
 import pytest
 from hydra.errors import HydraException
@@ -19,7 +19,7 @@ GROUPS = ("model", "backbone", "task", "train", "checkpoint", "resources", "clus
 WRONG = {bool: ("maybe", "3"), int: ("-1", "1.5", "abc", "true"), float: ("-1", "abc", "nan"), str: ("[]",)}
 # values that mean something: a name of any kind, a number of which 0 or less is one, what another budget has
 MEANT = ("name", "_target_", "protocol", "accelerator", "precision", "budgets", "length_penalty")
-FLOATS = ("schedule.every=1.5",)  # where the recipe has a whole number
+FLOATS = ("schedule.every=1.5",)  # the recipe has an integer
 
 
 def mistakes(command):
@@ -47,6 +47,6 @@ def answer(command, mistake):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[1])
 def test_every_mistake_in_a_setting_is_one_line(command):
-    found = {mistake: answer(command, mistake) for mistake in mistakes(command)}
-    assert len(found) > 150
-    assert [mistake for mistake, line in found.items() if not line or "\n" in line] == []
+    answers = {mistake: answer(command, mistake) for mistake in mistakes(command)}
+    assert len(answers) > 150
+    assert [mistake for mistake, line in answers.items() if not line or "\n" in line] == []

@@ -19,7 +19,7 @@ def copy_tracked_files(folder: Path) -> None:
 
 
 def run_python(command: str, folder: Path, timeout_s: float = 300) -> str:
-    """Run `python ...` with this interpreter; returns what it printed. Fails with that if its exit status is not 0."""
+    """Run `python ...` with this interpreter; returns its output. Fails with the output if the exit status is not 0."""
     program, *arguments = shlex.split(command)
     assert program == "python", command
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the tests of the completion task share: a small task, clouds, batches to compare."""
+"""Helpers for tests of the completion task: a small task, clouds, comparison of batches."""
 
 import numpy as np
 import torch
@@ -22,5 +22,5 @@ def points(seed, count):
     return np.random.Generator(np.random.PCG64(seed)).normal(0, 0.2, (count, 3)).astype("<f4")
 
 
-def equal(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def equal(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)

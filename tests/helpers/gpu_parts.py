@@ -1,4 +1,4 @@
-"""Parts of `benchmarks.gpu` for its tests, which a process of their own imports."""
+"""Made-up parts of `benchmarks.gpu`, which the tests run in processes of their own."""
 
 import os
 import time
@@ -6,15 +6,15 @@ import time
 from benchmarks.gpu.part import OK, row
 
 
-def works(place):
+def works(host):
     yield row("lavo", OK)
 
 
-def crashes(place):
+def crashes(host):
     yield row("lavo", OK)
     os._exit(3)
 
 
-def hangs(place):
+def hangs(host):
     yield row("lavo", OK)
     time.sleep(600)

@@ -1,4 +1,4 @@
-"""What a hostile configuration asks for, and how a record contradicts itself."""
+"""Hostile configurations, and records that contradict themselves."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What tests of compiled kernels share: whether they can be compiled here, and how far they are from float64."""
+"""Helpers for tests of compiled kernels: whether they compile here, and their distance from float64."""
 
 import os
 import shutil

@@ -27,19 +27,19 @@ PREAMBLE = re.compile(r"\{@\{\}([lrc]+)@\{\}\}")
 
 
 def problems(text: str) -> list[str]:
-    """What is wrong with a fragment, `line: what`; nothing if all is well."""
-    return [f"{line}: {what}" for line, what in _problems(text)]
+    """Messages about a fragment, as `line: message`; empty if it is valid."""
+    return [f"{line}: {message}" for line, message in _problems(text)]
 
 
 def _problems(text: str) -> Iterator[tuple[int, str]]:
     opened: list[tuple[str, int]] = []  # `{`, `$` or an environment, and its line
     at, line, columns, entries = 0, 1, 0, 0
     while at < len(text):
-        found = TOKEN.match(text, at)
-        if found is None:
+        match = TOKEN.match(text, at)
+        if match is None:
             yield line, f"{text[at]!r} begins nothing"
             return
-        token, at = found[0], found.end()
+        token, at = match[0], match.end()
         inside = opened[-1][0] if opened else ""
         if not token.isascii():
             yield line, f"{token!r} is not ASCII"
@@ -102,5 +102,5 @@ def _problems(text: str) -> Iterator[tuple[int, str]]:
             elif (token in MATHEMATICAL) is not (inside == "$"):
                 yield line, f"{token} inside {inside or 'nothing'!r}"
         line += token.count("\n")
-    for what, where in opened:
-        yield where, f"{what} is not closed"
+    for opening, line in opened:
+        yield line, f"{opening} is not closed"

@@ -1,4 +1,4 @@
-"""What the tests of the ListOps task share: a small grammar, prepared tasks."""
+"""Helpers for tests of the ListOps task: a small grammar, prepared tasks."""
 
 from collections.abc import Sequence
 

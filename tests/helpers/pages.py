@@ -1,4 +1,4 @@
-"""LAVO Table 11 as the tests of the report see it: its spec, and every renderer by the ending of its golden page."""
+"""LAVO Table 11 for tests of the report: its spec, and every renderer by the suffix of its golden page."""
 
 import io
 from pathlib import Path

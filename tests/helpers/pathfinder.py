@@ -1,4 +1,4 @@
-"""What the tests of Pathfinder share: a tiny task, and folders as LRA's release has them."""
+"""Helpers for tests of Pathfinder: a tiny task, and folders laid out as in LRA's release."""
 
 import io
 from pathlib import Path
@@ -42,7 +42,7 @@ def png(pixels, mode="L", **options) -> bytes:
 
 
 def write_folder(folder: Path, count=40, batches=2, seed=0) -> Path:
-    """A folder as LRA's release has it."""
+    """A folder laid out as in LRA's release."""
     examples = generate(count, loaded_design(), seed=seed)
     pictures = examples.tokens.reshape(count, 12, 12)
     (folder / "metadata").mkdir(parents=True)
@@ -62,8 +62,8 @@ def loaded_design():
 
 def pairs(task):
     """All (pixels, label) of all splits."""
-    found = []
+    labelled = []
     for name in ("train", "val", "test"):
         batch = task.split(name).batch(range(len(task.split(name))))
-        found += zip(batch["tokens"].tolist(), batch["label"].tolist(), strict=True)
-    return found
+        labelled += zip(batch["tokens"].tolist(), batch["label"].tolist(), strict=True)
+    return labelled

@@ -25,13 +25,15 @@ def save(root, right, model="vanilla", seed=1, *, task="lra/text", score="acc", 
             point["val"][score] = 50.0
         entries["metric"] = {"name": score, "higher_is_better": score == "acc"}
     entries["data"]["sizes"]["test"] = len(right)
-    scores = {"test": {score: 100.0 * np.array(right)}} | {name: dict(one) for name, one in dict(more).items()}
-    kept = {name: predictions.stored({key: np.asarray(v) for key, v in one.items()}) for name, one in scores.items()}
-    for name, one in scores.items():
-        values = {key: float(np.mean(array)) for key, array in one.items()}
+    scores = {"test": {score: 100.0 * np.array(right)}} | {name: dict(arrays) for name, arrays in dict(more).items()}
+    kept = {
+        name: predictions.stored({key: np.asarray(v) for key, v in arrays.items()}) for name, arrays in scores.items()
+    }
+    for name, arrays in scores.items():
+        values = {key: float(np.mean(array)) for key, array in arrays.items()}
         described = predictions.described(kept[name]) if keep else None
         entries["evaluations"][name] = {
-            "status": "done", "message": None, "metrics": values, "n": len(next(iter(one.values()))), "seconds": 1.0,
+            "status": "done", "message": None, "metrics": values, "n": len(next(iter(arrays.values()))), "seconds": 1.0,
             "peak_memory_mb": None, "predictions": described,
         }  # fmt: skip
     if entries["status"] == "done":

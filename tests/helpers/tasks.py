@@ -1,4 +1,4 @@
-"""What the tests of tasks share: silent progress, one-line errors, archives to build, ways to break bytes."""
+"""Helpers for tests of tasks: silent progress, one-line errors, archives, and ways to break bytes."""
 
 import io
 import random
@@ -37,7 +37,7 @@ def refuses(task: Task, *parts: object) -> None:
 
 
 def survives(task: Task) -> bool:
-    """Preparing succeeds, and what it made can be loaded, or it is refused. Returns whether it succeeded."""
+    """Preparing succeeds and its result loads, or it is refused. Returns whether it succeeded."""
     try:
         task.prepare(no_progress)
     except DataError as error:
@@ -60,7 +60,7 @@ def survivals(file: Path, task_of: Callable[[int], Task], count: int = 40) -> in
 
 
 def mutations(data: bytes, count: int, seed: int = 0) -> Iterator[bytes]:
-    """The same bytes broken in so many ways: cut, with changed, lost, doubled and foreign pieces."""
+    """`count` broken copies of the bytes: cut, or with changed, lost, doubled and foreign pieces."""
     draw = random.Random(seed)
     for _ in range(count):
         broken = bytearray(data)
@@ -83,7 +83,7 @@ def mutations(data: bytes, count: int, seed: int = 0) -> Iterator[bytes]:
 
 
 def tar(file: Path, members: Mapping[str, bytes]) -> Path:
-    """A gzipped archive of these members, whatever they are called."""
+    """A gzipped archive of these members under any names."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "w:gz") as archive:
         for name, data in members.items():

@@ -1,4 +1,4 @@
-"""What the tests of translation share: a task on a folder of a few pairs."""
+"""Helpers for tests of translation: a task on a folder with a few pairs."""
 
 from pathlib import Path
 
@@ -28,12 +28,12 @@ def files(folder: Path, count: int = 12, **changed: bytes) -> Path:
     return folder
 
 
-def prepared(found: Wmt14EnDe) -> Wmt14EnDe:
-    found.prepare(no_progress)
-    found.load()
-    return found
+def prepared(task: Wmt14EnDe) -> Wmt14EnDe:
+    task.prepare(no_progress)
+    task.load()
+    return task
 
 
 def texts(loaded: Wmt14EnDe, split: str) -> list[tuple[str, str]]:
-    decode, found = loaded.vocabulary_used.decode, loaded.split(split)
-    return [tuple(decode(part.tolist()) for part in found.pair(i)) for i in range(len(found))]
+    decode, examples = loaded.vocabulary_used.decode, loaded.split(split)
+    return [tuple(decode(part.tolist()) for part in examples.pair(i)) for i in range(len(examples))]

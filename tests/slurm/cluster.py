@@ -116,9 +116,9 @@ class Cluster:
         name_hosts([], owner=str(self.root))
 
     def kill_node(self, name: str) -> None:
-        """As if the node lost its power: nothing on it lives to report anything.
+        """Simulates a power failure of the node: no process on it survives to report anything.
 
-        SLURM goes on believing that its jobs run: until `node_timeout_s` is over, or `notice_death`, or `start_node`.
+        SLURM still counts its jobs as running until `node_timeout_s` is over, or until `notice_death` or `start_node`.
         """
         # a slurmstepd that outlived its job for a moment would report the job's end
         order = {"slurmd": 0, "slurmstepd": 1}
@@ -132,7 +132,7 @@ class Cluster:
         self.run("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=killed")
 
     def start_node(self, name: str) -> None:
-        """A killed node boots again; SLURM requeues what it believed to run there."""
+        """A killed node boots again; SLURM requeues the jobs that it counted as running there."""
         if self._ours("slurmd", node=name):
             raise ClusterError(f"{name} runs already")
         # a slurmd that comes back by itself is not asked about its youngest jobs, which then "run" for minutes
@@ -165,22 +165,22 @@ class Cluster:
         return self._table("squeue", "--array", "--states=all", "--format=%i|%T")
 
     def live(self) -> dict[str, str]:
-        """Only what runs, will run, or still holds its node."""
+        """Jobs that run, will run, or still hold their node."""
         return self._table("squeue", "--array", "--format=%i|%T")
 
     def placement(self) -> dict[str, str]:
-        """Node (or nodes, "n[1-2]") of every job that SLURM believes to run."""
+        """Node (or nodes, "n[1-2]") of every job that SLURM counts as running."""
         return self._table("squeue", "--array", "--states=running", "--format=%i|%N")
 
     def nodes(self) -> dict[str, str]:
         return self._table("sinfo", "--Node", "--format=%N|%T")
 
-    def wait_until(self, predicate: Callable[[], T], timeout: float = 60, what: str = "the condition") -> T:
+    def wait_until(self, predicate: Callable[[], T], timeout: float = 60, awaited: str = "the condition") -> T:
         """The predicate's first true answer; ClusterError with the queue and the logs' tails if none comes."""
         if answer := self._poll(predicate, timeout):
             return answer
         queue = self.run("squeue", "--states=all", check=False) if self._ours("slurmctld") else ""
-        raise ClusterError(f"waited {timeout} s for {what}\n{queue}\n{self.logs()}")
+        raise ClusterError(f"waited {timeout} s for {awaited}\n{queue}\n{self.logs()}")
 
     def logs(self, lines: int = 15) -> str:
         tails = {path.name: path.read_text(errors="replace").splitlines() for path in self.root.glob("log/*")}
@@ -200,9 +200,9 @@ class Cluster:
         return self.nodes() == dict.fromkeys(self.names, "idle")
 
     def _environment(self) -> dict[str, str]:
-        """Without the variables of a job that this process may itself be part of."""
-        own = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
-        return own | self.env
+        """The environment, without variables of a job that this process may itself be part of."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
+        return inherited | self.env
 
     def _ours(self, *names: str, node: str = "") -> list[Process]:
         marks = {f"SLURM_CONF={self.env['SLURM_CONF']}"} | ({f"SLURMD_NODENAME={node}"} if node else set())
@@ -211,10 +211,10 @@ class Cluster:
         ]
 
     def _end(self, victims: Callable[[], list[Process]], *, gently: bool) -> None:
-        """Asks again until there are none left: a process may fork while it is looked for."""
+        """Asks again until no process is left: a process may fork during the search."""
         patience = time.monotonic() + 5
-        while (found := victims()) and time.monotonic() < patience + 10:
-            for process in found:
+        while (living := victims()) and time.monotonic() < patience + 10:
+            for process in living:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGTERM if gently and time.monotonic() < patience else signal.SIGKILL)
             time.sleep(0.05)

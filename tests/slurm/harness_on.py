@@ -28,8 +28,8 @@ class Harness:
 
     def run(self, *arguments: str, status: int = 0) -> str:
         """What a command says on both streams; AssertionError for another exit status."""
-        own = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
-        env = own | self.cluster.env | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
+        env = inherited | self.cluster.env | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
         began = processor_time()
         done = subprocess.run(
             [sys.executable, str(self.code / "run.py"), *arguments, *below(self.folder, arguments)],
@@ -50,8 +50,8 @@ class Harness:
         return {record["cell"]["seed"]: record["status"] for record in self.records()}
 
     def record(self, seed: int) -> dict[str, Any]:
-        (found,) = [record for record in self.records() if record["cell"]["seed"] == seed]
-        return found
+        (match,) = [record for record in self.records() if record["cell"]["seed"] == seed]
+        return match
 
     def run_folder(self, seed: int) -> Path | None:
         return next(self.folder.glob(f"outputs/cells/**/*-s{seed}-*/"), None)

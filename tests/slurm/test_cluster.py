@@ -82,10 +82,10 @@ def test_kill_node_ends_what_runs_there_and_nothing_else(cluster: Cluster, tmp_p
     jobs = [cluster.submit(script), cluster.submit(script)]
     pids = cluster.wait_until(
         lambda: (
-            (found := {path.name: number_in(path) for path in tmp_path.iterdir()})
-            and len(found) == 6
-            and all(found.values())
-            and found
+            (started := {path.name: number_in(path) for path in tmp_path.iterdir()})
+            and len(started) == 6
+            and all(started.values())
+            and started
         ),
         10,
     )

@@ -38,25 +38,25 @@ def processes() -> Iterator[Process]:
 def with_descendants(roots: list[Process]) -> list[Process]:
     """The roots first, in their order."""
     everything = list(processes())
-    found = {process.pid: process for process in roots}
-    pending = list(found)
+    tree = {process.pid: process for process in roots}
+    pending = list(tree)
     while pending:
         parent = pending.pop()
         children = {process.pid: process for process in everything if process.parent == parent}
-        pending += children.keys() - found.keys()
-        found |= children
-    return list(found.values())
+        pending += children.keys() - tree.keys()
+        tree |= children
+    return list(tree.values())
 
 
 def free_ports(count: int) -> list[int]:
     """Below the range from which the kernel takes the ports of outgoing connections."""
-    found: set[int] = set()
-    while len(found) < count:
+    ports: set[int] = set()
+    while len(ports) < count:
         port = random.SystemRandom().randrange(20000, 32000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
-            found.add(port)
-    return sorted(found)
+            ports.add(port)
+    return sorted(ports)
 
 
 def search_path() -> str:

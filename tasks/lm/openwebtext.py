@@ -54,7 +54,7 @@ def held_out(pages: int) -> np.ndarray:
 
 
 def divided(rows: list[ParquetRows], held: np.ndarray) -> tuple[list[ParquetRows], list[ParquetRows]]:
-    """The pieces without the rows of these numbers, and pieces of these rows alone."""
+    """The pieces without the rows of these numbers, and pieces with only these rows."""
     without, only, number = [], [], 0
     for piece in rows:
         length = piece.stop - piece.start

@@ -100,7 +100,7 @@ class Image(SequenceClassification):
         """The source of sequences that a source of pictures is."""
 
         def read(progress: Progress) -> dict[str, Examples]:
-            return {name: to_sequences(*found, self.max_length) for name, found in pictures.read(progress).items()}
+            return {name: to_sequences(*pair, self.max_length) for name, pair in pictures.read(progress).items()}
 
         return replace(pictures, identity=lambda: {"max_length": self.max_length, **pictures.identity()}, read=read)
 

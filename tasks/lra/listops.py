@@ -171,7 +171,7 @@ def root_on_digits(tokens: np.ndarray) -> np.ndarray:
     digits = np.arange(10)
     counts = np.stack([(argument & (tokens == generator.FIRST_DIGIT + digit)).sum(1) for digit in digits], 1)  # (B, 10)
     up_to, total = counts.cumsum(1), counts.sum(1, keepdims=True)
-    middle = [(up_to <= place).sum(1) for place in ((total - 1) // 2, total // 2)]
+    middle = [(up_to <= rank).sum(1) for rank in ((total - 1) // 2, total // 2)]
     values = {
         "[MIN": (counts > 0).argmax(1),
         "[MAX": 9 - (counts[:, ::-1] > 0).argmax(1),

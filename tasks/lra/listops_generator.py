@@ -149,23 +149,23 @@ def generate(
     Raises ValueError if the grammar does not seem to have so many.
     """
     seen: set[bytes] = set()
-    parts, found, barren = [], 0, 0
+    parts, total, barren = [], 0, 0
     with contextlib.closing(_blocks(seed, grammar, workers)) as blocks:
-        while found < count:
+        while total < count:
             block = next(blocks)
             fresh = []
             for i, digest in enumerate(block.digests):
                 if digest not in seen:
                     seen.add(digest)
                     fresh.append(i)
-            fresh = fresh[: count - found]
+            fresh = fresh[: count - total]
             parts.append(block.examples if len(fresh) == block.examples.count else block.examples.take(fresh))
-            found += len(fresh)
+            total += len(fresh)
             barren = 0 if fresh else barren + 1
             if barren == PATIENCE:
-                raise ValueError(f"found {found} different expressions, not {count}: {grammar} has hardly any more")
+                raise ValueError(f"found {total} different expressions, not {count}: {grammar} has hardly any more")
             if progress:
-                progress("generating ListOps", found, count)
+                progress("generating ListOps", total, count)
     return join(parts)
 
 
@@ -286,15 +286,15 @@ def _values(levels: list[_Level], symbols: np.ndarray, max_args: int) -> np.ndar
         nodes = level.tree.size
         column = np.arange(nodes)
         table = np.empty((max_args, nodes), np.uint8)
-        place = level.start.copy()
+        position = level.start.copy()
         if below is not None:
             surplus = np.zeros((max_args, nodes), np.int32)
             surplus[below.slot, below.parent] = below.length - 1
         for row in range(max_args):  # by rows, so that the indices stay in the cache
-            place += 1
-            symbols.take(place, out=table[row], mode="clip")
+            position += 1
+            symbols.take(position, out=table[row], mode="clip")
             if below is not None:
-                place += surplus[row]
+                position += surplus[row]
         if below is not None:
             table[below.slot, below.parent] = value
         absent = (rows >= level.args.astype(np.uint8)).view(np.uint8)

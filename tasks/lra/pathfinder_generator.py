@@ -57,8 +57,8 @@ def generate(count: int, design: Design = LRA, *, seed: int = 0, start: int = 0)
     first = start - start % BLOCK
     pixels = np.empty((start - first + count, design.size, design.size), np.uint8)
     labels = np.empty(len(pixels), np.uint8)
-    for place in range(0, len(pixels), BLOCK):
-        draw_block(design, seed, (first + place) // BLOCK, pixels[place : place + BLOCK], labels[place : place + BLOCK])
+    for block in range(0, len(pixels), BLOCK):
+        draw_block(design, seed, (first + block) // BLOCK, pixels[block : block + BLOCK], labels[block : block + BLOCK])
     offsets = np.arange(count + 1, dtype=np.int64) * design.size**2
     return Examples(pixels[start - first :].reshape(-1), offsets, labels[start - first :])
 

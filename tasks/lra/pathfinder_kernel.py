@@ -189,10 +189,10 @@ def free_pixel(mask, kernel, stream):
         pixel = below(stream, width * width)
         if is_free(mask, kernel, pixel // width, pixel % width):
             return pixel
-    found = 0
+    free = 0
     for pixel in range(width * width):
-        found += is_free(mask, kernel, pixel // width, pixel % width)
-    wanted = below(stream, found)
+        free += is_free(mask, kernel, pixel // width, pixel % width)
+    wanted = below(stream, free)
     for pixel in range(width * width):
         if is_free(mask, kernel, pixel // width, pixel % width):
             if not wanted:

@@ -90,8 +90,8 @@ def _row(line: bytes, contour: int | None) -> tuple[PurePosixPath, int]:
     if columns[3] not in LABELS:
         raise ValueError(f"label {columns[3][:20]!r} is neither 0 nor 1")
     if contour is not None and columns[5:6] != [str(contour)]:
-        found = f"paths of {columns[5][:20]} dashes" if len(columns) > 5 else "no length of its paths"
-        raise ValueError(f"{found}, not of {contour}: another of LRA's folders, which task.source=slice reads")
+        lengths = f"paths of {columns[5][:20]} dashes" if len(columns) > 5 else "no length of its paths"
+        raise ValueError(f"{lengths}, not of {contour}: another of LRA's folders, which task.source=slice reads")
     path = PurePosixPath(columns[0], columns[1])
     if path.is_absolute() or ".." in path.parts or "\0" in str(path):
         raise ValueError(f"{str(path)[:80]!r} leads out of the folder")

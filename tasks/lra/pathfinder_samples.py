@@ -22,8 +22,8 @@ def draw(examples: AnyExamples, size: int, rows: int = 4, columns: int = 8):
     page = Image.new("RGB", (columns * step, rows * step), PAGE)
     for label, colour in FRAME.items():
         chosen = np.flatnonzero(examples.labels == label)[: rows * columns // 2]
-        for place, i in enumerate(chosen.tolist()):
-            row, column = divmod(place, columns // 2)
+        for cell, i in enumerate(chosen.tolist()):
+            row, column = divmod(cell, columns // 2)
             pixels = examples.tokens_of(i)[: size**2].reshape(size, size)
             picture = Image.fromarray(np.ascontiguousarray(pixels)).resize((side, side), Image.Resampling.NEAREST)
             x, y = (column + label * columns // 2) * step, row * step

@@ -81,11 +81,11 @@ class Text(SequenceClassification):
             SYNTHETIC: self.generated(synthetic_text, max_length=self.max_length, **settings),
         }
 
-    def select_splits(self, found: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
+    def select_splits(self, splits: dict[str, AnyExamples]) -> dict[str, AnyExamples]:
         if self.validation == "held_out":
-            return found
-        every = ShardedExamples([*found["train"].shards, *found["val"].shards])
-        return {"train": every, "val": found["test"], "test": found["test"]}
+            return splits
+        every = ShardedExamples([*splits["train"].shards, *splits["val"].shards])
+        return {"train": every, "val": splits["test"], "test": splits["test"]}
 
     def baselines(self) -> Mapping[str, Callable[[], Predictor]]:
         def byte_ngrams() -> NaiveBayes:

@@ -36,7 +36,7 @@ def vocabulary() -> tuple[str, ...]:
     sizes = [len(some) for some in letters]
     number = Draws(0, WORLD, [0]).distinct(int(np.prod(sizes)), TOPICS * WORDS + COMMON)[0]
     places = zip(*np.unravel_index(number, sizes), strict=True)
-    return tuple("".join(some[i] for some, i in zip(letters, place, strict=True)) for place in places)
+    return tuple("".join(some[i] for some, i in zip(letters, indices, strict=True)) for indices in places)
 
 
 def sections(count: int, *, seed: int, split: int, first: int = 0, halves: bool) -> Iterator[list[str]]:
@@ -47,14 +47,14 @@ def sections(count: int, *, seed: int, split: int, first: int = 0, halves: bool)
     words = np.array(vocabulary())
     numbers = np.arange(first, first + count)
     draws = Draws(seed, STREAM + 2 * split + halves, numbers)
-    own = draws.integers(10, SECTION) < SHARE
+    topical = draws.integers(10, SECTION) < SHARE
     if halves:
         inside = draws.integers(WORDS // 2, SECTION) + np.repeat([0, WORDS // 2], SECTION // 2)
     else:
         inside = draws.integers(WORDS, SECTION)
     common = TOPICS * WORDS + draws.integers(COMMON, SECTION)
     topic = (numbers % TOPICS)[:, None]
-    yield from words[np.where(own, topic * WORDS + inside, common)].tolist()
+    yield from words[np.where(topical, topic * WORDS + inside, common)].tolist()
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Documents:
 
     def documents(self) -> Iterator[Document]:
         for number in range(self.first, self.first + self.count):
-            found = sections(SECTIONS, seed=self.seed, split=self.split, first=number * SECTIONS, halves=False)
-            yield Document(f"document {number}", " ".join(word for section in found for word in section))
+            texts = sections(SECTIONS, seed=self.seed, split=self.split, first=number * SECTIONS, halves=False)
+            yield Document(f"document {number}", " ".join(word for section in texts for word in section))
 
 
 def documents(count: int, *, seed: int, split: int) -> list[Documents]:

@@ -51,8 +51,8 @@ def signature() -> str:
 
 def counts(kind: str, text: str, reference: str) -> list[int]:
     """The counts of one sentence, `COUNTS` of them."""
-    found = _scorer(kind).corpus_score([text], [[reference]])
-    return [*found.counts, *found.totals, found.sys_len, found.ref_len]
+    score = _scorer(kind).corpus_score([text], [[reference]])
+    return [*score.counts, *score.totals, score.sys_len, score.ref_len]
 
 
 def bleu(kind: str, summed: Sequence[int]) -> float:
@@ -101,7 +101,7 @@ class Bleu(Metric):
         self.sentences += len(texts)
 
     def compute(self) -> dict[str, Tensor]:
-        found = {kind: bleu(kind, getattr(self, kind).tolist()) for kind in KINDS}
-        found["chrf"] = float(self.chrfs / self.sentences)
-        found["length_ratio"] = float(self.bleu[-2] / self.bleu[-1].clamp(min=1))
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+        scores = {kind: bleu(kind, getattr(self, kind).tolist()) for kind in KINDS}
+        scores["chrf"] = float(self.chrfs / self.sentences)
+        scores["length_ratio"] = float(self.bleu[-2] / self.bleu[-1].clamp(min=1))
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in scores.items()}

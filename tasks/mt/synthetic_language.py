@@ -86,17 +86,19 @@ class Clause:
     verb: int
     object: Phrase
     preposition: int | None
-    place: Phrase  # after the preposition
+    location: Phrase  # after the preposition
 
     def source(self) -> list[str]:
-        place = [] if self.preposition is None else [SOURCE_PREPOSITIONS[self.preposition], *self.place.source()]
-        return [*self.subject.source(), SOURCE_VERBS[self.verb], *self.object.source(), *place]
+        location = [] if self.preposition is None else [SOURCE_PREPOSITIONS[self.preposition], *self.location.source()]
+        return [*self.subject.source(), SOURCE_VERBS[self.verb], *self.object.source(), *location]
 
     def target(self) -> list[str]:
         case = DATIVE if self.verb % 2 else ACCUSATIVE
-        place = [] if self.preposition is None else [TARGET_PREPOSITIONS[self.preposition], *self.place.target(DATIVE)]
+        location = (
+            [] if self.preposition is None else [TARGET_PREPOSITIONS[self.preposition], *self.location.target(DATIVE)]
+        )
         verb = TARGET_VERBS[self.verb] + ("n" if self.subject.plural else "t")
-        return [*self.subject.target(NOMINATIVE), *self.object.target(case), *place, verb]
+        return [*self.subject.target(NOMINATIVE), *self.object.target(case), *location, verb]
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,8 @@ class Sentences:
         verbs, prepositions = draws.integers(VERBS, 2), draws.integers(PREPOSITIONS, 1)
         shape = draws.integers(4, 1)  # bit 0: with a preposition, bit 1: a second clause
         for row in range(self.count):
-            phrases = [
-                self._phrase(*(int(of[row, i]) for of in (nouns, before, adjectives, bits))) for i in range(PHRASES)
-            ]
+            drawn = (nouns, before, adjectives, bits)
+            phrases = [self._phrase(*(int(numbers[row, i]) for numbers in drawn)) for i in range(PHRASES)]
             how = int(shape[row, 0])
             preposition = int(prepositions[row, 0]) if how & 1 else None
             clauses = [Clause(phrases[0], int(verbs[row, 0]), phrases[1], preposition, phrases[2])]

@@ -142,7 +142,7 @@ class Wmt14EnDe(SequenceToSequence):
         examples = {}
         for name in (*SPLITS, "dev"):
             cleaning = self.cleaning if name in cleaned else None
-            makers = [PieceEncoder(one, self.vocabulary_used, cleaning) for one in tokens[name]]
+            makers = [PieceEncoder(part, self.vocabulary_used, cleaning) for part in tokens[name]]
             examples[name] = self._made(name, pieces[name], makers)
         for name in DECODED.values():
             examples[name + TEXTS] = self._made(name, pieces[name], [TextEncoder(piece) for piece in pieces[name]])
@@ -186,22 +186,24 @@ class Wmt14EnDe(SequenceToSequence):
 
     def _in_processes(self, tokens: Sequence[Tokens]) -> Iterator[list[str]]:
         if (workers := self.worker_count(len(tokens))) == 1 or not self.uses_moses:
-            yield from (one.texts() for one in tokens)
+            yield from (part.texts() for part in tokens)
             return
         with process_pool(workers) as pool:
             for start in range(0, len(tokens), SHARDS_AT_ONCE):
                 yield from pool.map(methodcaller("texts"), tokens[start : start + SHARDS_AT_ONCE])
 
-    def check_vocabulary(self, split: str, found: AnyExamples) -> None:
+    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
         """As for every task; splits of texts hold bytes."""
         if not split.endswith(TEXTS):
-            super().check_vocabulary(split, found)
+            super().check_vocabulary(split, examples)
 
-    def decoded_splits(self, found: Mapping[str, AnyExamples], lengths: Mapping[str, int]) -> dict[str, TextPairSplit]:
+    def decoded_splits(
+        self, examples: Mapping[str, AnyExamples], lengths: Mapping[str, int]
+    ) -> dict[str, TextPairSplit]:
         made = {}
-        for name, of in DECODED.items():
-            count = min(found[of].count, self.decoded or found[of].count)
-            parts = (found[of].part(0, count), found[of + TEXTS].part(0, count))
+        for name, origin in DECODED.items():
+            count = min(examples[origin].count, self.decoded or examples[origin].count)
+            parts = (examples[origin].part(0, count), examples[origin + TEXTS].part(0, count))
             made[name] = TextPairSplit(*parts, self.vocabulary_used, **lengths)
         return made
 

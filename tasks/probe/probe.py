@@ -247,8 +247,9 @@ class Probe(Task):
 
     def settings(self) -> dict[str, Any]:
         """The settings that determine the examples."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
-        return {"version": self.version, **{key: own[key] for key in sorted(own.keys() - {"data_root", "pattern"})}}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+        chosen = sorted(values.keys() - {"data_root", "pattern"})
+        return {"version": self.version, **{key: values[key] for key in chosen}}
 
     def _first(self, split: GeneratedSplit) -> Sequences:
         return split.sequences(range(min(len(split), HASHED)))
@@ -257,7 +258,7 @@ class Probe(Task):
         """sha256 of the settings and of each split: its first examples where it is the training split."""
         digest = hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode())
         for name, split in self._splits.items():
-            found = self._first(split) if name == "train" else split.sequences(range(len(split)))
-            for part in found:
+            sequences = self._first(split) if name == "train" else split.sequences(range(len(split)))
+            for part in sequences:
                 digest.update(np.ascontiguousarray(part, "<i8"))
         return digest.hexdigest()

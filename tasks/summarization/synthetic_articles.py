@@ -65,7 +65,7 @@ class Articles:
             facts = [fact(*(int(kind[row, i]) for kind in (*words, shown))) for i in range(self.facts)]
             chosen = places[row].tolist()
             announcements = dict(zip(chosen, ANNOUNCEMENTS, strict=False))
-            summary = " ".join(facts[place] for place in chosen)
+            summary = " ".join(facts[index] for index in chosen)
             yield Pair(f"document {self.first + row}", self._document(facts, announcements), summary)
 
     def _document(self, facts: list[str], announcements: dict[int, str]) -> str:

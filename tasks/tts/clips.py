@@ -67,10 +67,10 @@ def read_clips(folder: Path) -> list[Clip]:
 
 def by_title(clips: Sequence[Clip]) -> dict[str, list[Clip]]:
     """The splits of fairseq's recipe, by the first five signs of the id."""
-    found: dict[str, list[Clip]] = {name: [] for name in SPLITS}
+    splits: dict[str, list[Clip]] = {name: [] for name in SPLITS}
     for clip in clips:
-        found[TITLES.get(clip.id[:5], "train")].append(clip)
-    return found
+        splits[TITLES.get(clip.id[:5], "train")].append(clip)
+    return splits
 
 
 def last_held_out(clips: Sequence[Clip], count: int, where: object) -> dict[str, list[Clip]]:

@@ -62,9 +62,9 @@ def warping_cost(distance: np.ndarray) -> float:
     rows, columns = distance.shape
     # row i of `skewed` begins i places later, so that its columns are the antidiagonals
     skewed = np.full((rows, rows + columns - 1), np.inf)
-    place = np.arange(columns)
+    column = np.arange(columns)
     for row in range(rows):
-        skewed[row, row + place] = distance[row]
+        skewed[row, row + column] = distance[row]
     before, last = np.full(rows + 1, np.inf), np.full(rows + 1, np.inf)  # entry i + 1 is row i; entry 0 is outside
     before[0] = 0.0  # where every path comes from
     for diagonal in skewed.T:

@@ -67,15 +67,15 @@ def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longe
     ids, words = [], []
     for clip in clips:
         if isinstance(clip, Sentence):
-            where, found = "a generated sentence", clip.make()[0]
-            words.append((int((found == IDS[GAP]).sum()), 0, 0))
+            where, phonemes = "a generated sentence", clip.make()[0]
+            words.append((int((phonemes == IDS[GAP]).sum()), 0, 0))
         else:
             where, spoken = clip.where, phonemizer(clip.text, clip.where)
-            found = spoken.ids
+            phonemes = spoken.ids
             words.append(spoken.words)
-        if len(found) > longest:
-            raise DataError(f"{where}: {len(found)} phonemes are more than {longest} (task.max_phonemes)")
-        ids.append(found)
+        if len(phonemes) > longest:
+            raise DataError(f"{where}: {len(phonemes)} phonemes are more than {longest} (task.max_phonemes)")
+        ids.append(phonemes)
     return Shards([Texts(joined(ids, np.array(words, np.int32)))], len(ids), "phonemes")
 
 

@@ -48,9 +48,9 @@ class PhonemeFrames(MeanFrame):
     means: Tensor
 
     def frames(self, phonemes: Tensor, count: int) -> Tensor:
-        place = (torch.arange(count, device=phonemes.device) / self.duration).long()
+        index = (torch.arange(count, device=phonemes.device) / self.duration).long()
         last = (phonemes != 0).sum(1, keepdim=True) - 1
-        return self.means.to(phonemes.device)[phonemes.gather(1, torch.minimum(place[None], last))]
+        return self.means.to(phonemes.device)[phonemes.gather(1, torch.minimum(index[None], last))]
 
 
 @dataclass(frozen=True)

@@ -162,9 +162,9 @@ class LJSpeech(CachedTask):
         heard = {name: spectrograms(splits[name], self.scale, self.max_frames, title) for name in SPLITS}
         return heard | written
 
-    def check_vocabulary(self, split: str, found: AnyExamples) -> None:
+    def check_vocabulary(self, split: str, examples: AnyExamples) -> None:
         if split.endswith(TEXT):
-            super().check_vocabulary(split, found)
+            super().check_vocabulary(split, examples)
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]

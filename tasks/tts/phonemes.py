@@ -112,9 +112,9 @@ class Phonemizer:
 
     def word(self, word: str) -> tuple[str, int]:
         """Phonemes of a word, and which of `WAYS` they came from."""
-        for known in (word, word.strip("'")):
-            if known in self.dictionary:
-                return self.dictionary[known], 0
+        for spelling in (word, word.strip("'")):
+            if spelling in self.dictionary:
+                return self.dictionary[spelling], 0
         if word not in self.others:
             guessed = arpabet(self.espeak(word)) if self.espeak else None
             self.others[word] = (by_letters(word), 2) if guessed is None else (guessed, 1)
@@ -131,14 +131,15 @@ def by_letters(word: str) -> str:
 
 def arpabet(ipa: str) -> str | None:
     """espeak's phonemes, between spaces, in ARPAbet; None if one has no equal."""
-    found = []
+    phonemes = []
     for token in ipa.split():
         marks = [STRESS[sign] for sign in token if sign in STRESS]
         symbols = IPA.get("".join(sign for sign in token if sign not in STRESS))
         if symbols is None:
             return None
-        found += [f"{one}{marks[0] if marks else '0'}" if one in VOWELS else one for one in symbols.split()]
-    return " ".join(found) or None
+        stress = marks[0] if marks else "0"
+        phonemes += [f"{symbol}{stress}" if symbol in VOWELS else symbol for symbol in symbols.split()]
+    return " ".join(phonemes) or None
 
 
 def espeak() -> tuple[Callable[[str], str], str] | None:
@@ -164,14 +165,14 @@ def read_dictionary(file: Path) -> dict[str, str]:
         raise DataError(f"{file}: {one_line(error)[:120]}", f"put {CMUDICT.url} there") from error
     if len(data) > LARGEST:
         raise DataError(f"{file}: {MEMBER} in it is more than {LARGEST >> 20} MiB", f"put {CMUDICT.url} there")
-    found: dict[str, str] = {}
+    dictionary: dict[str, str] = {}
     for number, line in enumerate(data.decode("latin-1").splitlines(), 1):
         fields = line.split()
         phonemes = [f"{symbol}0" if symbol in VOWELS else symbol for symbol in fields[2:]]
         if not phonemes or any(symbol not in IDS for symbol in phonemes):
             raise DataError(f"{file}: {MEMBER}:{number}: {line[:60]!r} is no word and its phonemes")
-        found.setdefault(fields[0].lower(), " ".join(phonemes))
-    return found
+        dictionary.setdefault(fields[0].lower(), " ".join(phonemes))
+    return dictionary
 
 
 def without_unseen(ids: np.ndarray, seen: np.ndarray) -> np.ndarray:

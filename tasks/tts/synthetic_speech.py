@@ -52,13 +52,13 @@ class Sentence:
         )
         phase = 2 * np.pi * np.cumsum(np.repeat(pitch, SCALE.hop)) / SCALE.rate
         loud = np.zeros((3, frames))
-        place, harmonics = 0, np.ones((3, frames))
+        first, harmonics = 0, np.ones((3, frames))
         for phoneme, count in plan:
             if phoneme is not None:
                 _, numbers, levels = kinds[phoneme]
-                loud[: len(levels), place : place + count] = levels[:, None]
-                harmonics[: len(numbers), place : place + count] = numbers[:, None]
-            place += count
+                loud[: len(levels), first : first + count] = levels[:, None]
+                harmonics[: len(numbers), first : first + count] = numbers[:, None]
+            first += count
         samples = sum(
             np.repeat(level, SCALE.hop) * np.sin(np.repeat(number, SCALE.hop) * phase)
             for level, number in zip(loud, harmonics, strict=True)

@@ -22,11 +22,7 @@ HUB = HubFiles("bookcorpus/bookcorpus", "refs/convert/parquet", {"train": "plain
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BookCorpus(Corpus):
-    """BookCorpus.
-
-    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: any texts laid out like
-    PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
-    """
+    """BookCorpus. `source`: `hf`, `slice` or `synthetic`, see `Corpus`."""
 
     name = "lm/bookcorpus"
 

@@ -26,11 +26,7 @@ HUB = HubFiles(
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OpenWebText(Corpus):
-    """OpenWebText.
-
-    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: any texts laid out like
-    PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
-    """
+    """OpenWebText. `source`: `hf`, `slice` or `synthetic`, see `Corpus`."""
 
     name = "lm/openwebtext"
 

@@ -26,10 +26,8 @@ HUB = HubFiles(
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SlimPajama(Corpus):
-    """SlimPajama.
+    """SlimPajama. `source`: `hf`, `slice` or `synthetic`, see `Corpus`.
 
-    `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: any texts laid out like
-    PG-19's, after which the results are named) or `synthetic`: see `Corpus`.
     `corpora` are others that the trained model is tested on (tasks/lm/other_corpora.py), each with its source: `hf`, or
     a file or folder of texts. They are scored in windows of `length` and of each of `lengths`: `pile_1x`, `pile_2x`.
     """

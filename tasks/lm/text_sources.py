@@ -58,8 +58,9 @@ class HubFiles(NamedTuple):
 class Corpus(LanguageModelling):
     """A corpus: what its sources share.
 
-    `slice` takes `path`, a folder or archive of texts, and `synthetic` generates `documents` stories to train and an
-    eighth as many to validate and to test; `document_bytes`, `names` and `distance`: tasks/lm/synthetic_text.py.
+    `hf` reads the hub's parquet files, or `path`: a folder with them. `slice` reads `path`: a folder or archive of
+    texts laid out like PG-19's, after which the results are named. `synthetic` generates `documents` stories to train
+    and an eighth as many to validate and to test; `document_bytes`, `names` and `distance`: tasks/lm/synthetic_text.py.
     """
 
     documents: int = 512

@@ -52,7 +52,7 @@ _FOUR_DIGITS = (np.arange(10_000)[:, None] // (1000, 100, 10, 1) % 10).astype(np
 
 @dataclass(frozen=True)
 class Grammar:
-    """Bounds of the expressions; the defaults are LRA's. Raises ValueError, in one line, for what is not defined."""
+    """Bounds of the expressions; the defaults are LRA's. Raises ValueError, in one line, for undefined bounds."""
 
     min_length: int = 500  # tokens, exclusive
     max_length: int = 2000  # tokens, exclusive
@@ -106,7 +106,7 @@ def parse(text: str) -> bytes:
 
 
 def evaluate(tokens: Sequence[int]) -> int:
-    """Value 0..9 of token ids, by a stack in linear time. Raises ValueError for what is not one whole expression."""
+    """Value 0..9 of token ids, by a stack in linear time. Raises ValueError unless they are one expression."""
     stack: list[tuple[int, list[int]]] = []
     operator, values = 0, []
     for token in tokens if isinstance(tokens, bytes) else np.asarray(tokens).tolist():
@@ -144,9 +144,9 @@ def _apply(operator: int, values: list[int]) -> int:
 def generate(
     count: int, grammar: Grammar = LRA, *, seed: int = 0, workers: int = 1, progress: Progress | None = None
 ) -> Examples:
-    """`count` different expressions, the same for any number of worker processes; fewer are the beginning of more.
+    """`count` different expressions, the same for any number of processes; fewer are the beginning of more.
 
-    Raises ValueError if the grammar does not seem to have so many.
+    Raises ValueError if the grammar does not seem to have that many.
     """
     seen: set[bytes] = set()
     parts, total, barren = [], 0, 0
@@ -218,7 +218,7 @@ def _shapes(bits: np.random.PCG64, grammar: Grammar) -> list[_Level]:
         chance = (word >> np.uint64(2) & word >> np.uint64(18)).astype("<u2") & ((1 << args) - 1).astype("<u2")
         if depth == grammar.max_depth - 1:
             chance[:] = 0
-        hit = np.flatnonzero(np.unpackbits(chance.view(np.uint8), bitorder="little").view(bool))  # 16 a node
+        hit = np.flatnonzero(np.unpackbits(chance.view(np.uint8), bitorder="little").view(bool))  # 16 per node
         above, kids = hit >> 4, np.bincount(hit >> 4, minlength=tree.size)
         levels.append(_Level(tree, args, op, parent, slot, kids))
         length += _total(tree, 2 + args - kids, count)

@@ -1,15 +1,16 @@
-"""A made pair of languages: the source has its verb in the middle and no case, the target its verb last, and cases.
+"""A constructed pair of languages: the source has its verb in the middle and no cases, the target its verb last, and
+cases.
 
     the oldish gimas vinbe the fenek .
     die almten zolomen die rauet tremin .
 
-What a word becomes depends on its neighbours in the source:
+The translation of a word depends on its neighbours in the source:
 
 - an article says case, gender and number: subjects are nominative; an object's case is governed by the verb, which
   stands before it in the source and comes last in the target; after a preposition it is dative;
 - gender is that of the last noun: two nouns in a row are a compound, in the target one word with an `s` between them;
-- half of the verbs look like nouns and are told by where they stand, and a verb ends as its subject's number says,
-  of which the source's verb shows nothing.
+- half of the verbs look like nouns and only their position tells them apart; a verb's ending in the target follows from
+  the number of its subject, which the verb in the source does not show.
 
 So an encoder that mixes nothing gives the decoder a noun without its role and an object without its verb. Sentences
 have 6 to 24 words with their full stop. A pair is a function of the seed and its number alone, the same on every
@@ -136,5 +137,5 @@ class Sentences:
 
 
 def sentences(count: int, *, seed: int, split: int) -> list[Sentences]:
-    """Pieces with so many pairs; fewer are the beginning of more."""
+    """Pieces with this number of pairs; fewer are the beginning of more."""
     return [Sentences(seed, split, first, min(AT_ONCE, count - first)) for first in range(0, count, AT_ONCE)]

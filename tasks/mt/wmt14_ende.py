@@ -3,8 +3,8 @@
 As Luna's script prepares it: Moses' tokens (tasks/mt/moses.py), byte pairs of both languages together
 (tasks/seq2seq/subwords.py), no pair of more than 250 pieces or of lengths more than 1.5 apart, and every 100th line of
 the training text validates (X53: Luna's text names Vaswani's split; its parameters say 40.5 thousand types, not 37).
-`decoded` translates newstest2014, `decoded_dev` newstest2013, and both are scored against the texts as they were
-published (tasks/mt/bleu.py).
+`decoded` translates newstest2014, `decoded_dev` newstest2013, and both are scored against the published
+texts (tasks/mt/bleu.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ DECODED = {"decoded": "test", "decoded_dev": "dev"}  # evaluations, and what the
 VALIDATIONS = ("train", "dev")
 TEXTS = "_texts"  # ends the name of a cached split of texts
 SHOWN = 5  # translations beside a record
-SHARDS_AT_ONCE = 64  # pieces of texts that wait for the vocabulary's training
+SHARDS_AT_ONCE = 64  # pieces that are tokenised ahead of the vocabulary's training
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,7 +46,7 @@ class Wmt14EnDe(SequenceToSequence):
     train, an eighth as many to validate and to test: tasks/mt/synthetic_language.py).
 
     `validation` is every 100th pair of the training text (`train`), or the development set (`dev`). `clean_length` and
-    `clean_ratio`: which pairs are kept to train and to validate (tasks/mt/encoding.py). `decoded` is how many sentences
+    `clean_ratio`: the rule for pairs that train and validate (tasks/mt/encoding.py). `decoded` is how many sentences
     of each set are translated. Raises ValueError.
     """
 
@@ -149,7 +149,7 @@ class Wmt14EnDe(SequenceToSequence):
         return examples
 
     def prepare(self, progress: Progress) -> None:
-        """As for every task; a lost vocabulary is trained again even if the pairs are cached."""
+        """As for every task; a missing vocabulary is trained again even if the pairs are cached."""
         super().prepare(progress)
 
         def texts() -> Iterator[str]:
@@ -217,7 +217,7 @@ class Wmt14EnDe(SequenceToSequence):
     def score_texts(
         self, texts: Sequence[str], references: Sequence[str], metrics: MetricCollection
     ) -> dict[str, Tensor]:
-        """Tokens that were written against texts: `chrf` of each sentence."""
+        """Decoded tokens against texts: `chrf` per sentence."""
         written = [self.text_of(tokens) for tokens in texts]
         pairs = list(zip(written, references, strict=True))
         chrfs = torch.tensor([bleu.chrf(*pair) for pair in pairs], dtype=torch.float64)
@@ -232,7 +232,7 @@ class Wmt14EnDe(SequenceToSequence):
         return moses.tokenise(text, TARGET) if self.uses_moses else text
 
     def score_decoded(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        """Scores against the published texts, which neither tokens nor lengths change."""
+        """Scores against the published texts, which do not depend on tokens or lengths."""
         references = [BYTES.decode(row) for row in batch["reference"].tolist()]
         return self.score_texts(self.write(model, batch["source"]), references, metrics)
 

@@ -4,7 +4,7 @@
     query    mark                         answer: v
 
 In training and test the fact stands anywhere; final evaluations put its value `distances` tokens before the query. The
-values have a vocabulary of their own, so that nothing has to be bound: what is asked is how far a method sees.
+values have a vocabulary of their own, so that no binding is needed: the task measures how far a method sees.
 
     n examples, N tokens
 """

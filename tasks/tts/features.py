@@ -1,4 +1,4 @@
-"""Clips as cached examples: a spectrogram each, and the phonemes; made by several processes, without torch.
+"""Clips as cached examples, spectrograms and phonemes, made by several processes without torch.
 
 n clips, T frames of one, F mels
 """
@@ -54,7 +54,7 @@ def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int
 
 @dataclass(frozen=True)
 class Texts:
-    """One shard that is made already: it is written after the spectrograms, so that a broken clip leaves no file."""
+    """A shard that already exists: it is written after the spectrograms, so that a broken clip leaves no file."""
 
     examples: Examples
 

@@ -2,7 +2,7 @@
 
 A sentence is a string of words of phonemes. A vowel is two or three harmonics of the pitch that sound for 5 to 9 of the
 spectrogram's frames, a consonant a weak one of 2 to 4; pitch starts anew in each sentence, falls, and rises at the end
-where the last sign is a question mark, which an encoder has to carry back. Words are parted by a frame of near silence.
+where the last sign is a question mark, which an encoder has to carry back. A frame of near silence separates words.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 from tasks.tts.audio import MelScale
 from tasks.tts.phonemes import CONSONANTS, END, GAP, IDS, VOWELS
 
-VERSION = 1  # of what is generated: part of the cache's key
+VERSION = 1  # part of the cache key: raise it when the same seed gives other speech
 SCALE = MelScale(rate=8000, n_fft=256, hop=128, mels=20, low=20.0, high=4000.0)
 SPOKEN = [*(f"{vowel}1" for vowel in VOWELS[:6]), *CONSONANTS[:6]]
 NOISE = 1e-3
